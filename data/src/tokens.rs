@@ -38,10 +38,8 @@ pub enum Error {
     OutsideVocabulary { id: u32, vocab_size: usize },
 }
 
-impl Error {
-    fn damaged(path: &Path, what: String) -> Self {
-        Self::Damaged { path: path.to_owned(), what }
-    }
+fn damaged<T>(path: &Path, what: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Damaged { path: path.to_owned(), what: what.into() })
 }
 
 /// Bytes of an id.
@@ -51,15 +49,12 @@ fn id_bytes(vocab_size: usize) -> usize {
 
 /// The header of a file with so many ids, which have this checksum.
 fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
+    let [version, width] = [VERSION, id_bytes(vocab_size) as u32].map(u32::to_le_bytes);
+    let numbers = [count, vocab_size as u64, checksum].map(u64::to_le_bytes);
+    let fields = [&MAGIC[..], &version, &width, numbers.as_flattened()].concat();
     let mut header = [0u8; HEADER_BYTES];
-    header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[12..16].copy_from_slice(&(id_bytes(vocab_size) as u32).to_le_bytes());
-    header[16..24].copy_from_slice(&count.to_le_bytes());
-    header[24..32].copy_from_slice(&(vocab_size as u64).to_le_bytes());
-    header[32..40].copy_from_slice(&checksum.to_le_bytes());
-    let own = xxh3_64(&header[..40]);
-    header[40..48].copy_from_slice(&own.to_le_bytes());
+    header[..40].copy_from_slice(&fields);
+    header[40..48].copy_from_slice(&xxh3_64(&fields).to_le_bytes());
     header
 }
 
@@ -119,27 +114,26 @@ impl TokenFile {
     }
 
     fn from_content(path: &Path, content: Content, bytes: u64) -> Result<Self, Error> {
-        let damaged = |what: String| Err(Error::damaged(path, what));
         let mut header = [0; HEADER_BYTES];
         if bytes >= HEADER_BYTES as u64 {
-            content.read_at(&mut header, 0).map_err(|error| unreadable(path, error))?;
+            content.read_at(&mut header, 0).or_else(|error| unreadable(path, error))?;
         }
         if !header.starts_with(MAGIC) {
-            return damaged("is not a token file".to_owned());
+            return damaged(path, "is not a token file");
         }
         let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let version = u32_at(8);
         if version != VERSION {
-            return damaged(format!("has layout version {version}, this program reads {VERSION}"));
+            return damaged(path, format!("has layout version {version}, this program reads {VERSION}"));
         }
         let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
         if u64_at(40) != xxh3_64(&header[..40]) || width != id_bytes(vocab_size) {
-            return damaged("has a damaged header".to_owned());
+            return damaged(path, "has a damaged header");
         }
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
         if expected != Some(bytes) {
-            return damaged(format!("has {bytes} bytes where its header promises {count} ids of {width} bytes"));
+            return damaged(path, format!("has {bytes} bytes where its header promises {count} ids of {width} bytes"));
         }
         let (path, content) = (path.to_owned(), Arc::new(content));
         Ok(Self { path, content, id_bytes: width, count: count as usize, vocab_size, checksum })
@@ -151,7 +145,6 @@ impl TokenFile {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn verify(&self) -> Result<(), Error> {
-        let damaged = |what: String| Err(Error::damaged(&self.path, what));
         let mut hash = Xxh3Default::new();
         let (mut bytes, mut ids) = (Vec::new(), Vec::new());
         for start in (0..self.count).step_by(BLOCK_IDS) {
@@ -160,10 +153,11 @@ impl TokenFile {
             ids.clear();
             self.push_ids(&bytes, &mut ids);
             if let Some(&id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
-                return damaged(format!("holds the token id {id}, and its vocabulary has {} ids", self.vocab_size));
+                let what = format!("holds the token id {id}, and its vocabulary has {} ids", self.vocab_size);
+                return damaged(&self.path, what);
             }
         }
-        if hash.digest() == self.checksum { Ok(()) } else { damaged("is damaged (its checksum differs)".to_owned()) }
+        if hash.digest() == self.checksum { Ok(()) } else { damaged(&self.path, "is damaged (its checksum differs)") }
     }
 
     /// Number of token ids.
@@ -207,7 +201,7 @@ impl TokenFile {
         debug_assert!(range.end <= self.count);
         bytes.resize(range.len() * self.id_bytes, 0);
         let offset = HEADER_BYTES + range.start * self.id_bytes;
-        self.content.read_at(bytes, offset as u64).map_err(|error| unreadable(&self.path, error))
+        self.content.read_at(bytes, offset as u64).or_else(|error| unreadable(&self.path, error))
     }
 
     /// Appends the ids that `bytes` hold.
@@ -251,10 +245,10 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
 }
 
 /// Why a file that was whole when it was opened cannot be read.
-fn unreadable(path: &Path, error: io::Error) -> Error {
+fn unreadable(path: &Path, error: io::Error) -> Result<(), Error> {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::damaged(path, "was cut short while it was in use".to_owned()),
-        _ => FileError { doing: "cannot read", path: path.to_owned(), source: error }.into(),
+        io::ErrorKind::UnexpectedEof => damaged(path, "was cut short while it was in use"),
+        _ => Ok(Err(error).at("cannot read", path)?),
     }
 }
 

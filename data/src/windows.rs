@@ -147,9 +147,9 @@ impl TrainWindows {
     /// # Errors
     /// As [`TokenFile::get`].
     pub fn batch(&self, first_index: u64, batch_size: usize) -> Result<Batch, tokens::Error> {
-        let windows = (0..batch_size).map(|row| (self.window(first_index + row as u64), self.context_length));
-        let (inputs, targets) = rows(&self.tokens, self.context_length, windows)?;
-        Ok(Batch { inputs, targets, batch_size, context_length: self.context_length })
+        let starts = (0..batch_size).map(|row| self.window(first_index + row as u64));
+        let windows = starts.map(|start| start..start + self.context_length as u64);
+        rows(&self.tokens, self.context_length, windows)
     }
 }
 
@@ -168,51 +168,34 @@ fn advice(longest: usize) -> String {
 /// The places of the `<|endoftext|>`s that open a document: all but the one that ends the stream.
 fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>, Error> {
     let Some(end_of_text) = end_of_text else {
-        return Err(Error::Unfit(
-            "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another tokenizer or \
-             the window rule \"anywhere\""
-                .to_owned(),
-        ));
+        let what = "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another \
+                    tokenizer or the window rule \"anywhere\"";
+        return Err(Error::Unfit(what.to_owned()));
     };
     let mut openings = tokens.positions(end_of_text)?;
     openings.pop_if(|last| *last as usize + 1 == tokens.len());
     Ok(openings)
 }
 
-/// Inputs and targets of windows by their starts, so many leading positions of each; the rest of a
-/// row is padding.
+/// The rows of windows by the places of their inputs; the rest of a row is padding.
 fn rows(
     tokens: &TokenFile,
     context_length: usize,
-    windows: impl ExactSizeIterator<Item = (u64, usize)>,
-) -> Result<(Vec<u32>, Vec<u32>), tokens::Error> {
-    let size = windows.len() * context_length;
+    windows: impl ExactSizeIterator<Item = Range<u64>>,
+) -> Result<Batch, tokens::Error> {
+    let batch_size = windows.len();
+    let size = batch_size * context_length;
     let (mut inputs, mut targets) = (Vec::with_capacity(size), Vec::with_capacity(size));
     let mut ids = Vec::with_capacity(context_length + 1);
-    for (row, (start, counted)) in windows.enumerate() {
-        let start = start as usize;
+    for (row, window) in windows.enumerate() {
         ids.clear();
-        tokens.get(start..start + counted + 1, &mut ids)?;
-        inputs.extend_from_slice(&ids[..counted]);
+        tokens.get(window.start as usize..window.end as usize + 1, &mut ids)?;
+        inputs.extend_from_slice(&ids[..ids.len() - 1]);
         targets.extend_from_slice(&ids[1..]);
         inputs.resize((row + 1) * context_length, 0);
         targets.resize((row + 1) * context_length, 0);
     }
-    Ok((inputs, targets))
-}
-
-/// Rows for evaluation; the targets after the first `counted[row]` of a row, and their inputs, are
-/// padding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EvalBatch {
-    /// Token ids the model reads, `[batch_size, context_length]`.
-    pub inputs: Vec<u32>,
-    /// Token ids it is to predict, `[batch_size, context_length]`.
-    pub targets: Vec<u32>,
-    /// How many leading targets of each row count, `[batch_size]`.
-    pub counted: Vec<u32>,
-    /// Positions in a row.
-    pub context_length: usize,
+    Ok(Batch { inputs, targets, batch_size, context_length })
 }
 
 /// A cover of the validation split in which every token but the first is a target exactly once,
@@ -221,13 +204,8 @@ pub struct EvalBatch {
 pub struct ValWindows {
     tokens: TokenFile,
     context_length: usize,
-    windows: Vec<EvalWindow>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct EvalWindow {
-    start: u64,
-    counted: u32,
+    /// The places of their inputs.
+    windows: Vec<Range<u64>>,
 }
 
 impl ValWindows {
@@ -293,26 +271,25 @@ impl ValWindows {
 
     /// How many targets count in all windows together.
     pub fn targets(&self) -> u64 {
-        self.windows.iter().map(|window| u64::from(window.counted)).sum()
+        self.windows.iter().map(|window| window.end - window.start).sum()
     }
 
     /// At most `max_windows` of these windows, spread evenly: for a quick look at the loss.
     pub fn evenly_spaced(&self, max_windows: usize) -> Self {
         let (all, kept) = (self.len(), self.len().min(max_windows.max(1)));
-        let windows = (0..kept).map(|i| self.windows[(i as u128 * all as u128 / kept as u128) as usize]).collect();
-        Self { tokens: self.tokens.clone(), context_length: self.context_length, windows }
+        let spread = (0..kept).map(|i| self.windows[(i as u128 * all as u128 / kept as u128) as usize].clone());
+        Self { tokens: self.tokens.clone(), context_length: self.context_length, windows: spread.collect() }
     }
 
-    /// The windows of `range`, which must lie within `0..len()`.
+    /// The windows of `range`, which must lie within `0..len()`, and how many leading targets of
+    /// each row count; those after them, and their inputs, are padding.
     ///
     /// # Errors
     /// As [`TokenFile::get`].
-    pub fn batch(&self, range: Range<usize>) -> Result<EvalBatch, tokens::Error> {
+    pub fn batch(&self, range: Range<usize>) -> Result<(Batch, Vec<u32>), tokens::Error> {
         let windows = &self.windows[range];
-        let starts = windows.iter().map(|window| (window.start, window.counted as usize));
-        let (inputs, targets) = rows(&self.tokens, self.context_length, starts)?;
-        let counted = windows.iter().map(|window| window.counted).collect();
-        Ok(EvalBatch { inputs, targets, counted, context_length: self.context_length })
+        let batch = rows(&self.tokens, self.context_length, windows.iter().cloned())?;
+        Ok((batch, windows.iter().map(|window| (window.end - window.start) as u32).collect()))
     }
 
     /// Positions in a window.
@@ -322,11 +299,9 @@ impl ValWindows {
 }
 
 /// Covers the inputs of `range` with windows side by side, the last of which may be shorter.
-fn cut(range: Range<u64>, context_length: usize, windows: &mut Vec<EvalWindow>) {
-    for start in range.clone().step_by(context_length) {
-        let counted = (range.end - start).min(context_length as u64) as u32;
-        windows.push(EvalWindow { start, counted });
-    }
+fn cut(range: Range<u64>, context_length: usize, windows: &mut Vec<Range<u64>>) {
+    let starts = range.clone().step_by(context_length);
+    windows.extend(starts.map(|start| start..range.end.min(start + context_length as u64)));
 }
 
 #[cfg(test)]

@@ -62,6 +62,14 @@ pub fn commit(file: NamedTempFile, path: &Path) -> Result<(), FileError> {
     durable().at("cannot write", path)
 }
 
+/// Makes the folder that a file is to be in, where it is not there.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn make_folder_of(path: &Path) -> Result<(), FileError> {
+    std::fs::create_dir_all(folder_of(path)).at("cannot create", folder_of(path))
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -69,8 +77,12 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A rename lasts once its folder is on the disk; Windows has no such call and needs none.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+/// Makes names inside a folder survive a power cut: a rename lasts once its folder is on the disk;
+/// Windows has no such call and needs none.
+///
+/// # Errors
+/// The disk's.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 

@@ -27,24 +27,15 @@ pub enum Error {
     Refused(String),
 }
 
-/// Where a path that a user gave leads.
-#[derive(Debug, PartialEq)]
-enum Target {
-    /// A regular file, there or not yet.
-    File(PathBuf),
-    /// What is no file of its own: a device, a pipe, a socket, or what this process holds open.
-    Stream,
-}
-
 /// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link
 /// leads there too; into anything else what `write` writes.
 ///
 /// # Errors
 /// What `write` returns, or the disk's own, naming `path`; a folder is refused.
 pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
-    match target(path)? {
-        Target::File(file) => write_atomic(&file, write)?,
-        Target::Stream => {
+    match regular_file(path)? {
+        Some(file) => write_atomic(&file, write)?,
+        None => {
             let mut out = BufWriter::new(open_stream(path)?);
             write(&mut out).and_then(|()| out.flush()).at("cannot write", path)?;
         }
@@ -58,11 +49,8 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
 /// # Errors
 /// When there is a file, or none can be made; the line names `path`.
 pub fn create_record(path: &Path) -> Result<File, Error> {
-    let file = match target(path)? {
-        Target::Stream => return Ok(open_stream(path)?),
-        Target::File(file) => File::create_new(file),
-    };
-    match file {
+    let Some(file) = regular_file(path)? else { return Ok(open_stream(path)?) };
+    match File::create_new(file) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             Err(Error::Refused(format!("{} is there already; remove it or name another", path.display())))
         }
@@ -74,11 +62,13 @@ fn open_stream(path: &Path) -> Result<File, FileError> {
     OpenOptions::new().append(true).open(path).at("cannot write into", path)
 }
 
-fn target(path: &Path) -> Result<Target, Error> {
+/// The regular file, there or not yet, that a path of the user's leads to; `None` for what is no
+/// file of its own: a device, a pipe, a socket, or what this process holds open.
+fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
     let refuse = |why| Err(Error::Refused(format!("cannot write {}: {why}", path.display())));
     match path.metadata() {
         Ok(there) if there.is_dir() => return refuse("it is a folder; name a file"),
-        Ok(there) if !there.is_file() => return Ok(Target::Stream),
+        Ok(there) if !there.is_file() => return Ok(None),
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at("cannot write", path)?,
         _ => {}
     }
@@ -87,10 +77,10 @@ fn target(path: &Path) -> Result<Target, Error> {
     for _ in 0..MOST_LINKS {
         let is_link = file.symlink_metadata().is_ok_and(|there| there.is_symlink());
         if !is_link {
-            return Ok(Target::File(file));
+            return Ok(Some(file));
         }
         if is_held_open(&file) {
-            return Ok(Target::Stream);
+            return Ok(None);
         }
         let leads_to = file.read_link().at("cannot write", path)?;
         file = file.parent().unwrap_or(Path::new("")).join(leads_to);
@@ -161,7 +151,7 @@ mod tests {
         let descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let alias = folder.path().join("alias");
         symlink(&descriptor, &alias).unwrap();
-        assert_eq!(target(&alias).unwrap(), Target::Stream);
+        assert_eq!(regular_file(&alias).unwrap(), None);
         say(&alias, "held").unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4, "the holder's own file has the text");
     }

@@ -13,9 +13,9 @@ use ember_decoding::config::GenerationConfig;
 use ember_decoding::generate;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{GptConfig, Parameter, checkpoint};
-use ember_training::config::Curve;
+use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig};
 use ember_training::loss::cross_entropy;
-use ember_training::run::schedule::Schedule;
+use ember_training::run::schedule;
 use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
@@ -146,13 +146,13 @@ fn parity(name: &str, prefix: &'static str) {
         epsilon: knobs.eps,
         weight_decay: knobs.weight_decay,
     });
-    let schedule = Schedule {
-        curve: Curve::Cosine,
+    let (usual, _) = Settings::default().resolve(&TextFacts::assumed(65), DeviceKind::Cpu).unwrap();
+    let config = TrainConfig {
         learning_rate: knobs.learning_rate,
         min_learning_rate: knobs.min_learning_rate,
         warmup_steps: knobs.warmup_steps,
-        decay_steps: knobs.max_steps,
-        decay_fraction: 1.0,
+        lr_decay_steps: knobs.max_steps,
+        ..usual
     };
     let mut gpt = gpt;
     assert_eq!(fixture.steps.len() as u64, knobs.max_steps);
@@ -167,7 +167,7 @@ fn parity(name: &str, prefix: &'static str) {
             mean_loss += f64::from(loss.clone().into_scalar::<f32>());
             accumulator.accumulate(&gpt, GradientsParams::from_grads(loss.backward(), &gpt));
         }
-        let learning_rate = schedule.learning_rate(number as u64);
+        let learning_rate = schedule::learning_rate(&config, number as u64);
         assert!((learning_rate - step.learning_rate).abs() < 1e-12, "{name}: step {number}: {learning_rate}");
         let gradients = accumulator.grads();
         let norm = global_norm(&gpt, &gradients);

@@ -15,7 +15,8 @@ const BYTES_TOLD: usize = 1 << 20;
 
 /// What the inputs hold.
 pub struct Corpus<'a> {
-    options: &'a PrepareOptions,
+    /// What was asked for.
+    pub options: &'a PrepareOptions,
     /// What the folders hold, and what in them is not read.
     pub listing: Listing,
     /// In the order of the inputs.

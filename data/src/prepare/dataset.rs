@@ -143,14 +143,12 @@ fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     let content = std::fs::read(&path).at("cannot read", &path)?;
     let damaged = |source| OpenError::Manifest { path: path.clone(), source };
     let value: Value = serde_json::from_slice(&content).map_err(damaged)?;
-    match value["format_version"].as_u64().unwrap_or(0) {
-        version if version == u64::from(FORMAT_VERSION) => serde_json::from_value(value).map_err(damaged),
-        version => {
-            let what =
-                format!("has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again");
-            unusable(&path, what)
-        }
+    let version = value["format_version"].as_u64().unwrap_or(0);
+    if version != u64::from(FORMAT_VERSION) {
+        let what = format!("has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again");
+        return unusable(&path, what);
     }
+    serde_json::from_value(value).map_err(damaged)
 }
 
 fn open_tokens(path: &Path, split: &SplitCounts, manifest: &Manifest) -> Result<TokenFile, OpenError> {

@@ -36,7 +36,7 @@ use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files
 use encode::{Encoded, encode};
 use options::tell;
 use rayon::prelude::*;
-use split::{Side, SplitBuilder};
+use split::Side;
 use std::{collections::BTreeSet, io, path::Path};
 use survey::{Survey, survey};
 
@@ -74,8 +74,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     make(out)?;
     let mut corpus = Corpus::find(options)?;
     let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
-    let split = SplitBuilder::new(val_fraction, !only_stories);
-    let survey = survey(&mut corpus, &split, options.seed, progress)?;
+    let survey = survey(&mut corpus, !only_stories, progress)?;
     let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
         // Every window of the stories begins a document, so a prompt must too.
@@ -202,10 +201,7 @@ fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error 
 fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     let (characters, bytes) = (survey.characters.len(), survey.bytes);
     if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
-        (
-            stories::TOKENIZER.parse().expect("a choice of our own"),
-            "every word of the built-in stories becomes one token".to_owned(),
-        )
+        (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
     } else if characters <= MOST_CHARACTERS && bytes < LARGE_TEXT_BYTES {
         (TokenizerChoice::Chars, format!("{characters} different characters and under 20 MB"))
     } else if characters > MOST_CHARACTERS {
@@ -217,15 +213,11 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
 
 /// What the built-in corpus itself and its best forgetful predictor lose on the validation stories.
 fn marks(survey: &Survey, encoded: &Encoded, seed: u64) -> Marks {
-    let (nats, forgetful_nats) = (0..survey.documents)
-        .into_par_iter()
-        .filter(|&number| survey.split.side(number) == Side::Val)
-        .map(|number| story(seed, number))
-        .map(|story| (story.nats, story.forgetful_nats))
-        // In order, so that the sums of floats are the same in every run.
-        .collect::<Vec<_>>()
-        .into_iter()
-        .fold((0.0, 0.0), |sum, nats| (sum.0 + nats.0, sum.1 + nats.1));
+    let validates = |&number: &u64| survey.split.side(number) == Side::Val;
+    let stories = (0..survey.documents).into_par_iter().filter(validates).map(|number| story(seed, number));
+    // In order, so that the sums of floats are the same in every run.
+    let prices: Vec<_> = stories.map(|story| (story.nats, story.forgetful_nats)).collect();
+    let (nats, forgetful_nats) = prices.into_iter().fold((0.0, 0.0), |sum, nats| (sum.0 + nats.0, sum.1 + nats.1));
     // Every token but the first is a target: those of each story and the <|endoftext|> after it.
     let targets = (encoded.val.tokens - 1) as f64;
     Marks { entropy_floor: nats / targets, forgetful_loss: forgetful_nats / targets }

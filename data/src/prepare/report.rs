@@ -148,15 +148,7 @@ impl fmt::Display for Report {
 /// A whole number with commas between thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let first = digits.len() % 3;
-    let mut text = digits[..first].to_string();
-    for thousand in digits.as_bytes()[first..].chunks(3) {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.extend(thousand.iter().map(|digit| char::from(*digit)));
-    }
-    text
+    digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl ContentHash {
 }
 
 /// Collects documents as the text is read for the first time.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct SplitBuilder {
     val_fraction: f64,
     cuts: bool,
@@ -78,7 +78,7 @@ struct Candidate {
 }
 
 /// The longest documents.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Longest {
     shortest_first: BinaryHeap<Reverse<Candidate>>,
     /// Bytes of the longest that found no place.

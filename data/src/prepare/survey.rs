@@ -1,7 +1,9 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use super::{corpus::Corpus, corpus::Reading, corpus::Source, error::Error, options::Progress};
+use super::{
+    corpus::Corpus, corpus::Reading, corpus::Source, error::Error, options::PrepareOptions, options::Progress,
+};
 use crate::source::Event;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -21,14 +23,12 @@ pub struct Survey {
 
 /// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
 /// corpus then leaves out.
-pub fn survey(
-    corpus: &mut Corpus,
-    builder: &SplitBuilder,
-    seed: u64,
-    progress: &dyn Progress,
-) -> Result<Survey, Error> {
+///
+/// Unless it `cuts`, none of several documents is cut to validate with its end.
+pub fn survey(corpus: &mut Corpus, cuts: bool, progress: &dyn Progress) -> Result<Survey, Error> {
+    let PrepareOptions { seed, val_fraction, .. } = *corpus.options;
     loop {
-        let (mut hash, mut split) = (ContentHash::new(seed), builder.clone());
+        let (mut hash, mut split) = (ContentHash::new(seed), SplitBuilder::new(val_fraction, cuts));
         let mut counts = CharacterCounts::default();
         let mut sample = Sample::new(SAMPLE_BYTES);
         let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
@@ -111,10 +111,8 @@ fn count_characters(text: &str) -> Vec<(char, u64)> {
     }
     let low = (0u32..128).zip(ascii);
     let high = (0u32..).zip(others.iter().map(|&count| u64::from(count)));
-    low.chain(high)
-        .filter(|&(_, count)| count > 0)
-        .filter_map(|(code, count)| Some((char::from_u32(code)?, count)))
-        .collect()
+    let occurring = low.chain(high).filter(|&(_, count)| count > 0);
+    occurring.filter_map(|(code, count)| Some((char::from_u32(code)?, count))).collect()
 }
 
 /// How much text a tokenizer is learnt from.

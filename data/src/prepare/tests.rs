@@ -139,7 +139,7 @@ fn the_built_in_corpus_carries_its_marks() {
     let options = options(folder.path(), vec![Input::Stories { count: 2000 }], "auto");
     let manifest = prepare(&options, &Silent).unwrap();
     let data = Dataset::open(&options.out).unwrap();
-    assert_eq!(manifest.tokenizer, stories::TOKENIZER);
+    assert_eq!(manifest.tokenizer, stories::TOKENIZER.to_string());
     assert_eq!(manifest.window_rule, WindowRule::DocumentStart);
     let marks = manifest.marks.unwrap();
     assert!(marks.forgetful_loss >= 1.3 * marks.entropy_floor);

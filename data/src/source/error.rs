@@ -1,7 +1,7 @@
 //! Why a text cannot be read.
 
 use ember_host::file_error::FileError;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Why a text cannot be read; every message names the file as the user does, and counts lines from
 /// 1.
@@ -34,11 +34,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn unusable(name: &str, what: impl Into<String>) -> Self {
-        Self::Unusable { name: name.to_owned(), what: what.into() }
-    }
-
-    pub(super) fn unusable_path(path: &Path, what: impl Into<String>) -> Self {
-        Self::unusable(&path.display().to_string(), what)
+    pub(super) fn unusable(name: impl ToString, what: impl Into<String>) -> Self {
+        Self::Unusable { name: name.to_string(), what: what.into() }
     }
 }

@@ -13,17 +13,14 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, field: &str, sink
     let mut bytes = Vec::new();
     for line in 1u64.. {
         bytes.clear();
-        let n = reader
-            .by_ref()
-            .take(LONGEST_LINE_BYTES + 1)
-            .read_until(b'\n', &mut bytes)
-            .map_err(|error| utf16::cannot_read(name, &format!("line {}", line - 1), error))?;
+        let read = reader.by_ref().take(LONGEST_LINE_BYTES + 1).read_until(b'\n', &mut bytes);
+        let n = read.map_err(|error| utf16::cannot_read(name, &format!("line {}", line - 1), error))?;
         if n == 0 {
             break;
         }
         if n as u64 > LONGEST_LINE_BYTES {
             let what = format!("the line is longer than {} MiB; split the document", LONGEST_LINE_BYTES >> 20);
-            return Err(Error::unusable(&format!("{name}:{line}:"), what).into());
+            return Err(Error::unusable(format!("{name}:{line}:"), what).into());
         }
         let content = bytes.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&bytes);
         if content.iter().all(u8::is_ascii_whitespace) {

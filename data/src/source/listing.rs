@@ -73,7 +73,7 @@ impl Listing {
             return Ok(());
         }
         if !metadata.is_dir() {
-            return Err(Error::unusable_path(path, "is not a file; pipe it into standard input instead"));
+            return Err(Error::unusable(path.display(), "is not a file; pipe it into standard input instead"));
         }
         match kind_of_folder(path) {
             Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
@@ -86,7 +86,7 @@ impl Listing {
             let told = LeftOut::told(&self.left_out[left_out..]).join("; ");
             let in_brackets = if told.is_empty() { told } else { format!(" ({told})") };
             let what = format!("holds no file with text; give another folder{in_brackets}");
-            return Err(Error::unusable_path(path, what));
+            return Err(Error::unusable(path.display(), what));
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl TextFile {
         let unreadable = |error: FileError| (LeftOutKind::Text, error.into());
         let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
         if bytes == 0 {
-            return Err((LeftOutKind::Empty, Error::unusable_path(path, "is empty; give a file with text")));
+            return Err((LeftOutKind::Empty, Error::unusable(path.display(), "is empty; give a file with text")));
         }
         let start = sniff(path).map_err(unreadable)?;
         let file = Self::new(path, path.display().to_string(), bytes, &start, found);
@@ -192,13 +192,8 @@ impl TextFile {
 }
 
 /// The first bytes of a file.
-fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
-    first_bytes(path, SNIFFED_BYTES as u64).at("cannot read", path)
-}
-
-/// At most `count` bytes from the beginning of a file.
-pub(super) fn first_bytes(path: &Path, count: u64) -> io::Result<Vec<u8>> {
+pub(super) fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut start = Vec::new();
-    File::open(path)?.take(count).read_to_end(&mut start)?;
-    Ok(start)
+    let read = File::open(path).and_then(|file| file.take(SNIFFED_BYTES as u64).read_to_end(&mut start));
+    read.at("cannot read", path).map(|_| start)
 }

@@ -68,7 +68,7 @@ fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result
 /// # Errors
 /// When the file cannot be read.
 pub fn is_plain(file: &TextFile) -> Result<bool, Error> {
-    let start = listing::first_bytes(&file.path, 4).at("cannot read", &file.name)?;
+    let start = listing::sniff(&file.path)?;
     let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None
         && utf16::ByteOrder::of_content(&start).is_none();
     Ok(file.format == Format::Text && as_it_is)

@@ -14,16 +14,12 @@ pub const SNIFFED_BYTES: usize = 8 << 10;
 pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_, E>) -> Result<(), E> {
     let mut block = Vec::with_capacity(BLOCK_BYTES + END_OF_TEXT.len());
     let mut offset = 0; // of the block's beginning, in the decompressed file
-    let mut first = true;
     loop {
         let wanted = (BLOCK_BYTES - block.len()) as u64;
-        let n = reader
-            .take(wanted)
-            .read_to_end(&mut block)
-            .map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
+        let read = reader.take(wanted).read_to_end(&mut block);
+        let n = read.map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
         let last = (n as u64) < wanted;
-        if first {
-            first = false;
+        if offset == 0 {
             check_kind(name, &block)?;
             if block.starts_with(b"\xef\xbb\xbf") {
                 block.drain(..3);

@@ -56,6 +56,10 @@ struct EveryPath {
 impl Chooser for EveryPath {
     type Error = Infallible;
 
+    fn say(&mut self, _: &'static str) -> Result<(), Infallible> {
+        Ok(())
+    }
+
     fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, Infallible> {
         if self.depth == self.path.len() {
             self.path.push((0, phrases.len()));

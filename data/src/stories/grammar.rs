@@ -45,9 +45,7 @@ pub(super) trait Chooser {
     /// Why there may be no story.
     type Error;
     /// Words that stand there without a choice.
-    fn say(&mut self, _text: &'static str) -> Result<(), Self::Error> {
-        Ok(())
-    }
+    fn say(&mut self, text: &'static str) -> Result<(), Self::Error>;
     /// One of `phrases`, all equally likely: how the story goes on, whatever its people, things and
     /// places are.
     fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, Self::Error>;

@@ -51,6 +51,7 @@
 //! No other predictor with that knowledge does better, as these are the conditional probabilities
 //! themselves.
 
+#[cfg(test)]
 mod expectation;
 mod generate;
 mod grammar;
@@ -59,19 +60,16 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use crate::tokenizer::TokenizerChoice;
 use generate::Draw;
 use grammar::{Teller, tell};
 use parse::Follow;
 
-pub use expectation::{Expectation, expectation};
 pub use lexicon::Kind;
 pub use parse::{ParseError, Parsed};
 
 /// The tokenizer to train on the stories: every word with the space before it becomes one token.
-pub const TOKENIZER: &str = "bpe:1152";
-
-/// Most tokens of a story under [`TOKENIZER`], the opening `<|endoftext|>` included.
-pub const MAX_TOKENS: usize = 120;
+pub const TOKENIZER: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 1152 };
 
 /// A story and what it costs to predict it.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,13 @@
 
 use proptest::prelude::*;
 
+use super::expectation::expectation;
 use super::generate::Draw;
 use super::grammar::{Teller, tell};
-use super::{Kind, MAX_TOKENS, ParseError, Story, expectation, parse, story};
+use super::{Kind, ParseError, Story, parse, story};
+
+/// Most tokens of a story under the recommended tokenizer, the opening `<|endoftext|>` included.
+const MAX_TOKENS: usize = 120;
 
 const KINDS: [Kind; 5] = [Kind::Person, Kind::Thing, Kind::Place, Kind::Animal, Kind::Food];
 

@@ -113,22 +113,18 @@ impl Words<'_> {
 /// anything to a space; and no word depends on what came before it. `None` when there is no such
 /// place but the ends.
 pub fn safe_cut(text: &str) -> Option<usize> {
-    let class = |character: char| CLASSES[character as usize];
-    let mut after = Class::Other;
-    let mut seen_one = false;
+    let mut after = None;
     for (at, character) in text.char_indices().rev() {
-        let before = class(character);
-        let end = at + character.len_utf8();
-        let word_ends = match before {
+        let before = CLASSES[character as usize];
+        let word_ends = |after| match before {
             Class::Letter | Class::Number => after != before,
             Class::Other => after == Class::Space,
             Class::Space => false,
         };
-        if seen_one && word_ends {
-            return Some(end);
+        if after.is_some_and(word_ends) {
+            return Some(at + character.len_utf8());
         }
-        after = before;
-        seen_one = true;
+        after = Some(before);
     }
     None
 }

@@ -53,8 +53,8 @@ fn too_short_texts_are_told_what_would_fit() {
 fn whole_documents_share_a_validation_window() {
     // With their ends the documents are 4, 5, 3 and 21 targets long; 10 fit in a window.
     let windows = ValWindows::new(&documents(&[3, 4, 2, 20]), 10, WindowRule::DocumentStart, Some(END)).unwrap();
-    let batch = windows.batch(0..windows.len()).unwrap();
-    assert_eq!(batch.counted, [9, 3, 10, 10, 1]);
+    let (batch, counted) = windows.batch(0..windows.len()).unwrap();
+    assert_eq!(counted, [9, 3, 10, 10, 1]);
     assert_eq!(&batch.inputs[..10], [0, 1, 1, 1, 0, 2, 2, 2, 2, 0]);
     assert_eq!(&batch.targets[..10], [1, 1, 1, 0, 2, 2, 2, 2, 0, 0]);
     assert_eq!(&batch.inputs[10..13], [0, 3, 3]);
@@ -99,12 +99,12 @@ proptest! {
         for rule in [WindowRule::Anywhere, WindowRule::DocumentStart] {
             let windows = ValWindows::new(&tokens, context_length, rule, Some(END)).unwrap();
             let mut targets: Vec<u64> = windows.windows.iter()
-                .flat_map(|window| window.start + 1..=window.start + u64::from(window.counted)).collect();
+                .flat_map(|window| window.start + 1..=window.end).collect();
             targets.sort_unstable();
             prop_assert!(targets.into_iter().eq(1..tokens.len() as u64));
             prop_assert_eq!(windows.targets(), tokens.len() as u64 - 1);
-            let batch = windows.batch(0..windows.len()).unwrap();
-            for (row, &counted) in batch.counted.iter().enumerate() {
+            let (batch, counted) = windows.batch(0..windows.len()).unwrap();
+            for (row, &counted) in counted.iter().enumerate() {
                 let at = row * context_length;
                 prop_assert!(counted >= 1 && counted as usize <= context_length);
                 prop_assert_eq!(&batch.inputs[at + 1..at + counted as usize], &batch.targets[at..at + counted as usize - 1]);

@@ -143,7 +143,7 @@ impl Bench<'_> {
     }
 
     fn predict<'b>(&self, config: &'b GptConfig) -> Prediction<'b> {
-        Prediction::new(config, self.plan.sizes(), self.kernels)
+        Prediction { config, sizes: self.plan.sizes(), kernels: self.kernels }
     }
 
     /// Of a mode that holds the weights, and besides them at most `peak` bytes.

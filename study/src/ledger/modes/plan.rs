@@ -4,7 +4,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
-use ember_training::config::{OptimizerKind, Precision, TrainConfig};
+use ember_training::config::{Precision, TrainConfig};
 use ember_training::memory::prediction::{Kernels, Sizes, training::Step};
 use ember_training::step::{gradient, gradient::Passes, optimizer::OptimizerConfig};
 
@@ -51,8 +51,7 @@ impl Training {
             precision: self.precision,
             activation_checkpointing: self.activation_checkpointing,
             several_passes: false,
-            optimizer: if self.optimizer.muon.is_some() { OptimizerKind::Muon } else { OptimizerKind::AdamW },
-            averages_weights: self.optimizer.ema_decay > 0.0,
+            optimizer: self.optimizer,
         }
     }
 }

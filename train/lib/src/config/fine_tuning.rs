@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use ember_model::{GptConfig, Positions};
-use toml::Value;
+use toml::{Table, Value};
 
 use super::keys::{self, Settings};
 use super::resolve::{TextFacts, fitting_context};
-use super::settings::unreadable;
+use super::settings::{unreadable, unwritable};
 use crate::error::ConfigError;
 
 impl Settings {
@@ -46,7 +46,7 @@ impl Settings {
         shape: &GptConfig,
         facts: &TextFacts,
     ) -> Result<Vec<String>, ConfigError> {
-        let (mut given, decided) = (self.to_table()?, decided_by(shape).to_table()?);
+        let (mut given, decided) = (self.to_table()?, decided_by(shape)?);
         for name in keys::all().map(|key| key.name) {
             if let (Some(given), Some(has)) = (given.get(name), decided.get(name))
                 && given != has
@@ -87,29 +87,18 @@ impl Settings {
     }
 }
 
-/// The keys that a shape decides, but the context.
-fn decided_by(shape: &GptConfig) -> Settings {
+/// The keys that a shape decides: they are called as its own fields are. The context may become
+/// shorter, and dropout is of the run.
+fn decided_by(shape: &GptConfig) -> Result<Table, ConfigError> {
     let architecture = match (shape.positions, shape.qk_norm) {
         (Positions::Rotary, true) => "qwen3",
         (Positions::Rotary, false) => "llama",
         (Positions::Learned, _) => "gpt2",
     };
-    Settings {
-        n_layer: Some(shape.n_layer),
-        n_head: Some(shape.n_head),
-        n_embd: Some(shape.n_embd),
-        architecture: Some(architecture.to_owned()),
-        positions: Some(shape.positions),
-        rope_theta: Some(shape.rope_theta),
-        norm: Some(shape.norm),
-        mlp: Some(shape.mlp),
-        n_inner: Some(shape.n_inner),
-        n_kv_head: Some(shape.n_kv_head),
-        qk_norm: Some(shape.qk_norm),
-        bias: Some(shape.bias),
-        tied_head: Some(shape.tied_head),
-        ..Settings::default()
-    }
+    let mut decided = Table::try_from(shape).map_err(unwritable)?;
+    decided.retain(|name, _| keys::find(name).is_ok() && !["context_length", "dropout"].contains(&name));
+    decided.insert("architecture".to_owned(), architecture.into());
+    Ok(decided)
 }
 
 #[cfg(test)]

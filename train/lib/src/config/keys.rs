@@ -232,11 +232,8 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         if key.elsewhere.contains(&name.as_str()) { 1.0 } else { spelt }
     };
     // Below one half, two names share little more than their length.
-    all()
-        .map(|key| (likeness(key), key.name))
-        .filter(|(likeness, _)| *likeness >= 0.5)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| name)
+    let alike = all().map(|key| (likeness(key), key.name)).filter(|(likeness, _)| *likeness >= 0.5);
+    alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// The table as plain text for a terminal, a group behind an empty line.

@@ -36,24 +36,18 @@ pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Not
 }
 
 /// What a configuration calls it.
-fn word(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
-        Precision::F16 => "f16",
-    }
+fn word(precision: Precision) -> String {
+    format!("{precision:?}").to_lowercase()
 }
 
 fn automatic(selected: &Selected) -> (Precision, Note) {
     let chosen = |precision, reason: &str| format!("precision = {}: {reason}", word(precision));
+    if is_cpu(&selected.device) && multiplies_bf16() {
+        let reason = "exact; this processor multiplies bfloat16 as well, at less time and memory";
+        return (Precision::F32, Note::ExactPrecision(chosen(Precision::F32, reason)));
+    }
     if is_cpu(&selected.device) {
-        let note = if multiplies_bf16() {
-            let reason = "exact; this processor multiplies bfloat16 as well, at less time and memory";
-            Note::ExactPrecision(chosen(Precision::F32, reason))
-        } else {
-            chosen(Precision::F32, "on this CPU the half types save memory, not time").into()
-        };
-        return (Precision::F32, note);
+        return (Precision::F32, chosen(Precision::F32, "on this CPU the half types save memory, not time").into());
     }
     let (precision, reason) = match multiplies(&selected.device, FloatDType::BF16) {
         Ok(()) => (Precision::Bf16, format!("{} multiplies bfloat16, at half the memory", selected.id)),

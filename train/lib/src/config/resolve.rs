@@ -110,7 +110,7 @@ impl Settings {
     /// parts and computed in float32.
     pub(super) fn with_the_usual_parts(mut self) -> Self {
         if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
-            self.choose_parts();
+            self.choose_parts(1);
             self.choose_computation();
         }
         self
@@ -120,11 +120,10 @@ impl Settings {
     /// be nothing to save the model as.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
         let mut settings = self.clone();
-        settings.choose_parts();
         if self.n_head.is_none() {
             settings.n_kv_head = None; // of how many heads is not known yet
         }
-        Family::of(&settings.shape(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
+        Family::of(&settings.choose_parts(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
     }
 
     fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
@@ -140,8 +139,7 @@ impl Settings {
         let head_size = if n_embd <= 128 { 32 } else { 64 };
         let heads = (1..=(n_embd / head_size).max(1)).rev().find(|heads| n_embd.is_multiple_of(*heads)).unwrap_or(1);
         chosen.key("n_head", &mut self.n_head, heads);
-        self.choose_parts();
-        let shape_so_far = self.shape(facts.vocab_size);
+        let shape_so_far = self.choose_parts(facts.vocab_size);
         let parameters = short((shape_so_far.parameters() - shape_so_far.position_table()) as f64);
         let tokens = short(facts.train_tokens as f64);
         chosen.because(format!("about {parameters} parameters suit {tokens} tokens of text on {device}"), reasons);
@@ -152,48 +150,32 @@ impl Settings {
         } else {
             format!("what {device} trains quickly")
         };
-        let mut chosen = Chosen::default();
-        chosen.key("context_length", &mut self.context_length, context);
-        chosen.because(reason, reasons);
+        Chosen::one("context_length", &mut self.context_length, context).because(reason, reasons);
 
-        let mut chosen = Chosen::default();
-        chosen.key("batch_size", &mut self.batch_size, shape.batch_size);
+        let chosen = Chosen::one("batch_size", &mut self.batch_size, shape.batch_size);
         chosen.because(format!("{} tokens a step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
     }
 
-    /// The parts of the model that nobody named are those of its architecture.
-    fn choose_parts(&mut self) {
-        let qwen3 = self.architecture.as_deref() == Some("qwen3");
-        let llama = qwen3 || self.architecture.as_deref() == Some("llama");
-        self.positions.get_or_insert(if llama { Positions::Rotary } else { Positions::Learned });
-        self.norm.get_or_insert(if llama { NormKind::RmsNorm } else { NormKind::LayerNorm });
-        let mlp = *self.mlp.get_or_insert(if llama { MlpKind::SwiGlu } else { MlpKind::Gelu });
-        self.qk_norm.get_or_insert(qwen3);
-        self.bias.get_or_insert(!llama);
-        self.tied_head.get_or_insert(true);
-        let n_embd = self.n_embd.unwrap_or(1);
-        // Three matrices of two thirds the width have as many weights as two.
-        let inner = if mlp.is_gated() { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
-        self.n_inner.get_or_insert(inner);
-        self.n_kv_head.get_or_insert(self.n_head.unwrap_or(1));
-    }
-
-    /// The shape that the sizes and parts make that are known by now; a size that is not counts as
-    /// 1, and what else is not is GPT-2's.
-    fn shape(&self, vocab_size: usize) -> GptConfig {
+    /// The shape with so many different tokens that the sizes and parts make: a size that is not
+    /// known yet counts as 1, and the parts that nobody named become those of the architecture.
+    fn choose_parts(&mut self, vocab_size: usize) -> GptConfig {
         let [context_length, n_layer, n_head, n_embd] =
             [self.context_length, self.n_layer, self.n_head, self.n_embd].map(|size| size.unwrap_or(1));
-        let gpt2 = GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd);
+        let qwen3 = self.architecture.as_deref() == Some("qwen3");
+        let llama = qwen3 || self.architecture.as_deref() == Some("llama");
+        let mlp = *self.mlp.get_or_insert(if llama { MlpKind::SwiGlu } else { MlpKind::Gelu });
+        // Three matrices of two thirds the width have as many weights as two.
+        let inner = if mlp.is_gated() { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
         GptConfig {
-            positions: self.positions.unwrap_or(gpt2.positions),
-            norm: self.norm.unwrap_or(gpt2.norm),
-            mlp: self.mlp.unwrap_or(gpt2.mlp),
-            qk_norm: self.qk_norm.unwrap_or(gpt2.qk_norm),
-            bias: self.bias.unwrap_or(gpt2.bias),
-            tied_head: self.tied_head.unwrap_or(gpt2.tied_head),
-            n_inner: self.n_inner.unwrap_or(gpt2.n_inner),
-            n_kv_head: self.n_kv_head.unwrap_or(gpt2.n_kv_head),
-            ..gpt2
+            positions: *self.positions.get_or_insert(if llama { Positions::Rotary } else { Positions::Learned }),
+            norm: *self.norm.get_or_insert(if llama { NormKind::RmsNorm } else { NormKind::LayerNorm }),
+            mlp,
+            qk_norm: *self.qk_norm.get_or_insert(qwen3),
+            bias: *self.bias.get_or_insert(!llama),
+            tied_head: *self.tied_head.get_or_insert(true),
+            n_inner: *self.n_inner.get_or_insert(inner),
+            n_kv_head: *self.n_kv_head.get_or_insert(n_head),
+            ..GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd)
         }
     }
 
@@ -211,7 +193,7 @@ impl Settings {
         let tokens_per_step = self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
         let DeviceFacts { name, budget, minutes, .. } = device.facts();
-        let affordable = budget / self.shape(facts.vocab_size).training_flops_per_token();
+        let affordable = budget / self.choose_parts(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
@@ -230,9 +212,8 @@ impl Settings {
             2.0..8.0 => 0.1,
             _ => 0.2,
         };
-        let mut chosen = Chosen::default();
-        chosen.key("dropout", &mut self.dropout, dropout);
-        chosen.because(format!("the text is read {passes:.1} times"), reasons);
+        Chosen::one("dropout", &mut self.dropout, dropout)
+            .because(format!("the text is read {passes:.1} times"), reasons);
     }
 
     fn choose_learning_rate(&mut self, reasons: &mut Vec<Note>) {
@@ -247,20 +228,16 @@ impl Settings {
                 format!("a tenth of what a new model of this width would take, to keep what {folder} knows"),
             ),
         };
-        let mut chosen = Chosen::default();
-        let peak = chosen.key("learning_rate", &mut self.learning_rate, rate);
-        chosen.because(reason, reasons);
+        Chosen::one("learning_rate", &mut self.learning_rate, rate).because(reason, reasons);
+        let peak = self.learning_rate.unwrap_or(rate);
         self.min_learning_rate.get_or_insert((peak / 10.0 * 1e9).round() / 1e9);
 
         let decay = self.lr_decay_steps.unwrap_or(1);
-        let mut chosen = Chosen::default();
-        let warmup = if init.is_some() {
-            let warmup = chosen.key("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
+        if init.is_some() {
+            let chosen = Chosen::one("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
             chosen.because("short, since only the optimizer starts from nothing", reasons);
-            warmup
-        } else {
-            *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay))
-        };
+        }
+        let warmup = *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay));
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, --set max_steps=50, should need no
             // second change.
@@ -285,8 +262,7 @@ impl Settings {
         if affordable >= facts.val_tokens {
             self.eval_tokens.get_or_insert(0);
         }
-        let mut chosen = Chosen::default();
-        chosen.key("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
+        let chosen = Chosen::one("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
         chosen.because("an evaluation costs at most a twentieth of the training between two", reasons);
     }
 }
@@ -296,6 +272,13 @@ impl Settings {
 struct Chosen(Vec<String>);
 
 impl Chosen {
+    /// Sets one key as [`Self::key`] does.
+    fn one<T: Copy + Display>(name: &str, key: &mut Option<T>, value: T) -> Self {
+        let mut chosen = Self::default();
+        chosen.key(name, key, value);
+        chosen
+    }
+
     /// Sets a key where nobody did; returns its value either way.
     fn key<T: Copy + Display>(&mut self, name: &str, key: &mut Option<T>, value: T) -> T {
         *key.get_or_insert_with(|| {

@@ -10,6 +10,23 @@ use super::keys::{self, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
 
+/// The keys that `resume --set` takes: how long a run goes on, what it bears, and how it is looked
+/// at. Everything else would make it another run.
+const CHANGEABLE: &[&str] = &[
+    "max_steps",
+    "lr_decay_steps",
+    "log_interval",
+    "eval_interval",
+    "checkpoint_interval",
+    "sample_interval",
+    "sample_tokens",
+    "sample_prompts",
+    "patience",
+    "max_skipped_batches",
+    "keep_checkpoints",
+    "tensorboard",
+];
+
 impl TrainConfig {
     /// Reads a saved, complete configuration; a missing, unknown or impossible value is a
     /// [`ConfigError`].
@@ -57,21 +74,10 @@ impl TrainConfig {
     /// The shape that the configuration makes with so many different tokens.
     pub fn shape(&self, vocab_size: usize) -> GptConfig {
         let gpt2 = GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd);
+        let Self { n_kv_head, n_inner, positions, norm, mlp, qk_norm, bias, tied_head, dropout, .. } = *self;
         // A checkpoint without rotary positions does not keep their base.
-        let rotary = self.positions == Positions::Rotary;
-        GptConfig {
-            n_kv_head: self.n_kv_head,
-            n_inner: self.n_inner,
-            positions: self.positions,
-            rope_theta: if rotary { self.rope_theta } else { gpt2.rope_theta },
-            norm: self.norm,
-            mlp: self.mlp,
-            qk_norm: self.qk_norm,
-            bias: self.bias,
-            tied_head: self.tied_head,
-            dropout: self.dropout,
-            ..gpt2
-        }
+        let rope_theta = if positions == Positions::Rotary { self.rope_theta } else { gpt2.rope_theta };
+        GptConfig { n_kv_head, n_inner, positions, rope_theta, norm, mlp, qk_norm, bias, tied_head, dropout, ..gpt2 }
     }
 
     /// Windows of one optimizer step.
@@ -101,26 +107,7 @@ impl TrainConfig {
     pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
         toml::Table::try_from(self).map_err(unwritable)
     }
-}
 
-/// The keys that `resume --set` takes: how long a run goes on, what it bears, and how it is looked
-/// at. Everything else would make it another run.
-const CHANGEABLE: &[&str] = &[
-    "max_steps",
-    "lr_decay_steps",
-    "log_interval",
-    "eval_interval",
-    "checkpoint_interval",
-    "sample_interval",
-    "sample_tokens",
-    "sample_prompts",
-    "patience",
-    "max_skipped_batches",
-    "keep_checkpoints",
-    "tensorboard",
-];
-
-impl TrainConfig {
     /// The configuration with each `key=value` applied, for a run that stands at `step`.
     ///
     /// # Errors

@@ -58,9 +58,6 @@ pub fn broadcast_number(group: &dyn ProcessGroup, own: f64) -> Result<f64> {
 /// # Errors
 /// As [`ProcessGroup::all_reduce`].
 pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -> Result<[f64; N]> {
-    if group.size() == 1 {
-        return Ok(own);
-    }
     let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut sums = [0.0; N];
     for process in all_gather(group, &bytes)? {
@@ -78,9 +75,6 @@ pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -
 /// # Errors
 /// Its own error, or [`GroupError::SaidElsewhere`].
 pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
-    if group.size() == 1 {
-        return own;
-    }
     let mut codes = vec![0.0; group.size()];
     codes[group.rank()] = own.as_ref().err().map_or(0.0, |error| f32::from(group.code(error)));
     group.all_reduce(&mut codes)?;

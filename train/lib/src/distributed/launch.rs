@@ -72,10 +72,7 @@ fn is_bound() -> bool {
 /// The device of this process: where several were started on a machine with several GPUs, each
 /// takes its own.
 pub fn device(choice: DeviceChoice) -> DeviceChoice {
-    match Launch::of_this_process() {
-        Some(launch) => spread(choice, launch.local_rank, device::cuda_count()),
-        None => choice,
-    }
+    Launch::of_this_process().map_or(choice, |launch| spread(choice, launch.local_rank, device::cuda_count()))
 }
 
 fn spread(choice: DeviceChoice, local_rank: usize, gpus: usize) -> DeviceChoice {

@@ -1,7 +1,7 @@
 //! A group over MPI: processes that `mpirun` started, on one machine or several.
 
 use std::time::{Duration, Instant};
-use std::{cell::RefCell, path::Path, thread};
+use std::{cell::RefCell, path::Path, sync::Arc, sync::atomic::Ordering, thread};
 
 use ember_host::interrupt::Interrupt;
 use mpi::environment::{Universe, processor_name};
@@ -9,7 +9,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use mpi::{Threading, topology::SimpleCommunicator};
 
 use super::process_group::{ProcessGroup, add_in_order};
-use super::watch::{Peer, Program, Watch, Watcher};
+use super::watch::{Peer, Program, Watcher};
 use super::{collectives::all_gather, launch::Launch};
 use crate::error::{Error, GroupError, Result};
 
@@ -28,15 +28,10 @@ pub struct MpiGroup {
     /// [`ProcessGroup::leave`]: an error does not wait.
     universe: RefCell<Option<Universe>>,
     world: SimpleCommunicator,
-    rank: usize,
-    size: usize,
     /// What is sent and what is received, kept from sum to sum.
     buffers: RefCell<[Vec<f32>; 2]>,
-    program: Program,
-    interrupt: Interrupt,
-    /// The other processes on this machine.
-    peers: Vec<Peer>,
-    watch: RefCell<Option<Watch>>,
+    /// This process's place among them, and whom it looks after.
+    watcher: Watcher,
 }
 
 impl MpiGroup {
@@ -54,18 +49,10 @@ impl MpiGroup {
         if size != launch.size {
             return Err(GroupError::OtherMpi { launched: launch.size, seen: size }.into());
         }
-        let mut group = Self {
-            universe: RefCell::new(Some(universe)),
-            world,
-            rank,
-            size,
-            buffers: RefCell::default(),
-            program,
-            interrupt: interrupt.clone(),
-            peers: Vec::new(),
-            watch: RefCell::new(None),
-        };
-        group.peers = group.peers_here()?;
+        let (peers, interrupt, ended) = (Vec::new(), interrupt.clone(), Arc::default());
+        let watcher = Watcher { rank, size, peers, interrupt, program, ended };
+        let mut group = Self { universe: RefCell::new(Some(universe)), world, buffers: RefCell::default(), watcher };
+        group.watcher.peers = group.peers_here()?;
         Ok(group)
     }
 
@@ -73,7 +60,7 @@ impl MpiGroup {
     fn peers_here(&self) -> Result<Vec<Peer>> {
         let machine = processor_name().unwrap_or_default();
         let everyone = all_gather(self, format!("{} {machine}", std::process::id()).as_bytes())?;
-        let peers = everyone.iter().enumerate().filter(|(rank, _)| *rank != self.rank).filter_map(|(rank, card)| {
+        let peers = everyone.iter().enumerate().filter(|(rank, _)| *rank != self.rank()).filter_map(|(rank, card)| {
             let (pid, its_machine) = std::str::from_utf8(card).ok()?.split_once(' ')?;
             let peer = Peer { rank, pid: pid.parse().ok()? };
             // Containers may share a machine's name and not its processes: only those that can be
@@ -103,11 +90,11 @@ impl MpiGroup {
     /// of algorithm nor the network can change a bit.
     fn sum_part(&self, values: &mut [f32]) {
         let [out, received] = &mut *self.buffers.borrow_mut();
-        let share = values.len().div_ceil(self.size);
+        let share = values.len().div_ceil(self.size());
         out.clear();
         out.extend_from_slice(values);
-        out.resize(share * self.size, 0.0);
-        received.resize(share * self.size, 0.0);
+        out.resize(share * self.size(), 0.0);
+        received.resize(share * self.size(), 0.0);
         self.world.all_to_all_into(&out[..], &mut received[..]);
         let own = &mut out[..share];
         add_in_order(own, received.chunks_exact(share));
@@ -118,11 +105,11 @@ impl MpiGroup {
 
 impl ProcessGroup for MpiGroup {
     fn rank(&self) -> usize {
-        self.rank
+        self.watcher.rank
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.watcher.size
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<()> {
@@ -142,26 +129,16 @@ impl ProcessGroup for MpiGroup {
     }
 
     fn keep_watch(&self, run: &Path) {
-        let watcher = Watcher {
-            rank: self.rank,
-            size: self.size,
-            peers: self.peers.clone(),
-            run: run.to_owned(),
-            interrupt: self.interrupt.clone(),
-            gone: self.program.gone,
-        };
-        *self.watch.borrow_mut() = Some(watcher.begin());
+        self.watcher.begin(run);
     }
 
     fn code(&self, error: &Error) -> u8 {
-        (self.program.code)(error)
+        (self.watcher.program.code)(error)
     }
 
     fn leave(&self) {
         // From the meeting on, a process that is gone has only finished.
-        if let Some(watch) = self.watch.take() {
-            watch.end();
-        }
+        self.watcher.ended.store(true, Ordering::SeqCst);
         self.meet();
         drop(self.universe.take());
     }

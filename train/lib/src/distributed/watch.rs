@@ -74,19 +74,8 @@ pub struct Program {
     pub gone: fn(&Gone),
 }
 
-/// A watch that lasts until it is ended.
-pub struct Watch {
-    ended: Arc<AtomicBool>,
-}
-
-impl Watch {
-    /// Ends it: who is gone from now on has finished.
-    pub fn end(self) {
-        self.ended.store(true, Ordering::SeqCst);
-    }
-}
-
-/// What a thread looks after.
+/// A process that can look after the others on its machine; clones share the end of the watch.
+#[derive(Clone, Debug)]
 pub struct Watcher {
     /// This process's rank.
     pub rank: usize,
@@ -94,33 +83,32 @@ pub struct Watcher {
     pub size: usize,
     /// The others on this machine.
     pub peers: Vec<Peer>,
-    /// The run's folder.
-    pub run: PathBuf,
     /// Whether they were asked to end.
     pub interrupt: Interrupt,
     /// Says what happened; where a process has died, it ends this one.
-    pub gone: fn(&Gone),
+    pub program: Program,
+    /// Whether the watch is over: who is gone from then on has finished.
+    pub ended: Arc<AtomicBool>,
 }
 
 impl Watcher {
-    /// Begins to watch the peers on behalf of the run.
-    pub fn begin(self) -> Watch {
-        let ended = Arc::new(AtomicBool::new(false));
-        let watch = Watch { ended: ended.clone() };
-        thread::spawn(move || self.watch(&ended));
-        watch
+    /// Begins to watch the peers on behalf of the run in this folder.
+    pub fn begin(&self, run: &Path) {
+        let (watcher, run) = (self.clone(), run.to_owned());
+        thread::spawn(move || watcher.watch(&run));
     }
 
-    fn watch(&self, ended: &AtomicBool) {
+    fn watch(&self, run: &Path) {
         let grace = std::env::var(GRACE.0).ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(GRACE.1);
         let last_moment = Duration::from_secs_f64(0.8 * f64::max(grace, 0.0));
         let mut asked_to_end: Option<Instant> = None;
         let mut said = false;
-        while !ended.load(Ordering::SeqCst) {
+        let ended = || self.ended.load(Ordering::SeqCst);
+        while !ended() {
             let dead = self.peers.iter().find(|peer| !peer.is_alive());
             // Else it left between the two looks.
-            if let (Some(dead), false) = (dead, ended.load(Ordering::SeqCst)) {
-                self.report(*dead);
+            if let (Some(dead), false) = (dead, ended()) {
+                self.report(run, *dead);
             }
             if self.interrupt.requested() {
                 let since = *asked_to_end.get_or_insert_with(Instant::now);
@@ -128,7 +116,7 @@ impl Watcher {
                 // way mpirun will not wait.
                 if self.rank == 0 && !said && since.elapsed() > last_moment {
                     said = true;
-                    (self.gone)(&self.told(Event::LateStep));
+                    (self.program.gone)(&self.told(run, Event::LateStep));
                 }
             }
             thread::sleep(INTERVAL);
@@ -137,18 +125,18 @@ impl Watcher {
 
     /// Has the program end this process; of those on this machine, the one of the lowest rank says
     /// why.
-    fn report(&self, dead: Peer) {
+    fn report(&self, run: &Path, dead: Peer) {
         let said_here = !self.peers.iter().any(|peer| peer.rank < self.rank && peer.is_alive());
         if !said_here {
             thread::sleep(Duration::from_secs(1));
         }
-        (self.gone)(&self.told(Event::Died { rank: dead.rank, pid: dead.pid, said_here }));
+        (self.program.gone)(&self.told(run, Event::Died { rank: dead.rank, pid: dead.pid, said_here }));
     }
 
-    fn told(&self, what: Event) -> Gone {
-        let latest = fs::read_to_string(self.run.join("latest")).ok();
+    fn told(&self, run: &Path, what: Event) -> Gone {
+        let latest = fs::read_to_string(run.join("latest")).ok();
         let saved = latest.as_deref().and_then(|name| name.trim().strip_prefix("step-")?.parse::<u64>().ok());
-        Gone { run: self.run.clone(), saved, size: self.size, what }
+        Gone { run: run.to_owned(), saved, size: self.size, what }
     }
 }
 
@@ -180,12 +168,12 @@ mod tests {
             rank: 0,
             size: 2,
             peers: Vec::new(),
-            run: folder.path().to_owned(),
             interrupt: Interrupt::new(),
-            gone: |_| {},
+            program: Program { code: |_| 1, gone: |_| {} },
+            ended: Arc::default(),
         };
-        assert_eq!(watcher.told(Event::LateStep).saved, None);
+        assert_eq!(watcher.told(folder.path(), Event::LateStep).saved, None);
         fs::write(folder.path().join("latest"), "step-00000014\n").unwrap();
-        assert_eq!(watcher.told(Event::LateStep).saved, Some(14));
+        assert_eq!(watcher.told(folder.path(), Event::LateStep).saved, Some(14));
     }
 }

@@ -57,7 +57,7 @@ pub enum ConfigError {
     Fixed { assignment: String, name: String, can: &'static [&'static str] },
     /// The device cannot multiply in the type that was asked for.
     #[error("precision = {precision}: {device} ({name}) {problem}; use f32, or another device")]
-    Precision { precision: &'static str, device: String, name: String, problem: String },
+    Precision { precision: String, device: String, name: String, problem: String },
     /// A recipe without a text, whose tokenizer does not say how many tokens it has.
     #[error(
         "{recipe}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; name a size, as in bpe:SIZE"

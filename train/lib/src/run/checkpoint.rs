@@ -2,15 +2,14 @@
 //! it, in `training/`, what only training needs: the optimizer's moments and where in the data the
 //! run stands. Where an average of the weights is kept, it is such a folder too, in `ema/`.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::{collections::BTreeMap, io::Write};
+use std::{collections::BTreeMap, fs};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
-use ember_host::file_error::{At, FileError};
-use ember_host::files::write_atomic;
+use ember_host::file_error::At;
+use ember_host::files::{make_folder_of, sync_folder, write_atomic};
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
@@ -56,7 +55,7 @@ impl Checkpoint<'_> {
                 ensure_room(run.path(), self.size(run))?;
                 self.write(&unfinished)?;
                 fs::rename(&unfinished, &folder).at("cannot create", &folder)?;
-                Ok(sync_folder(&run.checkpoints())?)
+                Ok(sync_folder(&run.checkpoints()).at("cannot write", run.checkpoints())?)
             };
             if let Err(error) = write() {
                 let _ = fs::remove_dir_all(&unfinished);
@@ -77,8 +76,7 @@ impl Checkpoint<'_> {
     }
 
     fn write(&self, dir: &Path) -> Result<()> {
-        let training = dir.join("training");
-        fs::create_dir_all(&training).at("cannot create", &training)?;
+        make_folder_of(&dir.join(STATE))?;
         self.write_model(self.gpt, dir)?;
         if let Some(average) = self.optimizer.average().and_then(|average| average.model(self.gpt)) {
             // A folder that can be written from by itself.
@@ -86,23 +84,16 @@ impl Checkpoint<'_> {
             fs::create_dir_all(&dir).at("cannot create", &dir)?;
             self.write_model(&average, &dir)?;
             folder::write_checksums(&dir)?;
-            sync_folder(&dir)?;
+            sync_folder(&dir).at("cannot write", &dir)?;
         }
         let moments = self.optimizer.stored().into_iter();
         let moments: Vec<_> =
             moments.map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values }).collect();
         folder::write_tensors(&dir.join(MOMENTS), &moments)?;
-        let state = dir.join(STATE);
         let text = serde_json::to_string_pretty(self.progress)?;
-        let write = || {
-            let mut file = File::create(&state)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        };
-        write().at("cannot write", &state)?;
+        write_atomic(&dir.join(STATE), |file| file.write_all(text.as_bytes()))?;
         folder::write_checksums(dir)?;
-        sync_folder(&training)?;
-        Ok(sync_folder(dir)?)
+        Ok(sync_folder(dir).at("cannot write", dir)?)
     }
 
     /// What inference reads of a checkpoint.
@@ -125,14 +116,6 @@ pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
     }
     let text = serde_json::to_string_pretty(&progress.evaluations)?;
     Ok(write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?)
-}
-
-/// Makes names inside `dir` survive a power cut, where the system can say so (not on Windows).
-fn sync_folder(dir: &Path) -> Result<(), FileError> {
-    if cfg!(unix) {
-        File::open(dir).and_then(|folder| folder.sync_all()).at("cannot write", dir)?;
-    }
-    Ok(())
 }
 
 /// What [`load`] reads.
@@ -208,9 +191,8 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
     let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;
-    optimizer
-        .restore(&gpt, progress.step, stored, &device.clone().inner())
-        .map_err(|source| CheckpointError::Moments { file: file.path().to_owned(), source })?;
+    let restored = optimizer.restore(&gpt, progress.step, stored, &device.clone().inner());
+    restored.map_err(|source| CheckpointError::Moments { file: file.path().to_owned(), source })?;
     if optimizer.average().is_some() && progress.step > 0 {
         let average = dir.join(AVERAGE);
         if !average.is_dir() {

@@ -21,17 +21,17 @@ pub fn evaluate(
     group: &dyn ProcessGroup,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<f64>> {
-    let rows = rows_at_once(windows.context_length(), gpt.config().vocab_size);
+    let time = windows.context_length();
+    let rows = rows_at_once(time, gpt.config().vocab_size);
     let (mut total, mut count, mut stopped) = (0.0, 0u64, false);
     for first in (0..windows.len()).step_by(rows).skip(group.rank()).step_by(group.size()) {
         stopped = interrupted();
         if stopped {
             break;
         }
-        let batch = windows.batch(first..(first + rows).min(windows.len()))?;
-        let time = batch.context_length;
+        let (batch, counted) = windows.batch(first..(first + rows).min(windows.len()))?;
         let log_p = token_log_probabilities(gpt, &batch.inputs, &batch.targets, time)?;
-        for (row, counted) in log_p.chunks_exact(time).zip(&batch.counted) {
+        for (row, counted) in log_p.chunks_exact(time).zip(&counted) {
             total -= row[..*counted as usize].iter().map(|log_p| f64::from(*log_p)).sum::<f64>();
             count += u64::from(*counted);
         }

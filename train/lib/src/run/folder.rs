@@ -16,7 +16,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use ember_host::file_error::{At, FileError};
-use ember_host::files::write_atomic;
+use ember_host::files::{UNFINISHED, write_atomic};
 
 use crate::config::TrainConfig;
 use crate::error::{DiskFull, FolderError, Result};
@@ -280,8 +280,6 @@ impl RunFolder {
 pub(super) const SUPERSEDED: &str = "superseded";
 /// What the name of a checkpoint begins with that the disk has damaged.
 pub(super) const DAMAGED: &str = "damaged";
-/// What the name of a checkpoint begins with while it is written or removed.
-const UNFINISHED: &str = ember_host::files::UNFINISHED;
 
 /// The step that the name of a checkpoint's folder says, if it is one.
 pub fn step_of(path: &Path) -> Option<u64> {

@@ -15,7 +15,8 @@ use crate::error::{Error, InitError, Result};
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
 pub struct Init {
     pub(super) folder: PathBuf,
-    found: String,
+    /// What was found, in one line.
+    pub(super) found: String,
     /// The shape of its model.
     pub(super) shape: GptConfig,
     tokenizer: Tokenizer,
@@ -43,13 +44,8 @@ impl Init {
         if tokens > vocab_size {
             return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
         }
-        Ok(Self { folder, found: found.reason, shape, tokenizer })
-    }
-
-    /// What was found, in one line.
-    pub fn found(&self) -> String {
-        let why = if self.found.is_empty() { String::new() } else { format!(" ({})", self.found) };
-        format!("beginning from {}{why}", self.folder.display())
+        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
+        Ok(Self { found: format!("beginning from {}{why}", folder.display()), folder, shape, tokenizer })
     }
 
     /// The model that a run by `config` begins from: this checkpoint's, with the run's context and

@@ -76,13 +76,11 @@ pub fn samples(
         seed: config.seed.wrapping_add(prompt_index as u64),
         ..sampling.config()
     };
-    let prompts = config.sample_prompts.iter().enumerate();
-    prompts
-        .map(|(prompt_index, prompt)| {
-            let sample = Sample { step, prompt_index, prompt: prompt.clone(), ..Sample::default() };
-            continued(gpt, tokenizer, &knobs(prompt_index), sample)
-        })
-        .collect()
+    let each = config.sample_prompts.iter().enumerate().map(|(prompt_index, prompt)| {
+        let sample = Sample { step, prompt_index, prompt: prompt.clone(), ..Sample::default() };
+        continued(gpt, tokenizer, &knobs(prompt_index), sample)
+    });
+    each.collect()
 }
 
 /// The sample with the text behind its prompt.

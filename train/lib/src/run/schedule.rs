@@ -1,23 +1,8 @@
 //! The learning rate as a pure function of the step.
 
-use crate::config::Curve;
+use std::f64::consts::PI;
 
-/// Linear warm-up, then a curve down to a minimum, which it keeps.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
-    /// What follows the warm-up.
-    pub curve: Curve,
-    /// The highest rate, reached at the end of the warm-up.
-    pub learning_rate: f64,
-    /// The rate from `decay_steps` on, but for the constant curve.
-    pub min_learning_rate: f64,
-    /// Steps of warm-up.
-    pub warmup_steps: u64,
-    /// The step at which the minimum is reached.
-    pub decay_steps: u64,
-    /// The share of `decay_steps` that the straight way down takes.
-    pub decay_fraction: f64,
-}
+use crate::config::{Curve, TrainConfig};
 
 impl Curve {
     /// Whether the rate comes down to its minimum, and stays there.
@@ -29,84 +14,76 @@ impl Curve {
     }
 }
 
-impl Schedule {
-    /// The rate of step `step`, counted from 0.
-    pub fn learning_rate(&self, step: u64) -> f64 {
-        if step < self.warmup_steps {
-            return self.learning_rate * (step + 1) as f64 / (self.warmup_steps + 1) as f64;
-        }
-        let share = match self.curve {
-            Curve::Constant => return self.learning_rate,
-            _ if step >= self.decay_steps => return self.min_learning_rate,
-            Curve::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * self.progress(step, self.warmup_steps)).cos()),
-            Curve::Wsd if step <= self.decay_start() => return self.learning_rate,
-            Curve::Wsd => 1.0 - self.progress(step, self.decay_start()),
-        };
-        self.min_learning_rate + share * (self.learning_rate - self.min_learning_rate)
+/// The rate of step `step`, counted from 0: linear warm-up to the highest, then the curve of
+/// `schedule` down to a minimum, which it keeps.
+pub fn learning_rate(config: &TrainConfig, step: u64) -> f64 {
+    let TrainConfig { learning_rate, min_learning_rate, warmup_steps, lr_decay_steps, .. } = *config;
+    if step < warmup_steps {
+        return learning_rate * (step + 1) as f64 / (warmup_steps + 1) as f64;
     }
-
-    /// How far `step` is on the way from `start` to the end, from 0 to 1.
-    fn progress(&self, step: u64, start: u64) -> f64 {
-        (step - start) as f64 / (self.decay_steps - start) as f64
-    }
-
-    /// The last step of the level part, where the way down begins.
-    fn decay_start(&self) -> u64 {
-        let decay = (self.decay_fraction * self.decay_steps as f64).round() as u64;
-        self.decay_steps.saturating_sub(decay).max(self.warmup_steps)
-    }
+    // How far the step is on the way from `start` to the end, from 0 to 1.
+    let progress = |start| (step - start) as f64 / (lr_decay_steps - start) as f64;
+    // The last step of the level part, where the straight way down begins.
+    let decay = (config.decay_fraction * lr_decay_steps as f64).round() as u64;
+    let decay_start = lr_decay_steps.saturating_sub(decay).max(warmup_steps);
+    let share = match config.schedule {
+        Curve::Constant => return learning_rate,
+        _ if step >= lr_decay_steps => return min_learning_rate,
+        Curve::Cosine => 0.5 * (1.0 + (PI * progress(warmup_steps)).cos()),
+        Curve::Wsd if step <= decay_start => return learning_rate,
+        Curve::Wsd => 1.0 - progress(decay_start),
+    };
+    min_learning_rate + share * (learning_rate - min_learning_rate)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::{DeviceKind, Settings, TextFacts};
 
-    const COSINE: Schedule = Schedule {
-        curve: Curve::Cosine,
-        learning_rate: 1e-3,
-        min_learning_rate: 1e-4,
-        warmup_steps: 9,
-        decay_steps: 109,
-        decay_fraction: 0.2,
-    };
+    fn cosine() -> TrainConfig {
+        let keys = "learning_rate = 1e-3\nmin_learning_rate = 1e-4\nwarmup_steps = 9\nlr_decay_steps = 109";
+        Settings::from_toml_str(keys).unwrap().resolve(&TextFacts::assumed(65), DeviceKind::Cpu).unwrap().0
+    }
 
     #[test]
     fn warms_up_peaks_halves_and_stays_down() {
-        let schedule = COSINE;
-        assert!((schedule.learning_rate(0) - 1e-4).abs() < 1e-12);
-        assert!((schedule.learning_rate(8) - 9e-4).abs() < 1e-12);
-        assert_eq!(schedule.learning_rate(9), 1e-3);
-        assert!((schedule.learning_rate(59) - 5.5e-4).abs() < 1e-12); // half way: the mean of the two
-        assert_eq!(schedule.learning_rate(109), 1e-4);
-        assert_eq!(schedule.learning_rate(1_000_000), 1e-4); // a cosine left alone would rise again
+        let config = cosine();
+        assert!((learning_rate(&config, 0) - 1e-4).abs() < 1e-12);
+        assert!((learning_rate(&config, 8) - 9e-4).abs() < 1e-12);
+        assert_eq!(learning_rate(&config, 9), 1e-3);
+        assert!((learning_rate(&config, 59) - 5.5e-4).abs() < 1e-12); // half way: the mean of the two
+        assert_eq!(learning_rate(&config, 109), 1e-4);
+        assert_eq!(learning_rate(&config, 1_000_000), 1e-4); // a cosine left alone would rise again
     }
 
     #[test]
     fn stays_level_and_goes_straight_down() {
-        let schedule = Schedule { curve: Curve::Wsd, warmup_steps: 9, decay_steps: 100, ..COSINE };
-        assert!((schedule.learning_rate(8) - 9e-4).abs() < 1e-12);
+        let config = TrainConfig { schedule: Curve::Wsd, lr_decay_steps: 100, ..cosine() };
+        assert!((learning_rate(&config, 8) - 9e-4).abs() < 1e-12);
         for level in [9, 50, 79, 80] {
-            assert_eq!(schedule.learning_rate(level), 1e-3);
+            assert_eq!(learning_rate(&config, level), 1e-3);
         }
-        assert!((schedule.learning_rate(85) - 7.75e-4).abs() < 1e-12); // a quarter of the way
-        assert!((schedule.learning_rate(90) - 5.5e-4).abs() < 1e-12); // half of it
-        assert!((schedule.learning_rate(99) - 1.45e-4).abs() < 1e-12);
-        assert_eq!(schedule.learning_rate(100), 1e-4);
-        assert_eq!(schedule.learning_rate(1_000_000), 1e-4);
+        assert!((learning_rate(&config, 85) - 7.75e-4).abs() < 1e-12); // a quarter of the way
+        assert!((learning_rate(&config, 90) - 5.5e-4).abs() < 1e-12); // half of it
+        assert!((learning_rate(&config, 99) - 1.45e-4).abs() < 1e-12);
+        assert_eq!(learning_rate(&config, 100), 1e-4);
+        assert_eq!(learning_rate(&config, 1_000_000), 1e-4);
         // A way down that is the whole run begins after the warm-up.
-        let all = Schedule { decay_fraction: 1.0, ..schedule };
-        assert_eq!(all.learning_rate(9), 1e-3);
-        assert!(all.learning_rate(10) < 1e-3);
+        let all = TrainConfig { decay_fraction: 1.0, ..config };
+        assert_eq!(learning_rate(&all, 9), 1e-3);
+        assert!(learning_rate(&all, 10) < 1e-3);
     }
 
     #[test]
     fn stays_level_for_ever() {
-        let schedule = Schedule { curve: Curve::Constant, ..COSINE };
-        assert!((schedule.learning_rate(4) - 5e-4).abs() < 1e-12);
+        let config = TrainConfig { schedule: Curve::Constant, ..cosine() };
+        assert!((learning_rate(&config, 4) - 5e-4).abs() < 1e-12);
         for step in [9, 109, 1_000_000] {
-            assert_eq!(schedule.learning_rate(step), 1e-3);
+            assert_eq!(learning_rate(&config, step), 1e-3);
         }
     }
 
@@ -115,11 +92,11 @@ mod tests {
         /// and never up after the warm-up.
         #[test]
         fn every_curve_only_goes_down_after_the_warm_up(
-            curve in prop::sample::select(vec![Curve::Cosine, Curve::Wsd, Curve::Constant]),
-            warmup_steps in 0u64..60, decay_steps in 1u64..100, decay_fraction in 0.001f64..=1.0,
+            schedule in prop::sample::select(vec![Curve::Cosine, Curve::Wsd, Curve::Constant]),
+            warmup_steps in 0u64..60, lr_decay_steps in 1u64..100, decay_fraction in 0.001f64..=1.0,
         ) {
-            let schedule = Schedule { curve, warmup_steps, decay_steps, decay_fraction, ..COSINE };
-            let rates: Vec<f64> = (0..150).map(|step| schedule.learning_rate(step)).collect();
+            let config = TrainConfig { schedule, warmup_steps, lr_decay_steps, decay_fraction, ..cosine() };
+            let rates: Vec<f64> = (0..150).map(|step| learning_rate(&config, step)).collect();
             prop_assert!(rates.iter().all(|rate| *rate > 0.0 && *rate <= 1e-3));
             prop_assert!(rates[warmup_steps as usize..].windows(2).all(|pair| pair[1] <= pair[0]));
         }

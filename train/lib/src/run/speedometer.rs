@@ -6,10 +6,9 @@ use crate::config::Precision;
 
 /// Speed since the last report, and since this session began.
 pub struct Speedometer {
-    began: Instant,
-    tokens_at_start: u64,
-    last: Instant,
-    tokens_at_last: u64,
+    /// When that was, and the tokens learned from by then.
+    began: (Instant, u64),
+    last: (Instant, u64),
     /// Seconds of the sessions before.
     before_s: f64,
 }
@@ -17,27 +16,30 @@ pub struct Speedometer {
 impl Speedometer {
     /// From here on, `tokens` being learned from already, in `before_s` seconds.
     pub fn new(tokens: u64, before_s: f64) -> Self {
-        let now = Instant::now();
-        Self { began: now, tokens_at_start: tokens, last: now, tokens_at_last: tokens, before_s }
+        let now = (Instant::now(), tokens);
+        Self { began: now, last: now, before_s }
     }
 
     /// Seconds of all sessions.
     pub fn elapsed_s(&self) -> f64 {
-        self.before_s + self.began.elapsed().as_secs_f64()
+        self.before_s + self.began.0.elapsed().as_secs_f64()
     }
 
     /// Tokens a second since the last call.
     pub fn since_last(&mut self, tokens: u64) -> f64 {
-        let now = Instant::now();
-        let rate = (tokens - self.tokens_at_last) as f64 / (now - self.last).as_secs_f64().max(1e-9);
-        (self.last, self.tokens_at_last) = (now, tokens);
-        rate
+        let now = (Instant::now(), tokens);
+        rate(std::mem::replace(&mut self.last, now), now)
     }
 
     /// Tokens a second of this session, evaluations and saves included.
     pub fn overall(&self, tokens: u64) -> f64 {
-        (tokens - self.tokens_at_start) as f64 / self.began.elapsed().as_secs_f64().max(1e-9)
+        rate(self.began, (Instant::now(), tokens))
     }
+}
+
+/// Tokens a second between two moments.
+fn rate((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> f64 {
+    (after - before) as f64 / (ended - began).as_secs_f64().max(1e-9)
 }
 
 /// GPUs, each with its peak in teraFLOP/s by the vendors' data sheets: in float32 without tensor

@@ -120,7 +120,7 @@ impl Start {
     ) -> Result<Self> {
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
-            reporter.note(init.found().into());
+            reporter.note(init.found.as_str().into());
             settings.take_tokenizer(&init.folder)?;
         }
         let data = settings.data()?;
@@ -221,11 +221,11 @@ impl Start {
         let elsewhere = text::prepared(&data.text);
         let tokens = elsewhere.map_or_else(|| folder.file(DATA), Path::to_owned);
         if elsewhere.is_none() {
-            let prepared = caller.prepare(&text::options(data, tokens.clone())?);
-            let prepared = match init {
-                Some(init) => prepared.map_err(|error| init.explain(error))?,
-                None => prepared?,
+            let explain = |error| match init {
+                Some(init) => init.explain(error),
+                None => error,
             };
+            let prepared = caller.prepare(&text::options(data, tokens.clone())?).map_err(explain)?;
             let Some(manifest) = prepared else { return Ok(None) };
             reporter.note(manifest.report.to_string().into());
         }

@@ -10,8 +10,8 @@ use ember_kernels::gpu::attention_said;
 use ember_model::{Gpt, tuning};
 
 use super::report::{Records, Reporter, Row};
-use super::{folder::RunFolder, schedule::Schedule, speedometer::Speedometer, time_budget::TimeBudget};
-use crate::step::{Attempt, Drained, Learner, MOST_IN_FLIGHT, StepResult};
+use super::{folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget};
+use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult};
 use crate::{distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note};
 
 /// A run in progress: what learns, what is kept of it, and whom it tells.
@@ -103,7 +103,7 @@ impl Trainer<'_> {
         if self.learner.in_flight.is_none() {
             return self.step_and_wait(gpt, stop);
         }
-        let learning_rate = self.schedule().learning_rate(self.learner.progress.step);
+        let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
         let gpt = self.learner.hand_over(gpt, learning_rate)?;
         let most = if is_first || self.is_looked_at() { 0 } else { MOST_IN_FLIGHT };
         self.drain(gpt, most, stop)
@@ -113,7 +113,7 @@ impl Trainer<'_> {
     /// as on the CPU: there the guard looks at it, so that a run that meets such a batch goes
     /// through the same numbers.
     fn drain(&mut self, gpt: Gpt, most: usize, stop: &dyn Fn() -> bool) -> Result<Gpt> {
-        let Drained { results, rewound } = self.learner.drain(most)?;
+        let (results, rewound) = self.learner.drain(most)?;
         results.into_iter().for_each(|result| self.count(result));
         if rewound { self.step_and_wait(gpt, stop) } else { Ok(gpt) }
     }
@@ -121,7 +121,7 @@ impl Trainer<'_> {
     /// One optimizer step, along the gradient of the first batch that the guard lets pass.
     fn step_and_wait(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         let before = self.learner.progress.clone();
-        let learning_rate = self.schedule().learning_rate(before.step);
+        let learning_rate = learning_rate(&self.learner.config, before.step);
         loop {
             let stop = || stop() || self.reporter.stop_requested();
             match self.learner.step(gpt, learning_rate, &stop)? {
@@ -252,17 +252,6 @@ impl Trainer<'_> {
         self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end when promised").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
         self.go_on_if_full(logged.map_err(Into::into))
-    }
-
-    fn schedule(&self) -> Schedule {
-        Schedule {
-            curve: self.learner.config.schedule,
-            learning_rate: self.learner.config.learning_rate,
-            min_learning_rate: self.learner.config.min_learning_rate,
-            warmup_steps: self.learner.config.warmup_steps,
-            decay_steps: self.learner.config.lr_decay_steps,
-            decay_fraction: self.learner.config.decay_fraction,
-        }
     }
 }
 

@@ -72,15 +72,6 @@ pub enum Attempt {
     NotFinite(Gpt, StepResult, GradientsParams),
 }
 
-/// Steps that were waited for.
-pub struct Drained {
-    /// What they did, in order.
-    pub results: Vec<StepResult>,
-    /// Whether the one after them could not be taken: the run stands where that one began, to take
-    /// it again by [`Learner::step`].
-    pub rewound: bool,
-}
-
 /// Steps in flight when the next is handed over. One keeps the device busy; more would only delay
 /// the news.
 pub const MOST_IN_FLIGHT: usize = 1;
@@ -180,14 +171,15 @@ impl Learner {
         Ok(gpt)
     }
 
-    /// Waits until at most `most` steps are in flight.
+    /// Waits until at most `most` steps are in flight: what those that were waited for did, in
+    /// order, and whether the one after them could not be taken.
     ///
     /// Where a loss or a norm was not finite, the device has changed nothing since: the run goes
-    /// back to where that step began.
+    /// back to where that step began, to take it again by [`Self::step`].
     ///
     /// # Errors
     /// When the device failed.
-    pub fn drain(&mut self, most: usize) -> Result<Drained> {
+    pub fn drain(&mut self, most: usize) -> Result<(Vec<StepResult>, bool)> {
         let mut results = Vec::new();
         while let Some(in_flight) = self.in_flight.as_mut().filter(|in_flight| in_flight.queue.len() > most)
             && let Some(handed) = in_flight.queue.pop_front()
@@ -199,12 +191,12 @@ impl Learner {
                 self.optimizer.rewind(step);
                 in_flight.queue.clear();
                 in_flight.halt.release();
-                return Ok(Drained { results, rewound: true });
+                return Ok((results, true));
             }
             // The guard would have said the same of a step that is finite; it remembers the norm.
             self.progress.guard.judge(loss, grad_norm, window, &self.config);
             results.push(StepResult { step: step + 1, window, loss, grad_norm, clipped: scale < 1.0, learning_rate });
         }
-        Ok(Drained { results, rewound: false })
+        Ok((results, false))
     }
 }

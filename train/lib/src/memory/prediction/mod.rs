@@ -110,18 +110,16 @@ fn bytes(values: usize) -> u64 {
 /// training needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {
-    config: &'a GptConfig,
-    sizes: Sizes,
-    kernels: Kernels,
+    /// The model's shape.
+    pub config: &'a GptConfig,
+    /// The size of the batches.
+    pub sizes: Sizes,
+    /// Where it runs: on a GPU the peaks are those at the ends of the phases (forward, backward,
+    /// step), which is where its memory is read.
+    pub kernels: Kernels,
 }
 
-impl<'a> Prediction<'a> {
-    /// For `config` and batches of `sizes`. On a GPU the peaks are those at the ends of the phases
-    /// (forward, backward, step), which is where its memory is read.
-    pub fn new(config: &'a GptConfig, sizes: Sizes, kernels: Kernels) -> Self {
-        Self { config, sizes, kernels }
-    }
-
+impl Prediction<'_> {
     fn logits(&self) -> usize {
         self.sizes.batch * self.sizes.time * self.config.vocab_size
     }
@@ -164,11 +162,13 @@ impl<'a> Prediction<'a> {
         let Sizes { batch, time } = self.sizes;
         let n = batch * prompt * self.config.n_embd;
         let logits = batch * self.config.vocab_size;
+        // The host is given them: the same memory on the CPU, elsewhere none of the device's.
+        let held = if self.kernels == Kernels::Gpu { 0 } else { logits };
         // Attention works block by block here, so that the MLP is the widest place.
         self.inference(
             mlp_peak(self.config, batch * prompt).max(n + logits),
             0,
-            self.on_the_host(logits),
+            held,
             self.config.kv_cache_bytes(batch, time) as u64,
         )
     }
@@ -183,11 +183,6 @@ impl<'a> Prediction<'a> {
     pub fn decode_uncached(&self) -> Parts {
         let logits = self.sizes.batch * self.config.vocab_size;
         self.inference(forward_peak(self.config, self.sizes).max(self.stream() + logits), 0, 0, 0)
-    }
-
-    /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
-    fn on_the_host(&self, logits: usize) -> usize {
-        if self.kernels == Kernels::Gpu { 0 } else { logits }
     }
 }
 
@@ -218,7 +213,7 @@ mod tests {
             config.dropout = if dropout { 0.1 } else { 0.0 };
             for kernels in [Kernels::Cpu, Kernels::Gpu] {
                 let all = |config: &GptConfig, sizes: Sizes| {
-                    let predict = Prediction::new(config, sizes, kernels);
+                    let predict = Prediction { config, sizes, kernels };
                     [
                         predict.forward(), predict.score(), predict.prefill(1), predict.decode(), predict.decode_uncached(),
                     ]

@@ -8,8 +8,9 @@ use ember_model::{GptConfig, operations::Operations};
 
 use super::walk::{Costs, Walk};
 use super::{Kernels, Parts, Prediction, Sizes, bytes, rows_at_once};
-use crate::config::{OptimizerKind, Precision, TrainConfig};
+use crate::config::{Precision, TrainConfig};
 use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
+use crate::step::optimizer::OptimizerConfig;
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
 ///
@@ -19,8 +20,9 @@ pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Pa
     let step = Step::new(config, shape, kernels);
     let mut parts = step.parts();
     let lasting = parts.weights_bytes + parts.moments_bytes;
-    let rows = rows_at_once(config.context_length, shape.vocab_size);
-    let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
+    let time = config.context_length;
+    let sizes = Sizes { batch: rows_at_once(time, shape.vocab_size), time };
+    let scoring = Prediction { config: shape, sizes, kernels }.score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
     let saving = if kernels == Kernels::Gpu { 0 } else { lasting + parts.moments_bytes };
@@ -60,9 +62,7 @@ pub struct Step<'a> {
     /// Whether gradients of earlier passes are there while a pass is computed.
     pub several_passes: bool,
     /// What turns gradients into steps.
-    pub optimizer: OptimizerKind,
-    /// Whether a moving average of the weights is kept.
-    pub averages_weights: bool,
+    pub optimizer: OptimizerConfig,
 }
 
 impl<'a> Step<'a> {
@@ -75,15 +75,14 @@ impl<'a> Step<'a> {
             precision: config.precision,
             activation_checkpointing: config.activation_checkpointing,
             several_passes: config.micro_batch < config.windows_per_step(),
-            optimizer: config.optimizer,
-            averages_weights: config.ema_decay > 0.0,
+            optimizer: config.into(),
         }
     }
 
     /// What it needs: forward, loss, backward, optimizer.
     pub fn parts(&self) -> Parts {
         let parameters = self.shape.parameters();
-        let weights_bytes = bytes(parameters) * if self.averages_weights { 2 } else { 1 };
+        let weights_bytes = bytes(parameters) * if self.optimizer.ema_decay > 0.0 { 2 } else { 1 };
         let moments_bytes = bytes(self.moments());
         let earlier = if self.several_passes { bytes(parameters) } else { 0 };
         let working = match self.kernels {
@@ -136,25 +135,19 @@ impl<'a> Step<'a> {
     /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for
     /// everything.
     fn moments(&self) -> usize {
-        let parameters = self.shape.parameters();
-        match self.optimizer {
-            OptimizerKind::AdamW => 2 * parameters,
-            OptimizerKind::Muon => 2 * parameters - self.matrices().iter().sum::<usize>() * self.shape.n_layer,
-        }
+        2 * self.shape.parameters() - self.muons_matrices().iter().sum::<usize>() * self.shape.n_layer
     }
 
     /// Values that the optimizer works with beside weights, moments and gradients: Muon's
     /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both.
     fn optimizer_work(&self) -> usize {
-        match self.optimizer {
-            OptimizerKind::AdamW => 0,
-            OptimizerKind::Muon => 5 * self.matrices().into_iter().max().unwrap_or(0),
-        }
+        5 * self.muons_matrices().into_iter().max().unwrap_or(0)
     }
 
-    /// Sizes of the matrices of one block.
-    fn matrices(&self) -> Vec<usize> {
-        self.shape.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).collect()
+    /// Sizes of the matrices of one block, where Muon steps them.
+    fn muons_matrices(&self) -> Vec<usize> {
+        let sizes = || self.shape.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).collect();
+        self.optimizer.muon.map_or_else(Vec::new, |_| sizes())
     }
 
     /// Positions of one pass.
@@ -283,6 +276,7 @@ impl<'a> Step<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::optimizer::AdamWConfig;
     use proptest::prelude::*;
 
     fn step<'a>(shape: &'a GptConfig, sizes: Sizes) -> Step<'a> {
@@ -293,8 +287,7 @@ mod tests {
             precision: Precision::F32,
             activation_checkpointing: false,
             several_passes: false,
-            optimizer: OptimizerKind::AdamW,
-            averages_weights: false,
+            optimizer: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 }.into(),
         }
     }
 
@@ -326,7 +319,8 @@ mod tests {
                 let plain = Step { kernels, ..step(&shape, sizes) };
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
-                let averaged = Step { averages_weights: true, ..plain };
+                let optimizer = OptimizerConfig { ema_decay: 0.9, ..plain.optimizer };
+                let averaged = Step { optimizer, ..plain };
                 prop_assert_eq!(averaged.parts().peak_bytes, plain.parts().peak_bytes + bytes(shape.parameters()));
             }
         }
@@ -346,7 +340,7 @@ mod tests {
                 };
                 let sizes = Sizes { batch, time };
                 let [training, graph] = peaks(&shape, sizes);
-                let forward = Prediction::new(&shape, sizes, kernels).forward().peak_bytes;
+                let forward = Prediction { config: &shape, sizes, kernels }.forward().peak_bytes;
                 prop_assert!(training >= graph && graph >= forward, "{training} {graph} {forward}");
                 for more in [
                     peaks(&shape, Sizes { batch: batch + 1, time }),

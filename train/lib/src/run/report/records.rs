@@ -4,8 +4,8 @@
 
 use std::{fs, path::Path};
 
-use ember_host::file_error::{At, FileError};
-use ember_host::files::write_atomic;
+use ember_host::file_error::At;
+use ember_host::files::{make_folder_of, write_atomic};
 
 use super::jsonl;
 use super::metrics::{Row, RunFacts};
@@ -121,11 +121,4 @@ pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogEr
 
 fn tag(sample: &Sample) -> String {
     format!("sample/prompt {}", sample.prompt_index)
-}
-
-fn make_folder_of(path: &Path) -> Result<(), FileError> {
-    match path.parent() {
-        Some(folder) => fs::create_dir_all(folder).at("cannot create", folder),
-        None => Ok(()),
-    }
 }

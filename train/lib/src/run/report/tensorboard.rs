@@ -54,17 +54,14 @@ impl EventFile {
     pub fn row(&mut self, row: &Row) -> Result<(), LogError> {
         let serde_json::Value::Object(keys) = serde_json::to_value(row)? else { return Ok(()) };
         let mut summary = Vec::new();
-        for (key, value) in &keys {
+        for (key, value) in keys.iter().filter(|(key, _)| *key != "step") {
             let number = match value {
-                _ if key == "step" => continue,
-                serde_json::Value::Null => f64::NAN, // what JSON makes of a number that is not finite
-                serde_json::Value::Bool(is) => f64::from(u8::from(*is)),
-                value => match value.as_f64() {
-                    Some(number) => number,
-                    None => continue,
-                },
+                serde_json::Value::Null => Some(f64::NAN), // what JSON makes of a number that is not finite
+                serde_json::Value::Bool(is) => Some(f64::from(u8::from(*is))),
+                value => value.as_f64(),
             };
-            summary.extend(scalar(&format!("{}/{key}", group(key)), number as f32));
+            let scalar = number.map(|number| scalar(&format!("{}/{key}", group(key)), number as f32));
+            summary.extend(scalar.unwrap_or_default());
         }
         if summary.is_empty() { Ok(()) } else { self.write(row.step, &bytes_field(5, &summary)) }
     }

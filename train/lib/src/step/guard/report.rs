@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use ember_data::{tokenizer::Tokenizer, windows::TrainWindows};
-use ember_host::{file_error::At, files::write_atomic};
+use ember_host::files::{make_folder_of, write_atomic};
 use serde::Serialize;
 
 use super::diagnosis::Diagnosis;
@@ -102,9 +102,7 @@ impl Report {
     /// # Errors
     /// When the file cannot be written; the line names it.
     pub fn write(&self, file: &Path) -> Result<()> {
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).at("cannot create", folder)?;
-        }
+        make_folder_of(file)?;
         let text = serde_json::to_string_pretty(self)?;
         Ok(write_atomic(file, |out| writeln!(out, "{text}"))?)
     }

@@ -22,7 +22,6 @@ pub use adamw::AdamWConfig;
 pub use average::WeightAverage;
 pub use decision::{Decided, Decision, Halt};
 pub use muon::MuonConfig;
-pub use state::StoredTensor;
 
 use crate::config::{OptimizerKind, TrainConfig};
 use crate::error::OptimizerError;
@@ -87,11 +86,6 @@ impl Optimizer {
             average: (config.ema_decay > 0.0).then(|| WeightAverage::new(config.ema_decay)),
             steps: 0,
         }
-    }
-
-    /// Steps taken.
-    pub fn steps(&self) -> u64 {
-        self.steps
     }
 
     /// Values remembered: those of the moments, and the average's.
@@ -162,9 +156,9 @@ impl Optimizer {
         gpt
     }
 
-    /// Everything remembered of the gradients, by name, to be stored: AdamW's `first.h.0...` and
-    /// `second.h.0...`, Muon's `momentum.h.0...`.
-    pub fn stored(&self) -> Vec<StoredTensor> {
+    /// Everything remembered of the gradients, with its name, to be stored: AdamW's
+    /// `first.h.0...` and `second.h.0...`, Muon's `momentum.h.0...`.
+    pub fn stored(&self) -> Vec<(String, Vec<f32>)> {
         self.moments.stored()
     }
 

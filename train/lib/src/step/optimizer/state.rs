@@ -6,9 +6,6 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::error::OptimizerError;
 
-/// One stored moment: name, values.
-pub type StoredTensor = (String, Vec<f32>);
-
 /// What a step is taken with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
@@ -39,9 +36,9 @@ impl Moments {
     }
 
     /// Every moment by name (`first.h.0...`), on the host: AdamW's, then Muon's.
-    pub(super) fn stored(&self) -> Vec<StoredTensor> {
+    pub(super) fn stored(&self) -> Vec<(String, Vec<f32>)> {
         let values = |moment: &Tensor<1>| moment.clone().into_data().iter::<f32>().collect();
-        let mut stored: Vec<StoredTensor> =
+        let mut stored: Vec<_> =
             self.0.iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect();
         stored.sort_by_key(|(name, _)| name.starts_with("momentum."));
         stored
