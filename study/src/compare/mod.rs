@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::median::median;
 use crate::plot::{Points, best, drawable, last, smooth};
+use ember_training::units::{duration, short};
 use ember_training::{run::folder, run::report::Row, run::report::jsonl};
 
 pub use chart::{Style, chart};
@@ -48,6 +49,11 @@ impl Axis {
             Self::Tokens => "tokens",
             Self::Time => "time",
         }
+    }
+
+    /// A place on it, in words.
+    fn label(self, x: f64) -> String {
+        if self == Self::Time { duration(x) } else { short(x) }
     }
 }
 

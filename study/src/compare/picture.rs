@@ -5,10 +5,8 @@ use plotters::{prelude::*, style::text_anchor::HPos};
 
 use super::{Axis, Record, Scale, differences, heights, table::cut, table::figures};
 use crate::error::{Error, Result};
-use crate::plot::{
-    self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points, axes, beside, curve, decimals, dots, legend_entry,
-};
-use ember_training::units::{duration, short};
+use crate::plot::{self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points};
+use crate::plot::{axes, beside, curve, decimals, dots, legend_entry, panel};
 
 const WIDTH: u32 = 960;
 const HEADER: u32 = 36;
@@ -79,22 +77,14 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
     let all = curves.iter().flat_map(|curves| [&curves.train, &curves.val]);
     let last = all.clone().flatten().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
     let (low, high) = heights(all, last);
-    let mut chart = ChartBuilder::on(area)
-        .margin_right(28)
-        .margin_left(EDGE)
-        .set_label_area_size(LabelAreaPosition::Left, AXIS)
-        .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d(0.0..last, low..high)?;
-    let x_label = |x: &f64| match axis {
-        Axis::Step | Axis::Tokens => short(*x),
-        Axis::Time => duration(*x),
-    };
+    let mut chart =
+        panel(area, 28).set_label_area_size(LabelAreaPosition::Bottom, 44).build_cartesian_2d(0.0..last, low..high)?;
     axes(&mut chart)
         .x_desc(axis.title())
         .y_desc("loss (nats per token)")
         .x_labels(9)
         .y_labels(8)
-        .x_label_formatter(&x_label)
+        .x_label_formatter(&|x| axis.label(*x))
         .y_label_formatter(&|y| decimals(scale.loss(*y), scale.loss(high) - scale.loss(low)))
         .draw()?;
     for (run, curves) in curves.iter().enumerate() {

@@ -12,7 +12,7 @@ pub fn table(runs: &[Record], style: Style) -> String {
         .map(String::from);
     let mut lines = vec![headings.to_vec()];
     lines.extend(runs.iter().map(|run| figures(&run.summary()).to_vec()));
-    let marks = (0..runs.len()).map(|run| style.mark(run));
+    let marks = (0..runs.len()).map(|run| style.mark(run, '●'));
     let mut text = String::new();
     for (mark, line) in std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines, 1)) {
         text += &format!("{mark} {}\n", style.words(&line));
