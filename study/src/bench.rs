@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
 use crate::{ledger::meter::MeasuredBy, ledger::meter::Meter, plan::measure::Bench};
-use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
+use ember_training::step::gradient::{Passes, inputs, next_token_loss, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
 /// What is measured.
@@ -166,7 +166,7 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
         let began = Instant::now();
         let gradient = bench.gradient()?;
         meter.live()?;
-        bench.follow(gradient);
+        bench.follow(gradient)?;
         meter.live()?;
         if number == 0 {
             first_s = began.elapsed().as_secs_f64();
@@ -190,11 +190,8 @@ fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Resul
         forward += there;
         backward += back;
     }
-    let gradient = Gradient { loss: 0.0, gradients: gradients.grads() };
-    let ((), optimizer) = meter.time(|| {
-        bench.follow(gradient);
-        Ok(())
-    })?;
+    let gradients = gradients.grads();
+    let ((), optimizer) = meter.time(|| bench.follow(gradients))?;
     Ok([data, forward, backward, optimizer])
 }
 

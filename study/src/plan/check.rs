@@ -44,8 +44,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let weights = meter.live()?;
 
     // The first step makes the moments, and on a GPU compiles.
-    let gradient = bench.gradient()?;
-    bench.follow(gradient);
+    bench.follow(bench.gradient()?)?;
     let moments = meter.live()? - weights;
 
     // Phase by phase, with the moments there as in every step but the first.
@@ -56,8 +55,8 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
         [0, 0]
     } else {
         let before = meter.begin_peak()?;
-        let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
+        let batch = bench.windows().0.batch(0, config.micro_batch)?;
+        let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &batch);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());
@@ -67,7 +66,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let before = meter.begin_peak()?;
     let gradient = bench.gradient()?;
     let gradients = meter.live()? - before;
-    bench.follow(gradient);
+    bench.follow(gradient)?;
     // A device's pool is read at the ends of the phases, of which the forward pass is one.
     let peak = (meter.peak()? - before).max(kept);
     let timed = bench.time(std::time::Duration::from_secs(5))?;
