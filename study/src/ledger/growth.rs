@@ -51,8 +51,8 @@ pub fn measure(
     meter: &mut Meter,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Vec<Growth>> {
-    let Plan { batch, repeats, training, .. } = plan;
-    let mut optimizer = Optimizer::new(training.optimizer);
+    let Plan { batch, repeats, config, .. } = plan;
+    let mut optimizer = Optimizer::new(config);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
         proceed_if(go_on(time))?;

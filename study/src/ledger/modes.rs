@@ -19,7 +19,7 @@ use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 use ember_training::{config::precision::float_dtype, memory::prediction};
 
-pub use plan::{Plan, Training};
+pub use plan::Plan;
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
@@ -59,7 +59,7 @@ pub fn measure(
     go_on: &mut dyn FnMut(&'static str) -> bool,
 ) -> Result<Vec<Entry>> {
     let plain = gpt.valid();
-    let gpt = gpt.with_precision(float_dtype(plan.training.precision));
+    let gpt = gpt.with_precision(float_dtype(plan.config.precision));
     let kernels = Kernels::on(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     proceed_if(go_on(FORWARD.mode))?;
@@ -180,7 +180,7 @@ impl Bench<'_> {
         // Once before: the buffers that products of this precision keep for packed factors are the
         // threads', not the pass's.
         let_go(batch_logits(gpt, &plan.batch));
-        DropoutMask::seed(plan.seed);
+        DropoutMask::seed(plan.config.seed);
         let Observed { result: logits, left: kept, peak, graph_nodes } =
             observe(self.meter, || batch_logits(gpt, &plan.batch))?;
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
@@ -234,11 +234,11 @@ impl Bench<'_> {
     fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
         let plan = self.plan;
         let config = gpt.config().clone();
-        let mut optimizer = Optimizer::new(plan.training.optimizer);
+        let mut optimizer = Optimizer::new(&plan.config);
         let mut times = Vec::new();
 
         // No parameter wants a gradient, so that no graph is left behind; dropout acts.
-        DropoutMask::seed(plan.seed);
+        DropoutMask::seed(plan.config.seed);
         let logits = batch_logits(&gpt.clone().no_grad(), &plan.batch);
         let difference = difference(&values(logits.inner())?, &self.reference);
         self.reference = Vec::new();
@@ -299,7 +299,7 @@ impl Bench<'_> {
             let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
             return Ok((gradients, [0, 0], graph_nodes));
         }
-        DropoutMask::seed(plan.seed);
+        DropoutMask::seed(plan.config.seed);
         let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
         // The loss keeps the gradient of the logits in their place.
         let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;
