@@ -85,13 +85,13 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let started = Instant::now();
     let training = training.index()?;
     let index_s = started.elapsed().as_secs_f64();
-    let (training_bytes, memory) = (training.index.text.len(), training.index.memory_bytes());
+    let (training_bytes, index_memory_bytes) = (training.index.text.len(), training.index.memory_bytes());
     notes.say(format!(
         "indexed {} of training text in {} ({}/s, {} of memory)",
         bytes(training_bytes as u64),
         duration(index_s),
         bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
-        bytes(memory)
+        bytes(index_memory_bytes)
     ));
     let validation = validation.map(Documents::index).transpose()?;
 
@@ -114,24 +114,21 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         notes.say(format!("the marked text is in {}", path.display()));
     }
     let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();
-    show(&match common.format {
-        OutputFormat::Text => table(&checked, &all, baseline.as_ref(), only_in_validation, rule),
-        OutputFormat::Json => {
-            let line = |(text_index, checked)| Line::Text { text_index, checked };
-            let summary = Line::Summary {
-                rule,
-                all: &all,
-                only_in_validation,
-                validation: baseline.as_ref(),
-                training_bytes,
-                index_memory_bytes: memory,
-                index_s,
-                check_s,
-            };
-            json_lines(checked.iter().enumerate().map(line))? + &json_line(&summary)?
-        }
-    })?;
-    Ok(Outcome::Done)
+    let json = || {
+        let line = |(text_index, checked)| Line::Text { text_index, checked };
+        let summary = Line::Summary {
+            rule,
+            all: &all,
+            only_in_validation,
+            validation: baseline.as_ref(),
+            training_bytes,
+            index_memory_bytes,
+            index_s,
+            check_s,
+        };
+        json_lines(checked.iter().enumerate().map(line).chain([summary]))
+    };
+    answer(common, || table(&checked, &all, baseline.as_ref(), only_in_validation, rule), json)
 }
 
 /// The training text, and the validation text where there is one.
