@@ -15,7 +15,8 @@ use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
-use crate::{ledger::meter::MeasuredBy, ledger::meter::Meter, plan::measure::Bench};
+use crate::ledger::meter::{MeasuredBy, Meter, positive};
+use crate::plan::measure::Bench;
 use ember_training::step::gradient::{Passes, inputs, next_token_loss, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
@@ -172,7 +173,7 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
             first_s = began.elapsed().as_secs_f64();
         }
     }
-    Ok((first_s, meter.peak()?.max(0) as u64))
+    Ok((first_s, positive(meter.peak()?)))
 }
 
 /// Takes one step, each part waited for before the next begins: seconds in the order of [`Parts`].

@@ -7,7 +7,10 @@ use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::{meter::Meter, meter::spread, modes::Plan, modes::clipped_step, modes::generation::logits_without_cache};
+use super::{
+    meter::Meter, meter::positive, meter::spread, modes::Plan, modes::clipped_step,
+    modes::generation::logits_without_cache,
+};
 use crate::error::{Result, proceed_if};
 use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
 
@@ -79,7 +82,7 @@ pub fn measure(
                 held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }
-        all.push(Growth { training_s: spread(&times)[0], training_bytes: held.max(0) as u64, ..growth });
+        all.push(Growth { training_s: spread(&times)[0], training_bytes: positive(held), ..growth });
     }
     Ok(all)
 }
@@ -115,9 +118,9 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter
         training_s: 0.0,
         training_bytes: 0,
         forward_s: median(&forward),
-        forward_bytes: forward_bytes.max(0) as u64,
+        forward_bytes: positive(forward_bytes),
         cached_token_s: median(&cached),
-        cache_bytes: cache_bytes.max(0) as u64,
+        cache_bytes: positive(cache_bytes),
         uncached_token_s: median(&uncached),
     })
 }

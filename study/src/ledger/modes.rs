@@ -6,12 +6,12 @@ mod plan;
 
 use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
-use ember_decoding::{score::MOST_LOGITS, score::token_log_probabilities, softmax::log_sum_exp};
+use ember_decoding::{score::MOST_LOGITS, score::token_log_probabilities, softmax::log_sum_exp, tokens::from_tensor};
 use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
-use super::meter::{Meter, nodes_made, read, spread};
+use super::meter::{Meter, measured, nodes_made, positive, spread};
 use super::{Entry, flops, flops::looked_at};
 use crate::error::{Result, proceed_if};
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes};
@@ -81,7 +81,7 @@ pub fn measure(
 
 /// The values of logits, on the host.
 fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
-    read("logits", logits)
+    Ok(from_tensor(logits, "the logits")?)
 }
 
 /// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its
@@ -101,10 +101,6 @@ fn difference_at(reference: &[f32], Sizes { batch, time }: Sizes, at: usize, log
     let vocab = logits.len() / batch;
     let rows = logits.chunks_exact(vocab).enumerate();
     rows.map(|(row, logits)| difference(logits, &reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
-}
-
-fn positive(bytes: i64) -> u64 {
-    bytes.max(0) as u64
 }
 
 struct Bench<'a> {
@@ -265,15 +261,8 @@ impl Bench<'_> {
             gpt = stepped;
             times.push(time_s);
         }
-        let measured = Parts {
-            weights_bytes: positive(self.weights + average),
-            gradients_bytes: positive(gradients_bytes),
-            moments_bytes: positive(remembered - average),
-            activations_bytes: positive(kept),
-            logits_bytes: positive(logits_bytes),
-            cache_bytes: 0,
-            peak_bytes: positive(self.weights + remembered + peak),
-        };
+        let (weights, moments) = (self.weights + average, remembered - average);
+        let whole = self.weights + remembered + peak;
         let mut predicted = plan.step(&config, self.kernels).parts();
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
@@ -281,7 +270,7 @@ impl Bench<'_> {
         let forward = prediction::operations(&config);
         Ok(Entry {
             predicted,
-            measured,
+            measured: measured([weights, gradients_bytes, moments, kept, logits_bytes, whole]),
             // Forward and loss, the backward of each, one update of each parameter tensor.
             operations: (2 * (forward + 1) + gpt.parameters().len()) as u64,
             graph_nodes,
