@@ -144,12 +144,8 @@ fn of_guard(error: &GuardError) -> Option<String> {
 }
 
 fn of_init(error: &InitError) -> Option<String> {
-    match error {
-        InitError::OtherTokenizer { folder, .. } => {
-            Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
-        }
-        _ => None,
-    }
+    let InitError::OtherTokenizer { folder, .. } = error else { return None };
+    Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
 }
 
 fn of_processes(error: &GroupError) -> Option<String> {

@@ -70,21 +70,18 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         OutputFormat::Json => show(&lines(&runs)?)?,
     }
 
-    let path = match (&runs[..], &args.svg) {
-        ([only], path) => {
-            let path = path.clone().unwrap_or_else(|| only.path.join("loss.svg"));
-            loss_svg(&only.rows, &only.name, &path)?;
-            path
-        }
-        (_, Some(path)) => {
-            write_file(path, &svg(&runs, args.by.into(), scale)?)?;
-            path.clone()
-        }
-        (_, None) => {
+    let path = match (&args.svg, &runs[..]) {
+        (Some(path), _) => path.clone(),
+        (None, [only]) => only.path.join("loss.svg"),
+        (None, _) => {
             notes.say("--svg FILE writes the picture");
             return Ok(Outcome::Done);
         }
     };
+    match &runs[..] {
+        [only] => loss_svg(&only.rows, &only.name, &path)?,
+        several => write_file(&path, &svg(several, args.by.into(), scale)?)?,
+    }
     notes.say(format!("the losses are drawn in {}", path.display()));
     Ok(Outcome::Done)
 }

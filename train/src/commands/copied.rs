@@ -192,20 +192,19 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
 }
 
 fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    for (number, line) in (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
+    let text_of = |(number, line): (usize, &str)| {
+        let mut object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
             anyhow!("{name}:{number}: not a line with a JSON object ({error}); correct or remove it")
         })?;
-        match object.get("text") {
-            Some(Value::String(text)) => texts.push(text.clone()),
+        match object.remove("text") {
+            Some(Value::String(text)) => Ok(text),
             Some(Value::Null) => bail!(
                 "{name}:{number}: its \"text\" is null, as a checkpoint without a tokenizer leaves it; give text, not ids"
             ),
             _ => bail!("{name}:{number}: no \"text\" that is a string; write {{\"text\": \"...\"}}"),
         }
-    }
-    Ok(texts)
+    };
+    (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()).map(text_of).collect()
 }
 
 fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, only: usize, rule: Rule) -> String {
