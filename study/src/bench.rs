@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
 use crate::ledger::meter::{MeasuredBy, Meter, positive};
-use crate::plan::measure::Bench;
+use crate::plan::{measure::Bench, speed::step_flops};
 use ember_training::step::gradient::{Passes, inputs, next_token_loss, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
@@ -117,7 +117,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     }
     let enough = (ENOUGH_S / warm_s).clamp(STEPS[0], STEPS[1]);
     let steps = steps.map_or(enough as usize, |steps| steps as usize);
-    let step_flops = shape.training_flops_per_token() * config.tokens_per_step() as f64;
+    let step_flops = step_flops(config, shape);
 
     let product = Product::new(float_dtype(config.precision), selected)?;
     let mut copy = Copy::new(selected)?;

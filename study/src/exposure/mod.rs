@@ -257,12 +257,10 @@ impl Reading {
     }
 
     fn figures(&self, positions: &Range<usize>) -> Figures {
-        Figures {
-            loss: mean_over(&self.loss, positions),
-            expected_loss: mean_over(&self.expected, positions),
-            probability: mean_over(&self.probability, positions),
-            repeated: mean_over(&self.repeated, positions),
-        }
+        let Self { loss, expected, probability, repeated } = self;
+        let all = [loss, expected, probability, repeated];
+        let [loss, expected_loss, probability, repeated] = all.map(|rows| mean_over(rows, positions));
+        Figures { loss, expected_loss, probability, repeated }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Result, proceed_if};
 use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
 
 /// The costs at one length.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Growth {
     /// Tokens in the row.
     pub time: usize,
@@ -115,13 +115,12 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter
     let median = |times: &[f64]| spread(times)[0];
     Ok(Growth {
         time,
-        training_s: 0.0,
-        training_bytes: 0,
         forward_s: median(&forward),
         forward_bytes: positive(forward_bytes),
         cached_token_s: median(&cached),
         cache_bytes: positive(cache_bytes),
         uncached_token_s: median(&uncached),
+        ..Growth::default()
     })
 }
 

@@ -14,7 +14,7 @@ use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL,
 use super::meter::{Meter, measured, nodes_made, positive, spread};
 use super::{Entry, flops, flops::looked_at};
 use crate::error::{Result, proceed_if};
-use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes};
+use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
 use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 use ember_training::{config::precision::float_dtype, memory::prediction};
@@ -188,7 +188,7 @@ impl Bench<'_> {
             Ok(time_s)
         })?;
         Ok(Entry {
-            predicted: plan.step(config, self.kernels).forward_with_graph(),
+            predicted: Step::new(&plan.config, config, self.kernels).forward_with_graph(),
             measured: Parts {
                 activations_bytes: positive(kept - logits_bytes),
                 logits_bytes: positive(logits_bytes),
@@ -263,7 +263,7 @@ impl Bench<'_> {
         }
         let (weights, moments) = (self.weights + average, remembered - average);
         let whole = self.weights + remembered + peak;
-        let mut predicted = plan.step(&config, self.kernels).parts();
+        let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }

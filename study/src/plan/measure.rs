@@ -103,7 +103,10 @@ impl Bench {
             total_s += self.timed_step()?;
             steps += 1;
         }
-        Ok(Timed::new(&self.config, &self.shape, first_s, total_s / f64::from(steps)))
+        let TrainConfig { n_layer, n_embd, context_length, .. } = self.config;
+        let (windows, flops) = (self.config.windows_per_step(), step_flops(&self.config, &self.shape));
+        let step_s = total_s / f64::from(steps);
+        Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
     }
 
     /// Seconds to evaluate one token, and to write one.

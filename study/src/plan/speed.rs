@@ -25,13 +25,6 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// A measurement of the steps of `config` and the model it makes.
-    pub fn new(config: &TrainConfig, shape: &GptConfig, first_s: f64, step_s: f64) -> Self {
-        let TrainConfig { n_layer, n_embd, context_length, .. } = *config;
-        let (windows, flops) = (config.windows_per_step(), step_flops(config, shape));
-        Self { n_layer, n_embd, context_length, windows, flops, first_s, step_s }
-    }
-
     /// Model FLOPs a second.
     pub fn rate(&self) -> f64 {
         self.flops / self.step_s.max(1e-9)

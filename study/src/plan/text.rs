@@ -122,10 +122,9 @@ fn ngram_losses(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOS
 /// The keys of the last 0, 1, 2, ... tokens of a text: each is that of the one before it, with one
 /// more token at its beginning.
 fn contexts(text: &[u32]) -> impl Iterator<Item = u64> {
-    let longer = |key: u64, token: &u32| mix(key ^ (u64::from(*token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let tokens = text.iter().rev().take(MOST_ORDER - 1);
-    once(0).chain(tokens.scan(0, move |key, token| {
-        *key = longer(*key, token);
+    once(0).chain(tokens.scan(0, |key, token| {
+        *key = mix(*key ^ (u64::from(*token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Some(*key)
     }))
 }

@@ -4,8 +4,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
-use ember_training::memory::prediction::{Kernels, Sizes, training::Step};
-use ember_training::{config::TrainConfig, step::gradient, step::gradient::Passes};
+use ember_training::{config::TrainConfig, memory::prediction::Sizes, step::gradient, step::gradient::Passes};
 
 /// What every mode is given.
 pub struct Plan {
@@ -25,11 +24,6 @@ impl Plan {
     /// The batch's size.
     pub fn sizes(&self) -> Sizes {
         Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
-    }
-
-    /// The step that is measured, to be predicted.
-    pub(super) fn step<'a>(&self, shape: &'a GptConfig, kernels: Kernels) -> Step<'a> {
-        Step::new(&self.config, shape, kernels)
     }
 
     /// How the batch goes through the model in training.
