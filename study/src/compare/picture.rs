@@ -18,21 +18,18 @@ const LINE_CHARACTERS: usize = 128;
 /// Where the columns of the legend end, the first of them where it begins.
 const COLUMNS: [i32; 8] = [96, 400, 490, 570, 700, 790, 860, 940];
 
-/// The curves of one run, where they stand on the axes.
-struct Curves {
-    train: Points,
-    val: Points,
-}
+/// The curves of one run, where they stand on the axes: of its training losses and of its validation
+/// losses.
+type Curves = [Points; 2];
 
 /// The picture as SVG.
 ///
 /// # Errors
 /// When the drawing library fails.
 pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
-    let place =
-        |run: &Record| Curves { train: scale.place(&run.training(axis)), val: scale.place(&run.validation(axis)) };
+    let place = |run: &Record| [run.training(axis), run.validation(axis)].map(|points| scale.place(&points));
     let curves: Vec<Curves> = runs.iter().map(place).collect();
-    if curves.iter().all(|curves| curves.train.is_empty() && curves.val.is_empty()) {
+    if curves.iter().flatten().all(Vec::is_empty) {
         return Err(Error::NoAxis(axis.title()));
     }
     let notes = notes(runs);
@@ -74,7 +71,7 @@ fn heading(area: &Area<'_>) -> Drawn {
 }
 
 fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn {
-    let all = curves.iter().flat_map(|curves| [&curves.train, &curves.val]);
+    let all = curves.iter().flatten();
     let last = all.clone().flatten().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
     let (low, high) = heights(all, last);
     let mut chart =
@@ -87,12 +84,12 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
         .x_label_formatter(&|x| axis.label(*x))
         .y_label_formatter(&|y| decimals(scale.loss(*y), scale.loss(high) - scale.loss(low)))
         .draw()?;
-    for (run, curves) in curves.iter().enumerate() {
-        curve(&mut chart, &curves.train, high, colour(run).mix(0.4).stroke_width(2))?;
+    for (run, [train, _]) in curves.iter().enumerate() {
+        curve(&mut chart, train, high, colour(run).mix(0.4).stroke_width(2))?;
     }
-    for (run, curves) in curves.iter().enumerate() {
-        curve(&mut chart, &curves.val, high, colour(run).stroke_width(2))?;
-        dots(&mut chart, &curves.val, high, colour(run))?;
+    for (run, [_, val]) in curves.iter().enumerate() {
+        curve(&mut chart, val, high, colour(run).stroke_width(2))?;
+        dots(&mut chart, val, high, colour(run))?;
     }
     Ok(())
 }
