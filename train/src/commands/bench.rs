@@ -77,14 +77,12 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let speed = measure(task, &selected, &|| !interrupt.requested())?;
     attention_said().iter().for_each(|line| notes.say(line));
     let json = || {
-        let TrainConfig { precision, optimizer, activation_checkpointing, .. } = config;
-        let TrainConfig { batch_size, grad_accum_steps, micro_batch, .. } = config;
         let subject = json!({
             "device": selected.id, "device_name": selected.name, "threads": rayon::current_num_threads(),
-            "parameters": shape.parameters(), "shape": shape, "precision": precision, "optimizer": optimizer,
-            "activation_checkpointing": activation_checkpointing, "batch_size": batch_size,
-            "grad_accum_steps": grad_accum_steps, "micro_batch": micro_batch,
-            "tokens_per_step": config.tokens_per_step(),
+            "parameters": shape.parameters(), "shape": shape, "precision": config.precision,
+            "optimizer": config.optimizer, "activation_checkpointing": config.activation_checkpointing,
+            "batch_size": config.batch_size, "grad_accum_steps": config.grad_accum_steps,
+            "micro_batch": config.micro_batch, "tokens_per_step": config.tokens_per_step(),
         });
         json_line(&Joined { first: subject, then: &speed })
     };

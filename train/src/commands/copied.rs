@@ -3,7 +3,7 @@
 use std::{io::Read, time::Instant};
 
 use ember_data::prepare::Dataset;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
@@ -43,31 +43,6 @@ const SHOWN: usize = 20;
 
 /// Characters of a stretch shown in a line on the terminal.
 const SHOWN_CHARACTERS: usize = 60;
-
-/// A line of `--format json`; the summary is the last.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Line<'a> {
-    Text {
-        text_index: usize,
-        #[serde(flatten)]
-        checked: &'a Checked,
-    },
-    Summary {
-        #[serde(flatten)]
-        rule: Rule,
-        #[serde(flatten)]
-        all: &'a Together,
-        /// Spans that stand in the validation text alone.
-        only_in_validation: usize,
-        /// The same of the beginning of the validation text, as long as the generated text.
-        validation: Option<&'a Together>,
-        training_bytes: usize,
-        index_memory_bytes: u64,
-        index_s: f64,
-        check_s: f64,
-    },
-}
 
 /// Runs the command.
 ///
@@ -115,18 +90,16 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     }
     let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();
     let json = || {
-        let line = |(text_index, checked)| Line::Text { text_index, checked };
-        let summary = Line::Summary {
-            rule,
-            all: &all,
-            only_in_validation,
-            validation: baseline.as_ref(),
-            training_bytes,
-            index_memory_bytes,
-            index_s,
-            check_s,
-        };
-        json_lines(checked.iter().enumerate().map(line).chain([summary]))
+        let texts = checked.iter().enumerate();
+        let texts = texts.map(|(i, text)| Joined { first: json!({ "kind": "text", "text_index": i }), then: text });
+        // Last the summary, with spans that stand in the validation text alone, and with the same of the
+        // beginning of the validation text, as long as the generated text.
+        let rest = json!({
+            "only_in_validation": only_in_validation, "validation": baseline, "training_bytes": training_bytes,
+            "index_memory_bytes": index_memory_bytes, "index_s": index_s, "check_s": check_s,
+        });
+        let figures = Joined { first: rule, then: Joined { first: &all, then: rest } };
+        Ok(json_lines(texts)? + &json_line(&Joined { first: json!({ "kind": "summary" }), then: figures })?)
     };
     answer(common, || table(&checked, &all, baseline.as_ref(), only_in_validation, rule), json)
 }

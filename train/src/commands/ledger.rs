@@ -86,8 +86,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let load = |meter: &mut Meter| -> Result<(Gpt, i64)> {
         let before = meter.live()?;
         let gpt = source.model(plan.config.seed, &selected)?;
-        let weights = meter.live()? - before;
-        Ok((gpt, weights))
+        Ok((gpt, meter.live()? - before))
     };
     let (gpt, weights) = load(&mut meter)?;
     let subject = Subject {
@@ -159,13 +158,8 @@ impl Source {
         let config = settings.resolve(&TextFacts::assumed(vocab_size), DeviceKind::Cpu)?.0;
         let shape = config.shape(vocab_size);
         shape.validate()?;
-        Ok(Self {
-            name: format!("{} with random weights", path.display()),
-            shape,
-            checkpoint: None,
-            data: None,
-            config,
-        })
+        let name = format!("{} with random weights", path.display());
+        Ok(Self { name, shape, checkpoint: None, data: None, config })
     }
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
@@ -183,13 +177,8 @@ impl Source {
             }
         };
         let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));
-        Ok(Self {
-            name: found.folder.display().to_string(),
-            shape: folder::read_config(&found.folder)?,
-            checkpoint: Some(found.folder),
-            data,
-            config,
-        })
+        let (name, shape) = (found.folder.display().to_string(), folder::read_config(&found.folder)?);
+        Ok(Self { name, shape, checkpoint: Some(found.folder), data, config })
     }
 
     /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and
@@ -235,11 +224,11 @@ fn in_one_pass(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> Resul
     let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
     let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
     ensure!((1..time).contains(&new), UsageError::new(line));
-    let config = source.config.clone();
-    let (seed, rows) =
-        (common.seed.unwrap_or(config.seed), args.batch_size.map_or(config.batch_size, |rows| rows as usize));
-    let (batch_size, micro_batch, grad_accum_steps, context_length) = (rows, rows, 1, time);
-    Ok((TrainConfig { seed, batch_size, micro_batch, grad_accum_steps, context_length, ..config }, new))
+    let mut config = TrainConfig { context_length: time, grad_accum_steps: 1, ..source.config.clone() };
+    config.batch_size = args.batch_size.map_or(config.batch_size, |rows| rows as usize);
+    config.micro_batch = config.batch_size;
+    config.seed = common.seed.unwrap_or(config.seed);
+    Ok((config, new))
 }
 
 /// Refuses a batch that would be killed for its memory halfway.
@@ -248,11 +237,10 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConf
     let Some(available) = available else { return Ok(()) };
     let logits = 4 * config.tokens_per_step() * source.shape.vocab_size as u64;
     let step = Step::new(config, &source.shape, Kernels::on(&selected.device));
-    let training = step.parts().peak_bytes;
     // The reference's logits are held beside the forward with a graph, whose own are copied to be
     // compared.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
-    let needed = training.max(comparing);
+    let needed = comparing.max(step.parts().peak_bytes);
     let line = format!(
         "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
         config.micro_batch,
