@@ -7,10 +7,8 @@ use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::{
-    meter::Meter, meter::positive, meter::spread, modes::Plan, modes::clipped_step,
-    modes::generation::logits_without_cache,
-};
+use super::meter::{Meter, positive, spread};
+use super::modes::{Plan, clipped_step, generation::logits_without_cache};
 use crate::error::{Result, proceed_if};
 use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
 

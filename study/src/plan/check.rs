@@ -58,8 +58,8 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
         [0, 0]
     } else {
         let before = meter.begin_peak()?;
-        let batch = bench.windows().0.batch(0, config.micro_batch)?;
-        let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &batch);
+        let (windows, _) = windows(config, dataset)?;
+        let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());
