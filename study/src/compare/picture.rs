@@ -18,8 +18,7 @@ const LINE_CHARACTERS: usize = 128;
 /// Where the columns of the legend end, the first of them where it begins.
 const COLUMNS: [i32; 8] = [96, 400, 490, 570, 700, 790, 860, 940];
 
-/// The curves of one run, where they stand on the axes: of its training losses and of its validation
-/// losses.
+/// The curves of one run, where they stand on the axes: training losses, validation losses.
 type Curves = [Points; 2];
 
 /// The picture as SVG.

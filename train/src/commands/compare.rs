@@ -99,8 +99,8 @@ fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> Str
     text
 }
 
-/// The figures of each run, and the keys of the configuration that are not the same in all runs, with
-/// this run's values as TOML writes them.
+/// The figures of each run, and the keys of the configuration that are not the same in all runs,
+/// with this run's values as TOML writes them.
 fn lines(runs: &[Record]) -> Result<String> {
     let differences = differences(runs);
     json_lines(runs.iter().enumerate().map(|(number, run)| {
