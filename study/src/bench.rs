@@ -15,8 +15,9 @@ use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
-use crate::{ledger::meter::MeasuredBy, ledger::meter::Meter, plan::measure::Bench};
-use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
+use crate::ledger::meter::{MeasuredBy, Meter, positive};
+use crate::plan::{measure::Bench, speed::step_flops};
+use ember_training::step::gradient::{Passes, inputs, next_token_loss, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
 /// What is measured.
@@ -116,7 +117,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     }
     let enough = (ENOUGH_S / warm_s).clamp(STEPS[0], STEPS[1]);
     let steps = steps.map_or(enough as usize, |steps| steps as usize);
-    let step_flops = shape.training_flops_per_token() * config.tokens_per_step() as f64;
+    let step_flops = step_flops(config, shape);
 
     let product = Product::new(float_dtype(config.precision), selected)?;
     let mut copy = Copy::new(selected)?;
@@ -166,13 +167,13 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
         let began = Instant::now();
         let gradient = bench.gradient()?;
         meter.live()?;
-        bench.follow(gradient);
+        bench.follow(gradient)?;
         meter.live()?;
         if number == 0 {
             first_s = began.elapsed().as_secs_f64();
         }
     }
-    Ok((first_s, meter.peak()?.max(0) as u64))
+    Ok((first_s, positive(meter.peak()?)))
 }
 
 /// Takes one step, each part waited for before the next begins: seconds in the order of [`Parts`].
@@ -190,11 +191,8 @@ fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Resul
         forward += there;
         backward += back;
     }
-    let gradient = Gradient { loss: 0.0, gradients: gradients.grads() };
-    let ((), optimizer) = meter.time(|| {
-        bench.follow(gradient);
-        Ok(())
-    })?;
+    let gradients = gradients.grads();
+    let ((), optimizer) = meter.time(|| bench.follow(gradients))?;
     Ok([data, forward, backward, optimizer])
 }
 

@@ -64,9 +64,6 @@ pub enum Error {
     /// The device failed.
     #[error("the device failed: {0}; try the CPU")]
     Device(String),
-    /// What was computed cannot be read back.
-    #[error("cannot read the {what}: {problem}")]
-    Values { what: &'static str, problem: String },
     /// No size is left to plan with.
     #[error("there is nothing to plan")]
     NothingToPlan,

@@ -3,13 +3,11 @@
 
 use std::fmt::Display;
 
-/// A whole page: `title` is text, `style` CSS and `body` HTML of its own.
-pub fn page(title: &str, style: &str, body: &str) -> String {
-    let title = escape(title);
-    fill(
-        include_str!("page/frame.html"),
-        &[("title", &title), ("style", &style.trim_end()), ("body", &body.trim_end())],
-    )
+/// A whole page: `title` is text, `style` CSS and `body` a template in HTML, filled with `values`.
+pub fn page(title: &str, style: &str, body: &str, values: &[(&str, &dyn Display)]) -> String {
+    let (title, body) = (escape(title), fill(body, values));
+    let values: [(_, &dyn Display); 3] = [("title", &title), ("style", &style.trim_end()), ("body", &body.trim_end())];
+    fill(include_str!("page/frame.html"), &values)
 }
 
 /// The template with every `{{name}}` replaced; what is put in is not searched again.

@@ -28,18 +28,13 @@ const VAL: RGBColor = RGBColor(214, 93, 14);
 const EMA: RGBColor = RGBColor(196, 151, 40);
 const FLOOR: RGBColor = RGBColor(46, 139, 87);
 const FORGETFUL: RGBColor = RGBColor(136, 84, 168);
+const CRIMSON: RGBColor = RGBColor(196, 49, 75);
+const TEAL: RGBColor = RGBColor(0, 139, 139);
+const OCHRE: RGBColor = RGBColor(150, 110, 20);
+const SLATE: RGBColor = RGBColor(90, 90, 100);
 
 /// Colours to tell curves apart.
-pub(crate) const COLOURS: [RGBColor; 8] = [
-    RGBColor(31, 111, 180),
-    RGBColor(214, 93, 14),
-    RGBColor(46, 139, 87),
-    RGBColor(136, 84, 168),
-    RGBColor(196, 49, 75),
-    RGBColor(0, 139, 139),
-    RGBColor(150, 110, 20),
-    RGBColor(90, 90, 100),
-];
+pub(crate) const COLOURS: [RGBColor; 8] = [TRAIN, VAL, FLOOR, FORGETFUL, CRIMSON, TEAL, OCHRE, SLATE];
 
 /// Beyond it the numbers of an axis stand too far apart for what is drawn between them; no loss
 /// worth a look is there.
@@ -126,9 +121,8 @@ impl Curves {
             ("forgetful predictor", last(rows, |row| row.forgetful_loss), FORGETFUL),
             ("entropy floor", last(rows, |row| row.entropy_floor), FLOOR),
         ];
-        let marks = marks.into_iter();
-        let marks: Vec<_> =
-            marks.filter_map(|(name, height, colour)| Some((name, height.filter(drawable)?, colour))).collect();
+        let drawn = |(name, height, colour): (_, Option<f64>, _)| Some((name, height.filter(drawable)?, colour));
+        let marks: Vec<_> = marks.into_iter().filter_map(drawn).collect();
 
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
@@ -143,17 +137,8 @@ impl Curves {
         let low = settled.chain(lines).chain(heights.first()).copied().fold(f64::MAX, f64::min);
         let pad = 0.06 * (high - low).max(0.05);
 
-        Self {
-            smooth: smooth(&train),
-            rate: curve(|row| row.learning_rate),
-            last_step,
-            low: low - pad,
-            high: high + pad,
-            train,
-            val,
-            ema,
-            marks,
-        }
+        let (smooth, rate) = (smooth(&train), curve(|row| row.learning_rate));
+        Self { train, smooth, val, ema, rate, marks, last_step, low: low - pad, high: high + pad }
     }
 
     /// Right of the panels there is room for the names of the horizontal lines, where there are
@@ -180,25 +165,18 @@ pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
 /// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes
 /// down.
 pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
+    let is_below = |point: &(f64, f64)| point.1 <= top;
     let mut pieces: Vec<Points> = Vec::new();
-    let mut open = false;
-    for (i, &point) in points.iter().enumerate() {
-        let crossing =
-            i.checked_sub(1).map(|before| points[before]).filter(|before| (before.1 > top) != (point.1 > top));
+    let mut before = None;
+    for &point in points {
+        let from = before.replace(point);
+        if is_below(&point) && !from.as_ref().is_some_and(is_below) {
+            pieces.push(Points::new());
+        }
+        let crossing = from.filter(|from| is_below(from) != is_below(&point));
         let crossing = crossing.map(|from| (from.0 + (point.0 - from.0) * (top - from.1) / (point.1 - from.1), top));
-        if point.1 <= top {
-            if !open {
-                pieces.push(crossing.into_iter().collect());
-                open = true;
-            }
-            if let Some(piece) = pieces.last_mut() {
-                piece.push(point);
-            }
-        } else {
-            if let (true, Some(piece)) = (open, pieces.last_mut()) {
-                piece.extend(crossing);
-            }
-            open = false;
+        if let Some(piece) = pieces.last_mut() {
+            piece.extend(crossing.into_iter().chain(Some(point).filter(is_below)));
         }
     }
     pieces
@@ -242,6 +220,13 @@ pub(crate) fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
 /// The same for a text whose middle has the height of its place, and which begins or ends there.
 pub(crate) fn beside(side: HPos, size: i32, colour: &RGBColor) -> TextStyle<'static> {
     font(size, colour).pos(Pos::new(side, VPos::Center))
+}
+
+/// A chart whose curves begin where those above and below it do.
+pub(crate) fn panel<'a, 'b>(area: &'a Area<'b>, right: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut builder = ChartBuilder::on(area);
+    builder.margin_right(right).margin_left(EDGE).set_label_area_size(LabelAreaPosition::Left, AXIS);
+    builder
 }
 
 /// The lines and letters that every chart's axes have.
@@ -300,12 +285,9 @@ fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Draw
 }
 
 fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
-    let mut chart = ChartBuilder::on(area)
-        .margin_right(curves.right_margin())
+    let mut chart = panel(area, curves.right_margin())
         .margin_top(4)
         .margin_bottom(10)
-        .margin_left(EDGE)
-        .set_label_area_size(LabelAreaPosition::Left, AXIS)
         .build_cartesian_2d(0.0..curves.last_step, curves.low..curves.high)?;
     axes(&mut chart)
         .disable_x_axis()
@@ -315,12 +297,8 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
         .draw()?;
 
     for (_, height, colour) in &curves.marks {
-        chart.draw_series(DashedLineSeries::new(
-            [(0.0, *height), (curves.last_step, *height)],
-            5,
-            4,
-            colour.stroke_width(1),
-        ))?;
+        let ends = [(0.0, *height), (curves.last_step, *height)];
+        chart.draw_series(DashedLineSeries::new(ends, 5, 4, colour.stroke_width(1)))?;
     }
     for (points, colour, width) in
         [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.ema, EMA, 2), (&curves.val, VAL, 2)]
@@ -346,11 +324,8 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
 fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
     let peak = curves.rate.iter().map(|point| point.1).fold(0.0, f64::max);
     let peak = if peak > 0.0 { peak } else { 1.0 };
-    let mut chart = ChartBuilder::on(area)
-        .margin_right(curves.right_margin())
+    let mut chart = panel(area, curves.right_margin())
         .margin_bottom(6)
-        .margin_left(EDGE)
-        .set_label_area_size(LabelAreaPosition::Left, AXIS)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
         .build_cartesian_2d(0.0..curves.last_step, 0.0..1.1 * peak)?;
     axes(&mut chart)

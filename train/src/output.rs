@@ -4,18 +4,53 @@
 use std::{io::Write, path::Path};
 
 use anyhow::{Context, Result};
+use ember_cli::program::{CommonArgs, Outcome, OutputFormat};
 use ember_cli::terminal;
 use ember_host::output::{self, write_output};
 use serde::Serialize;
 
 /// Writes a result to standard output.
 pub fn show(text: &str) -> Result<()> {
-    terminal::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    show_on(terminal::stdout(), text)
+}
+
+/// The same for a text with colours of the program's own, in which all else is
+/// [`printable`](terminal::printable).
+pub fn show_coloured(text: &str) -> Result<()> {
+    show_on(terminal::coloured_stdout(), text)
+}
+
+fn show_on(mut out: impl Write, text: &str) -> Result<()> {
+    out.write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+/// Ends a command with its result, for people or as lines of JSON.
+pub fn answer(
+    common: &CommonArgs,
+    text: impl FnOnce() -> String,
+    json: impl FnOnce() -> Result<String>,
+) -> Result<Outcome> {
+    show(&match common.format {
+        OutputFormat::Text => text(),
+        OutputFormat::Json => json()?,
+    })?;
+    Ok(Outcome::Done)
 }
 
 /// A line of JSON.
 pub fn json_line(value: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(value)? + "\n")
+}
+
+/// The keys of one value, then those of another, as one JSON object.
+#[derive(Serialize)]
+pub struct Joined<A, B> {
+    /// The first.
+    #[serde(flatten)]
+    pub first: A,
+    /// The other.
+    #[serde(flatten)]
+    pub then: B,
 }
 
 /// A line of JSON for each.

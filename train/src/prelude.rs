@@ -11,7 +11,7 @@ pub use ember_model::{GptConfig, device::Selected};
 pub use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 pub use serde::Serialize;
 
-pub use crate::output::{json_line, json_lines, show, word, write_file};
+pub use crate::output::{Joined, answer, json_line, json_lines, show, show_coloured, word, write_file};
 pub use crate::report::Screen;
-pub use crate::training::{join, recipe, run_of, select, set_seed, train, voice};
+pub use crate::training::{join, recipe, run_of, select, set_all, train, voice};
 pub(crate) use crate::wording::{self, cause};

@@ -29,15 +29,14 @@ impl Screen {
 
 impl Reporter for Screen {
     fn begin(&mut self, run: &str, first_step: u64, max_steps: u64) {
-        if self.quiet {
-            return;
-        }
+        *self = Self::new(self.quiet);
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
-        let dashboard = if terminal { Dashboard::open(run, first_step, max_steps) } else { None };
-        self.shows = match dashboard {
-            Some(dashboard) => Box::new(dashboard),
-            None => Box::new(Lines::new(terminal::stderr())),
-        };
+        if terminal
+            && !self.quiet
+            && let Some(dashboard) = Dashboard::open(run, first_step, max_steps)
+        {
+            self.shows = Box::new(dashboard);
+        }
     }
 
     fn step(&mut self, report: &StepReport) {

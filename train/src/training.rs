@@ -90,9 +90,19 @@ pub fn recipe(path: Option<&Path>, is_default: bool) -> Result<Settings, ConfigE
     }
 }
 
-/// The seed of the command line is the configuration's.
-pub fn set_seed(settings: &mut Settings, common: &CommonArgs) -> Result<(), ConfigError> {
-    common.seed.map_or(Ok(()), |seed| settings.set(&format!("seed={seed}")))
+/// Sets what `--set` says, then the seed and the text of the command line, where it has them.
+pub fn set_all(
+    settings: &mut Settings,
+    assignments: &[String],
+    text: &[String],
+    common: &CommonArgs,
+) -> Result<(), ConfigError> {
+    let seed = common.seed.map(|seed| format!("seed={seed}"));
+    assignments.iter().chain(&seed).try_for_each(|assignment| settings.set(assignment))?;
+    if !text.is_empty() {
+        settings.set_text(text);
+    }
+    Ok(())
 }
 
 /// The device that `--device` means, which is said, and why.

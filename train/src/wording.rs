@@ -25,8 +25,7 @@ pub fn said(error: anyhow::Error) -> anyhow::Error {
 /// The exit code that an error means where several processes end together: 2 for wrong arguments,
 /// else 1.
 pub fn exit_code(error: &Error) -> u8 {
-    let usage = |cause| matches!(words(cause), Some(Worded::Usage(_)));
-    if anyhow::Chain::new(error).any(usage) { 2 } else { 1 }
+    if wording::words_by(error, words).1 { 2 } else { 1 }
 }
 
 /// A note with what flags can do about it.
@@ -41,11 +40,7 @@ pub fn note(note: &Note) -> String {
 }
 
 fn line(error: &Error) -> String {
-    let words = anyhow::Chain::new(error).map(|cause| match words(cause) {
-        None => cause.to_string(),
-        Some(Worded::Failure(words) | Worded::Usage(words)) => words,
-    });
-    words.collect::<Vec<_>>().join(": ")
+    wording::words_by(error, words).0
 }
 
 /// The program's words for one error of a chain.
@@ -144,12 +139,8 @@ fn of_guard(error: &GuardError) -> Option<String> {
 }
 
 fn of_init(error: &InitError) -> Option<String> {
-    match error {
-        InitError::OtherTokenizer { folder, .. } => {
-            Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
-        }
-        _ => None,
-    }
+    let InitError::OtherTokenizer { folder, .. } = error else { return None };
+    Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
 }
 
 fn of_processes(error: &GroupError) -> Option<String> {

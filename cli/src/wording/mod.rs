@@ -31,7 +31,8 @@ pub fn line(error: &(dyn Error + 'static)) -> (String, bool) {
     words_by(error, shared)
 }
 
-fn words_by(
+/// The same in the words that `wording` has for each of a chain.
+pub fn words_by(
     error: &(dyn Error + 'static),
     wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>,
 ) -> (String, bool) {

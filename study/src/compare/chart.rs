@@ -3,7 +3,6 @@
 
 use super::{Axis, Record, Scale, heights};
 use crate::plot::{Points, below};
-use ember_training::units::{duration, short};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug)]
@@ -39,21 +38,13 @@ impl Style {
         }
     }
 
-    /// The mark of the run of this number.
-    pub fn mark(self, run: usize) -> String {
+    /// What stands for the run of this number: `sign` in its colour, or its letter.
+    pub(super) fn mark(self, run: usize, sign: char) -> String {
         match self {
-            Self::Dots(_) => coloured(run, "●"),
-            Self::Letters => letter(run).to_string(),
+            Self::Dots(_) => format!("\u{1b}[38;5;{}m{sign}\u{1b}[0m", COLOURS[run % COLOURS.len()]),
+            Self::Letters => char::from(b'a' + (run % 26) as u8).to_string(),
         }
     }
-}
-
-fn letter(run: usize) -> char {
-    char::from(b'a' + (run % 26) as u8)
-}
-
-fn coloured(run: usize, text: &str) -> String {
-    format!("\u{1b}[38;5;{}m{text}\u{1b}[0m", COLOURS[run % COLOURS.len()])
 }
 
 /// A place of the chart: which of its dots are set, and by which run the last.
@@ -98,14 +89,11 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
         let height = high - (high - low) * (row as f64 + 0.5) / rows as f64;
         let is_labelled = row % 4 == 0 || row + 1 == rows;
         let label = if is_labelled { format!("{:.3}", scale.loss(height)) } else { String::new() };
-        let line: String = places.iter().map(|place| shown(*place, style)).collect();
+        let line: String = places.iter().map(|place| shown(place, style)).collect();
         text += format!("{label:>width$} │{line}", width = MARGIN - 1).trim_end();
         text.push('\n');
     }
-    let end = match axis {
-        Axis::Step | Axis::Tokens => short(last),
-        Axis::Time => duration(last),
-    };
+    let end = axis.label(last);
     let between = columns.saturating_sub(end.chars().count() + axis.title().len() + 1);
     let [margin, left, right] = [MARGIN, between / 2, between - between / 2].map(|width| " ".repeat(width));
     text + &format!("{margin}0{left}{}{right}{end}\n", axis.title())
@@ -133,13 +121,7 @@ fn dot(x: usize, y: usize) -> u8 {
     BITS[x][y]
 }
 
-fn shown(place: Place, style: Style) -> String {
-    match (place.dots, style) {
-        (0, _) => " ".into(),
-        (dots, Style::Dots(_)) => {
-            let braille = char::from_u32(0x2800 + u32::from(dots)).unwrap_or(' ');
-            coloured(place.run, braille.encode_utf8(&mut [0; 4]))
-        }
-        (_, Style::Letters) => letter(place.run).to_string(),
-    }
+fn shown(Place { dots, run }: &Place, style: Style) -> String {
+    let braille = char::from_u32(0x2800 + u32::from(*dots)).unwrap_or(' ');
+    if *dots == 0 { " ".into() } else { style.mark(*run, braille) }
 }

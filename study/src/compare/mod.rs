@@ -7,7 +7,7 @@ mod chart;
 mod picture;
 mod table;
 
-use std::{collections::BTreeMap, collections::BTreeSet, path::Path, path::PathBuf};
+use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path, path::PathBuf};
 
 use ember_host::file_error::At;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::median::median;
 use crate::plot::{Points, best, drawable, last, smooth};
+use ember_training::units::{duration, short};
 use ember_training::{run::folder, run::report::Row, run::report::jsonl};
 
 pub use chart::{Style, chart};
@@ -49,6 +50,11 @@ impl Axis {
             Self::Time => "time",
         }
     }
+
+    /// A place on it, in words.
+    fn label(self, x: f64) -> String {
+        if self == Self::Time { duration(x) } else { short(x) }
+    }
 }
 
 /// What a run folder tells of a run.
@@ -80,14 +86,10 @@ impl Record {
         }
         let rows: Vec<Row> = jsonl::read(&metrics)?;
         let file = path.join("config.toml");
-        let config = if file.is_file() {
-            let text = std::fs::read_to_string(&file).at("cannot read", &file)?;
-            // Not as a TrainConfig: runs of other versions have other keys, and can be compared all
-            // the same.
-            text.parse().map_err(|source| Error::NotToml { path: file, source })?
-        } else {
-            toml::Table::new()
-        };
+        let text = if file.is_file() { fs::read_to_string(&file).at("cannot read", &file)? } else { String::new() };
+        // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the
+        // same.
+        let config = text.parse().map_err(|source| Error::NotToml { path: file, source })?;
         let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name =
             name.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());

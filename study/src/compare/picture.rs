@@ -5,10 +5,8 @@ use plotters::{prelude::*, style::text_anchor::HPos};
 
 use super::{Axis, Record, Scale, differences, heights, table::cut, table::figures};
 use crate::error::{Error, Result};
-use crate::plot::{
-    self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points, axes, beside, curve, decimals, dots, legend_entry,
-};
-use ember_training::units::{duration, short};
+use crate::plot::{self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points};
+use crate::plot::{axes, beside, curve, decimals, dots, legend_entry, panel};
 
 const WIDTH: u32 = 960;
 const HEADER: u32 = 36;
@@ -20,21 +18,17 @@ const LINE_CHARACTERS: usize = 128;
 /// Where the columns of the legend end, the first of them where it begins.
 const COLUMNS: [i32; 8] = [96, 400, 490, 570, 700, 790, 860, 940];
 
-/// The curves of one run, where they stand on the axes.
-struct Curves {
-    train: Points,
-    val: Points,
-}
+/// The curves of one run, where they stand on the axes: training losses, validation losses.
+type Curves = [Points; 2];
 
 /// The picture as SVG.
 ///
 /// # Errors
 /// When the drawing library fails.
 pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
-    let place =
-        |run: &Record| Curves { train: scale.place(&run.training(axis)), val: scale.place(&run.validation(axis)) };
+    let place = |run: &Record| [run.training(axis), run.validation(axis)].map(|points| scale.place(&points));
     let curves: Vec<Curves> = runs.iter().map(place).collect();
-    if curves.iter().all(|curves| curves.train.is_empty() && curves.val.is_empty()) {
+    if curves.iter().flatten().all(Vec::is_empty) {
         return Err(Error::NoAxis(axis.title()));
     }
     let notes = notes(runs);
@@ -76,33 +70,25 @@ fn heading(area: &Area<'_>) -> Drawn {
 }
 
 fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn {
-    let all = curves.iter().flat_map(|curves| [&curves.train, &curves.val]);
+    let all = curves.iter().flatten();
     let last = all.clone().flatten().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
     let (low, high) = heights(all, last);
-    let mut chart = ChartBuilder::on(area)
-        .margin_right(28)
-        .margin_left(EDGE)
-        .set_label_area_size(LabelAreaPosition::Left, AXIS)
-        .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d(0.0..last, low..high)?;
-    let x_label = |x: &f64| match axis {
-        Axis::Step | Axis::Tokens => short(*x),
-        Axis::Time => duration(*x),
-    };
+    let mut chart =
+        panel(area, 28).set_label_area_size(LabelAreaPosition::Bottom, 44).build_cartesian_2d(0.0..last, low..high)?;
     axes(&mut chart)
         .x_desc(axis.title())
         .y_desc("loss (nats per token)")
         .x_labels(9)
         .y_labels(8)
-        .x_label_formatter(&x_label)
+        .x_label_formatter(&|x| axis.label(*x))
         .y_label_formatter(&|y| decimals(scale.loss(*y), scale.loss(high) - scale.loss(low)))
         .draw()?;
-    for (run, curves) in curves.iter().enumerate() {
-        curve(&mut chart, &curves.train, high, colour(run).mix(0.4).stroke_width(2))?;
+    for (run, [train, _]) in curves.iter().enumerate() {
+        curve(&mut chart, train, high, colour(run).mix(0.4).stroke_width(2))?;
     }
-    for (run, curves) in curves.iter().enumerate() {
-        curve(&mut chart, &curves.val, high, colour(run).stroke_width(2))?;
-        dots(&mut chart, &curves.val, high, colour(run))?;
+    for (run, [_, val]) in curves.iter().enumerate() {
+        curve(&mut chart, val, high, colour(run).stroke_width(2))?;
+        dots(&mut chart, val, high, colour(run))?;
     }
     Ok(())
 }

@@ -12,12 +12,9 @@ pub fn table(runs: &[Record], style: Style) -> String {
         .map(String::from);
     let mut lines = vec![headings.to_vec()];
     lines.extend(runs.iter().map(|run| figures(&run.summary()).to_vec()));
-    let marks = (0..runs.len()).map(|run| style.mark(run));
-    let mut text = String::new();
-    for (mark, line) in std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines, 1)) {
-        text += &format!("{mark} {}\n", style.words(&line));
-    }
-    text
+    let marks = (0..runs.len()).map(|run| style.mark(run, '●'));
+    let lines = std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines, 1));
+    lines.map(|(mark, line)| format!("{mark} {}\n", style.words(&line))).collect()
 }
 
 /// The figures of one run, in the order of the headings; "-" where one is not known.

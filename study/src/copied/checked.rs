@@ -12,7 +12,7 @@ use super::{spans::longest_span, spans::maximal_spans, training_text::Place, tra
 pub struct Rule {
     /// Characters at least, 1 or more.
     pub min_chars: usize,
-    /// Whole words at least, as [`words`](super::words) cuts them.
+    /// Whole words at least: runs of letters, digits and apostrophes, or other characters alone.
     pub min_words: usize,
 }
 

@@ -13,8 +13,5 @@ mod spans;
 mod training_text;
 
 pub use checked::{Checked, Rule, Span, Together, beginning, check, together};
-pub use index::Index;
-pub use novelty::{MOST_WORDS, Ngrams, Novel, word_places, words};
 pub use page::{page, times, words_for};
-pub use spans::{longest_span, maximal_spans};
 pub use training_text::{Documents, Place, TrainingText};

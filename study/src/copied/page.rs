@@ -2,7 +2,7 @@
 //! stands.
 
 use super::{checked::Checked, checked::Span, checked::Together, training_text::Place};
-use crate::page::{escape, fill, page as whole_page};
+use crate::page::{escape, page as whole_page};
 
 const STYLE: &str = include_str!("page/style.css");
 
@@ -13,7 +13,9 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
         format!("<p>Of as much validation text, which was written without the training text, it is {share:.1}%.</p>\n")
     });
     let sections = texts.iter().zip(checked).enumerate();
-    let body = fill(
+    whole_page(
+        title,
+        STYLE,
         include_str!("page/page.html"),
         &[
             ("share", &format!("{:.1}", 100.0 * all.copied_share)),
@@ -23,8 +25,7 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
             ("validation", &of_validation),
             ("sections", &sections.map(|(number, (text, checked))| section(number, text, checked)).collect::<String>()),
         ],
-    );
-    whole_page(title, STYLE, &body)
+    )
 }
 
 /// A text, and the list of what is copied in it.

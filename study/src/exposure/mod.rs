@@ -25,15 +25,16 @@ mod page;
 
 use std::{collections::HashSet, ops::ControlFlow, ops::Range};
 
-use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
+use burn::tensor::activation::log_softmax;
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::score::{Stretch as Scored, score_stretches};
+use ember_decoding::tokens::{from_tensor, to_tensor};
 use ember_decoding::{Certain, FinishReason, Plan, generate_batch, memory::batch_size};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::{error::Error, error::Result, error::proceed_if, ledger::meter::read};
+use crate::error::{Error, Result, proceed_if};
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
@@ -256,26 +257,23 @@ impl Reading {
     }
 
     fn figures(&self, positions: &Range<usize>) -> Figures {
-        Figures {
-            loss: mean_over(&self.loss, positions),
-            expected_loss: mean_over(&self.expected, positions),
-            probability: mean_over(&self.probability, positions),
-            repeated: mean_over(&self.repeated, positions),
-        }
+        let Self { loss, expected, probability, repeated } = self;
+        let all = [loss, expected, probability, repeated];
+        let [loss, expected_loss, probability, repeated] = all.map(|rows| mean_over(rows, positions));
+        Figures { loss, expected_loss, probability, repeated }
     }
 }
 
 /// The entropy, in nats, of the model's distribution for every token of each row from `prefix` on;
 /// the rows are of one length.
 fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>> {
-    let device = gpt.device();
     let vocab_size = gpt.config().vocab_size;
     let mut entropies = Vec::with_capacity(rows.len());
     let time = rows.first().map_or(1, |row| row.len() - 1);
     for rows in rows.chunks((TOKENS_AT_ONCE / time).max(1)) {
         proceed_if(!interrupted())?;
-        let ids: Vec<i32> = rows.iter().flat_map(|row| row[..time].iter().map(|&id| id as i32)).collect();
-        let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &device); // [batch, time]
+        let read: Vec<&[u32]> = rows.iter().map(|row| &row[..time]).collect();
+        let tokens = to_tensor(&read, &gpt.device()); // [batch, time]
         let hidden = gpt.hidden(tokens).narrow(1, prefix - 1, time + 1 - prefix); // [batch, new, n_embd]
         let [batch, new, n_embd] = hidden.dims();
         let hidden = hidden.reshape([1, batch * new, n_embd]); // [1, batch * new, n_embd]
@@ -283,7 +281,7 @@ fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn()
         for hidden in hidden.split((LOGITS_AT_ONCE / vocab_size).max(1), 1) {
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
-            flat.extend(read("entropies", entropy)?);
+            flat.extend(from_tensor(entropy, "the entropies")?);
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }

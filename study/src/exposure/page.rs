@@ -28,7 +28,9 @@ pub fn page(title: &str, exposure: &Exposure) -> String {
             ],
         ),
     };
-    let body = fill(
+    whole_page(
+        title,
+        STYLE,
         include_str!("page/page.html"),
         &[
             ("windows", windows),
@@ -39,8 +41,7 @@ pub fn page(title: &str, exposure: &Exposure) -> String {
             ("figures", &positions.iter().chain([whole]).map(figures_row).collect::<String>()),
             ("loops", &loops),
         ],
-    );
-    whole_page(title, STYLE, &body)
+    )
 }
 
 fn loops_row(of: &Loops) -> String {

@@ -60,12 +60,11 @@ pub(super) const DECODE: Facts = Facts {
 };
 pub(super) const DECODE_UNCACHED: Facts = Facts {
     mode: "decode_uncached",
-    random: "nothing but the choice of tokens, where one samples",
-    returns: "logits after each new token",
     places: &[
         place("model/src/gpt.rs", "hidden"),
         place("study/src/ledger/modes/generation.rs", "logits_without_cache"),
     ],
+    ..DECODE
 };
 
 #[cfg(test)]

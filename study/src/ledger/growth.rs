@@ -7,12 +7,13 @@ use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::{meter::Meter, meter::spread, modes::Plan, modes::clipped_step, modes::generation::logits_without_cache};
+use super::meter::{Meter, positive, spread};
+use super::modes::{Plan, clipped_step, generation::logits_without_cache};
 use crate::error::{Result, proceed_if};
 use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
 
 /// The costs at one length.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Growth {
     /// Tokens in the row.
     pub time: usize,
@@ -51,8 +52,8 @@ pub fn measure(
     meter: &mut Meter,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Vec<Growth>> {
-    let Plan { batch, repeats, training, .. } = plan;
-    let mut optimizer = Optimizer::new(training.optimizer);
+    let Plan { batch, repeats, config, .. } = plan;
+    let mut optimizer = Optimizer::new(config);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
         proceed_if(go_on(time))?;
@@ -79,7 +80,7 @@ pub fn measure(
                 held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }
-        all.push(Growth { training_s: spread(&times)[0], training_bytes: held.max(0) as u64, ..growth });
+        all.push(Growth { training_s: spread(&times)[0], training_bytes: positive(held), ..growth });
     }
     Ok(all)
 }
@@ -112,13 +113,12 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter
     let median = |times: &[f64]| spread(times)[0];
     Ok(Growth {
         time,
-        training_s: 0.0,
-        training_bytes: 0,
         forward_s: median(&forward),
-        forward_bytes: forward_bytes.max(0) as u64,
+        forward_bytes: positive(forward_bytes),
         cached_token_s: median(&cached),
-        cache_bytes: cache_bytes.max(0) as u64,
+        cache_bytes: positive(cache_bytes),
         uncached_token_s: median(&uncached),
+        ..Growth::default()
     })
 }
 

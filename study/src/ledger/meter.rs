@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use burn::{backend::autodiff::NodeId, tensor::Device, tensor::Tensor};
+use burn::{backend::autodiff::NodeId, tensor::Device};
 use ember_kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::median::median;
-use ember_training::memory::counting;
+use ember_training::memory::{counting, prediction::Parts};
 
 /// Waits until the device has done what it was given.
 ///
@@ -114,12 +114,17 @@ impl Meter {
     }
 }
 
-/// The numbers of a tensor, on the host; `what` is its name in an error.
-///
-/// # Errors
-/// When they cannot be read back.
-pub fn read<const D: usize>(what: &'static str, tensor: Tensor<D>) -> Result<Vec<f32>> {
-    tensor.into_data().try_into_vec().map_err(|error| Error::Values { what, problem: format!("{error:?}") })
+/// Counted bytes as they are told, none of them below 0: weights, gradients, moments, activations,
+/// logits, and the peak.
+pub fn measured(bytes: [i64; 6]) -> Parts {
+    let [weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, peak_bytes] =
+        bytes.map(positive);
+    Parts { weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, cache_bytes: 0, peak_bytes }
+}
+
+/// A difference of readings as a number of bytes.
+pub fn positive(bytes: i64) -> u64 {
+    bytes.max(0) as u64
 }
 
 /// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which

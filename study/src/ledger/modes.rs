@@ -6,20 +6,20 @@ mod plan;
 
 use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
-use ember_decoding::{score::MOST_LOGITS, score::token_log_probabilities, softmax::log_sum_exp};
+use ember_decoding::{score::MOST_LOGITS, score::token_log_probabilities, softmax::log_sum_exp, tokens::from_tensor};
 use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
-use super::meter::{Meter, nodes_made, read, spread};
+use super::meter::{Meter, measured, nodes_made, positive, spread};
 use super::{Entry, flops, flops::looked_at};
 use crate::error::{Result, proceed_if};
-use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes};
+use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
 use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 use ember_training::{config::precision::float_dtype, memory::prediction};
 
-pub use plan::{Plan, Training};
+pub use plan::Plan;
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
@@ -59,7 +59,7 @@ pub fn measure(
     go_on: &mut dyn FnMut(&'static str) -> bool,
 ) -> Result<Vec<Entry>> {
     let plain = gpt.valid();
-    let gpt = gpt.with_precision(float_dtype(plan.training.precision));
+    let gpt = gpt.with_precision(float_dtype(plan.config.precision));
     let kernels = Kernels::on(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     proceed_if(go_on(FORWARD.mode))?;
@@ -81,7 +81,7 @@ pub fn measure(
 
 /// The values of logits, on the host.
 fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
-    read("logits", logits)
+    Ok(from_tensor(logits, "the logits")?)
 }
 
 /// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its
@@ -101,10 +101,6 @@ fn difference_at(reference: &[f32], Sizes { batch, time }: Sizes, at: usize, log
     let vocab = logits.len() / batch;
     let rows = logits.chunks_exact(vocab).enumerate();
     rows.map(|(row, logits)| difference(logits, &reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
-}
-
-fn positive(bytes: i64) -> u64 {
-    bytes.max(0) as u64
 }
 
 struct Bench<'a> {
@@ -180,7 +176,7 @@ impl Bench<'_> {
         // Once before: the buffers that products of this precision keep for packed factors are the
         // threads', not the pass's.
         let_go(batch_logits(gpt, &plan.batch));
-        DropoutMask::seed(plan.seed);
+        DropoutMask::seed(plan.config.seed);
         let Observed { result: logits, left: kept, peak, graph_nodes } =
             observe(self.meter, || batch_logits(gpt, &plan.batch))?;
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
@@ -192,7 +188,7 @@ impl Bench<'_> {
             Ok(time_s)
         })?;
         Ok(Entry {
-            predicted: plan.step(config, self.kernels).forward_with_graph(),
+            predicted: Step::new(&plan.config, config, self.kernels).forward_with_graph(),
             measured: Parts {
                 activations_bytes: positive(kept - logits_bytes),
                 logits_bytes: positive(logits_bytes),
@@ -234,11 +230,11 @@ impl Bench<'_> {
     fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
         let plan = self.plan;
         let config = gpt.config().clone();
-        let mut optimizer = Optimizer::new(plan.training.optimizer);
+        let mut optimizer = Optimizer::new(&plan.config);
         let mut times = Vec::new();
 
         // No parameter wants a gradient, so that no graph is left behind; dropout acts.
-        DropoutMask::seed(plan.seed);
+        DropoutMask::seed(plan.config.seed);
         let logits = batch_logits(&gpt.clone().no_grad(), &plan.batch);
         let difference = difference(&values(logits.inner())?, &self.reference);
         self.reference = Vec::new();
@@ -265,23 +261,16 @@ impl Bench<'_> {
             gpt = stepped;
             times.push(time_s);
         }
-        let measured = Parts {
-            weights_bytes: positive(self.weights + average),
-            gradients_bytes: positive(gradients_bytes),
-            moments_bytes: positive(remembered - average),
-            activations_bytes: positive(kept),
-            logits_bytes: positive(logits_bytes),
-            cache_bytes: 0,
-            peak_bytes: positive(self.weights + remembered + peak),
-        };
-        let mut predicted = plan.step(&config, self.kernels).parts();
+        let (weights, moments) = (self.weights + average, remembered - average);
+        let whole = self.weights + remembered + peak;
+        let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }
         let forward = prediction::operations(&config);
         Ok(Entry {
             predicted,
-            measured,
+            measured: measured([weights, gradients_bytes, moments, kept, logits_bytes, whole]),
             // Forward and loss, the backward of each, one update of each parameter tensor.
             operations: (2 * (forward + 1) + gpt.parameters().len()) as u64,
             graph_nodes,
@@ -299,7 +288,7 @@ impl Bench<'_> {
             let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
             return Ok((gradients, [0, 0], graph_nodes));
         }
-        DropoutMask::seed(plan.seed);
+        DropoutMask::seed(plan.config.seed);
         let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
         // The loss keeps the gradient of the logits in their place.
         let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;

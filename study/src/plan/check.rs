@@ -1,11 +1,14 @@
 //! A plan beside what is measured: a few steps of it, their time, and their memory by part.
 
+use std::time::Duration;
+
 use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
 
 use super::{Proposal, measure::Bench};
-use crate::{error::Error, error::Result, ledger::meter::MeasuredBy, ledger::meter::Meter};
+use crate::error::{Error, Result};
+use crate::ledger::meter::{MeasuredBy, Meter, measured};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
 use ember_training::{run::text::windows, step::gradient::Passes, step::gradient::next_token_loss};
 
@@ -44,8 +47,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let weights = meter.live()?;
 
     // The first step makes the moments, and on a GPU compiles.
-    let gradient = bench.gradient()?;
-    bench.follow(gradient);
+    bench.follow(bench.gradient()?)?;
     let moments = meter.live()? - weights;
 
     // Phase by phase, with the moments there as in every step but the first.
@@ -67,26 +69,17 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let before = meter.begin_peak()?;
     let gradient = bench.gradient()?;
     let gradients = meter.live()? - before;
-    bench.follow(gradient);
+    bench.follow(gradient)?;
     // A device's pool is read at the ends of the phases, of which the forward pass is one.
     let peak = (meter.peak()? - before).max(kept);
-    let timed = bench.time(std::time::Duration::from_secs(5))?;
-
-    let positive = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
-    let measured = Parts {
-        weights_bytes: positive(weights),
-        gradients_bytes: positive(gradients),
-        moments_bytes: positive(moments),
-        // The loss keeps the gradient of the logits in their place.
-        activations_bytes: positive(kept - logits_bytes),
-        logits_bytes: positive(logits_bytes),
-        cache_bytes: 0,
-        peak_bytes: positive(weights + moments + peak),
-    };
+    let timed = bench.time(Duration::from_secs(5))?;
+    // The loss keeps the gradient of the logits in their place.
+    let activations = kept - logits_bytes;
+    let whole = weights + moments + peak;
     Ok(Check {
         measured_by: meter.measured_by,
         predicted,
-        measured,
+        measured: measured([weights, gradients, moments, activations, logits_bytes, whole]),
         predicted_step_s: proposal.step_s,
         measured_step_s: timed.step_s,
     })

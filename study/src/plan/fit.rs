@@ -19,7 +19,7 @@
 //! beside this file, by least squares of the logarithm of the loss. It takes a fraction of a
 //! second, and nothing can drift apart.
 
-use std::collections::BTreeMap;
+use std::{array::from_fn, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -63,13 +63,8 @@ impl Point {
 
     /// What the formula needs to know of it.
     pub fn run(&self) -> Run<'_> {
-        let tokens_per_step = (self.batch_size * self.context_length) as f64;
-        Run {
-            text: &self.statistics,
-            parameters: parameters_of_the_fit(self.n_layer, self.n_embd, self.statistics.vocab_size),
-            tokens: self.max_steps as f64 * tokens_per_step,
-            steps: self.max_steps as f64,
-        }
+        let tokens_per_step = (self.batch_size * self.context_length) as u64;
+        Run::new(&self.statistics, self.n_layer, self.n_embd, self.max_steps, tokens_per_step)
     }
 }
 
@@ -86,7 +81,14 @@ pub struct Run<'a> {
     pub steps: f64,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// A run of a model of so many blocks of this width.
+    pub fn new(text: &'a Statistics, n_layer: usize, n_embd: usize, steps: u64, tokens_per_step: u64) -> Self {
+        let steps = steps as f64;
+        let parameters = parameters_of_the_fit(n_layer, n_embd, text.vocab_size);
+        Self { text, parameters, tokens: steps * tokens_per_step as f64, steps }
+    }
+
     /// How often the text is read.
     pub fn passes(&self) -> f64 {
         self.tokens / (self.text.train_tokens.max(1) as f64)
@@ -259,28 +261,14 @@ pub fn quantile(errors: &[f64], share: f64) -> f64 {
 /// A minimum of `f` near `start` by [Nelder and Mead 1965](https://doi.org/10.1093/comjnl/7.4.308),
 /// in 600 moves.
 fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], size: f64) -> [f64; N] {
-    let mut corners: Vec<([f64; N], f64)> = vec![(start, f(&start))];
-    for axis in 0..N {
-        let mut corner = start;
-        corner[axis] += size;
-        corners.push((corner, f(&corner)));
-    }
+    let corner = |at: [f64; N]| (at, f(&at));
+    let mut corners = vec![corner(start)];
+    corners.extend((0..N).map(|axis| corner(from_fn(|i| start[i] + if i == axis { size } else { 0.0 }))));
     for _ in 0..600 {
         corners.sort_by(|a, b| a.1.total_cmp(&b.1));
         let (best, worst) = (corners[0], corners[N]);
-        let mut centre = [0.0; N];
-        for (corner, _) in &corners[..N] {
-            for axis in 0..N {
-                centre[axis] += corner[axis] / N as f64;
-            }
-        }
-        let along = |step: f64| {
-            let mut at = centre;
-            for axis in 0..N {
-                at[axis] += step * (worst.0[axis] - centre[axis]);
-            }
-            (at, f(&at))
-        };
+        let centre: [f64; N] = from_fn(|axis| corners[..N].iter().map(|(at, _)| at[axis] / N as f64).sum());
+        let along = |step: f64| corner(from_fn(|axis| centre[axis] + step * (worst.0[axis] - centre[axis])));
         let reflected = along(-1.0);
         corners[N] = if reflected.1 < best.1 {
             let expanded = along(-2.0);
@@ -290,11 +278,8 @@ fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], si
         } else {
             let contracted = along(if reflected.1 < worst.1 { -0.5 } else { 0.5 });
             if contracted.1 >= worst.1.min(reflected.1) {
-                for corner in &mut corners[1..] {
-                    for axis in 0..N {
-                        corner.0[axis] = (corner.0[axis] + best.0[axis]) / 2.0;
-                    }
-                    corner.1 = f(&corner.0);
+                for moved in &mut corners[1..] {
+                    *moved = corner(from_fn(|axis| (moved.0[axis] + best.0[axis]) / 2.0));
                 }
                 continue;
             }

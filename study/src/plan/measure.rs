@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Duration, time::Instant};
 
-use burn::{module::Module, tensor::FloatDType};
+use burn::{module::Module, optim::GradientsParams, tensor::FloatDType};
 use ember_data::{prepare::Dataset, windows::TrainWindows, windows::ValWindows};
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, device::Selected};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::memory::prediction::{Kernels, training};
 use ember_training::run::{evaluate::evaluate, sample, text::windows};
-use ember_training::step::gradient::{Gradient, Passes, gradient};
+use ember_training::step::gradient::{Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 use ember_training::{distributed::Alone, memory::keeping::keep_where_there_is_room};
 
@@ -44,17 +44,9 @@ impl Bench {
         selected: &Selected,
     ) -> Result<Self> {
         let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
-        let gpt = gpt.with_precision(float_dtype(config.precision));
-        let optimizer = Optimizer::new(config);
-        Ok(Self {
-            config: config.clone(),
-            shape: shape.clone(),
-            windows,
-            val_windows,
-            optimizer,
-            gpt: Some(gpt),
-            step: 0,
-        })
+        let gpt = Some(gpt.with_precision(float_dtype(config.precision)));
+        let (config, shape, optimizer) = (config.clone(), shape.clone(), Optimizer::new(config));
+        Ok(Self { config, shape, windows, val_windows, optimizer, gpt, step: 0 })
     }
 
     /// The windows of the next step.
@@ -67,19 +59,23 @@ impl Bench {
     ///
     /// # Errors
     /// When the tokens cannot be read.
-    pub fn gradient(&self) -> Result<Gradient> {
+    pub fn gradient(&self) -> Result<GradientsParams> {
         let (windows, range) = self.windows();
         let passes = Passes::new(&self.config, self.step, 1.0);
         let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
-        Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?)
+        Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?.gradients)
     }
 
     /// The step along a gradient, at a rate so small that the weights stay what they are.
-    pub fn follow(&mut self, gradient: Gradient) {
-        let Some(gpt) = self.gpt.take() else { return };
-        let scale = clip_scale(global_norm(&gpt, &gradient.gradients), self.config.grad_clip);
-        self.gpt = Some(self.optimizer.step(gpt, gradient.gradients, scale, 1e-12));
+    ///
+    /// # Errors
+    /// Where a step failed before.
+    pub fn follow(&mut self, gradients: GradientsParams) -> Result<()> {
+        let gpt = self.gpt.take().ok_or(Error::NoModel)?;
+        let scale = clip_scale(global_norm(&gpt, &gradients), self.config.grad_clip);
+        self.gpt = Some(self.optimizer.step(gpt, gradients, scale, 1e-12));
         self.step += 1;
+        Ok(())
     }
 
     /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done
@@ -89,8 +85,7 @@ impl Bench {
     /// As [`Self::gradient`].
     pub fn timed_step(&mut self) -> Result<f64> {
         let began = Instant::now();
-        let gradient = self.gradient()?;
-        self.follow(gradient);
+        self.follow(self.gradient()?)?;
         Ok(began.elapsed().as_secs_f64())
     }
 
@@ -108,7 +103,10 @@ impl Bench {
             total_s += self.timed_step()?;
             steps += 1;
         }
-        Ok(Timed::new(&self.config, &self.shape, first_s, total_s / f64::from(steps)))
+        let TrainConfig { n_layer, n_embd, context_length, .. } = self.config;
+        let (windows, flops) = (self.config.windows_per_step(), step_flops(&self.config, &self.shape));
+        let step_s = total_s / f64::from(steps);
+        Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
     }
 
     /// Seconds to evaluate one token, and to write one.

@@ -31,7 +31,7 @@ use ember_training::config::{
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
 use ember_training::{note::Note, run::time_budget::Pace, units::grouped, units::short};
-use fit::{Estimate, Fit, Run, parameters_of_the_fit};
+use fit::{Estimate, Fit, Run};
 use measure::{Candidate, sizes};
 use speed::Speed;
 use text::Statistics;
@@ -198,7 +198,7 @@ impl Planner<'_> {
         settings.context_length.get_or_insert(context_length);
         settings.batch_size.get_or_insert(batch_size);
         settings.max_steps.get_or_insert(steps);
-        let (config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
+        let (mut config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
         let (windows, processes) = (config.windows_per_step(), self.request.processes);
         if !windows.is_multiple_of(processes) {
             let TrainConfig { batch_size, grad_accum_steps, .. } = config;
@@ -207,17 +207,14 @@ impl Planner<'_> {
             );
             return Err(ConfigError::Contradiction(line).into());
         }
-        let shape = (self.request.shape)(&config);
-        let mut candidate =
-            Candidate { share: share_of(&config, processes), config, shape, available: self.request.memory_bytes };
-        if let Some(available) = self.request.memory_bytes {
-            let Candidate { config, share, shape, .. } = &candidate;
+        let (mut share, shape) = (share_of(&config, processes), (self.request.shape)(&config));
+        let available = self.request.memory_bytes;
+        if let Some(available) = available {
             let open = Undecided::by(&self.request.settings);
-            let fitted = fit_to_memory(share, shape, self.kernels, open, available)?;
-            let (config, shape) = (fitted.in_whole(config), shape.clone());
-            candidate = Candidate { config, shape, share: fitted.config, available: Some(available) };
+            let fitted = fit_to_memory(&share, &shape, self.kernels, open, available)?;
+            (config, share) = (fitted.in_whole(&config), fitted.config);
         }
-        Ok((candidate, reasons))
+        Ok((Candidate { config, share, shape, available }, reasons))
     }
 
     /// The candidate with the lowest predicted loss of those that time allows.
@@ -251,7 +248,7 @@ impl Planner<'_> {
         let look_s = look_s(&candidate);
         let Candidate { config, share, shape, .. } = candidate;
         let seconds = Pace { step_s, look_s }.seconds(0, config.max_steps, config.eval_interval);
-        let run = run(&config, &self.text);
+        let run = Run::new(&self.text, n_layer, n_embd, config.max_steps, config.tokens_per_step());
         Ok(Proposal {
             parameters: shape.parameters() as u64,
             tokens: run.tokens as u64,
@@ -280,15 +277,6 @@ fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
         candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b)))
     };
     [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| sizes(&candidate.config)).collect()
-}
-
-fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {
-    Run {
-        text,
-        parameters: parameters_of_the_fit(config.n_layer, config.n_embd, text.vocab_size),
-        tokens: config.max_steps as f64 * config.tokens_per_step() as f64,
-        steps: config.max_steps as f64,
-    }
 }
 
 /// What a person should know of a text and a run before it begins.

@@ -1,6 +1,6 @@
 //! The fit as a picture: what each run was predicted to lose, and what it lost.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use plotters::prelude::*;
 
@@ -40,16 +40,14 @@ fn draw(points: &[Point], fit: &Fit, root: &Area<'_>) -> Drawn {
         let inside: Vec<(f64, f64)> = line.filter(|(_, y)| (low..=high).contains(y)).collect();
         chart.draw_series(LineSeries::new(inside, GREY.stroke_width(width)))?;
     }
-    let mut texts: Vec<&str> = points.iter().map(|point| point.text.as_str()).collect();
-    texts.sort_unstable();
-    texts.dedup();
-    for (number, text) in texts.iter().enumerate() {
+    let texts: BTreeSet<&str> = points.iter().map(|point| point.text.as_str()).collect();
+    for (number, text) in texts.into_iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let of = || points.iter().enumerate().filter(|(_, point)| point.text == *text);
+        let of = || points.iter().enumerate().filter(|(_, point)| point.text == text);
         let at = |errors: &[f64], i: usize, point: &Point| (point.val_loss / (1.0 + errors[i]), point.val_loss);
         chart
             .draw_series(of().map(|(i, point)| Circle::new(at(&fit.residuals, i, point), 4, colour.filled())))?
-            .label(*text)
+            .label(text)
             .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
         chart.draw_series(of().map(|(i, point)| Circle::new(at(&fit.text_left_out, i, point), 5, colour)))?;
     }

@@ -25,19 +25,6 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// A measurement of the steps of `config` and the model it makes.
-    pub fn new(config: &TrainConfig, shape: &GptConfig, first_s: f64, step_s: f64) -> Self {
-        Self {
-            n_layer: config.n_layer,
-            n_embd: config.n_embd,
-            context_length: config.context_length,
-            windows: config.windows_per_step(),
-            flops: step_flops(config, shape),
-            first_s,
-            step_s,
-        }
-    }
-
     /// Model FLOPs a second.
     pub fn rate(&self) -> f64 {
         self.flops / self.step_s.max(1e-9)

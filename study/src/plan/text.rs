@@ -5,6 +5,8 @@
 //! how much of the text hangs on the last few tokens, under this very tokenizer. [`super::fit`]
 //! begins from them.
 
+use std::iter::once;
+
 use ahash::AHashMap;
 use ember_data::{prepare::Dataset, random::mix, tokens::TokenFile};
 use serde::{Deserialize, Serialize};
@@ -89,13 +91,9 @@ struct Seen {
 fn ngram_losses(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOST_ORDER] {
     // One table: of a context's own key, and of the key of a context with its continuation.
     let mut counts = AHashMap::<u64, Seen>::default();
-    for end in 0..train.len() {
-        let mut key = 0;
-        for order in 0..MOST_ORDER.min(end + 1) {
-            if order > 0 {
-                key = extend(key, train[end - order]);
-            }
-            let pair = counts.entry(continued(key, train[end])).or_default();
+    for (end, &token) in train.iter().enumerate() {
+        for key in contexts(&train[..end]) {
+            let pair = counts.entry(continued(key, token)).or_default();
             pair.times += 1;
             let new = u32::from(pair.times == 1);
             let context = counts.entry(key).or_default();
@@ -104,17 +102,14 @@ fn ngram_losses(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOS
         }
     }
     let mut losses = [0.0; MOST_ORDER];
-    for end in 0..held_out.len() {
+    for (end, &token) in held_out.iter().enumerate() {
         let mut probability = 1.0 / vocab_size as f64;
-        let mut key = 0;
-        for (order, loss) in losses.iter_mut().enumerate() {
-            if order > 0 && order <= end {
-                key = extend(key, held_out[end - order]);
-            }
-            if order <= end
+        let mut keys = contexts(&held_out[..end]);
+        for loss in &mut losses {
+            if let Some(key) = keys.next()
                 && let Some(context) = counts.get(&key)
             {
-                let times = counts.get(&continued(key, held_out[end])).map_or(0, |pair| pair.times);
+                let times = counts.get(&continued(key, token)).map_or(0, |pair| pair.times);
                 let new = f64::from(context.different);
                 probability = (f64::from(times) + new * probability) / (f64::from(context.times) + new);
             }
@@ -124,9 +119,14 @@ fn ngram_losses(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOS
     losses.map(|loss| loss / held_out.len().max(1) as f64)
 }
 
-/// The key of a context with one more token at its beginning.
-fn extend(key: u64, token: u32) -> u64 {
-    mix(key ^ (u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+/// The keys of the last 0, 1, 2, ... tokens of a text: each is that of the one before it, with one
+/// more token at its beginning.
+fn contexts(text: &[u32]) -> impl Iterator<Item = u64> {
+    let tokens = text.iter().rev().take(MOST_ORDER - 1);
+    once(0).chain(tokens.scan(0, |key, token| {
+        *key = mix(*key ^ (u64::from(*token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Some(*key)
+    }))
 }
 
 /// The key of a context and the token after it.

@@ -3,12 +3,15 @@
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use ember_data::random;
 use ember_host::panics::quietly;
+use ember_model::device::Selected;
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
 /// One result of the device beside the CPU's.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
+    /// The device's name for `--device`.
+    pub device: String,
     /// The kernel, or the model and what of it, such as `layer_norm` or `gpt2: gradients`.
     pub what: String,
     /// What products are computed in on the device: `f32` or `bf16`.
@@ -19,13 +22,8 @@ pub struct Comparison {
     pub tolerance: f64,
     /// Why there is nothing to compare: what the device failed with.
     pub problem: Option<String>,
-}
-
-impl Comparison {
     /// Whether rounding explains the difference.
-    pub fn holds(&self) -> bool {
-        self.difference.is_some_and(|difference| difference <= self.tolerance)
-    }
+    pub holds: bool,
 }
 
 /// What is computed on a device in a precision: for each part, lists of numbers.
@@ -44,9 +42,9 @@ pub(super) struct Check {
 impl Check {
     /// Computes on the CPU in float32 and on the device in `precision`, and compares each list of
     /// numbers that comes out; `rounding` is half the distance of two neighbouring numbers at 1.
-    pub(super) fn compare(&self, device: &Device, precision: FloatDType, rounding: f64) -> Vec<Comparison> {
+    pub(super) fn compare(&self, selected: &Selected, precision: FloatDType, rounding: f64) -> Vec<Comparison> {
         let want = (self.compute)(&Device::flex(), FloatDType::F32);
-        let got = quietly(|| (self.compute)(device, precision));
+        let got = quietly(|| (self.compute)(&selected.device, precision));
         let tolerance = self.roundings * rounding;
         let precision = if precision == FloatDType::F32 { "f32" } else { "bf16" };
         let all = self.parts.iter().enumerate().map(|(i, part)| {
@@ -55,7 +53,8 @@ impl Check {
                 Ok(got) => (largest_difference(&got[i], &want[i]), None),
                 Err(problem) => (None, Some(problem.to_string())),
             };
-            Comparison { what, precision, difference, tolerance, problem }
+            let (device, holds) = (selected.id.clone(), difference.is_some_and(|difference| difference <= tolerance));
+            Comparison { device, what, precision, difference, tolerance, problem, holds }
         });
         all.collect()
     }

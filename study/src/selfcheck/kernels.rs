@@ -1,7 +1,10 @@
 //! Each kernel by itself: its output, and the gradient of every input along a random direction.
 
+use std::array::from_fn;
+
 use burn::tensor::{Device, FloatDType, Tensor};
-use ember_kernels::{self as kernels, Heads, Rotary, cast};
+use ember_kernels::{Heads, Rotary, cast, causal_attention, gelu, layer_norm, linear, linear_onto};
+use ember_kernels::{qk_norm, rms_norm, rotate, swiglu, unembed};
 
 use super::check::{Check, random_values, tensor, values};
 use ember_training::loss::{Objective, loss};
@@ -27,39 +30,34 @@ pub fn all() -> Vec<Check> {
     let qkv = [BATCH, TIME, HEADS.width()];
     let vector = |n: usize| [1, 1, n];
     vec![
-        kernel("linear", &[x, weight, vector(N_OUT)], |i, to| {
-            kernels::linear(cast(i[0].clone(), to), matrix(&i[1], to), Some(cast(flat(&i[2]), to)))
+        kernel("linear", [x, weight, vector(N_OUT)], |[x, w, b], to| {
+            linear(cast(x, to), matrix(w, to), Some(cast(flat(b), to)))
         }),
-        kernel("linear without bias", &[x, weight], |i, to| {
-            kernels::linear(cast(i[0].clone(), to), matrix(&i[1], to), None)
+        kernel("linear without bias", [x, weight], |[x, w], to| linear(cast(x, to), matrix(w, to), None)),
+        kernel("linear onto a residual", [y, x, weight, vector(N_OUT)], |[y, x, w, b], to| {
+            linear_onto(y, cast(x, to), matrix(w, to), Some(cast(flat(b), to)), None)
         }),
-        kernel("linear onto a residual", &[y, x, weight, vector(N_OUT)], |i, to| {
-            let bias = Some(cast(flat(&i[3]), to));
-            kernels::linear_onto(i[0].clone(), cast(i[1].clone(), to), matrix(&i[2], to), bias, None)
+        kernel("unembed", [x, [1, VOCAB, WIDTH]], |[x, w], to| unembed(cast(x, to), matrix(w, to))),
+        kernel("layer_norm", [x, vector(WIDTH), vector(WIDTH)], |[x, gamma, beta], to| {
+            layer_norm(x, flat(gamma), Some(flat(beta)), EPSILON, to)
         }),
-        kernel("unembed", &[x, [1, VOCAB, WIDTH]], |i, to| kernels::unembed(cast(i[0].clone(), to), matrix(&i[1], to))),
-        kernel("layer_norm", &[x, vector(WIDTH), vector(WIDTH)], |i, to| {
-            kernels::layer_norm(i[0].clone(), flat(&i[1]), Some(flat(&i[2])), EPSILON, to)
+        kernel("rms_norm", [x, vector(WIDTH)], |[x, gamma], to| rms_norm(x, flat(gamma), EPSILON, to)),
+        kernel("qk_norm", [qkv, vector(HEADS.head_size), vector(HEADS.head_size)], |[qkv, q, k], to| {
+            qk_norm(cast(qkv, to), flat(q), flat(k), EPSILON, HEADS)
         }),
-        kernel("rms_norm", &[x, vector(WIDTH)], |i, to| kernels::rms_norm(i[0].clone(), flat(&i[1]), EPSILON, to)),
-        kernel("qk_norm", &[qkv, vector(HEADS.head_size), vector(HEADS.head_size)], |i, to| {
-            kernels::qk_norm(cast(i[0].clone(), to), flat(&i[1]), flat(&i[2]), EPSILON, HEADS)
+        kernel("rotate", [qkv], |[qkv], to| {
+            let rotary = Rotary::new(0..TIME, HEADS.head_size, 10_000.0, &qkv.device());
+            rotate(cast(qkv, to), &rotary, HEADS)
         }),
-        kernel("rotate", &[qkv], |i, to| {
-            let rotary = Rotary::new(0..TIME, HEADS.head_size, 10_000.0, &i[0].device());
-            kernels::rotate(cast(i[0].clone(), to), &rotary, HEADS)
-        }),
-        kernel("gelu", &[x], |i, to| kernels::gelu(cast(i[0].clone() * 3.0, to))),
-        kernel("swiglu", &[x], |i, to| kernels::swiglu(cast(i[0].clone() * 3.0, to))),
-        kernel("causal_attention", &[qkv], |i, to| {
-            kernels::causal_attention(cast(i[0].clone() * 2.0, to), HEADS, None)
-        }),
-        kernel("cross_entropy", &[[BATCH, TIME, VOCAB]], |i, to| {
+        kernel("gelu", [x], |[x], to| gelu(cast(x * 3.0, to))),
+        kernel("swiglu", [x], |[x], to| swiglu(cast(x * 3.0, to))),
+        kernel("causal_attention", [qkv], |[qkv], to| causal_attention(cast(qkv * 2.0, to), HEADS, None)),
+        kernel("cross_entropy", [[BATCH, TIME, VOCAB]], |[logits], to| {
             let targets: Vec<u32> = (0..BATCH * TIME).map(|place| (place * 31 % VOCAB) as u32).collect();
             let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };
             // A copy in the type of the products and back, as the model's logits have been through
             // it.
-            let logits = cast(cast(i[0].clone() * 4.0, to), FloatDType::F32);
+            let logits = cast(cast(logits * 4.0, to), FloatDType::F32);
             loss(logits, &targets, objective).objective.reshape([1, 1, 1])
         }),
     ]
@@ -67,35 +65,33 @@ pub fn all() -> Vec<Check> {
 
 /// An operation on tensors of these shapes, all given in three dimensions and in float32; the type
 /// is what products are computed in.
-type Operation = fn(&[Tensor<3>], FloatDType) -> Tensor<3>;
+type Operation<const N: usize> = fn([Tensor<3>; N], FloatDType) -> Tensor<3>;
 
-fn kernel(name: &'static str, inputs: &[[usize; 3]], operation: Operation) -> Check {
-    let inputs = inputs.to_vec();
-    let compute = move |device: &Device, to| vec![values_and_gradients(&inputs, operation, device, to)];
+fn kernel<const N: usize>(name: &'static str, inputs: [[usize; 3]; N], operation: Operation<N>) -> Check {
+    let compute = move |device: &Device, to| vec![values_and_gradients(inputs, operation, device, to)];
     Check { name, parts: &[""], roundings: ROUNDINGS, compute: Box::new(compute) }
 }
 
-fn flat(x: &Tensor<3>) -> Tensor<1> {
-    x.clone().flatten(0, 2)
+fn flat(x: Tensor<3>) -> Tensor<1> {
+    x.flatten(0, 2)
 }
 
-fn matrix(x: &Tensor<3>, to: FloatDType) -> Tensor<2> {
-    cast(x.clone().squeeze_dim(0), to)
+fn matrix(x: Tensor<3>, to: FloatDType) -> Tensor<2> {
+    cast(x.squeeze_dim(0), to)
 }
 
 /// The output, then the gradient of each input.
-fn values_and_gradients(
-    shapes: &[[usize; 3]],
-    operation: Operation,
+fn values_and_gradients<const N: usize>(
+    shapes: [[usize; 3]; N],
+    operation: Operation<N>,
     device: &Device,
     precision: FloatDType,
 ) -> Vec<Vec<f32>> {
     let device = device.clone().autodiff();
     let number = |i: usize, shape: [usize; 3]| random_values(i as u64, shape.iter().product());
-    let inputs = shapes.iter().enumerate();
-    let inputs: Vec<_> = inputs.map(|(i, &shape)| tensor(number(i, shape), shape, &device).require_grad()).collect();
-    let y = cast(operation(&inputs, precision), FloatDType::F32);
-    let direction = tensor(number(shapes.len(), y.dims()), y.dims(), &device);
+    let inputs: [_; N] = from_fn(|i| tensor(number(i, shapes[i]), shapes[i], &device).require_grad());
+    let y = cast(operation(inputs.clone(), precision), FloatDType::F32);
+    let direction = tensor(number(N, y.dims()), y.dims(), &device);
     let mut all = vec![values(y.clone().inner())];
     let gradients = (y * direction).sum().backward();
     all.extend(inputs.iter().map(|input| input.grad(&gradients).map_or_else(Vec::new, values)));

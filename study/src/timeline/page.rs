@@ -25,8 +25,8 @@ pub fn page(title: &str, lines: &BTreeMap<usize, Vec<Moment>>) -> String {
     let data: Vec<_> = lines.values().map(|line| line.iter().map(facts).collect::<Vec<_>>()).collect();
     // `<` occurs in JSON inside strings only: written so, no text can end the script.
     let data = json!(data).to_string().replace('<', "\\u003c");
-    let body = fill(include_str!("page/page.html"), &[("sections", &sections), ("data", &data), ("script", &SCRIPT)]);
-    whole_page(title, STYLE, &body)
+    let template = include_str!("page/page.html");
+    whole_page(title, STYLE, template, &[("sections", &sections), ("data", &data), ("script", &SCRIPT)])
 }
 
 /// What the script knows of a moment.

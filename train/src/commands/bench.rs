@@ -7,7 +7,7 @@ use ember_decoding::{bench::Spread, run_folder};
 use ember_kernels::gpu::attention_said;
 use ember_model::folder;
 use rand_chacha::rand_core::Rng;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use ember_study::bench::{Speed, Task, measure};
 use ember_training::config::{
@@ -60,15 +60,6 @@ pub struct BenchArgs {
 /// Windows of a step where only a shape is given.
 const BATCH_SIZE: usize = 8;
 
-/// The JSON object that is printed.
-#[derive(Serialize)]
-struct JsonSpeed<'a> {
-    #[serde(flatten)]
-    subject: Value,
-    #[serde(flatten)]
-    speed: &'a Speed,
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -85,22 +76,17 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
     let speed = measure(task, &selected, &|| !interrupt.requested())?;
     attention_said().iter().for_each(|line| notes.say(line));
-    show(&match common.format {
-        OutputFormat::Text => table(&speed, config.precision),
-        OutputFormat::Json => {
-            let TrainConfig { precision, optimizer, activation_checkpointing, .. } = config;
-            let TrainConfig { batch_size, grad_accum_steps, micro_batch, .. } = config;
-            let subject = json!({
-                "device": selected.id, "device_name": selected.name, "threads": rayon::current_num_threads(),
-                "parameters": shape.parameters(), "shape": shape, "precision": precision, "optimizer": optimizer,
-                "activation_checkpointing": activation_checkpointing, "batch_size": batch_size,
-                "grad_accum_steps": grad_accum_steps, "micro_batch": micro_batch,
-                "tokens_per_step": config.tokens_per_step(),
-            });
-            json_line(&JsonSpeed { subject, speed: &speed })?
-        }
-    })?;
-    Ok(Outcome::Done)
+    let json = || {
+        let subject = json!({
+            "device": selected.id, "device_name": selected.name, "threads": rayon::current_num_threads(),
+            "parameters": shape.parameters(), "shape": shape, "precision": config.precision,
+            "optimizer": config.optimizer, "activation_checkpointing": config.activation_checkpointing,
+            "batch_size": config.batch_size, "grad_accum_steps": config.grad_accum_steps,
+            "micro_batch": config.micro_batch, "tokens_per_step": config.tokens_per_step(),
+        });
+        json_line(&Joined { first: subject, then: &speed })
+    };
+    answer(common, || table(&speed, config.precision), json)
 }
 
 /// What is measured.
@@ -118,11 +104,10 @@ impl Subject {
             settings.micro_batch = None;
             settings.set(&format!("batch_size={batch}"))?;
         }
-        args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
+        set_all(&mut settings, &args.set, &[], common)?;
         if let Some(init) = settings.init() {
             bail!(UsageError::new(format!("init = {init}: bench gives a model random weights; leave init out")));
         }
-        set_seed(&mut settings, common)?;
         if let Some(reason) = precision::settle(&mut settings, selected)? {
             notes.say(wording::note(&reason));
         }
@@ -209,7 +194,7 @@ fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
 const MOST_RANDOM_TOKENS: usize = 4 << 20;
 
 /// Windows over ids drawn at random.
-fn random_windows(config: &TrainConfig, vocab_size: usize) -> Result<(TrainWindows, ValWindows)> {
+pub fn random_windows(config: &TrainConfig, vocab_size: usize) -> Result<(TrainWindows, ValWindows)> {
     let context = config.context_length;
     let wanted = 16 * config.tokens_per_step() as usize;
     let count = wanted.min(MOST_RANDOM_TOKENS).max(2 * context + 2);

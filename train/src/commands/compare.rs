@@ -1,12 +1,13 @@
 //! `ember-train compare`: runs beside each other.
 
-use std::{collections::BTreeMap, io::IsTerminal, io::Write};
+use std::{collections::BTreeMap, io::IsTerminal};
 
 use clap::ValueEnum;
-use ember_cli::terminal::{self, printable};
+use ember_cli::terminal::printable;
+use serde_json::json;
 
 use crate::prelude::*;
-use ember_study::compare::{self, Axis, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
+use ember_study::compare::{self, Axis, Record, Scale, Style, chart, differences, differing, svg, table};
 use ember_study::plot::loss_svg;
 
 /// Arguments of `compare`.
@@ -47,16 +48,6 @@ impl From<By> for Axis {
     }
 }
 
-/// A line of `--format json`.
-#[derive(Serialize)]
-struct Line {
-    #[serde(flatten)]
-    summary: Summary,
-    /// Keys of the configuration that are not the same in all runs, with this run's values as TOML
-    /// writes them.
-    differs: BTreeMap<String, Option<String>>,
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -73,30 +64,24 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     let scale = if args.log { Scale::Logarithmic } else { Scale::Linear };
     let is_terminal = std::io::stdout().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let (mut out, text) = match common.format {
-        OutputFormat::Text if has_colour => {
-            (terminal::coloured_stdout(), shown(&runs, args, scale, Style::Dots(printable)))
-        }
-        OutputFormat::Text => (terminal::stdout(), shown(&runs, args, scale, Style::Letters)),
-        OutputFormat::Json => (terminal::stdout(), lines(&runs)?),
-    };
-    out.write_all(text.as_bytes()).context("cannot write to standard output")?;
+    match common.format {
+        OutputFormat::Text if has_colour => show_coloured(&shown(&runs, args, scale, Style::Dots(printable)))?,
+        OutputFormat::Text => show(&shown(&runs, args, scale, Style::Letters))?,
+        OutputFormat::Json => show(&lines(&runs)?)?,
+    }
 
-    let path = match (&runs[..], &args.svg) {
-        ([only], path) => {
-            let path = path.clone().unwrap_or_else(|| only.path.join("loss.svg"));
-            loss_svg(&only.rows, &only.name, &path)?;
-            path
-        }
-        (_, Some(path)) => {
-            write_file(path, &svg(&runs, args.by.into(), scale)?)?;
-            path.clone()
-        }
-        (_, None) => {
+    let path = match (&args.svg, &runs[..]) {
+        (Some(path), _) => path.clone(),
+        (None, [only]) => only.path.join("loss.svg"),
+        (None, _) => {
             notes.say("--svg FILE writes the picture");
             return Ok(Outcome::Done);
         }
     };
+    match &runs[..] {
+        [only] => loss_svg(&only.rows, &only.name, &path)?,
+        several => write_file(&path, &svg(several, args.by.into(), scale)?)?,
+    }
     notes.say(format!("the losses are drawn in {}", path.display()));
     Ok(Outcome::Done)
 }
@@ -114,10 +99,12 @@ fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> Str
     text
 }
 
+/// The figures of each run, and the keys of the configuration that are not the same in all runs,
+/// with this run's values as TOML writes them.
 fn lines(runs: &[Record]) -> Result<String> {
     let differences = differences(runs);
     json_lines(runs.iter().enumerate().map(|(number, run)| {
-        let differs = differences.iter().map(|(key, values)| (key.clone(), values[number].clone())).collect();
-        Line { summary: run.summary(), differs }
+        let differs: BTreeMap<_, _> = differences.iter().map(|(key, values)| (key, &values[number])).collect();
+        Joined { first: run.summary(), then: json!({ "differs": differs }) }
     }))
 }

@@ -3,7 +3,7 @@
 use std::{io::Read, time::Instant};
 
 use ember_data::prepare::Dataset;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
@@ -44,31 +44,6 @@ const SHOWN: usize = 20;
 /// Characters of a stretch shown in a line on the terminal.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// A line of `--format json`; the summary is the last.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Line<'a> {
-    Text {
-        text_index: usize,
-        #[serde(flatten)]
-        checked: &'a Checked,
-    },
-    Summary {
-        #[serde(flatten)]
-        rule: Rule,
-        #[serde(flatten)]
-        all: &'a Together,
-        /// Spans that stand in the validation text alone.
-        only_in_validation: usize,
-        /// The same of the beginning of the validation text, as long as the generated text.
-        validation: Option<&'a Together>,
-        training_bytes: usize,
-        index_memory_bytes: u64,
-        index_s: f64,
-        check_s: f64,
-    },
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -85,13 +60,13 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let started = Instant::now();
     let training = training.index()?;
     let index_s = started.elapsed().as_secs_f64();
-    let (training_bytes, memory) = (training.index.text.len(), training.index.memory_bytes());
+    let (training_bytes, index_memory_bytes) = (training.index.text.len(), training.index.memory_bytes());
     notes.say(format!(
         "indexed {} of training text in {} ({}/s, {} of memory)",
         bytes(training_bytes as u64),
         duration(index_s),
         bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
-        bytes(memory)
+        bytes(index_memory_bytes)
     ));
     let validation = validation.map(Documents::index).transpose()?;
 
@@ -114,24 +89,19 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         notes.say(format!("the marked text is in {}", path.display()));
     }
     let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();
-    show(&match common.format {
-        OutputFormat::Text => table(&checked, &all, baseline.as_ref(), only_in_validation, rule),
-        OutputFormat::Json => {
-            let line = |(text_index, checked)| Line::Text { text_index, checked };
-            let summary = Line::Summary {
-                rule,
-                all: &all,
-                only_in_validation,
-                validation: baseline.as_ref(),
-                training_bytes,
-                index_memory_bytes: memory,
-                index_s,
-                check_s,
-            };
-            json_lines(checked.iter().enumerate().map(line))? + &json_line(&summary)?
-        }
-    })?;
-    Ok(Outcome::Done)
+    let json = || {
+        let texts = checked.iter().enumerate();
+        let texts = texts.map(|(i, text)| Joined { first: json!({ "kind": "text", "text_index": i }), then: text });
+        // The summary is the last: with the spans that stand in the validation text alone, and with
+        // the same of the beginning of the validation text, as long as the generated text.
+        let rest = json!({
+            "only_in_validation": only_in_validation, "validation": baseline, "training_bytes": training_bytes,
+            "index_memory_bytes": index_memory_bytes, "index_s": index_s, "check_s": check_s,
+        });
+        let figures = Joined { first: rule, then: Joined { first: &all, then: rest } };
+        Ok(json_lines(texts)? + &json_line(&Joined { first: json!({ "kind": "summary" }), then: figures })?)
+    };
+    answer(common, || table(&checked, &all, baseline.as_ref(), only_in_validation, rule), json)
 }
 
 /// The training text, and the validation text where there is one.
@@ -195,20 +165,19 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
 }
 
 fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    for (number, line) in (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
+    let text_of = |(number, line): (usize, &str)| {
+        let mut object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
             anyhow!("{name}:{number}: not a line with a JSON object ({error}); correct or remove it")
         })?;
-        match object.get("text") {
-            Some(Value::String(text)) => texts.push(text.clone()),
+        match object.remove("text") {
+            Some(Value::String(text)) => Ok(text),
             Some(Value::Null) => bail!(
                 "{name}:{number}: its \"text\" is null, as a checkpoint without a tokenizer leaves it; give text, not ids"
             ),
             _ => bail!("{name}:{number}: no \"text\" that is a string; write {{\"text\": \"...\"}}"),
         }
-    }
-    Ok(texts)
+    };
+    (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()).map(text_of).collect()
 }
 
 fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, only: usize, rule: Rule) -> String {

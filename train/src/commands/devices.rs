@@ -18,15 +18,6 @@ pub struct DevicesArgs {
     pub check: bool,
 }
 
-/// The JSON object of one line.
-#[derive(Serialize)]
-struct JsonComparison<'a> {
-    device: &'a str,
-    #[serde(flatten)]
-    comparison: &'a Comparison,
-    holds: bool,
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -42,11 +33,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     let mut tell = |comparison: &Comparison| -> Result<()> {
         match common.format {
             OutputFormat::Text => writeln!(out, "{}", line(comparison))?,
-            OutputFormat::Json => {
-                let holds = comparison.holds();
-                let json = JsonComparison { device: &selected.id, comparison, holds };
-                writeln!(out, "{}", serde_json::to_string(&json)?)?;
-            }
+            OutputFormat::Json => write!(out, "{}", json_line(comparison)?)?,
         }
         Ok(out.flush()?)
     };
@@ -55,7 +42,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         return Ok(Outcome::Interrupted);
     }
     attention_said().iter().for_each(|line| notes.say(line));
-    let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds()).collect();
+    let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds).collect();
     let Some(first) = wrong.first() else { return Ok(Outcome::Done) };
     bail!(
         "{} ({}) is further from the CPU than rounding explains in {} of {} ({} in {} is the first); use --device cpu",
@@ -69,12 +56,12 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
 }
 
 fn line(comparison: &Comparison) -> String {
-    let Comparison { what, precision, difference, tolerance, problem } = comparison;
+    let Comparison { what, precision, difference, tolerance, problem, holds, .. } = comparison;
     let difference = match (difference, problem) {
         (Some(difference), _) => format!("{difference:>8.1e} of at most {tolerance:.1e}"),
         (None, Some(problem)) => format!("failed: {problem}"),
         (None, None) => "no finite numbers".to_owned(),
     };
-    let verdict = if comparison.holds() { "right" } else { "WRONG" };
+    let verdict = if *holds { "right" } else { "WRONG" };
     format!("{precision:<5} {what:<34} {verdict}  {difference}")
 }

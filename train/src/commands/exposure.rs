@@ -78,11 +78,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
         write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure))?;
         notes.say(format!("the figures are drawn in {}", path.display()));
     }
-    show(&match common.format {
-        OutputFormat::Text => table(&exposure),
-        OutputFormat::Json => json_line(&exposure)?,
-    })?;
-    Ok(Outcome::Done)
+    answer(common, || table(&exposure), || json_line(&exposure))
 }
 
 /// Windows of validation text that begin where training windows may begin, in a shuffled order.

@@ -7,12 +7,11 @@ use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 use crate::prelude::*;
-use ember_study::ledger::modes::{Plan, Training};
-use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, page, table};
-use ember_training::config::{DeviceKind, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
-use ember_training::memory::prediction::{Kernels, Sizes};
+use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, modes::Plan, page, table};
+use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
+use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_attention};
-use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig};
+use ember_training::run::text::data_folder;
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -65,39 +64,37 @@ const MOST_NEW_TOKENS: usize = 64;
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let source = match &args.config {
-        Some(path) => Source::of_recipe(path, &args.set, common)?,
+        Some(path) => Source::of_recipe(path, &args.set)?,
         None => Source::of_run(args.run.as_deref(), &notes)?,
     };
-    let (sizes, new_tokens) = sizes(args, &source)?;
+    let (config, new_tokens) = in_one_pass(args, &source, common)?;
     let selected = select(common, &notes)?;
-    precision::check(source.training.precision, &selected)?;
-    check_attention(source.training.precision, &source.shape, &selected)?;
-    refuse_what_cannot_fit(args, &source, sizes, &selected)?;
+    precision::check(config.precision, &selected)?;
+    check_attention(config.precision, &source.shape, &selected)?;
+    refuse_what_cannot_fit(args, &source, &config, &selected)?;
 
-    let seed = common.seed.unwrap_or(source.seed);
-    let (batch, real_text) = source.batch(sizes, seed, &notes)?;
+    let (batch, real_text) = source.batch(&config, &notes)?;
     let progress = progress(common.quiet);
     let say = |what: String| {
         progress.set_message(what);
         progress.tick();
     };
-    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, seed, training: source.training };
+    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config };
 
     say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
     let load = |meter: &mut Meter| -> Result<(Gpt, i64)> {
         let before = meter.live()?;
-        let gpt = source.model(seed, &selected)?;
-        let weights = meter.live()? - before;
-        Ok((gpt, weights))
+        let gpt = source.model(plan.config.seed, &selected)?;
+        Ok((gpt, meter.live()? - before))
     };
     let (gpt, weights) = load(&mut meter)?;
     let subject = Subject {
         model: source.name.clone(),
         parameters: gpt.config().parameters() as u64,
         shape: gpt.config().clone(),
-        batch_size: sizes.batch as u64,
-        time: sizes.time as u64,
+        batch_size: plan.batch.batch_size as u64,
+        time: plan.batch.context_length as u64,
         new_tokens: new_tokens as u64,
         real_text,
         device: selected.id.clone(),
@@ -116,7 +113,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if args.growth || args.html.is_some() {
         let (gpt, weights) = load(&mut meter)?;
         growth = growth::measure(gpt, weights, &plan, &mut meter, &mut |time| {
-            say(format!("measuring how the costs grow: {time} of {} tokens", sizes.time));
+            say(format!("measuring how the costs grow: {time} of {} tokens", subject.time));
             !interrupt.requested()
         })?;
     }
@@ -125,15 +122,9 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         write_file(path, &page::render(&subject, &entries, &growth))?;
         notes.say(format!("the page is {}; open it in a browser", path.display()));
     }
-    show(&match common.format {
-        OutputFormat::Text => table::render(&subject, &entries, &growth),
-        OutputFormat::Json => {
-            let subject = json_line(&Line::Subject(&subject))?;
-            let entries = json_lines(entries.iter().map(Line::Mode))?;
-            subject + &entries + &json_lines(growth.iter().map(Line::Growth))?
-        }
-    })?;
-    Ok(Outcome::Done)
+    let entries_and_growth = entries.iter().map(Line::Mode).chain(growth.iter().map(Line::Growth));
+    let json = || json_lines([Line::Subject(&subject)].into_iter().chain(entries_and_growth));
+    answer(common, || table::render(&subject, &entries, &growth), json)
 }
 
 /// A line of `--format json`.
@@ -154,29 +145,21 @@ struct Source {
     checkpoint: Option<PathBuf>,
     /// The run's prepared tokens, where it has some.
     data: Option<PathBuf>,
-    batch_size: usize,
-    seed: u64,
-    training: Training,
+    /// How it is or would be trained.
+    config: TrainConfig,
 }
 
 impl Source {
     /// The shape of a recipe.
-    fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
+    fn of_recipe(path: &Path, assignments: &[String]) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
         assignments.iter().try_for_each(|assignment| settings.set(assignment))?;
         let vocab_size = assumed_vocab_size(&settings, path)?;
         let config = settings.resolve(&TextFacts::assumed(vocab_size), DeviceKind::Cpu)?.0;
         let shape = config.shape(vocab_size);
         shape.validate()?;
-        Ok(Self {
-            name: format!("{} with random weights", path.display()),
-            shape,
-            checkpoint: None,
-            data: None,
-            batch_size: config.batch_size,
-            seed: common.seed.unwrap_or(config.seed),
-            training: Training::new(&config),
-        })
+        let name = format!("{} with random weights", path.display());
+        Ok(Self { name, shape, checkpoint: None, data: None, config })
     }
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
@@ -186,24 +169,22 @@ impl Source {
         folder::verify_checksums_for_inference(&found.folder)?;
         // It says how the model was trained, and has its text.
         let run = run_of(&found.folder);
-        let config = run.map(|run| TrainConfig::from_file(&run.join("config.toml"))).transpose()?;
-        let data = run.zip(config.as_ref()).map(|(run, config)| data_folder(run, &config.text));
-        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
-        let default = Training { optimizer: adamw.into(), precision: Precision::F32, activation_checkpointing: false };
-        Ok(Self {
-            name: found.folder.display().to_string(),
-            shape: folder::read_config(&found.folder)?,
-            checkpoint: Some(found.folder),
-            data: data.filter(|data| Dataset::is_in(data)),
-            batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
-            seed: config.as_ref().map_or(0, |config| config.seed),
-            training: config.as_ref().map_or(default, Training::new),
-        })
+        let config = match run {
+            Some(run) => TrainConfig::from_file(&run.join("config.toml"))?,
+            None => {
+                let (config, _) = Settings::default().resolve(&TextFacts::NOTHING, DeviceKind::Cpu)?;
+                TrainConfig { batch_size: BATCH_SIZE, seed: 0, ..config }
+            }
+        };
+        let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));
+        let (name, shape) = (found.folder.display().to_string(), folder::read_config(&found.folder)?);
+        Ok(Self { name, shape, checkpoint: Some(found.folder), data, config })
     }
 
     /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and
     /// which it is.
-    fn batch(&self, sizes: Sizes, seed: u64, notes: &Notes) -> Result<(Batch, bool)> {
+    fn batch(&self, config: &TrainConfig, notes: &Notes) -> Result<(Batch, bool)> {
+        let TrainConfig { seed, micro_batch, context_length, .. } = *config;
         if let Some(folder) = &self.data {
             let dataset = Dataset::open(folder)?;
             let manifest = &dataset.manifest;
@@ -216,11 +197,11 @@ impl Source {
                 self.name
             );
             let windows =
-                TrainWindows::new(&dataset.train, sizes.time, seed, manifest.window_rule, manifest.end_of_text)?;
-            return Ok((windows.batch(0, sizes.batch)?, true));
+                TrainWindows::new(&dataset.train, context_length, seed, manifest.window_rule, manifest.end_of_text)?;
+            return Ok((windows.batch(0, micro_batch)?, true));
         }
         notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
-        Ok((Batch::random(seed, self.shape.vocab_size, sizes.batch, sizes.time), false))
+        Ok((Batch::random(seed, self.shape.vocab_size, micro_batch, context_length), false))
     }
 
     fn model(&self, seed: u64, selected: &Selected) -> Result<Gpt> {
@@ -234,8 +215,8 @@ impl Source {
     }
 }
 
-/// The batch's size, and how many tokens of each row are decoded.
-fn sizes(args: &LedgerArgs, source: &Source) -> Result<(Sizes, usize)> {
+/// A step that is one pass over the batch, and how many tokens of each row are decoded.
+fn in_one_pass(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> Result<(TrainConfig, usize)> {
     let context = source.shape.context_length;
     let time = args.time.unwrap_or(context);
     let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
@@ -243,24 +224,27 @@ fn sizes(args: &LedgerArgs, source: &Source) -> Result<(Sizes, usize)> {
     let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
     let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
     ensure!((1..time).contains(&new), UsageError::new(line));
-    Ok((Sizes { batch: args.batch_size.map_or(source.batch_size, |rows| rows as usize), time }, new))
+    let mut config = TrainConfig { context_length: time, grad_accum_steps: 1, ..source.config.clone() };
+    config.batch_size = args.batch_size.map_or(config.batch_size, |rows| rows as usize);
+    config.micro_batch = config.batch_size;
+    config.seed = common.seed.unwrap_or(config.seed);
+    Ok((config, new))
 }
 
 /// Refuses a batch that would be killed for its memory halfway.
-fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, selected: &Selected) -> Result<()> {
+fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConfig, selected: &Selected) -> Result<()> {
     let available = memory::available(None, selected).filter(|_| !args.force);
     let Some(available) = available else { return Ok(()) };
-    let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
-    let step = source.training.step(shape, sizes, Kernels::on(&selected.device));
-    let training = step.parts().peak_bytes;
+    let logits = 4 * config.tokens_per_step() * source.shape.vocab_size as u64;
+    let step = Step::new(config, &source.shape, Kernels::on(&selected.device));
     // The reference's logits are held beside the forward with a graph, whose own are copied to be
     // compared.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
-    let needed = training.max(comparing);
+    let needed = comparing.max(step.parts().peak_bytes);
     let line = format!(
         "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
-        sizes.batch,
-        sizes.time,
+        config.micro_batch,
+        config.context_length,
         bytes(needed),
         bytes(available)
     );

@@ -104,14 +104,12 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
 
     write_file(&out, &recipe_file::toml(&proposal, minutes, &selected.name))
         .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
-    show(&match common.format {
-        OutputFormat::Text => page(&proposal, checked.as_ref(), &out),
-        OutputFormat::Json => json_line(
-            &json!({ "device": selected.id, "device_name": selected.name, "minutes": minutes, "recipe": out, "plan": proposal,
-                "measured": checked }),
-        )?,
-    })?;
-    Ok(Outcome::Done)
+    let json = || {
+        let Selected { id, name, .. } = &selected;
+        json_line(&json!({ "device": id, "device_name": name, "minutes": minutes, "recipe": out, "plan": proposal,
+            "measured": checked }))
+    };
+    answer(common, || page(&proposal, checked.as_ref(), &out), json)
 }
 
 /// Sizes that nobody set are those of a plan.
@@ -128,14 +126,10 @@ impl Caller for Planner {
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = recipe(args.config.as_deref(), args.text.is_empty())?;
     (settings.max_steps, settings.lr_decay_steps) = (None, None);
-    args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
+    set_all(&mut settings, &args.set, &args.text, common)?;
     if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
         let line = format!("--set {key}: a plan finds the length of the run itself, for --minutes M; leave {key} out");
         bail!(UsageError::new(line));
-    }
-    set_seed(&mut settings, common)?;
-    if !args.text.is_empty() {
-        settings.set_text(&args.text);
     }
     if let Some(folder) = settings.init() {
         let line = format!(

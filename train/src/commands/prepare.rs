@@ -50,11 +50,8 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     };
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
     let (report, out) = (&manifest.report, args.out.display());
-    show(&match common.format {
-        OutputFormat::Json => json_line(&manifest)?,
-        OutputFormat::Text => format!("{report}\n{out} is ready: train on it with `ember-train run {out}`\n"),
-    })?;
-    Ok(Outcome::Done)
+    let text = || format!("{report}\n{out} is ready: train on it with `ember-train run {out}`\n");
+    answer(common, text, || json_line(&manifest))
 }
 
 /// Prepares with a progress bar; `None` when a signal interrupted it.

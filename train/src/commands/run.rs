@@ -191,7 +191,7 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
 pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = recipe(args.config.as_deref(), args.text.is_empty() && args.init.is_none())?;
-    args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
+    set_all(&mut settings, &args.set, &args.text, common)?;
     if let Some(folder) = &args.init {
         let line = "--init is empty; name a run, a checkpoint or a Hugging Face folder";
         ensure!(!folder.is_empty(), UsageError::new(line));
@@ -199,10 +199,6 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     }
     if args.tensorboard {
         settings.set("tensorboard=true")?;
-    }
-    set_seed(&mut settings, common)?;
-    if !args.text.is_empty() {
-        settings.set_text(&args.text);
     }
     if args.minutes.is_some() {
         if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {

@@ -60,11 +60,7 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
         Err(FolderError::Missing(_) | FolderError::NoRuns(_)) if folders.is_empty() => Vec::new(),
         listed => listed?,
     };
-    show(&match common.format {
-        OutputFormat::Json => json_lines(&runs)?,
-        OutputFormat::Text if runs.is_empty() => String::new(),
-        OutputFormat::Text => table(&runs),
-    })?;
+    answer(common, || if runs.is_empty() { String::new() } else { table(&runs) }, || json_lines(&runs))?;
     for run in &runs {
         if let Some(problem) = &run.problem {
             notes.say(format!("{}: its log cannot be read: {problem}", run.name));
@@ -104,10 +100,8 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     for removal in removals {
         let (path, size) = (removal.path().display().to_string(), removal.bytes());
         removal.carry_out().with_context(|| format!("{path} is half removed; remove it again"))?;
-        show(&match common.format {
-            OutputFormat::Json => json_line(&json!({ "removed": path, "bytes": size }))?,
-            OutputFormat::Text => format!("removed {path}, {}\n", bytes(size)),
-        })?;
+        let json = || json_line(&json!({ "removed": path, "bytes": size }));
+        answer(common, || format!("removed {path}, {}\n", bytes(size)), json)?;
     }
     Ok(Outcome::Done)
 }

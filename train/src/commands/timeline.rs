@@ -1,8 +1,8 @@
 //! `ember-train timeline`: the same prompt through training.
 
-use std::{collections::BTreeMap, io::IsTerminal, io::Write};
+use std::{collections::BTreeMap, io::IsTerminal};
 
-use ember_cli::terminal::{self, printable};
+use ember_cli::terminal::printable;
 
 use crate::prelude::*;
 use ember_study::timeline::{self, Moment, page};
@@ -42,12 +42,11 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         }
     }
     let is_terminal = std::io::stdout().is_terminal();
-    let (mut out, text) = match common.format {
-        OutputFormat::Text if is_terminal => (terminal::coloured_stdout(), shown(&lines, true)),
-        OutputFormat::Text => (terminal::stdout(), shown(&lines, false)),
-        OutputFormat::Json => (terminal::stdout(), json_lines(lines.values().flatten())?),
-    };
-    out.write_all(text.as_bytes()).context("cannot write to standard output")?;
+    match common.format {
+        OutputFormat::Text if is_terminal => show_coloured(&shown(&lines, true))?,
+        OutputFormat::Text => show(&shown(&lines, false))?,
+        OutputFormat::Json => show(&json_lines(lines.values().flatten())?)?,
+    }
     if let Some(path) = &args.html {
         let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

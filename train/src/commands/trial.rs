@@ -2,14 +2,12 @@
 //! tokens, to see whether the device's memory holds them. If it does not, it is this process that
 //! ends.
 
-use burn::optim::GradientsAccumulator;
-use ember_data::windows::Batch;
-use ember_model::{Gpt, device};
+use ember_model::device;
 
+use super::bench::random_windows;
 use crate::prelude::*;
-use ember_training::config::{TrainConfig, precision::float_dtype};
-use ember_training::step::gradient::{Passes, pass};
-use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
+use ember_study::plan::measure::Bench;
+use ember_training::config::TrainConfig;
 
 /// Arguments of `first-steps`.
 #[derive(Args, Debug)]
@@ -34,21 +32,12 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let shape = std::fs::read_to_string(&args.shape).with_context(|| format!("{path}: cannot read the shape"))?;
     let shape: GptConfig = serde_json::from_str(&shape).with_context(|| format!("{path} is not a shape"))?;
     let selected = device::select(common.device)?;
-    let training_device = selected.device.clone().autodiff();
-    let gpt = Gpt::new(&shape, config.seed, &training_device)?;
-    let mut gpt = gpt.with_precision(float_dtype(config.precision));
-    let batch = Batch::random(config.seed, shape.vocab_size, config.micro_batch, config.context_length);
-    let passes = if config.micro_batch < config.windows_per_step() { 2 } else { 1 };
-    let mut optimizer = Optimizer::new(&config);
-    for step in 0..STEPS {
-        let mut gradients = GradientsAccumulator::new();
-        for number in 0..passes {
-            let how = Passes::new(&config, step, 1.0).on(&training_device);
-            pass(&gpt, &batch, number, passes as f64, &how, &mut gradients);
-        }
-        let gradients = gradients.grads();
-        let scale = clip_scale(global_norm(&gpt, &gradients), config.grad_clip);
-        gpt = optimizer.step(gpt, gradients, scale, 0.0);
+    // Two passes need what many do.
+    let batch_size = config.windows_per_step().min(2 * config.micro_batch);
+    let config = TrainConfig { batch_size, grad_accum_steps: 1, ..config };
+    let mut bench = Bench::new(&config, &shape, random_windows(&config, shape.vocab_size)?, &selected)?;
+    for _ in 0..STEPS {
+        bench.timed_step()?;
     }
     selected.device.sync().map_err(|error| anyhow!("the device failed: {error:?}"))?;
     Ok(Outcome::Done)

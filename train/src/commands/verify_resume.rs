@@ -6,6 +6,7 @@ use std::fs;
 use ember_training::run::verify::{Comparison, Difference, compare};
 use ember_training::run::{self, Run, Start, folder::RunFolder};
 use ember_training::{distributed::Alone, distributed::launch::Launch};
+use serde_json::json;
 
 use super::run::{Program, RunArgs, settings};
 use crate::prelude::*;
@@ -24,16 +25,6 @@ pub struct VerifyResumeArgs {
     /// Steps before the stop, and as many after it
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub steps: u64,
-}
-
-/// The result as one line of JSON.
-#[derive(Serialize)]
-struct Answer<'a> {
-    same: bool,
-    device: &'a str,
-    steps: u64,
-    #[serde(flatten)]
-    comparison: &'a Comparison,
 }
 
 /// Runs the command.
@@ -104,7 +95,10 @@ fn answer(comparison: &Comparison, steps: u64, device: &str, format: OutputForma
     let same = difference.is_none();
     let (both, values) = (grouped(2 * steps), grouped(*values as u64));
     show(&match format {
-        OutputFormat::Json => json_line(&Answer { same, device, steps, comparison })?,
+        OutputFormat::Json => {
+            let subject = json!({ "same": same, "device": device, "steps": steps });
+            json_line(&Joined { first: subject, then: comparison })?
+        }
         OutputFormat::Text if same => format!(
             "the same bits on {device} after {steps} + {steps} steps as after {both}: {values} values in {tensors} tensors of \
              weights and optimizer, {state} entries of state, {rows} rows of metrics\n"

@@ -73,8 +73,6 @@ impl<W: Write> Reporter for Lines<W> {
     fn note(&mut self, note: Note) {
         self.line(&wording::note(&note));
     }
-
-    fn finish(&mut self) {}
 }
 
 #[cfg(test)]

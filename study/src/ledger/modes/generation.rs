@@ -1,12 +1,12 @@
 //! The modes of generation: prefill and decoding with the cache, and decoding without one.
 
-use burn::tensor::{Int, Tensor, TensorData};
-use ember_decoding::sequences::{ModelSequences, Sequences};
+use ember_decoding::{sequences::ModelSequences, sequences::Sequences, tokens::to_tensor};
 use ember_model::Gpt;
 
-use super::{Bench, Observed, Plan, difference_at, inference_operations, observe, positive, timed, values};
+use super::{Bench, Observed, Plan, difference_at, inference_operations, observe, timed, values};
+use crate::error::Result;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
-use crate::{error::Result, ledger::Entry, ledger::flops, ledger::flops::looked_at, ledger::meter::nodes_made};
+use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made, meter::positive};
 use ember_training::memory::prediction::{Parts, Sizes};
 
 impl Bench<'_> {
@@ -116,9 +116,8 @@ fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMu
 /// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what
 /// every new token would cost if nothing were remembered.
 pub fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f32>> {
-    let time = rows.first().map_or(0, |row| row.len());
-    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
-    let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &plain.device());
+    let tokens = to_tensor(rows, &plain.device());
+    let [_, time] = tokens.dims();
     let hidden = plain.hidden(tokens).narrow(1, time - 1, 1); // [rows, 1, n_embd]
     values(plain.logits(hidden))
 }

@@ -4,9 +4,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
-use ember_training::config::{Precision, TrainConfig};
-use ember_training::memory::prediction::{Kernels, Sizes, training::Step};
-use ember_training::step::{gradient, gradient::Passes, optimizer::OptimizerConfig};
+use ember_training::{config::TrainConfig, memory::prediction::Sizes, step::gradient, step::gradient::Passes};
 
 /// What every mode is given.
 pub struct Plan {
@@ -17,43 +15,9 @@ pub struct Plan {
     pub new_tokens: usize,
     /// How often each mode is timed at most.
     pub repeats: usize,
-    /// Names the dropout's draws.
-    pub seed: u64,
-    /// How training's step is taken.
-    pub training: Training,
-}
-
-/// What decides the cost of a training step beside its batch and its model; inference is always
-/// float32.
-#[derive(Clone, Copy, Debug)]
-pub struct Training {
-    /// The optimizer's numbers.
-    pub optimizer: OptimizerConfig,
-    /// What products are computed in.
-    pub precision: Precision,
-    /// Whether only each block's input is kept.
-    pub activation_checkpointing: bool,
-}
-
-impl Training {
-    /// The step of a run.
-    pub fn new(config: &TrainConfig) -> Self {
-        let TrainConfig { precision, activation_checkpointing, .. } = *config;
-        Self { optimizer: config.into(), precision, activation_checkpointing }
-    }
-
-    /// Its memory is predicted by this.
-    pub fn step(self, shape: &GptConfig, sizes: Sizes, kernels: Kernels) -> Step<'_> {
-        Step {
-            shape,
-            sizes,
-            kernels,
-            precision: self.precision,
-            activation_checkpointing: self.activation_checkpointing,
-            several_passes: false,
-            optimizer: self.optimizer,
-        }
-    }
+    /// How training's step is taken, in one pass over the batch; its seed names the dropout's
+    /// draws. Inference is always float32.
+    pub config: TrainConfig,
 }
 
 impl Plan {
@@ -62,15 +26,10 @@ impl Plan {
         Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
     }
 
-    /// The step that is measured, to be predicted.
-    pub(super) fn step<'a>(&self, shape: &'a GptConfig, kernels: Kernels) -> Step<'a> {
-        self.training.step(shape, self.sizes(), kernels)
-    }
-
     /// How the batch goes through the model in training.
     fn passes(&self) -> Passes {
-        let activation_checkpointing = self.training.activation_checkpointing;
-        Passes { activation_checkpointing, ..Passes::plain(self.batch.batch_size, self.seed) }
+        let TrainConfig { activation_checkpointing, micro_batch, seed, .. } = self.config;
+        Passes { activation_checkpointing, ..Passes::plain(micro_batch, seed) }
     }
 
     /// Whether a training pass goes through the model in segments.
