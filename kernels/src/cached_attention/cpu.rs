@@ -4,7 +4,7 @@
 
 use burn::tensor::Tensor;
 
-use super::plain::{CachedRows, Places};
+use super::rows::{CachedRows, Places};
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::{
     Heads, attention::cpu::QUERIES, cpu::prelude::*, cpu::shared::Shared, gemm::instructions::InstructionSet,

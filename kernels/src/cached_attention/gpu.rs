@@ -6,7 +6,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
-use super::plain::Places;
+use super::rows::Places;
 use crate::attention::gpu_forward::{Shape, attend_into};
 use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::line};
 
