@@ -38,9 +38,9 @@ pub const FORWARD: Holds = Holds { vectors: 1, scores: 1, weights: 1, of_columns
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
-    qkv: &Tensor<Vector<T, N>>,
-    y: &mut Tensor<Vector<T, N>>,
-    log_sums: &mut Tensor<f32>,
+    qkv: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
+    log_sums: &mut [f32],
     layout: Layout,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
@@ -239,10 +239,10 @@ pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shap
 fn launch<P: ProductsFamily>(engine: Engine, [qkv, y, log_sums]: [&CubeTensor; 3], shape: Shape) {
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
-    let drops = shape.dropout.is_some();
+    let (line, drops) = (shape.line, shape.dropout.is_some());
     for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, shape.heads.n_head]) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-        unsafe { launch!(forward::<P>, grid, shape.line, (qkv, y, log_sums), layout, drops, tile, types) };
+        unsafe { launch!(forward::<P>, grid, line, [qkv, y, log_sums], layout, drops, tile, types) };
     }
 }
 

@@ -130,7 +130,7 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
         // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the cache.
         unsafe {
-            launch!(attend_position, grid, line, (qkv, keys, values, table, y, sums, totals), part, share, types);
+            launch!(attend_position, grid, line, [qkv, keys, values, table, y, &sums, &totals], part, share, types);
         }
     }
     if share.split {
@@ -138,6 +138,6 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let (count, start) = (run.positions * width, run.first * width);
         let grid = Grid::cubes(&[y, &sums], count.div_ceil(UNITS), UNITS);
         // SAFETY: one unit for each vector of `y`.
-        unsafe { launch!(add_pieces, grid, line, (sums, totals, y), count, start, splits, share.vectors, types[0]) };
+        unsafe { launch!(add_pieces, grid, line, [sums, totals, y], count, start, splits, share.vectors, types[0]) };
     }
 }

@@ -74,13 +74,13 @@ pub struct Part {
 /// and how many of them it sees.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn attend_position<T: Float, I: Int, N: Size>(
-    qkv: &Tensor<Vector<T, N>>,
-    keys: &mut Tensor<Vector<T, N>>,
-    values: &mut Tensor<Vector<T, N>>,
-    table: &Tensor<I>,
-    y: &mut Tensor<Vector<T, N>>,
-    sums: &mut Tensor<Vector<f32, N>>,
-    totals: &mut Tensor<f32>,
+    qkv: &[Vector<T, N>],
+    keys: &mut [Vector<T, N>],
+    values: &mut [Vector<T, N>],
+    table: &[I],
+    y: &mut [Vector<T, N>],
+    sums: &mut [Vector<f32, N>],
+    totals: &mut [f32],
     part: Part,
     #[comptime] share: Share,
     #[define(T, I)] _types: [ElemType; 2],
@@ -245,9 +245,9 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
 /// how many it has.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn add_pieces<T: Float, N: Size>(
-    sums: &Tensor<Vector<f32, N>>,
-    totals: &Tensor<f32>,
-    y: &mut Tensor<Vector<T, N>>,
+    sums: &[Vector<f32, N>],
+    totals: &[f32],
+    y: &mut [Vector<T, N>],
     count: usize,
     start: usize,
     splits: usize,
