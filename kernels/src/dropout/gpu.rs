@@ -1,18 +1,18 @@
 //! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
 //! are the same, and the backward computes it again.
 
-use super::mask::{Dropout, DropoutMask};
+use super::mask::DropoutMask;
 use crate::gpu::prelude::*;
 
-impl Operation<CubeBackend, 1> for Dropout {
+impl Operation<CubeBackend, 1> for DropoutMask {
     type Kept = ();
 
     fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], ()) {
-        ([apply(x, self.0)], ())
+        ([apply(x, *self)], ())
     }
 
     fn backward(&self, (): (), dy: CubeTensor) -> [CubeTensor; 1] {
-        [apply(dy, self.0)]
+        [apply(dy, *self)]
     }
 }
 
