@@ -35,7 +35,7 @@ pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32>
 }
 
 fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
-    let [n_in, n_out] = weight.size();
+    let [n_in, n_out] = weight.size;
     NEXT_WEIGHTS.announce(weight.part.next());
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Shared::new(&mut y);
