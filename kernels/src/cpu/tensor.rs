@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
+use burn::backend::{BackendTensor, DispatchTensorKind, Flex};
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bytes, DType, Element, FloatDType, IntDType, Shape, Tensor, f16};
 use bytemuck::Pod;
@@ -29,8 +29,7 @@ pub fn flex<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> FlexTensor {
 
 /// The way back, for floats.
 pub fn from_flex<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
-    let kind = DispatchTensorKind::Flex(BackendTensor::Float(tensor));
-    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+    Tensor::from_primitive::<Flex>(tensor)
 }
 
 /// The sizes of a tensor with so many dimensions.
