@@ -28,7 +28,7 @@ fn plain(rows: &CachedRows, qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads)
         // True after the position itself, which stands behind the row's old ones.
         let future = Tensor::<2, Bool>::tril_mask([new, length], (length - new) as i64, &Device::flex());
         let future = future.reshape([1, 1, new, length]).expand([1, heads.n_head, new, length]);
-        plain_attend([q, k, v], Some(future), None).0
+        plain_attend([q, k, v], future, None).0
     });
     (Tensor::cat(attended.collect(), 1), cache)
 }
