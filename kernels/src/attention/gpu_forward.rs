@@ -196,8 +196,8 @@ impl Shape {
     pub fn launches(&self, qkv: &CubeTensor, tiles: [usize; 3]) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
         let [rows, units, n] = tiles;
         let (_, _, most) = qkv.client.properties().hardware.max_cube_count;
-        let Heads { n_head, n_kv_head, head_size } = self.heads;
-        let (tiles, scale) = (self.time.div_ceil(rows) as u32, 1.0 / (head_size as f32).sqrt());
+        let Heads { n_head, n_kv_head, .. } = self.heads;
+        let (tiles, scale) = (self.time.div_ceil(rows) as u32, self.heads.scale());
         let batch = if self.time > 0 { self.batch } else { 0 };
         stretches(batch, most as usize).map(move |(first, rows)| {
             let cubes = CubeCount::Static(tiles, n as u32, rows as u32);

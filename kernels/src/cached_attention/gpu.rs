@@ -122,7 +122,7 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
     // Without a split nothing is written here, but a kernel's arguments must be something.
     let pieces = if share.split { run.positions * n_head * splits } else { 1 };
     let [sums, totals] = [head_size, 2].map(|width| unfilled(qkv, [pieces, width], DType::F32));
-    let (types, scale) = ([elem(qkv.dtype), i32::elem_type_native()], 1.0 / (head_size as f32).sqrt());
+    let (types, scale) = ([qkv.dtype, DType::I32].map(elem), shape.heads.scale());
     for first in (run.first..run.first + run.positions).step_by(MOST_POSITIONS) {
         let positions = MOST_POSITIONS.min(run.first + run.positions - first);
         let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
