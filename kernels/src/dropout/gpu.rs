@@ -95,11 +95,10 @@ fn dropout_kernel<T: Float, N: Size>(
     mask: Mask,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let kept = dropped::<N>(Vector::cast_from(x[ABSOLUTE_POS]), ABSOLUTE_POS, &mask);
+        y[ABSOLUTE_POS] = Vector::cast_from(kept);
     }
-    let kept = dropped::<N>(Vector::cast_from(x[ABSOLUTE_POS]), ABSOLUTE_POS, &mask);
-    y[ABSOLUTE_POS] = Vector::cast_from(kept);
 }
 
 /// `x` with the masked values 0 and the others scaled up; its own backward, applied to the

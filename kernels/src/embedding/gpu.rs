@@ -28,11 +28,10 @@ fn gather_kernel<T: Float, N: Size>(
     width: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let id = ids[ABSOLUTE_POS / width] as usize;
+        y[ABSOLUTE_POS] = weight[id * width + ABSOLUTE_POS % width];
     }
-    let id = ids[ABSOLUTE_POS / width] as usize;
-    y[ABSOLUTE_POS] = weight[id * width + ABSOLUTE_POS % width];
 }
 
 // Several units count for each place, each of them its part of the ids.
