@@ -63,7 +63,8 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
         AdamWTensorsLaunch::new(parameter, gradient, first, second, first_cube, values, keep)
     };
     let Update { beta1, beta2, epsilon, step_size, root_correction, .. } = update;
-    for (grid, tensors, [count, _]) in groups::<_, AdamWTensors>(steps, [4, CHUNK], |step| &step.parameter, argument) {
+    let groups = groups::<_, AdamWTensors>(steps, [4, CHUNK], |step| &step.parameter, argument);
+    for (grid, tensors, [count, _]) in groups {
         // SAFETY: the kernel reads and writes each tensor below its number of values, and two
         // values of the verdict.
         unsafe {
@@ -79,8 +80,8 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
         let [average, weights] = pair.map(CubeTensor::into_buffer_arg);
         AverageTensorsLaunch::new(average, weights, first_cube, values)
     };
-    for (grid, tensors, [count, _]) in groups::<_, AverageTensors>(pairs, [2, CHUNK], |[average, _]| average, argument)
-    {
+    let groups = groups::<_, AverageTensors>(pairs, [2, CHUNK], |[average, _]| average, argument);
+    for (grid, tensors, [count, _]) in groups {
         // SAFETY: the kernel reads and writes each tensor below its number of values, and one value
         // of the verdict.
         unsafe { launch!(average_kernel, grid, [&verdict], tensors, share, count) };
