@@ -2,9 +2,7 @@
 
 /// What a kernel calls a type of numbers.
 pub use burn::backend::cubecl::dtype_to_elem_type as elem;
-use burn::backend::{BackendTensor, DispatchTensorKind};
-use burn::tensor::kind::Basic;
-use burn::tensor::{Bytes, DType, Int, Shape, Tensor};
+use burn::tensor::{BackendPrimitive, Bytes, DType, Int, Shape, Tensor, kind::Autodiff};
 use burn_cubecl::kernel::cast;
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub use burn_cubecl::kernel::into_contiguous as contiguous;
@@ -12,16 +10,12 @@ use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::{CubeBackend, ops::reshape, tensor::CubeTensor};
 use cubecl::prelude::BufferArg;
 
-use crate::operation::without_autodiff;
-
 /// The tensor as kernels for a GPU take it, on which it must be; without its gradient.
-pub fn cube<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> CubeTensor {
-    match without_autodiff(tensor.into_dispatch().kind) {
-        DispatchTensorKind::Cube(BackendTensor::Float(tensor) | BackendTensor::Int(tensor)) => tensor,
-        #[cfg(feature = "autodiff")]
-        DispatchTensorKind::Cube(BackendTensor::Autodiff(tensor)) => tensor.into_primitive(),
-        _ => panic!("a tensor that is not on a GPU"),
-    }
+pub fn cube<const D: usize, K>(tensor: Tensor<D, K>) -> CubeTensor
+where
+    K: Autodiff + BackendPrimitive<CubeBackend, Primitive = CubeTensor>,
+{
+    tensor.inner().try_into_primitive::<CubeBackend>().unwrap_or_else(|_| panic!("a tensor that is not on a GPU"))
 }
 
 /// The way back, for floats.
