@@ -34,6 +34,11 @@ impl Heads {
         self.n_head / self.n_kv_head
     }
 
+    /// What scores are multiplied by.
+    pub(crate) fn scale(self) -> f32 {
+        1.0 / (self.head_size as f32).sqrt()
+    }
+
     /// The head of keys and values that serves a head of queries.
     pub(crate) fn serving(self, head: usize) -> usize {
         head / self.served()

@@ -76,9 +76,20 @@ pub use qk_norm::qk_norm;
 pub use rotary::{Rotary, rotate};
 pub use swiglu::swiglu;
 
+/// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
+pub fn is_cpu(device: &Device) -> bool {
+    device.clone().inner() == Device::flex()
+}
+
+/// Runs a decoding step on `device`, which is made of many short operations.
+pub fn step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
+    if is_cpu(device) { cpu::awake::with_threads_awake(f) } else { f() }
+}
+
 /// The operations as the papers write them, in burn's own tensor operations: the reference that the
 /// kernels are tested against.
-pub mod plain {
+#[cfg(test)]
+mod plain {
     pub use crate::attention::plain as causal_attention;
     pub use crate::dropout::plain as dropout;
     pub use crate::embedding::plain as embed;
@@ -88,14 +99,4 @@ pub mod plain {
     pub use crate::qk_norm::plain as qk_norm;
     pub use crate::rotary::plain as rotate;
     pub use crate::swiglu::plain as swiglu;
-}
-
-/// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
-pub fn is_cpu(device: &Device) -> bool {
-    device.clone().inner() == Device::flex()
-}
-
-/// Runs a decoding step on `device`, which is made of many short operations.
-pub fn step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
-    if is_cpu(device) { cpu::awake::with_threads_awake(f) } else { f() }
 }

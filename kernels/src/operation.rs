@@ -67,7 +67,7 @@ where
 }
 
 /// The tensor inside the mark of a device with automatic differentiation, where there is one.
-pub(crate) fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {
+fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {
     match kind {
         #[cfg(feature = "autodiff")]
         DispatchTensorKind::Autodiff(kind) => *kind,

@@ -10,7 +10,7 @@
 
 use std::{iter, sync::Arc};
 
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::GptConfig;
 use ember_kernels::arena::{HUGE_PAGE, Memory};
@@ -22,7 +22,7 @@ pub struct KvCache {
     /// Each layer's keys and values, `[n_kv_head, slots, head_size]`, so that what a head reads
     /// lies side by side; taken out while the kernel writes to them, so that nothing shares them
     /// and they are written in place.
-    layers: Vec<Option<(Tensor<3>, Tensor<3>)>>,
+    layers: Vec<Option<[Tensor<3>; 2]>>,
     /// The slots of each row's positions.
     rows: Vec<Vec<u32>>,
     slots: usize,
@@ -37,10 +37,9 @@ pub struct KvCache {
 impl KvCache {
     /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
-        let slots = slots.max(1);
-        let heads = config.heads();
+        let (slots, heads, device) = (slots.max(1), config.heads(), &device.clone().inner());
         let empty = empty(config.n_layer, slots, heads, device);
-        let layers = (0..config.n_layer).map(|_| Some((empty(), empty()))).collect();
+        let layers = (0..config.n_layer).map(|_| Some([empty(), empty()])).collect();
         Self { layers, rows: vec![Vec::new(); rows], slots, next: 0, moves: 0, heads, device: device.clone() }
     }
 
@@ -100,7 +99,7 @@ impl KvCache {
 
     /// Keys and values of every layer, shared: for a recorded step, which writes them where they
     /// lie.
-    pub(crate) fn shared(&self) -> Vec<(Tensor<3>, Tensor<3>)> {
+    pub(crate) fn shared(&self) -> Vec<[Tensor<3>; 2]> {
         self.layers.iter().flatten().cloned().collect()
     }
 
@@ -108,15 +107,15 @@ impl KvCache {
     /// this layer's cache, which keeps their keys and values.
     pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
         let slot = &mut self.layers[layer];
-        let Some((mut keys, mut values)) = slot.take() else { unreachable!("put back below, in every call") };
+        let Some(mut cache) = slot.take() else { unreachable!("put back below, in every call") };
         // A GPU keeps what the model computes in; until the first pass nobody has said what that
         // is.
         if !is_cpu(&self.device) {
-            let dtype = FloatDType::from(qkv.dtype());
-            (keys, values) = (kernels::cast(keys, dtype), kernels::cast(values, dtype));
+            let dtype = qkv.dtype().into();
+            cache = cache.map(|tensor| kernels::cast(tensor, dtype));
         }
-        let (y, [keys, values]) = rows.attend(qkv, [keys, values], self.heads);
-        *slot = Some((keys, values));
+        let (y, cache) = rows.attend(qkv, cache, self.heads);
+        *slot = Some(cache);
         y
     }
 
@@ -151,7 +150,7 @@ impl KvCache {
                 if live == 0 { target } else { target.slice_assign(into.clone(), old.select(1, index.clone())) }
             };
             for layer in &mut self.layers {
-                *layer = layer.take().map(|(keys, values)| (moved(keys), moved(values)));
+                *layer = layer.take().map(|cache| cache.map(moved));
             }
         }
         self.slots = slots;

@@ -246,7 +246,8 @@ impl Gpt {
 impl Gpt {
     /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds,
     /// `tokens[row]` after its row; adds them to it. Rows may have any number of new tokens, none
-    /// included; the positions come out row after row.
+    /// included; the positions come out row after row. For inference: no gradient goes back through
+    /// the cache.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
         kernels::step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }

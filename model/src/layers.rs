@@ -60,7 +60,7 @@ impl Embedding {
         match &self.weight {
             Matrix::Values(values) => cast(kernels::embed(values.val(), ids), FloatDType::F32),
             Matrix::Packed(PackedMatrix { packed }) => {
-                let ([batch, time], [n_embd, _], device) = (ids.dims(), packed.size(), ids.device());
+                let ([batch, time], [n_embd, _], device) = (ids.dims(), packed.size, ids.device());
                 let ids: Vec<u32> = ids.into_data().iter::<u32>().collect();
                 Tensor::from_data(TensorData::new(packed.columns(&ids), [batch, time, n_embd]), &device)
             }

@@ -94,9 +94,8 @@ impl RecordedStep {
                 x = x + wpe.forward(read.positions.clone());
             }
             let pass = gpt.pass(angles.as_ref().map(|angles| angles.select(read.positions.clone().flatten(0, 1))));
-            for (block, (keys, values)) in gpt.h.iter().zip(&layers) {
-                let attend = |qkv| attention.attend(qkv, [keys.clone(), values.clone()], gpt.config().heads()).0;
-                x = block.forward(x, &pass, attend);
+            for (block, cache) in gpt.h.iter().zip(&layers) {
+                x = block.forward(x, &pass, |qkv| attention.attend(qkv, cache.clone(), gpt.config().heads()).0);
             }
             of(gpt.rows_of_logits(gpt.final_norm(x)))
         };

@@ -85,17 +85,16 @@ fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize) {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize) {
-    if ABSOLUTE_POS >= rows {
-        terminate!();
+    if ABSOLUTE_POS < rows {
+        let mut all = Best::none();
+        for part in 0..PARTS {
+            let place = (ABSOLUTE_POS * PARTS + part) * 3;
+            all.merge(u32::cast_from(parts[place]), parts[place + 1], parts[place + 2]);
+        }
+        best[ABSOLUTE_POS * 3] = f32::cast_from(all.id);
+        best[ABSOLUTE_POS * 3 + 1] = all.logit;
+        best[ABSOLUTE_POS * 3 + 2] = all.logit + all.sum.ln();
     }
-    let mut all = Best::none();
-    for part in 0..PARTS {
-        let place = (ABSOLUTE_POS * PARTS + part) * 3;
-        all.merge(u32::cast_from(parts[place]), parts[place + 1], parts[place + 2]);
-    }
-    best[ABSOLUTE_POS * 3] = f32::cast_from(all.id);
-    best[ABSOLUTE_POS * 3 + 1] = all.logit;
-    best[ABSOLUTE_POS * 3 + 2] = all.logit + all.sum.ln();
 }
 
 /// For each row of `logits` `[rows, vocab]` the id of its largest value, that value, and the

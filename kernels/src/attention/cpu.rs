@@ -66,10 +66,6 @@ impl Sizes {
         Self { batch, time, heads: *heads, dropout: *dropout }
     }
 
-    fn scale(&self) -> f32 {
-        1.0 / (self.heads.head_size as f32).sqrt()
-    }
-
     /// Where the task's queries, keys and values begin inside `qkv` `[batch, time, (n_head + 2
     /// n_kv_head) head_size]`.
     fn parts_at(&self, task: usize) -> [usize; 3] {
@@ -203,7 +199,7 @@ fn forward_rows<T: Factor>(
         let scores = room(scores, rows * block.keys);
         let [k, v] = [k, v].map(|x| x.rows(block.first_key, block.keys));
         product(MatrixMut::new(scores, block.keys), false, q, k.transposed(), one);
-        exponentials(scores, block, sizes.scale(), &mut running);
+        exponentials(scores, block, sizes.heads.scale(), &mut running);
         sizes.drop(scores, block, task);
         let adds = block.first_key > 0;
         if adds {
@@ -289,7 +285,7 @@ impl<T: Factor> Task<'_, T> {
         let adds = self.adds || first + rows < sizes.time;
 
         product(MatrixMut::new(weights, keys), false, q, k.transposed(), one);
-        weights_again(weights, block, sizes.scale(), &self.denominators[first..]);
+        weights_again(weights, block, sizes.heads.scale(), &self.denominators[first..]);
         let used: &[f32] = if sizes.dropout.is_some() {
             dropped.clear();
             dropped.extend_from_slice(weights);
@@ -302,7 +298,7 @@ impl<T: Factor> Task<'_, T> {
         product(dv, adds, Matrix::new(T::of(used, factors), keys).transposed(), dy, one);
         product(MatrixMut::new(ds, keys), false, dy, v.transposed(), one);
         sizes.drop(ds, block, self.number);
-        scores_backward(weights, ds, block, sizes.scale(), &dots[first..]);
+        scores_backward(weights, ds, block, sizes.heads.scale(), &dots[first..]);
         // dQ = dS K and dK = dSᵀ Q
         let ds = Matrix::new(T::of(ds, factors), keys);
         product(dq, first_key > 0, ds, k, one);

@@ -14,9 +14,9 @@ const ROW_UNITS: usize = 128;
 /// `dots[row] = sum(dy * y)` over a head, for every row of every head: `[batch * n_head, time]`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn row_dots<T: Float, N: Size>(
-    y: &Tensor<Vector<T, N>>,
-    dy: &Tensor<Vector<T, N>>,
-    dots: &mut Tensor<f32>,
+    y: &[Vector<T, N>],
+    dy: &[Vector<T, N>],
+    dots: &mut [f32],
     layout: Layout,
     #[comptime] vectors: usize,
     #[define(T)] _type: ElemType,
@@ -43,11 +43,11 @@ pub const KEYS: Holds = Holds { vectors: 2, scores: 2, weights: 2, of_columns: 2
 /// The gradient of a tile of queries, which sweeps over the keys that they saw.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
-    qkv: &Tensor<Vector<T, N>>,
-    dy: &Tensor<Vector<T, N>>,
-    log_sums: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    dqkv: &mut Tensor<Vector<T, N>>,
+    qkv: &[Vector<T, N>],
+    dy: &[Vector<T, N>],
+    log_sums: &[f32],
+    dots: &[f32],
+    dqkv: &mut [Vector<T, N>],
     layout: Layout,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
@@ -129,11 +129,11 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 /// one head that they serve after another.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
-    qkv: &Tensor<Vector<T, N>>,
-    dy: &Tensor<Vector<T, N>>,
-    log_sums: &Tensor<f32>,
-    dots: &Tensor<f32>,
-    dqkv: &mut Tensor<Vector<T, N>>,
+    qkv: &[Vector<T, N>],
+    dy: &[Vector<T, N>],
+    log_sums: &[f32],
+    dots: &[f32],
+    dqkv: &mut [Vector<T, N>],
     layout: Layout,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
@@ -234,11 +234,11 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
     let [qkv, y, log_sums] = kept;
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
     let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
-    let (n_head, dqkv) = (shape.heads.n_head, unfilled_like(&qkv));
+    let (line, n_head, dqkv) = (shape.line, shape.heads.n_head, unfilled_like(&qkv));
     let dots = unfilled(&y, [shape.batch * n_head, shape.time], DType::F32);
     for (grid, layout) in shape.launches(&y, [ROW_UNITS, ROW_UNITS, n_head]) {
         // SAFETY: as in `launch`.
-        unsafe { launch!(row_dots, grid, shape.line, (&y, &dy, dots), layout, shape.vectors(), elem(y.dtype)) };
+        unsafe { launch!(row_dots, grid, line, [&y, &dy, &dots], layout, shape.vectors(), elem(y.dtype)) };
     }
     let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
     match engine {
@@ -255,14 +255,14 @@ fn launch<P: ProductsFamily>(engine: Engine, [qkv, dy, log_sums, dots, dqkv]: [&
     for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, n_head]) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
-            launch!(queries_backward::<P>, grid, line, (qkv, dy, log_sums, dots, dqkv), layout, drops, tile, types);
+            launch!(queries_backward::<P>, grid, line, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
         }
     }
     let tile = engine.tile_on(&qkv.client, KEYS, head_size, qkv.dtype);
     for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, n_kv_head]) {
         // SAFETY: as above.
         unsafe {
-            launch!(keys_backward::<P>, grid, line, (qkv, dy, log_sums, dots, dqkv), layout, drops, tile, types);
+            launch!(keys_backward::<P>, grid, line, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
         }
     }
 }

@@ -38,9 +38,9 @@ pub const FORWARD: Holds = Holds { vectors: 1, scores: 1, weights: 1, of_columns
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
-    qkv: &Tensor<Vector<T, N>>,
-    y: &mut Tensor<Vector<T, N>>,
-    log_sums: &mut Tensor<f32>,
+    qkv: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
+    log_sums: &mut [f32],
     layout: Layout,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
@@ -196,8 +196,8 @@ impl Shape {
     pub fn launches(&self, qkv: &CubeTensor, tiles: [usize; 3]) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
         let [rows, units, n] = tiles;
         let (_, _, most) = qkv.client.properties().hardware.max_cube_count;
-        let Heads { n_head, n_kv_head, head_size } = self.heads;
-        let (tiles, scale) = (self.time.div_ceil(rows) as u32, 1.0 / (head_size as f32).sqrt());
+        let Heads { n_head, n_kv_head, .. } = self.heads;
+        let (tiles, scale) = (self.time.div_ceil(rows) as u32, self.heads.scale());
         let batch = if self.time > 0 { self.batch } else { 0 };
         stretches(batch, most as usize).map(move |(first, rows)| {
             let cubes = CubeCount::Static(tiles, n as u32, rows as u32);
@@ -239,10 +239,10 @@ pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shap
 fn launch<P: ProductsFamily>(engine: Engine, [qkv, y, log_sums]: [&CubeTensor; 3], shape: Shape) {
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
-    let drops = shape.dropout.is_some();
+    let (line, drops) = (shape.line, shape.dropout.is_some());
     for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, shape.heads.n_head]) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-        unsafe { launch!(forward::<P>, grid, shape.line, (qkv, y, log_sums), layout, drops, tile, types) };
+        unsafe { launch!(forward::<P>, grid, line, [qkv, y, log_sums], layout, drops, tile, types) };
     }
 }
 

@@ -50,7 +50,7 @@ pub fn plain(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Ten
     let (k, v) = (for_queries(k, heads), for_queries(v, heads)); // [batch, n_head, time, head_size]
     let [batch, n_head, _, _] = q.dims();
     let future = future.reshape([1, 1, time, time]).expand([batch, n_head, time, time]);
-    plain_attend([q, k, v], Some(future), dropout)
+    plain_attend([q, k, v], future, dropout)
 }
 
 /// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time,
@@ -58,7 +58,7 @@ pub fn plain(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Ten
 /// after dropout.
 pub(crate) fn plain_attend(
     [q, k, v]: [Tensor<4>; 3],
-    hidden: Option<Tensor<4, Bool>>,
+    hidden: Tensor<4, Bool>,
     mask: Option<DropoutMask>,
 ) -> (Tensor<3>, Tensor<4>) {
     let [batch, n_head, time, head_size] = q.dims();
@@ -66,10 +66,8 @@ pub(crate) fn plain_attend(
     // The queries are scaled, not the scores: in float16 those could leave the range before they
     // are made smaller.
     let q = q / (head_size as f64).sqrt();
-    let mut scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32); // [batch, n_head, time, seen]
-    if let Some(hidden) = hidden {
-        scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
-    }
+    let scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32); // [batch, n_head, time, seen]
+    let scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     let weights = dropout::plain(activation::softmax(scores, 3), mask);
     let y = weights.clone().cast(dtype).matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size]);
     (y, weights)

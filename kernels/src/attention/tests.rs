@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 use itertools::Itertools;
 use proptest::prelude::*;
 
@@ -74,6 +74,23 @@ proptest! {
             |i: &Inputs| crate::plain::causal_attention(i.x.clone(), heads, None).0
         );
     }
+}
+
+/// The weights are those by which the values were mixed, by the kernel and by the formula.
+#[test]
+fn kernel_and_formula_hand_out_the_same_weights() {
+    let heads = Heads { n_head: 2, n_kv_head: 2, head_size: 4 };
+    let qkv = Tensor::<3>::random([2, 70, 3 * 8], Distribution::Normal(0.0, 2.0), &Device::flex());
+    let (y, weights) = crate::causal_attention_and_weights(qkv.clone(), heads);
+    assert_eq!(values(y.clone()), values(crate::causal_attention(qkv.clone(), heads, None)));
+    let (expected, expected_weights) = crate::plain::causal_attention(qkv, heads, None);
+    let apart = |a: Vec<f32>, b: Vec<f32>| a.iter().zip_eq(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart(values(weights), values(expected_weights)) < 1e-5);
+    assert!(apart(values(y), values(expected)) < 1e-4);
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_into_vec::<f32>().unwrap()
 }
 
 /// With dropout the gradient must be that of the very function that ran: compare it with finite

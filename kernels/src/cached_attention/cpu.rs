@@ -4,7 +4,7 @@
 
 use burn::tensor::Tensor;
 
-use super::plain::{CachedRows, Places};
+use super::rows::{CachedRows, Places};
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::{
     Heads, attention::cpu::QUERIES, cpu::prelude::*, cpu::shared::Shared, gemm::instructions::InstructionSet,
@@ -101,10 +101,6 @@ impl<'a> Cache<'a> {
         let start = self.heads.serving(head) * length;
         [self.keys, self.values].map(|of| &of[start..][..length])
     }
-
-    fn scale(&self) -> f32 {
-        1.0 / (self.heads.head_size as f32).sqrt()
-    }
 }
 
 #[derive(Default)]
@@ -130,7 +126,7 @@ fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scra
             // writes; the cache has its slots.
             unsafe {
                 let y = output.piece(position * heads.query_width() + head * n, n);
-                one_query(q, seen, &mut scratch.scores, cache.scale(), y);
+                one_query(q, seen, &mut scratch.scores, heads.scale(), y);
             }
         }
     }
@@ -158,7 +154,7 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
             let [k, v] = [keys, values].map(|x| Matrix::new(x, head_size).rows(0, seen));
             let q = q.rows(first, rows);
             product(MatrixMut::new(scores, seen), false, q, k.transposed(), one);
-            softmax_rows(scores, seen, before + first, cache.scale());
+            softmax_rows(scores, seen, before + first, heads.scale());
             product(y.rows(first, rows), false, Matrix::new(scores, seen), v, one);
         }
     }

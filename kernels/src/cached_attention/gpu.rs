@@ -5,10 +5,10 @@
 
 use burn::tensor::{Int, Tensor};
 
-use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
-use super::plain::Places;
+use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position};
+use super::rows::Places;
 use crate::attention::gpu_forward::{Shape, attend_into};
-use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::line};
+use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::line, heads::parts};
 
 /// Numbers that a unit reads at once, at most.
 const MOST_AT_ONCE: usize = 4;
@@ -74,97 +74,70 @@ pub fn attend(
     heads: Heads,
     places: &Places,
 ) -> (Tensor<3>, [Tensor<3>; 2]) {
-    let (qkv, cache, table) = (contiguous(cube(qkv)), cache.map(cube), cube(table));
+    let (qkv, table, runs) = (contiguous(cube(qkv)), cube(table), runs(places));
     let [keys, values] = match places {
-        Places::Listed(_) => cache.map(|cache| writable(contiguous(cache))),
-        Places::InTable { .. } => cache,
+        Places::Listed(rows) => {
+            let fresh = runs.iter().filter(|run| run.fresh.is_some());
+            let cache = fresh.fold(cache, |cache, run| with_new(cache, &qkv, heads, run, rows.first_new));
+            cache.map(|cache| writable(contiguous(cube(cache))))
+        }
+        Places::InTable { .. } => cache.map(cube),
     };
     let shape = Shape::new(&qkv, heads, MOST_AT_ONCE, None);
     let y = unfilled(&qkv, [1, shape.time, heads.query_width()], qkv.dtype);
-    for run in runs(places) {
-        let slots = keys.meta.shape()[1];
-        let pass = Pass { qkv: &qkv, keys: &keys, values: &values, table: &table, y: &y, shape: &shape, slots };
+    for run in runs {
         match run.fresh {
             Some(time) => {
-                pass.store(run);
                 let (engine, batch) = (engine_for(&qkv, heads.head_size), run.positions / time);
                 let shape = Shape::new(&qkv, heads, engine.widest(), None);
                 attend_into(engine, &qkv, &y, Shape { batch, time, before: run.first, ..shape });
             }
-            None => pass.attend(run),
+            None => attend_by_slot([&qkv, &keys, &values, &table, &y], &shape, run),
         }
     }
     (from_cube(y), [keys, values].map(from_cube))
 }
 
-/// One layer's part in a pass.
-#[derive(Clone, Copy)]
-struct Pass<'a> {
-    qkv: &'a CubeTensor,
-    keys: &'a CubeTensor,
-    values: &'a CubeTensor,
-    table: &'a CubeTensor,
-    y: &'a CubeTensor,
-    shape: &'a Shape,
-    /// Slots of the cache.
-    slots: usize,
+/// The cache with the keys and values of a run's positions in their slots, the first of all new
+/// ones in slot `first_new`.
+fn with_new(cache: [Tensor<3>; 2], qkv: &CubeTensor, heads: Heads, run: &Run, first_new: usize) -> [Tensor<3>; 2] {
+    let of_run = from_cube::<3>(qkv.clone()).narrow(1, run.first, run.positions);
+    let [_, new_keys, new_values] = parts(of_run, heads).map(|x| x.squeeze_dim::<3>(0).swap_dims(0, 1));
+    let slot = first_new + run.first;
+    let slots = [0..heads.n_kv_head, slot..slot + run.positions, 0..heads.head_size];
+    let [keys, values] = cache;
+    [(keys, new_keys), (values, new_values)].map(|(old, new)| old.slice_assign(slots.clone(), new))
 }
 
-impl Pass<'_> {
-    fn store(self, run: Run) {
-        let Self { qkv, keys, values, table, slots, shape, .. } = self;
-        let (line, vectors, types) = (shape.line, shape.vectors(), [elem(qkv.dtype), i32::elem_type_native()]);
-        let widths = [shape.heads.n_head, shape.heads.n_kv_head].map(|n| n * vectors);
-        let (count, first) = (run.positions * widths[1], run.first);
-        let grid = Grid::cubes(&[qkv, keys], count.div_ceil(UNITS), UNITS);
-        // SAFETY: the positions are those of `qkv`, and their slots inside the cache.
+/// Attention of a run's positions to what their rows have in the cache, and to themselves, whose
+/// keys and values are put there.
+fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape, run: Run) {
+    let (line, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.heads);
+    let slots = keys.meta.shape()[1];
+    let multiprocessors = qkv.client.properties().hardware.num_streaming_multiprocessors;
+    let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (run.positions * n_head);
+    let piece = run.longest.div_ceil(wanted.clamp(1, run.longest.div_ceil(BLOCK))).next_multiple_of(BLOCK);
+    let splits = run.longest.div_ceil(piece);
+    let share = Share::new(shape.vectors(), splits > 1);
+    // Without a split nothing is written here, but a kernel's arguments must be something.
+    let pieces = if share.split { run.positions * n_head * splits } else { 1 };
+    let [sums, totals] = [head_size, 2].map(|width| unfilled(qkv, [pieces, width], DType::F32));
+    let (types, scale) = ([qkv.dtype, DType::I32].map(elem), shape.heads.scale());
+    for first in (run.first..run.first + run.positions).step_by(MOST_POSITIONS) {
+        let positions = MOST_POSITIONS.min(run.first + run.positions - first);
+        let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
+        let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
+        let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
+        // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the cache.
         unsafe {
-            launch!(
-                store_positions,
-                grid,
-                line,
-                (qkv, keys, values, table),
-                count,
-                first,
-                slots,
-                widths,
-                vectors,
-                types
-            );
+            launch!(attend_position, grid, line, [qkv, keys, values, table, y, &sums, &totals], part, share, types);
         }
     }
-
-    fn attend(self, run: Run) {
-        let Self { qkv, keys, values, table, y, slots, shape } = self;
-        let (line, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.heads);
-        let multiprocessors = qkv.client.properties().hardware.num_streaming_multiprocessors;
-        let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (run.positions * n_head);
-        let piece = run.longest.div_ceil(wanted.clamp(1, run.longest.div_ceil(BLOCK))).next_multiple_of(BLOCK);
-        let splits = run.longest.div_ceil(piece);
-        let share = Share::new(shape.vectors(), splits > 1);
-        // Without a split nothing is written here, but a kernel's arguments must be something.
-        let pieces = if share.split { run.positions * n_head * splits } else { 1 };
-        let [sums, totals] = [head_size, 2].map(|width| unfilled(qkv, [pieces, width], DType::F32));
-        let (types, scale) = ([elem(qkv.dtype), i32::elem_type_native()], 1.0 / (head_size as f32).sqrt());
-        for first in (run.first..run.first + run.positions).step_by(MOST_POSITIONS) {
-            let positions = MOST_POSITIONS.min(run.first + run.positions - first);
-            let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
-            let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
-            let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
-            // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the
-            // cache.
-            unsafe {
-                launch!(attend_position, grid, line, (qkv, keys, values, table, y, sums, totals), part, share, types);
-            }
-        }
-        if share.split {
-            let width = n_head * share.vectors;
-            let (count, start) = (run.positions * width, run.first * width);
-            let grid = Grid::cubes(&[y, &sums], count.div_ceil(UNITS), UNITS);
-            // SAFETY: one unit for each vector of `y`.
-            unsafe {
-                launch!(add_pieces, grid, line, (sums, totals, y), count, start, splits, share.vectors, types[0]);
-            }
-        }
+    if share.split {
+        let width = n_head * share.vectors;
+        let (count, start) = (run.positions * width, run.first * width);
+        let grid = Grid::cubes(&[y, &sums], count.div_ceil(UNITS), UNITS);
+        // SAFETY: one unit for each vector of `y`.
+        unsafe { launch!(add_pieces, grid, line, [sums, totals, y], count, start, splits, share.vectors, types[0]) };
     }
 }

@@ -1,5 +1,5 @@
-//! The kernels of attention to the cache: a cube for each new position of each head, the sum of
-//! several cubes' pieces, and the writing of keys and values.
+//! The kernels of attention to the cache: a cube for each new position of each head, and the sum of
+//! several cubes' pieces.
 
 use cubecl::prelude::*;
 
@@ -74,13 +74,13 @@ pub struct Part {
 /// and how many of them it sees.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn attend_position<T: Float, I: Int, N: Size>(
-    qkv: &Tensor<Vector<T, N>>,
-    keys: &mut Tensor<Vector<T, N>>,
-    values: &mut Tensor<Vector<T, N>>,
-    table: &Tensor<I>,
-    y: &mut Tensor<Vector<T, N>>,
-    sums: &mut Tensor<Vector<f32, N>>,
-    totals: &mut Tensor<f32>,
+    qkv: &[Vector<T, N>],
+    keys: &mut [Vector<T, N>],
+    values: &mut [Vector<T, N>],
+    table: &[I],
+    y: &mut [Vector<T, N>],
+    sums: &mut [Vector<f32, N>],
+    totals: &mut [f32],
     part: Part,
     #[comptime] share: Share,
     #[define(T, I)] _types: [ElemType; 2],
@@ -245,9 +245,9 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
 /// how many it has.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn add_pieces<T: Float, N: Size>(
-    sums: &Tensor<Vector<f32, N>>,
-    totals: &Tensor<f32>,
-    y: &mut Tensor<Vector<T, N>>,
+    sums: &[Vector<f32, N>],
+    totals: &[f32],
+    y: &mut [Vector<T, N>],
     count: usize,
     start: usize,
     splits: usize,
@@ -271,32 +271,5 @@ pub fn add_pieces<T: Float, N: Size>(
             sum = fma(Vector::new(factor), sums[row * vectors + vector], sum);
         }
         y[start + at] = Vector::cast_from(sum / Vector::new(total));
-    }
-}
-
-/// Writes the new keys and values of some positions to their slots.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub fn store_positions<T: Float, I: Int, N: Size>(
-    qkv: &Tensor<Vector<T, N>>,
-    keys: &mut Tensor<Vector<T, N>>,
-    values: &mut Tensor<Vector<T, N>>,
-    table: &Tensor<I>,
-    count: usize,
-    first: usize,
-    slots: usize,
-    #[comptime] widths: [usize; 2],
-    #[comptime] vectors: usize,
-    #[define(T, I)] _types: [ElemType; 2],
-) {
-    let [query_width, kv_width] = comptime!(widths);
-    let at = ABSOLUTE_POS;
-    if at < count {
-        let position = first + at / kv_width;
-        let place = at % kv_width;
-        let from = position * comptime!(query_width + 2 * kv_width) + query_width + place;
-        let first_new = usize::cast_from(table[0]);
-        let to = (place / vectors * slots + first_new + position) * vectors + place % vectors;
-        keys[to] = qkv[from];
-        values[to] = qkv[from + kv_width];
     }
 }

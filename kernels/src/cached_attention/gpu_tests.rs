@@ -1,14 +1,12 @@
 //! Attention to the cache by our GPU kernels is what the CPU's kernel computes.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
 use burn::tensor::{Device, Tensor};
 use proptest::prelude::*;
 
 use crate::attention::gpu_tests::{heads, random};
 use crate::gpu::testing::{gpus, largest_difference, values};
-use crate::{CachedAttention, CachedRows};
+use crate::{CachedAttention, cached_attention::tests::scattered};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
@@ -40,24 +38,4 @@ proptest! {
             prop_assert!(error < 1e-5, "outputs differ by {}: {:?}, {:?}", error, lengths, heads);
         }
     }
-}
-
-/// Rows whose old positions took slots in turn, and how many slots a cache for them needs, with
-/// some to spare.
-fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
-    let mut slots = vec![Vec::new(); lengths.len()];
-    let mut next = 0;
-    for position in 0..lengths.iter().map(|(old, _)| *old).max().unwrap_or(0) {
-        for (row, _) in lengths.iter().enumerate().filter(|(_, (old, _))| position < *old) {
-            slots[row].push(next);
-            next += 1;
-        }
-    }
-    let first_new = next as usize;
-    for (row, (_, new)) in lengths.iter().enumerate() {
-        slots[row].extend(next..next + *new as u32);
-        next += *new as u32;
-    }
-    let new = lengths.iter().map(|(_, new)| *new).collect();
-    (CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }, next as usize + 3)
 }

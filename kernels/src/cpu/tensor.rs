@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
-use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
-use burn::tensor::kind::Basic;
+use burn::backend::{Flex, flex::FlexTensor, flex::Layout};
+use burn::tensor::{BackendPrimitive, kind::Autodiff};
 use burn::tensor::{Bytes, DType, Element, FloatDType, IntDType, Shape, Tensor, f16};
 use bytemuck::Pod;
 
 use crate::halves::{converted, narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use crate::operation::without_autodiff;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
@@ -18,19 +16,16 @@ pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
 }
 
 /// The tensor as kernels for the CPU take it, on which it must be; without its gradient.
-pub fn flex<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> FlexTensor {
-    match without_autodiff(tensor.into_dispatch().kind) {
-        DispatchTensorKind::Flex(BackendTensor::Float(tensor) | BackendTensor::Int(tensor)) => tensor,
-        #[cfg(feature = "autodiff")]
-        DispatchTensorKind::Flex(BackendTensor::Autodiff(tensor)) => tensor.into_primitive(),
-        _ => panic!("a tensor that is not on the CPU"),
-    }
+pub fn flex<const D: usize, K>(tensor: Tensor<D, K>) -> FlexTensor
+where
+    K: Autodiff + BackendPrimitive<Flex, Primitive = FlexTensor>,
+{
+    tensor.inner().try_into_primitive::<Flex>().unwrap_or_else(|_| panic!("a tensor that is not on the CPU"))
 }
 
 /// The way back, for floats.
 pub fn from_flex<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
-    let kind = DispatchTensorKind::Flex(BackendTensor::Float(tensor));
-    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+    Tensor::from_primitive::<Flex>(tensor)
 }
 
 /// The sizes of a tensor with so many dimensions.

@@ -7,7 +7,7 @@ mod gpu;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 
-use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};
+use burn::tensor::{FloatDType, Tensor};
 
 use crate::{cast, is_cpu, operation::outputs_of};
 
@@ -67,7 +67,10 @@ struct CrossEntropy {
 }
 
 /// The formulas in burn's tensor operations: the reference for our kernels.
+#[cfg(test)]
 pub fn plain(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
+    use burn::tensor::{Int, TensorData, activation};
+
     let Objective { z_loss, label_smoothing } = objective;
     let [batch, time, vocab] = logits.dims();
     let ids: Vec<i32> = targets.iter().map(|id| *id as i32).collect();
@@ -91,7 +94,7 @@ pub fn plain(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use burn::tensor::{Device, Distribution};
+    use burn::tensor::{Device, Distribution, TensorData};
     use itertools::Itertools;
     use proptest::prelude::*;
 

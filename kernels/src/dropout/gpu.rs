@@ -1,18 +1,18 @@
 //! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
 //! are the same, and the backward computes it again.
 
-use super::mask::{Dropout, DropoutMask};
+use super::mask::DropoutMask;
 use crate::gpu::prelude::*;
 
-impl Operation<CubeBackend, 1> for Dropout {
+impl Operation<CubeBackend, 1> for DropoutMask {
     type Kept = ();
 
     fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], ()) {
-        ([apply(x, self.0)], ())
+        ([apply(x, *self)], ())
     }
 
     fn backward(&self, (): (), dy: CubeTensor) -> [CubeTensor; 1] {
-        [apply(dy, self.0)]
+        [apply(dy, *self)]
     }
 }
 
@@ -95,11 +95,10 @@ fn dropout_kernel<T: Float, N: Size>(
     mask: Mask,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let kept = dropped::<N>(Vector::cast_from(x[ABSOLUTE_POS]), ABSOLUTE_POS, &mask);
+        y[ABSOLUTE_POS] = Vector::cast_from(kept);
     }
-    let kept = dropped::<N>(Vector::cast_from(x[ABSOLUTE_POS]), ABSOLUTE_POS, &mask);
-    y[ABSOLUTE_POS] = Vector::cast_from(kept);
 }
 
 /// `x` with the masked values 0 and the others scaled up; its own backward, applied to the

@@ -38,19 +38,16 @@ impl DropoutMask {
     }
 }
 
-/// The operation, by this mask.
-#[derive(Clone, Debug)]
-pub struct Dropout(pub DropoutMask);
-
-impl Operation<Flex, 1> for Dropout {
+/// Dropout by this mask.
+impl Operation<Flex, 1> for DropoutMask {
     type Kept = ();
 
     fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], ()) {
-        ([dropped(x, self.0)], ())
+        ([dropped(x, *self)], ())
     }
 
     fn backward(&self, (): (), dy: FlexTensor) -> [FlexTensor; 1] {
-        [dropped(dy, self.0)]
+        [dropped(dy, *self)]
     }
 }
 

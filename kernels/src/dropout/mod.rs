@@ -10,14 +10,13 @@ pub(crate) mod mask;
 use burn::tensor::Tensor;
 
 use crate::operation::apply;
-use mask::Dropout;
 pub use mask::DropoutMask;
 
 /// `x` `[batch, time, n_embd]` after dropout, scaled so that the expected value stays. The identity
 /// without a mask.
 pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     let Some(mask) = mask else { return x };
-    apply(Dropout(mask), [x.into_dispatch()])
+    apply(mask, [x.into_dispatch()])
 }
 
 /// Inverted dropout by a mask that the CPU computes; the identity without one.

@@ -7,7 +7,7 @@
 //! microseconds of an H200 in one launch.
 
 use super::Embed;
-use crate::{gpu::launch::launch_checked, gpu::prelude::*};
+use crate::gpu::prelude::*;
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;
@@ -28,11 +28,10 @@ fn gather_kernel<T: Float, N: Size>(
     width: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let id = ids[ABSOLUTE_POS / width] as usize;
+        y[ABSOLUTE_POS] = weight[id * width + ABSOLUTE_POS % width];
     }
-    let id = ids[ABSOLUTE_POS / width] as usize;
-    y[ABSOLUTE_POS] = weight[id * width + ABSOLUTE_POS % width];
 }
 
 // Several units count for each place, each of them its part of the ids.
@@ -157,7 +156,7 @@ impl Operation<CubeBackend, 1> for Embed {
         let y = unfilled(&weight, [ids.meta.shape()[0], ids.meta.shape()[1], width * vector], weight.dtype);
         let length = y.meta.num_elements() / vector;
         let (grid, dtype) = (Grid::each(&[&weight, &y], length), elem(weight.dtype));
-        launch_checked!(gather_kernel, grid, vector, [weight, ids, &y], length, width, dtype);
+        launch!(checked gather_kernel, grid, vector, [weight, ids, &y], length, width, dtype);
         ([y], ())
     }
 
@@ -178,7 +177,7 @@ impl Operation<CubeBackend, 1> for Embed {
             launch!(order_kernel, of_order, [&ids, &order], length);
             launch!(runs_kernel, of_runs, vector, [&ids, &order, dy, &sums], length, width, tiles, dtype);
         }
-        launch_checked!(rows_kernel, of_rows, vector, [ids, order, sums, &dweight], length, width, tiles);
+        launch!(checked rows_kernel, of_rows, vector, [ids, order, sums, &dweight], length, width, tiles);
         [dweight]
     }
 }

@@ -26,6 +26,7 @@ struct Embed {
 }
 
 /// [`embed`] in burn's tensor operations.
+#[cfg(test)]
 pub fn plain(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     burn::tensor::module::embedding(weight, ids)
 }

@@ -20,26 +20,22 @@ impl Operation<Flex, 1> for Gelu {
 
 /// GELU of every value.
 pub fn gelu(x: FlexTensor) -> FlexTensor {
-    let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
-    if is_bf16(&x) {
-        return new(in_float32([values(&contiguous(x))], |[x], y| forward_chunk(x, y)), shape);
-    }
-    stored(by_rows(CHUNK, [(values(&float32(x)), 1)], 1, |[x], y| forward_chunk(x, y)), shape, dtype)
+    of_each([x], |[x], y| forward_chunk(x, y))
 }
 
 /// Gradient with respect to `x`, given that of the output.
 pub fn gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
-    let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
-    if is_bf16(&x) {
-        let (x, dy) = (contiguous(x), bfloat16(dy));
-        return new(in_float32([values(&x), values(&dy)], |[x, dy], dx| backward_chunk(x, dy, dx)), shape);
+    of_each([x, dy], |[x, dy], dx| backward_chunk(x, dy, dx))
+}
+
+/// What `f` makes of the values of tensors of one shape, in float32; in the type of the first.
+fn of_each<const N: usize>(of: [FlexTensor; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> FlexTensor {
+    let (dtype, shape) = (of[0].dtype(), of[0].layout().shape().clone());
+    if is_bf16(&of[0]) {
+        return new(in_float32(of.map(bfloat16).each_ref().map(values), f), shape);
     }
-    let (x, dy) = (float32(x), float32(dy));
-    stored(
-        by_rows(CHUNK, [(values(&x), 1), (values(&dy), 1)], 1, |[x, dy], dx| backward_chunk(x, dy, dx)),
-        shape,
-        dtype,
-    )
+    let of = of.map(float32);
+    stored(by_rows(CHUNK, of.each_ref().map(|x| (values(x), 1)), 1, f), shape, dtype)
 }
 
 simd_versions! {

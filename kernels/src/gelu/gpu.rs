@@ -52,10 +52,9 @@ fn gelu_kernel<T: Float, N: Size>(
     length: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        y[ABSOLUTE_POS] = Vector::cast_from(gelu::<N>(Vector::cast_from(x[ABSOLUTE_POS])));
     }
-    y[ABSOLUTE_POS] = Vector::cast_from(gelu::<N>(Vector::cast_from(x[ABSOLUTE_POS])));
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -66,9 +65,8 @@ fn gelu_backward_kernel<T: Float, N: Size>(
     length: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let slope = gelu_slope::<N>(Vector::cast_from(x[ABSOLUTE_POS]));
+        dx[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]) * slope);
     }
-    let slope = gelu_slope::<N>(Vector::cast_from(x[ABSOLUTE_POS]));
-    dx[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]) * slope);
 }

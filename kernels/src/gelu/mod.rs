@@ -28,6 +28,7 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
 struct Gelu;
 
 /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+#[cfg(test)]
 pub fn plain(x: Tensor<3>) -> Tensor<3> {
     let inner = (x.clone() + x.clone().powi_scalar(3) * 0.044715) * (2.0 / std::f64::consts::PI).sqrt();
     x * 0.5 * (inner.tanh() + 1.0)

@@ -73,35 +73,20 @@ impl Slice for &CubeTensor {
 }
 
 /// Launches a kernel, which its caller promises to give the sizes that it reads and writes within:
-/// on a grid, for kernels of vectors the numbers in one, the tensors that it takes as slices `[a,
-/// &b]`, of which those with `&` are needed afterwards, or with their strides `(a, b)`, and what
-/// else it takes.
+/// on a grid, for kernels of vectors the numbers in one, the tensors that it takes `[a, &b]`, of
+/// which those with `&` are needed afterwards, and what else it takes. One that is `checked` looks
+/// at every place before it reads or writes it.
 macro_rules! launch {
-    ($kernel:ident, $grid:expr, $($vector:ident,)? [$($slice:expr),*] $(, $argument:expr)* $(,)?) => {{
+    (checked $kernel:ident, $($rest:tt)*) => { $crate::gpu::launch::launch!(@ $kernel::launch, $($rest)*) };
+    (@ $launch:path, $grid:expr, $($vector:ident,)? [$($slice:expr),*] $(, $argument:expr)* $(,)?) => {{
         let grid = $grid;
-        $kernel::launch_unchecked(
+        $launch(
             &grid.client, grid.cubes, grid.units, grid.address, $($vector,)?
             $($crate::gpu::launch::Slice::argument($slice),)* $($argument),*
         )
     }};
-    ($kernel:ident $(::<$family:ty>)?, $grid:expr, $vector:expr, ($($tensor:expr),*) $(, $argument:expr)* $(,)?) => {{
-        let grid = $grid;
-        $kernel::launch_unchecked $(::<$family>)? (
-            &grid.client, grid.cubes, grid.units, grid.address, $vector,
-            $($tensor.clone().into_tensor_arg(),)* $($argument),*
-        )
-    }};
+    ($kernel:ident $(::<$family:ty>)?, $($rest:tt)*) => {
+        $crate::gpu::launch::launch!(@ $kernel::launch_unchecked $(::<$family>)?, $($rest)*)
+    };
 }
 pub(crate) use launch;
-
-/// As [`launch!`] with slices, for a kernel that looks at every place before it reads or writes it.
-macro_rules! launch_checked {
-    ($kernel:ident, $grid:expr, $vector:ident, [$($slice:expr),*] $(, $argument:expr)* $(,)?) => {{
-        let grid = $grid;
-        $kernel::launch(
-            &grid.client, grid.cubes, grid.units, grid.address, $vector,
-            $($crate::gpu::launch::Slice::argument($slice),)* $($argument),*
-        )
-    }};
-}
-pub(crate) use launch_checked;

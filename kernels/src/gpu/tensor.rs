@@ -1,31 +1,26 @@
 //! Between burn's GPU tensors and the arguments of our kernels.
 
-use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind};
-use burn::tensor::kind::Basic;
-use burn::tensor::{Bytes, DType, Int, Shape, Tensor};
+/// What a kernel calls a type of numbers.
+pub use burn::backend::cubecl::dtype_to_elem_type as elem;
+use burn::tensor::{BackendPrimitive, Bytes, DType, Int, Shape, Tensor, kind::Autodiff};
 use burn_cubecl::kernel::cast;
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub use burn_cubecl::kernel::into_contiguous as contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
-use burn_cubecl::{ops::reshape, tensor::CubeTensor};
-use cubecl::{ir::ElemType, ir::FloatKind, prelude::BufferArg};
-
-use crate::operation::without_autodiff;
+use burn_cubecl::{CubeBackend, ops::reshape, tensor::CubeTensor};
+use cubecl::prelude::BufferArg;
 
 /// The tensor as kernels for a GPU take it, on which it must be; without its gradient.
-pub fn cube<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> CubeTensor {
-    match without_autodiff(tensor.into_dispatch().kind) {
-        DispatchTensorKind::Cube(BackendTensor::Float(tensor) | BackendTensor::Int(tensor)) => tensor,
-        #[cfg(feature = "autodiff")]
-        DispatchTensorKind::Cube(BackendTensor::Autodiff(tensor)) => tensor.into_primitive(),
-        _ => panic!("a tensor that is not on a GPU"),
-    }
+pub fn cube<const D: usize, K>(tensor: Tensor<D, K>) -> CubeTensor
+where
+    K: Autodiff + BackendPrimitive<CubeBackend, Primitive = CubeTensor>,
+{
+    tensor.inner().try_into_primitive::<CubeBackend>().unwrap_or_else(|_| panic!("a tensor that is not on a GPU"))
 }
 
 /// The way back, for floats.
 pub fn from_cube<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
-    let kind = DispatchTensorKind::Cube(BackendTensor::Float(tensor));
-    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+    Tensor::from_primitive::<CubeBackend>(tensor)
 }
 
 /// Writes `values` to the first places of a tensor, where it lies.
@@ -71,17 +66,6 @@ pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let shape = shape.into();
     let list = zeros_client(like.client.clone(), like.device.clone(), [shape.num_elements()].into(), DType::F32);
     reshape(list, shape)
-}
-
-/// What a kernel calls a type of floats.
-pub fn elem(dtype: DType) -> ElemType {
-    ElemType::Float(match dtype {
-        DType::F16 => FloatKind::F16,
-        DType::BF16 => FloatKind::BF16,
-        DType::F32 => FloatKind::F32,
-        DType::F64 => FloatKind::F64,
-        other => unreachable!("no model computes in {other:?}"),
-    })
 }
 
 /// The last dimension of a tensor, and the product of the others.

@@ -148,7 +148,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
         sum: &Self::Accumulator,
         factors: &[f32],
         scratch: &mut [f32],
-        out: &mut Tensor<Vector<T, N>>,
+        out: &mut [Vector<T, N>],
         first: usize,
         stride: usize,
         valid: usize,

@@ -126,7 +126,7 @@ pub trait Products<T: Float, W: Float, N: Size>: 'static + Send + Sync {
         sum: &Self::Accumulator,
         factors: &[f32],
         scratch: &mut [f32],
-        out: &mut Tensor<Vector<T, N>>,
+        out: &mut [Vector<T, N>],
         first: usize,
         stride: usize,
         valid: usize,
@@ -144,7 +144,7 @@ pub trait ProductsFamily: 'static + Send + Sync {
 /// vectors from row to row; rows from `valid` on become zeros.
 #[cube]
 pub fn load<T: Float, N: Size>(
-    from: &Tensor<Vector<T, N>>,
+    from: &[Vector<T, N>],
     first: usize,
     stride: usize,
     valid: usize,
@@ -313,7 +313,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
         sum: &Self::Accumulator,
         factors: &[f32],
         _scratch: &mut [f32],
-        out: &mut Tensor<Vector<T, N>>,
+        out: &mut [Vector<T, N>],
         first: usize,
         stride: usize,
         valid: usize,

@@ -99,12 +99,11 @@ impl Operation<Flex, 2> for Unembed {
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
         let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
         let size: [usize; 2] = dims(&weight);
-        let (dx, dweight) = if is_bf16(&weight) {
-            let [x, weight, dy] = [x, weight, dy].map(bfloat16);
-            unembed_backward::<bf16>(values(&x), values(&weight), values(&dy), size[1])
+        let (is_half, given) = (is_bf16(&weight), [x, weight, dy]);
+        let (dx, dweight) = if is_half {
+            unembed_backward::<bf16>(given.map(bfloat16).each_ref().map(values), size[1])
         } else {
-            let [x, weight, dy] = [x, weight, dy].map(float32);
-            unembed_backward::<f32>(values(&x), values(&weight), values(&dy), size[1])
+            unembed_backward::<f32>(given.map(float32).each_ref().map(values), size[1])
         };
         [stored(dx, shape, dtype), new(dweight, size)]
     }
@@ -143,13 +142,12 @@ fn linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTe
 fn product_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
     let size: [usize; 2] = dims(&weight);
     let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
-    if is_bf16(&weight) {
-        let [x, weight, dy] = [x, weight, dy].map(bfloat16);
-        let (dx, dweight) = backward::<bf16, bf16>(values(&x), values(&weight), values(&dy), size[0]);
+    let (is_half, given) = (is_bf16(&weight), [x, weight, dy]);
+    if is_half {
+        let (dx, dweight) = backward::<bf16>(given.map(bfloat16).each_ref().map(values), size[0]);
         return [new(dx, shape), new(dweight, size)];
     }
-    let [x, weight, dy] = [x, weight, dy].map(float32);
-    let (dx, dweight) = backward::<f32, f32>(values(&x), values(&weight), values(&dy), size[0]);
+    let (dx, dweight) = backward::<f32>(given.map(float32).each_ref().map(values), size[0]);
     [stored(dx, shape, dtype), new(dweight, size)]
 }
 
@@ -201,12 +199,12 @@ fn forward(x: &[f32], weight: &[f32], n_out: usize, added: Added) -> Vec<f32> {
 }
 
 /// Gradients of `x W` with respect to x and W, given that of the output.
-fn backward<T: Element, O: Element>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>) {
+fn backward<T: Element>([x, weight, dy]: [&[T]; 3], n_in: usize) -> (Vec<T>, Vec<f32>) {
     (times_transposed(dy, weight, weight.len() / n_in), transposed_times(x, dy, x.len() / n_in))
 }
 
 /// Gradients of `x Wᵀ` with respect to x and W, given that of the output.
-fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) -> (Vec<f32>, Vec<f32>) {
+fn unembed_backward<T: Element>([x, weight, dy]: [&[T]; 3], n_embd: usize) -> (Vec<f32>, Vec<f32>) {
     (times(dy, weight, n_embd, Added::default()), transposed_times(dy, x, x.len() / n_embd))
 }
 

@@ -127,14 +127,13 @@ fn biased_kernel<T: Float, N: Size>(
     #[comptime] activates: bool,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let mut value = Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
+        if activates {
+            value = gelu::<N>(value);
+        }
+        y[ABSOLUTE_POS] = Vector::cast_from(value);
     }
-    let mut value = Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
-    if activates {
-        value = gelu::<N>(value);
-    }
-    y[ABSOLUTE_POS] = Vector::cast_from(value);
 }
 
 /// `x + b`, or GELU of that, over `x` where nothing else holds it.
@@ -200,14 +199,13 @@ fn onto_kernel<T: Float, N: Size>(
     #[comptime] drops: bool,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let mut value = Vector::cast_from(branch[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
+        if drops {
+            value = dropped::<N>(value, ABSOLUTE_POS, &mask);
+        }
+        y[ABSOLUTE_POS] = residual[ABSOLUTE_POS] + value;
     }
-    let mut value = Vector::cast_from(branch[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
-    if drops {
-        value = dropped::<N>(value, ABSOLUTE_POS, &mask);
-    }
-    y[ABSOLUTE_POS] = residual[ABSOLUTE_POS] + value;
 }
 
 /// `residual + dropout(branch + bias)` in float32, over `residual` where nothing else holds it.

@@ -68,6 +68,7 @@ struct LinearOnto {
 struct Unembed;
 
 /// `x W + b` for `x` `[batch, time, n_in]`.
+#[cfg(test)]
 pub fn plain_linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
     let y = x.matmul(weight.unsqueeze::<3>());
     match bias {
@@ -77,6 +78,7 @@ pub fn plain_linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) ->
 }
 
 /// `x Wᵀ` for `x` `[batch, time, n_embd]` and `weight` `[vocab, n_embd]`.
+#[cfg(test)]
 pub fn plain_unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
     x.matmul(weight.transpose().unsqueeze::<3>())
 }

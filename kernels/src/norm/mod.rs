@@ -36,6 +36,7 @@ struct Norm {
 }
 
 /// LayerNorm over the last dimension of `x` `[batch, time, n_embd]`.
+#[cfg(test)]
 pub fn plain_layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
     let y = plain_rms_norm(x.clone() - x.mean_dim(2), weight, epsilon); // what is centred has its variance as mean square
     match bias {
@@ -45,6 +46,7 @@ pub fn plain_layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>
 }
 
 /// RMSNorm over the last dimension of `x`, of any number of dimensions.
+#[cfg(test)]
 pub fn plain_rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, epsilon: f64) -> Tensor<D> {
     let mean_square = x.clone().powi_scalar(2).mean_dim(D - 1); // [..., 1]
     x / (mean_square + epsilon).sqrt() * weight.unsqueeze::<D>()

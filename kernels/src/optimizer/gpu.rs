@@ -64,7 +64,7 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     };
     let Update { beta1, beta2, epsilon, step_size, root_correction, .. } = update;
     let groups = groups::<_, AdamWTensors>(steps, [4, CHUNK], |step| &step.parameter, argument);
-    for Group { grid, tensors, count, .. } in groups {
+    for (grid, tensors, [count, _]) in groups {
         // SAFETY: the kernel reads and writes each tensor below its number of values, and two
         // values of the verdict.
         unsafe {
@@ -81,7 +81,7 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
         AverageTensorsLaunch::new(average, weights, first_cube, values)
     };
     let groups = groups::<_, AverageTensors>(pairs, [2, CHUNK], |[average, _]| average, argument);
-    for Group { grid, tensors, count, .. } in groups {
+    for (grid, tensors, [count, _]) in groups {
         // SAFETY: the kernel reads and writes each tensor below its number of values, and one value
         // of the verdict.
         unsafe { launch!(average_kernel, grid, [&verdict], tensors, share, count) };
@@ -97,7 +97,7 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
         GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values)
     };
     let groups = groups::<_, GradientTensor>(gradients, [1, CHUNK_SUMMED], |gradient| gradient, argument);
-    for Group { grid, tensors, count, cubes } in groups {
+    for (grid, tensors, [count, cubes]) in groups {
         // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
         // each chunk that there is.
         unsafe { launch!(squares_kernel, grid, [&sums], tensors, before, cubes, count) };
@@ -120,24 +120,16 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     verdict
 }
 
-/// As many tensors as one launch takes.
-struct Group<A: LaunchArg> {
-    grid: Grid,
-    tensors: SequenceArg<A>,
-    /// How many there are, and how many cubes they have.
-    count: usize,
-    cubes: usize,
-}
-
 /// Groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of
-/// `chunk` values. `length` gives a tensor as long as the work; `argument` is given the number of
-/// its first cube and of its values.
+/// `chunk` values: a grid, the tensors, how many there are, and how many cubes they have. `length`
+/// gives a tensor as long as the work; `argument` is given the number of its first cube and of its
+/// values.
 fn groups<T, A: LaunchArg>(
     work: Vec<T>,
     [buffers, chunk]: [usize; 2],
     length: impl Fn(&T) -> &CubeTensor,
     argument: impl Fn(T, usize, usize) -> A::RuntimeArg,
-) -> Vec<Group<A>> {
+) -> Vec<(Grid, SequenceArg<A>, [usize; 2])> {
     let Some(client) = work.first().map(|one| length(one).client.clone()) else { return Vec::new() };
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
     let together = (bindings as usize / buffers).clamp(1, MOST_TOGETHER);
@@ -154,7 +146,7 @@ fn groups<T, A: LaunchArg>(
             first += values.div_ceil(chunk);
             argument(one, first_cube, values)
         });
-        groups.push(Group { tensors: tensors.collect(), grid, count, cubes });
+        groups.push((grid, tensors.collect(), [count, cubes]));
     }
     groups
 }

@@ -35,7 +35,7 @@ pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32>
 }
 
 fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
-    let [n_in, n_out] = weight.size();
+    let [n_in, n_out] = weight.size;
     NEXT_WEIGHTS.announce(weight.part.next());
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Shared::new(&mut y);
@@ -59,20 +59,16 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
             let y = unsafe { output.piece(start, width) };
             y.copy_from_slice(&sums[..width]);
             if let Some(bias) = &weight.bias {
-                add(y, &bias[first..]);
+                simd::add(y, &bias[first..]);
             }
             if let Some(residual) = residual {
-                add(y, &residual[start..]);
+                simd::add(y, &residual[start..]);
             }
         };
         // SAFETY: it asks for nothing.
         unsafe { panel_product(x, panels[panel], done, &mut finish) };
     });
     y
-}
-
-fn add(y: &mut [f32], x: &[f32]) {
-    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
 }
 
 /// What becomes of the sums of a row.

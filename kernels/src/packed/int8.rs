@@ -92,10 +92,8 @@ impl Stretch for Int8Rows {
                 let mut products = [P::zero(); R];
                 for (pair, weights) in weights.iter().enumerate() {
                     if pair % 2 == 0 {
-                        prefetch::<1, _>(
-                            weights.as_ptr().cast::<u8>().wrapping_add(AHEAD),
-                            2 * size_of::<PairOfRows>(),
-                        );
+                        let ahead = weights.as_ptr().cast::<u8>().wrapping_add(AHEAD);
+                        prefetch::<1, _>(ahead, 2 * size_of::<PairOfRows>());
                     }
                     let weights = P::widen(weights);
                     for (products, x) in products.iter_mut().zip(&x) {

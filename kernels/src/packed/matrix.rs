@@ -57,8 +57,8 @@ pub enum Source<'a> {
 #[derive(Clone, Debug)]
 pub struct Packed {
     pub(super) part: Arc<Part>,
-    n_in: usize,
-    n_out: usize,
+    /// Rows and columns.
+    pub size: [usize; 2],
     /// What the weights are stored as.
     pub weights: WeightType,
     pub(super) bias: Option<Arc<[f32]>>,
@@ -79,33 +79,29 @@ impl Packed {
         memory: &Arc<Memory>,
         weights: WeightType,
         source: Source,
-        [n_in, n_out]: [usize; 2],
+        size: [usize; 2],
         bias: Option<&[f32]>,
     ) -> Self {
         let mut part = memory.take();
         match weights {
-            WeightType::F32 => fill::<F32Row>(part.values_mut(), source, [n_in, n_out]),
-            WeightType::Bf16 => fill::<Bf16Row>(part.values_mut(), source, [n_in, n_out]),
-            WeightType::Int8 => fill::<Int8Rows>(part.values_mut(), source, [n_in, n_out]),
+            WeightType::F32 => fill::<F32Row>(part.values_mut(), source, size),
+            WeightType::Bf16 => fill::<Bf16Row>(part.values_mut(), source, size),
+            WeightType::Int8 => fill::<Int8Rows>(part.values_mut(), source, size),
         }
-        Self { part: Arc::new(part), n_in, n_out, weights, bias: bias.map(Arc::from) }
-    }
-
-    /// Rows and columns.
-    pub fn size(&self) -> [usize; 2] {
-        [self.n_in, self.n_out]
+        Self { part: Arc::new(part), size, weights, bias: bias.map(Arc::from) }
     }
 
     /// Panels of stretches of type `S`, which must be that of `weights`.
     pub(super) fn panels<S: Stretch>(&self) -> impl ExactSizeIterator<Item = &[S]> {
-        self.part.values().chunks_exact(self.n_in.div_ceil(S::ROWS))
+        self.part.values().chunks_exact(self.size[0].div_ceil(S::ROWS))
     }
 
     /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of
     /// ids.
     pub fn columns(&self, columns: &[u32]) -> Vec<f32> {
-        let mut values = vec![0.0; columns.len() * self.n_in];
-        values.par_chunks_mut(self.n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {
+        let [n_in, _] = self.size;
+        let mut values = vec![0.0; columns.len() * n_in];
+        values.par_chunks_mut(n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {
             WeightType::F32 => self.read_column::<F32Row>(column as usize, values),
             WeightType::Bf16 => self.read_column::<Bf16Row>(column as usize, values),
             WeightType::Int8 => self.read_column::<Int8Rows>(column as usize, values),
@@ -114,7 +110,7 @@ impl Packed {
     }
 
     fn read_column<S: Stretch>(&self, column: usize, values: &mut [f32]) {
-        let per = self.n_in.div_ceil(S::ROWS);
+        let per = self.size[0].div_ceil(S::ROWS);
         let panel = &self.part.values::<S>()[column / PANEL * per..][..per];
         for (values, stretch) in values.chunks_mut(S::ROWS).zip(panel) {
             for (row, value) in values.iter_mut().enumerate() {

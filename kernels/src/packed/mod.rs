@@ -26,8 +26,7 @@ pub use matrix::{Packed, Source, WeightType};
 /// result `[batch, time, n_out]`.
 pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
     let x = float32(flex(x));
-    let [_, n_out] = weight.size();
-    from_flex(new(cpu::product(values(&x), weight, None), with_width(&x, n_out)))
+    from_flex(new(cpu::product(values(&x), weight, None), with_width(&x, weight.size[1])))
 }
 
 /// `residual + x W + b` with packed weights; see [`packed_linear`].

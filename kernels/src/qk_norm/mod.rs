@@ -8,9 +8,9 @@ mod gpu_tests;
 #[cfg(test)]
 mod tests;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
-use crate::{Heads, heads::parts, norm::plain_rms_norm, operation::apply};
+use crate::{Heads, operation::apply};
 
 /// [`crate::rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2
 /// n_kv_head) head_size]`, with one weight `[head_size]` for all queries and one for all keys; the
@@ -26,13 +26,16 @@ struct QkNorm {
     heads: Heads,
 }
 
-/// [`plain_rms_norm`] of every head's query and key; see [`qk_norm`].
+/// RMSNorm of every head's query and key; see [`qk_norm`].
+#[cfg(test)]
 pub fn plain(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
+    use burn::tensor::DType;
+
     let dtype = qkv.dtype();
-    let [q, k, v] = parts(qkv, heads);
+    let [q, k, v] = crate::heads::parts(qkv, heads);
     let normed = |x: Tensor<4>, weight| {
         let [batch, time, n, size] = x.dims();
-        plain_rms_norm(x.cast(DType::F32), weight, epsilon).cast(dtype).reshape([batch, time, n * size])
+        crate::plain::rms_norm(x.cast(DType::F32), weight, epsilon).cast(dtype).reshape([batch, time, n * size])
     };
     Tensor::cat(vec![normed(q, query), normed(k, key), v.flatten(2, 3)], 2)
 }

@@ -55,23 +55,22 @@ fn turn<T: Float, N: Size>(
     sign: f32,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
-    }
-    let i = ABSOLUTE_POS % half;
-    let head = ABSOLUTE_POS / half % visited;
-    let position = ABSOLUTE_POS / half / visited;
-    let first = (position * heads + head) * 2 * half + i;
-    let second = first + half;
-    if head < turned {
-        let angle = position % time * half + i;
-        let (cos, sin) = (cos[angle], sin[angle] * Vector::new(sign));
-        let a = Vector::<f32, N>::cast_from(x[first]);
-        let b = Vector::<f32, N>::cast_from(x[second]);
-        y[first] = Vector::cast_from(a * cos - b * sin);
-        y[second] = Vector::cast_from(b * cos + a * sin);
-    } else {
-        y[first] = x[first];
-        y[second] = x[second];
+    if ABSOLUTE_POS < length {
+        let i = ABSOLUTE_POS % half;
+        let head = ABSOLUTE_POS / half % visited;
+        let position = ABSOLUTE_POS / half / visited;
+        let first = (position * heads + head) * 2 * half + i;
+        let second = first + half;
+        if head < turned {
+            let angle = position % time * half + i;
+            let (cos, sin) = (cos[angle], sin[angle] * Vector::new(sign));
+            let a = Vector::<f32, N>::cast_from(x[first]);
+            let b = Vector::<f32, N>::cast_from(x[second]);
+            y[first] = Vector::cast_from(a * cos - b * sin);
+            y[second] = Vector::cast_from(b * cos + a * sin);
+        } else {
+            y[first] = x[first];
+            y[second] = x[second];
+        }
     }
 }

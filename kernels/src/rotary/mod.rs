@@ -8,9 +8,9 @@ mod gpu_tests;
 #[cfg(test)]
 mod tests;
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use crate::{Heads, heads::parts, operation::apply};
+use crate::{Heads, operation::apply};
 
 /// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the
 /// angles of their positions, in place where nothing else holds them; the values stay.
@@ -60,9 +60,12 @@ impl Rotary {
 }
 
 /// Queries and keys turned by the angles of their positions; see [`rotate`].
+#[cfg(test)]
 pub fn plain(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
+    use burn::tensor::DType;
+
     let dtype = qkv.dtype();
-    let [q, k, v] = parts(qkv, heads);
+    let [q, k, v] = crate::heads::parts(qkv, heads);
     let angles = |table: &Tensor<2>| table.clone().unsqueeze_dim::<3>(1).unsqueeze::<4>(); // [1, time, 1, head_size / 2]
     let turned = |x: Tensor<4>| {
         let half = heads.head_size / 2;

@@ -36,13 +36,12 @@ fn swiglu_kernel<T: Float, N: Size>(
     width: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let place = ABSOLUTE_POS / width * width + ABSOLUTE_POS;
+        let gate = Vector::<f32, N>::cast_from(x[place]);
+        let up = Vector::<f32, N>::cast_from(x[place + width]);
+        y[ABSOLUTE_POS] = Vector::cast_from(gate * sigmoid::<N>(gate) * up);
     }
-    let place = ABSOLUTE_POS / width * width + ABSOLUTE_POS;
-    let gate = Vector::<f32, N>::cast_from(x[place]);
-    let up = Vector::<f32, N>::cast_from(x[place + width]);
-    y[ABSOLUTE_POS] = Vector::cast_from(gate * sigmoid::<N>(gate) * up);
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -54,15 +53,14 @@ fn swiglu_backward_kernel<T: Float, N: Size>(
     width: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
+    if ABSOLUTE_POS < length {
+        let place = ABSOLUTE_POS / width * width + ABSOLUTE_POS;
+        let gate = Vector::<f32, N>::cast_from(x[place]);
+        let up = Vector::<f32, N>::cast_from(x[place + width]);
+        let dy = Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]);
+        let one = Vector::new(f32::new(1.0));
+        let sigmoid = sigmoid::<N>(gate);
+        dx[place] = Vector::cast_from(dy * up * sigmoid * (gate * (one - sigmoid) + one));
+        dx[place + width] = Vector::cast_from(dy * gate * sigmoid);
     }
-    let place = ABSOLUTE_POS / width * width + ABSOLUTE_POS;
-    let gate = Vector::<f32, N>::cast_from(x[place]);
-    let up = Vector::<f32, N>::cast_from(x[place + width]);
-    let dy = Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]);
-    let one = Vector::new(f32::new(1.0));
-    let sigmoid = sigmoid::<N>(gate);
-    dx[place] = Vector::cast_from(dy * up * sigmoid * (gate * (one - sigmoid) + one));
-    dx[place + width] = Vector::cast_from(dy * gate * sigmoid);
 }

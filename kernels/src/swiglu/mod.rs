@@ -7,7 +7,7 @@ mod gpu;
 #[cfg(test)]
 mod tests;
 
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 
 use crate::operation::apply;
 
@@ -20,7 +20,8 @@ pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
 struct SwiGlu;
 
 /// `silu(gate) * x` for the two halves of the last dimension.
+#[cfg(test)]
 pub fn plain(x: Tensor<3>) -> Tensor<3> {
     let n = x.dims()[2] / 2;
-    activation::silu(x.clone().narrow(2, 0, n)) * x.narrow(2, n, n)
+    burn::tensor::activation::silu(x.clone().narrow(2, 0, n)) * x.narrow(2, n, n)
 }

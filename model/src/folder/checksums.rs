@@ -100,16 +100,14 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
 /// Adds the files of `dir`, whose own path from the top is `prefix` (empty or ending in a slash).
 fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>) -> Result<()> {
     for path in paths(dir)? {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let Some(name) = name else {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             return Err(FolderError::mismatch(&path, "the file name is not UTF-8; rename it"));
         };
         let name = format!("{prefix}{name}");
         if path.is_dir() {
             collect(&path, &format!("{name}/"), checksums)?;
         } else if name != FILE {
-            let checksum = checksum(&path)?;
-            checksums.insert(name, checksum);
+            checksums.insert(name, checksum(&path)?);
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
         );
         return Err(FolderError::damaged(dir, what));
     }
-    let keys = Keys::new(read_json(&path)?);
+    let keys = Keys(read_json(&path)?);
     let (family, config) = family_and_shape(&keys).map_err(|what| FolderError::mismatch(&path, what))?;
     config.validate().map_err(|source| FolderError::Shape { path, source })?;
     Ok((family, config))
@@ -36,19 +36,13 @@ pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>) -> Result
 
 /// Whose keys they are, and the shape that they say.
 fn family_and_shape(keys: &Keys) -> Read<(Family, GptConfig)> {
-    let family = match keys.get("model_type").as_str() {
-        Some(name) => Family::named(name).ok_or_else(|| {
-            format!("model_type is \"{name}\"; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
-        })?,
-        None => {
-            let missing =
-                "model_type is missing; a model that can be opened has \"gpt2\", \"llama\" or \"qwen3\" there";
-            return Err(missing.to_owned());
-        }
-    };
+    let missing = "model_type is missing; a model that can be opened has \"gpt2\", \"llama\" or \"qwen3\" there";
+    let name = keys.get("model_type").as_str().ok_or(missing)?;
+    let family = Family::named(name).ok_or_else(|| {
+        format!("model_type is \"{name}\"; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
+    })?;
     let config = (family.read)(keys)?;
-    let quantization = keys.get("quantization_config");
-    require(quantization.is_null(), || {
+    require(keys.get("quantization_config").is_null(), || {
         "quantization_config is set; only plain float32, float16 or bfloat16 weights can be read, save the model as one"
             .to_owned()
     })?;

@@ -13,34 +13,26 @@ pub fn require(holds: bool, wrong: impl FnOnce() -> String) -> Read<()> {
 }
 
 /// The keys of a `config.json`.
-pub struct Keys {
-    map: Map<String, Value>,
-}
+pub struct Keys(pub Map<String, Value>);
 
 impl Keys {
-    /// Those of this object.
-    pub fn new(map: Map<String, Value>) -> Self {
-        Self { map }
-    }
-
     /// The value of a key; null where it is absent.
     pub fn get(&self, key: &str) -> &Value {
-        self.map.get(key).unwrap_or(&Value::Null)
+        self.0.get(key).unwrap_or(&Value::Null)
     }
 
     /// The keys of an object inside, none where it is absent or null.
     pub fn inside(&self, key: &str) -> Read<Self> {
-        let map = match self.get(key) {
-            Value::Null => Map::new(),
-            Value::Object(map) => map.clone(),
-            other => return Err(format!("{key} is {other}; it must be an object")),
-        };
-        Ok(Self { map })
+        match self.get(key) {
+            Value::Null => Ok(Self(Map::new())),
+            Value::Object(map) => Ok(Self(map.clone())),
+            other => Err(format!("{key} is {other}; it must be an object")),
+        }
     }
 
     /// What `convert` makes of a key's value; `default` where the key is absent.
     fn read<T>(&self, key: &str, default: T, convert: impl Fn(&Value) -> Option<T>, must_be: &str) -> Read<T> {
-        let Some(value) = self.map.get(key) else { return Ok(default) };
+        let Some(value) = self.0.get(key) else { return Ok(default) };
         convert(value).ok_or_else(|| format!("{key} is {value}; it must be {must_be}"))
     }
 

@@ -169,8 +169,7 @@ impl StoredWeights {
                 if (family.is_no_weight)(name) {
                     continue;
                 }
-                let before = places.insert(name.to_owned(), (index, stored_name.clone()));
-                if before.is_some() {
+                if places.insert(name.to_owned(), (index, stored_name.clone())).is_some() {
                     let what = format!("tensor {name} is stored a second time; save the model again with transformers");
                     return Err(FolderError::mismatch(file.path(), what));
                 }
@@ -264,8 +263,7 @@ impl StoredWeights {
                 found.insert(part);
             }
         }
-        let unexpected = self.places.keys().filter(|name| !found.contains(*name)).min();
-        if let Some(name) = unexpected {
+        if let Some(name) = self.places.keys().filter(|name| !found.contains(*name)).min() {
             let what = format!(
                 "tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the same model",
                 self.family.title, self.config.n_layer
