@@ -75,11 +75,7 @@ impl Scorer<'_> {
         let model_logprob = |logit: &f32| (f64::from(*logit) - log_sum_exp) as f32;
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
         let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
-        let mut record = |name: &'static str, logprobs: &[f32]| {
-            if let Some(recorder) = &mut recorder {
-                recorder.after(name, logprobs);
-            }
-        };
+        let mut record = |name, logits: &[f32]| recorder.iter_mut().for_each(|recorder| recorder.after(name, logits));
         self.bias.process_observed(&row.step, &mut logprobs, &mut record);
         for &token in row.taken {
             // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to

@@ -32,22 +32,17 @@ use self::group::{Finished, Group, Rules, StepFacts, candidate_count};
 use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::decoder::{Decoder, Job};
-use crate::error::{Error, Overrun, Result};
+use crate::error::{Error, Result};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{processors::Step, sequences::Sequences, trace::BeamStep};
+use crate::{decoder::Job, processors::Step, sequences::Sequences, trace::BeamStep};
 
 /// Beam search, beam sampling and diverse beams.
 ///
 /// A completion's `score` is transformers' `sequences_scores`: the sum of the processed
 /// log-probabilities over the generated length, an end token included, to the power of
 /// `length_penalty`.
-pub(crate) struct BeamSearch;
-
-impl Decoder for BeamSearch {
-    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-        Search::new(sequences, job).run(sequences, watch)
-    }
+pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+    Search::new(sequences, job).run(sequences, watch)
 }
 
 /// The search for the best continuations of all prompts.
@@ -102,7 +97,7 @@ impl<'a> Search<'a> {
         for step in 0.. {
             self.check_context(sequences, step)?;
             let logits = sequences.logits()?;
-            let now = Moment { step, seconds: self.job.started.elapsed().as_secs_f64() };
+            let now = Moment { step, seconds: self.job.seconds() };
             // One group after the other, because the later ones avoid what the earlier ones chose.
             for group in 0..self.groups {
                 self.advance(group, now, &logits, sequences, watch)?;
@@ -193,10 +188,11 @@ impl<'a> Search<'a> {
     fn check_context(&mut self, sequences: &dyn Sequences, step: usize) -> Result<()> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
-        if full && self.job.plan.config.overflow == Overflow::Error {
-            return Err(Error::ContextFull { context_length, overrun: Overrun::Text(step) });
+        if full {
+            // What is to stop there does by its limit.
+            self.job.outgrown(context_length, step)?;
+            self.slides = true;
         }
-        self.slides |= full;
         Ok(())
     }
 }
@@ -219,7 +215,7 @@ impl Prompt {
     fn facts<'a>(&self, now: Moment, job: &'a Job, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
         let config = job.plan.config;
         let len = now.step + 1;
-        let out_of_time = job.plan.clock(self.number).is_over(config.max_time_s, now.seconds, len);
+        let out_of_time = job.plan.is_out_of_time(self.number, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };

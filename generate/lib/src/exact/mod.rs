@@ -22,59 +22,39 @@ use std::ops::ControlFlow;
 
 use crate::completion::{ChosenToken, Completion, Finding, FinishReason};
 use crate::config::{GenerationConfig, Overflow};
-use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
-use crate::sequences::{Sequences, slots};
 use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{processors::Step, tokens::common_prefix};
-pub(crate) use tree::Request;
+use crate::{decoder::Job, processors::Step, sequences::Sequences, tokens::common_prefix};
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since
 /// what it leads to may be better than the second; but one pass over sixteen rows, which reads the
 /// weights once, costs less than sixteen passes.
-const MOST_ROWS: usize = 16;
+pub(crate) const MOST_ROWS: usize = 16;
 
-/// Exact search: one prompt after another, since each wants the model for as many prefixes as fit.
-pub(crate) struct ExactSearch;
-
-impl Decoder for ExactSearch {
-    fn takes_all_prompts(&self) -> bool {
-        false
-    }
-
-    /// However many texts are asked for, no more prefixes than [`MOST_ROWS`] are looked at
-    /// together.
-    fn slots(&self, prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
-        slots(prompts, config.num_return_sequences.min(MOST_ROWS), config.max_new_tokens, context_length)
-    }
-
-    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-        let Job { plan, chain, first_prompt: prompt, started } = *job;
-        let config = plan.config;
-        let slid = sequences.ids(0).len().saturating_add(config.max_new_tokens) > sequences.context_length() + 1;
-        let stops = |generated: &[u32]| plan.ends.is_some_and(|ends| ends(generated));
-        let request = Request { config, chain, stops: &stops, started, clock: plan.clock(prompt) };
-        let mut found = search(sequences, &request, &mut |progress| {
-            watch.certain(Certain { row: job.row(prompt, 0), tokens: &[], steps: progress.nodes })
-        })?;
-        let finding = Finding::Exact {
-            proven: found.proven,
-            nodes: found.nodes,
-            bound: Some(found.bound).filter(|bound| bound.is_finite()),
-            cut_short: found.cut_short,
-        };
-        for (number, completion) in found.completions.iter_mut().enumerate() {
-            // Once time is over, of the best text alone: each token costs a pass.
-            if plan.traced_candidates > 0 && (number == 0 || found.cut_short.is_none()) {
-                retrace(sequences, completion, job, job.row(prompt, number), watch)?;
-            }
-            (completion.slid, completion.finding) = (slid, Some(finding.clone()));
+/// Continues the first prompt by its most probable texts.
+pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+    let Job { plan, first_prompt: prompt, .. } = *job;
+    let slid = sequences.ids(0).len().saturating_add(plan.config.max_new_tokens) > sequences.context_length() + 1;
+    let mut found = search(sequences, job, &mut |progress| {
+        watch.certain(Certain { row: job.row(prompt, 0), tokens: &[], steps: progress.nodes })
+    })?;
+    let finding = Finding::Exact {
+        proven: found.proven,
+        nodes: found.nodes,
+        bound: Some(found.bound).filter(|bound| bound.is_finite()),
+        cut_short: found.cut_short,
+    };
+    for (number, completion) in found.completions.iter_mut().enumerate() {
+        // Once time is over, of the best text alone: each token costs a pass.
+        if plan.traced_candidates > 0 && (number == 0 || found.cut_short.is_none()) {
+            retrace(sequences, completion, job, job.row(prompt, number), watch)?;
         }
-        Ok(vec![found.completions])
+        (completion.slid, completion.finding) = (slid, Some(finding.clone()));
     }
+    Ok(vec![found.completions])
 }
 
 /// Gives account of each token of a text that was found otherwise than token by token: what else
@@ -159,8 +139,9 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
     }
 }
 
-/// Finds the most probable continuations of the prompt, which is the one row of `sequences` before
-/// and after.
+/// Finds the most probable continuations of the job's first prompt, which is the one row of
+/// `sequences` before and after. Its processors may lower log-probabilities at will, but not lift
+/// one above 0; the steps of its clock are the prefixes looked at.
 ///
 /// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as
 /// nodes and is not looked at again. `max_nodes` ends the search, but not before a text is
@@ -171,14 +152,11 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 /// # Errors
 /// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`],
 /// processors leave no complete text, or the model fails.
-pub(crate) fn search(
-    sequences: &mut dyn Sequences,
-    request: &Request,
-    on_progress: &mut OnProgress,
-) -> Result<ExactResult> {
-    check(request.config)?;
-    let longest = longest(sequences, request.config)?;
-    let mut tree = Tree::new(request, sequences.ids(0).to_vec(), longest);
+pub(crate) fn search(sequences: &mut dyn Sequences, job: &Job, on_progress: &mut OnProgress) -> Result<ExactResult> {
+    let config = job.plan.config;
+    check(config)?;
+    let longest = longest(sequences, config)?;
+    let mut tree = Tree::new(job, sequences.ids(0).to_vec(), longest);
     let cut_short = grow(sequences, &mut tree, on_progress)?;
     sequences.select(&[0]);
 
@@ -191,9 +169,9 @@ pub(crate) fn search(
         tree.found.push(tree.complete(&prefix, finish_reason));
     }
     if tree.found.is_empty() {
-        return Err(Error::NoCompleteText { nodes, processors: request.chain.names() });
+        return Err(Error::NoCompleteText { nodes, processors: job.chain.names() });
     }
-    let seconds = request.started.elapsed().as_secs_f64();
+    let seconds = job.seconds();
     // Passes that tell of the tokens what the search does not remember; the best text has one of
     // them in any case.
     let best = tree.found.first().map(|found| found.score);
@@ -203,12 +181,12 @@ pub(crate) fn search(
         passes += 1;
         is_first
             || (cut_short.is_none()
-                && !request.is_out_of_time(nodes)
+                && !job.is_out_of_time(job.first_prompt, nodes)
                 && on_progress(Progress { nodes, best, bound }).is_continue())
     };
     let mut completions = Vec::with_capacity(tree.found.len());
     for found in tree.found {
-        let tokens = measured(sequences, &found, request.config.logprobs, &mut go_on)?;
+        let tokens = measured(sequences, &found, config.logprobs, &mut go_on)?;
         let Found { ids, score, finish_reason, .. } = found;
         completions.push(Completion { ids, score, ..Completion::new(tokens, finish_reason, seconds) });
     }
@@ -218,10 +196,10 @@ pub(crate) fn search(
 /// Looks at one prefix after another until nothing open can improve the answer, or the nodes are
 /// used up; gives the reason when something else ended it.
 fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProgress) -> Result<Option<FinishReason>> {
-    let vocab_size = sequences.vocab_size();
+    let (vocab_size, job) = (sequences.vocab_size(), tree.job);
     let prompt_len = sequences.ids(0).len();
     // The beam search that opens may use half of the nodes.
-    let beams = (tree.request.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
+    let beams = (job.plan.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
     let mut opening = true;
     let mut next = vec![Prefix::ROOT];
     loop {
@@ -249,7 +227,7 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time = tree.request.is_out_of_time(tree.nodes());
+        let out_of_time = job.is_out_of_time(job.first_prompt, tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,
@@ -268,9 +246,6 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
     let (prompt_len, context_length) = (sequences.ids(0).len(), sequences.context_length());
     if config.overflow == Overflow::Slide {
         return Ok(config.max_new_tokens);
-    }
-    if prompt_len > context_length {
-        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
     }
     // The last position has a next token too, which is never read back.
     let fit = (context_length - prompt_len).saturating_add(1);

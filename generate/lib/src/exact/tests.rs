@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use super::*;
 use crate::made_up::{self, Short};
+use crate::plan::{Clock, EndsText, Plan};
+use crate::processors::Chain;
 use crate::processors::{LogitsProcessor, Step};
-use crate::{plan::Clock, processors::Chain};
 
 const PROMPT: [u32; 2] = [1, 0];
 
@@ -26,15 +27,19 @@ fn never(_: &[u32]) -> bool {
     false
 }
 
-fn found(
-    sequences: &mut dyn Sequences,
-    config: &GenerationConfig,
-    chain: &Chain,
-    stops: &dyn Fn(&[u32]) -> bool,
-) -> ExactResult {
+fn job<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Job<'a> {
+    Job { plan, chain, first_prompt: 0, started: Instant::now() }
+}
+
+/// What a search by these knobs alone comes to.
+fn searched(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain) -> Result<ExactResult> {
+    search(sequences, &job(&Plan::new(config), chain), &mut to_the_end)
+}
+
+fn found(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain, stops: &EndsText) -> ExactResult {
     let before = sequences.ids(0).to_vec();
-    let request = Request { config, chain, stops, started: Instant::now(), clock: Clock::Time };
-    let result = search(sequences, &request, &mut to_the_end).unwrap();
+    let plan = Plan { ends: Some(stops), ..Plan::new(config) };
+    let result = search(sequences, &job(&plan, chain), &mut to_the_end).unwrap();
     assert_eq!((sequences.rows(), sequences.ids(0)), (1, before.as_slice()), "the prompt is what remains");
     result
 }
@@ -152,9 +157,9 @@ proptest! {
         let config = GenerationConfig { num_return_sequences: n, max_nodes, ..config(5, (0..ends).collect()) };
         let expected = brute_force(&logits_after, &config, &Chain::default(), &never);
         let mut sequences = made_up::sequences(&PROMPT, vocab_size, &logits_after);
-        let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now(), clock: Clock::Time };
+        let (plan, chain) = (Plan::new(&config), Chain::default());
         let mut seen = Vec::new();
-        let result = search(&mut sequences, &request, &mut |progress| {
+        let result = search(&mut sequences, &job(&plan, &chain), &mut |progress| {
             seen.push(progress);
             if seen.len() == passes { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
         }).unwrap();
@@ -273,14 +278,7 @@ fn what_there_is_no_room_for_is_not_forgotten() {
 fn time_and_the_user_end_it_with_what_there_is() {
     let mut sequences = made_up::sequences(&PROMPT, 4, made_up::logits(3, 4, 1.0));
     let config = GenerationConfig { max_time_s: Some(0.0), logprobs: 2, ..config(6, vec![]) };
-    let request = Request {
-        config: &config,
-        chain: &Chain::default(),
-        stops: &never,
-        started: Instant::now(),
-        clock: Clock::Time,
-    };
-    let result = search(&mut sequences, &request, &mut to_the_end).unwrap();
+    let result = searched(&mut sequences, &config, &Chain::default()).unwrap();
     let [completion] = result.completions.as_slice() else { panic!("{:?}", result.completions) };
     assert_eq!((completion.finish_reason, completion.ids.len()), (FinishReason::Time, 1));
     assert_eq!((result.cut_short, result.proven, result.nodes), (Some(FinishReason::Time), false, 1));
@@ -303,9 +301,8 @@ fn nothing_more_is_measured_once_it_is_to_end() {
     let config = GenerationConfig { num_return_sequences: 20, ..config(5, vec![]) };
     let run = |ends_after: Option<usize>| {
         passes.set(0);
-        let clock = Clock::Steps(ends_after.unwrap_or(usize::MAX));
-        let request =
-            Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now(), clock };
+        let clocks = [Clock::Steps(ends_after.unwrap_or(usize::MAX))];
+        let (plan, chain) = (Plan { clocks: &clocks, ..Plan::new(&config) }, Chain::default());
         let (mut nodes, searched) = (0, Cell::new(0));
         let mut progress = |progress: Progress| {
             if progress.nodes > nodes {
@@ -315,7 +312,7 @@ fn nothing_more_is_measured_once_it_is_to_end() {
             ControlFlow::Continue(())
         };
         let mut sequences = made_up::sequences(&PROMPT, 4, logits_after);
-        let result = search(&mut sequences, &request, &mut progress).unwrap();
+        let result = search(&mut sequences, &job(&plan, &chain), &mut progress).unwrap();
         (result, passes.get() - searched.get())
     };
     let (whole, behind) = run(None);
@@ -335,14 +332,7 @@ fn the_context_ends_a_text_or_the_search() {
     let at = |overflow| {
         let config = GenerationConfig { overflow, ..config(4, vec![]) };
         let inner = made_up::sequences(&PROMPT, 3, made_up::logits(1, 3, 1.0));
-        let request = Request {
-            config: &config,
-            chain: &Chain::default(),
-            stops: &never,
-            started: Instant::now(),
-            clock: Clock::Time,
-        };
-        search(&mut Short { context: 3, inner }, &request, &mut to_the_end)
+        searched(&mut Short { context: 3, inner }, &config, &Chain::default())
     };
     let lengths = |overflow| at(overflow).unwrap().completions[0].ids.len();
     assert_eq!((lengths(Overflow::Slide), lengths(Overflow::Stop)), (4, 2));
@@ -365,10 +355,8 @@ fn what_breaks_the_bound_is_refused() {
 
     // What comes in from outside is watched as it works.
     let failed = |chain: &Chain| {
-        let config = config(2, vec![]);
-        let request = Request { config: &config, chain, stops: &never, started: Instant::now(), clock: Clock::Time };
         let mut sequences = made_up::sequences(&PROMPT, 1, |_: &[u32]| vec![0.0]);
-        search(&mut sequences, &request, &mut to_the_end).unwrap_err().to_string()
+        searched(&mut sequences, &config(2, vec![]), chain).unwrap_err().to_string()
     };
     assert!(failed(&chain_of(Add(0, 1.0))).starts_with("one of add makes a token more than certain"));
     assert!(failed(&chain_of(Add(0, f32::NEG_INFINITY))).starts_with("no complete text among 1 prefixes: add left"));

@@ -1,32 +1,18 @@
 //! What speculative decoding is asked for, its random numbers, and who guesses: the text itself, or
 //! a smaller model.
 
-use std::time::Instant;
-
 use crate::error::{Error, Result};
-use crate::processors::{Chain, Step};
 use crate::sampler::{greedy, uniform, weighted};
 use crate::{
-    config::Strategy, logprobs::finite_log_sum_exp, plan::Plan, sequences::Sequences, softmax::softmax,
-    tokens::common_prefix,
+    config::Strategy, decoder::Job, logprobs::finite_log_sum_exp, processors::Step, sequences::Sequences,
+    softmax::softmax, tokens::common_prefix,
 };
 
-/// What to generate, by guesses or not.
-#[derive(Clone, Copy)]
+/// What to generate, by guesses or not: a sequence of the job's first prompt, greedy or sampled.
 pub(crate) struct Request<'a> {
-    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text.
-    /// The strategy is greedy or sampling.
-    pub(crate) plan: &'a Plan<'a>,
-    /// What works on the logits, the draft model's too.
-    pub(crate) chain: &'a Chain,
-    /// Names the draws.
-    pub(crate) sequence: u64,
-    /// The prompt's place in the batch.
-    pub(crate) prompt: usize,
-    /// The row that the caller knows it by.
-    pub(crate) row: usize,
-    /// From when `max_time_s` and the completion's seconds count.
-    pub(crate) started: Instant,
+    pub(crate) job: &'a Job<'a>,
+    /// Which of the prompt's sequences it is.
+    pub(crate) number: usize,
 }
 
 /// What is drawn at a position; each has its own place among the random numbers.
@@ -43,7 +29,8 @@ impl Request<'_> {
     /// A position may be guessed at more than once, but only after a guess before it was replaced,
     /// which no draw at this position had a part in: using the same number again biases nothing.
     pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
-        uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
+        let sequence = self.job.plan.sequence(self.job.first_prompt, self.number);
+        uniform(self.job.plan.config.seed, &[sequence, step as u64, what as u64])
     }
 }
 
@@ -88,7 +75,7 @@ impl Proposer for PromptLookup {
             Some(&ids[start + n..])
         });
         let followed = followed.unwrap_or_default();
-        let end = followed.iter().position(|id| request.plan.config.end_tokens.contains(id));
+        let end = followed.iter().position(|id| request.job.plan.config.end_tokens.contains(id));
         let end = end.map_or(followed.len(), |at| at + 1);
         let guesses = followed[..end].iter().take(most);
         Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
@@ -115,6 +102,7 @@ impl<'a> DraftModel<'a> {
 
 impl Proposer for DraftModel<'_> {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
+        let job = request.job;
         // What was rejected goes, what replaced it comes.
         let known = common_prefix(self.sequences.ids(0), ids);
         self.sequences.truncate(0, known);
@@ -124,11 +112,11 @@ impl Proposer for DraftModel<'_> {
             let mut logits = self.sequences.logits()?;
             finite_log_sum_exp(&logits).map_err(|error| Error::Draft(error.into()))?;
             let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
-            request.chain.process(&Step { prompt, generated }, &mut logits);
-            if request.chain.highest(&logits)? == f32::NEG_INFINITY {
+            job.chain.process(&Step { prompt, generated }, &mut logits);
+            if job.chain.highest(&logits)? == f32::NEG_INFINITY {
                 break;
             }
-            let proposal = if request.plan.config.strategy == Strategy::Sample {
+            let proposal = if job.plan.config.strategy == Strategy::Sample {
                 let q = softmax(&logits);
                 let id = weighted(request.uniform(generated.len(), Draw::Proposal), &q).id;
                 Proposal { id, drawn_from: Some(q) }
@@ -137,7 +125,7 @@ impl Proposer for DraftModel<'_> {
             };
             let id = proposal.id;
             proposals.push(proposal);
-            if request.plan.config.end_tokens.contains(&id) {
+            if job.plan.config.end_tokens.contains(&id) {
                 break;
             }
             self.sequences.extend(0, &[id]);
