@@ -7,22 +7,12 @@ use crate::{constraint::Constraint, stop::StopStrings, stream::token_bytes};
 /// What ends a text. Stop strings are looked for here where texts are ranked, which are nobody's
 /// until the search is over; a text that is written token by token is ended by its stream.
 pub(crate) struct Ends<'a> {
-    tokenizer: Option<&'a Tokenizer>,
-    constraint: Option<&'a Constraint>,
-    stops: Option<&'a StopStrings>,
+    pub(crate) tokenizer: Option<&'a Tokenizer>,
+    pub(crate) constraint: Option<&'a Constraint>,
+    pub(crate) stops: Option<&'a StopStrings>,
 }
 
-impl<'a> Ends<'a> {
-    pub(crate) fn new(
-        tokenizer: Option<&'a Tokenizer>,
-        constraint: Option<&'a Constraint>,
-        stops: &'a StopStrings,
-        texts_are_ranked: bool,
-    ) -> Self {
-        let stops = Some(stops).filter(|stops| texts_are_ranked && stops.longest() > 0);
-        Self { tokenizer, constraint, stops }
-    }
-
+impl Ends<'_> {
     /// Whether nothing ends a text.
     pub(crate) fn is_empty(&self) -> bool {
         self.constraint.is_none() && self.stops.is_none()
@@ -60,10 +50,9 @@ mod tests {
         let tokenizer = Tokenizer::bytes().unwrap();
         let ids = |text: &str| tokenizer.encode(text).unwrap();
         let stops = StopStrings::new(vec!["\u{e9}t\u{e9}".into(), "END".into()]).unwrap();
-        let ends = Ends::new(Some(&tokenizer), None, &stops, true);
+        let ends = Ends { tokenizer: Some(&tokenizer), constraint: None, stops: Some(&stops) };
         assert!(ends.contain(&ids("the END")) && ends.contain(&ids("l'\u{e9}t\u{e9}")));
         assert!(!ends.contain(&ids("the EN")) && !ends.contain(&ids("ENDE and more")) && !ends.contain(&[]));
-        assert!(Ends::new(Some(&tokenizer), None, &stops, false).is_empty());
-        assert!(Ends::new(Some(&tokenizer), None, &StopStrings::default(), true).is_empty());
+        assert!(Ends { stops: None, ..ends }.is_empty());
     }
 }

@@ -134,7 +134,8 @@ impl<'a> Generator<'a> {
     pub fn write(&self, prompts: &Prompts, reader: &mut dyn Reader) -> Result<Vec<Written>> {
         let each = prompts.sequences.unwrap_or(self.config.num_return_sequences);
         let config = GenerationConfig { num_return_sequences: each, ..self.config.clone() };
-        let ends = Ends::new(self.tokenizer, self.constraint(), &self.stops, config.strategy.ranks_texts());
+        let stops = Some(&self.stops).filter(|stops| config.strategy.ranks_texts() && stops.longest() > 0);
+        let ends = Ends { tokenizer: self.tokenizer, constraint: self.constraint(), stops };
         let is_end = |generated: &[u32]| ends.contain(generated);
         let plan = Plan {
             config: &config,
