@@ -126,8 +126,8 @@ impl Twin<'_> {
             KeyCode::End => self.go_to(usize::MAX),
             KeyCode::Down | KeyCode::Char('j') => self.knobs.select_next(),
             KeyCode::Up | KeyCode::Char('k') => self.knobs.select_previous(),
-            KeyCode::Char('+' | '=') => self.knobs.turn_up(),
-            KeyCode::Char('-') => self.knobs.turn_down(),
+            KeyCode::Char('+' | '=') => self.knobs.turn(true),
+            KeyCode::Char('-') => self.knobs.turn(false),
             KeyCode::Char('0') => self.knobs = Knobs::of(self.config),
             KeyCode::Char('d') => self.again += 1,
             KeyCode::Char('b') => {
