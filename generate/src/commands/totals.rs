@@ -111,7 +111,7 @@ impl Totals {
             }
             Finding::Draft(_) => {
                 let Acceptance { proposed, accepted, passes } = self.drafts;
-                let share = 100.0 * accepted as f64 / proposed.max(1) as f64;
+                let share = 100.0 * self.drafts.rate();
                 let tokens = counted(self.tokens, "token");
                 format!(
                     "drafts: {accepted} of {proposed} proposed tokens accepted ({share:.0}%), {passes} passes through the \
