@@ -3,7 +3,7 @@
 //!
 //! The rules are those of transformers, of which there are two sets: see [`Rules`].
 
-use super::candidates::{Follower, Followers};
+use super::candidates::Followers;
 use super::tree::{NodeId, ROOT, Tree};
 use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
@@ -123,20 +123,7 @@ impl Group {
     /// The best of all that may follow the beams: enough that `size` can go on when every end token
     /// comes first.
     fn rank(&self, followers: &[Followers], config: &GenerationConfig) -> Vec<BeamCandidate> {
-        let mut ranked = Vec::new();
-        for (parent, (beam, followers)) in self.beams.iter().zip(followers).enumerate() {
-            ranked.extend(followers.best.iter().map(|&Follower { token, logprob, model_logprob, key }| {
-                BeamCandidate {
-                    parent,
-                    token,
-                    logprob,
-                    model_logprob,
-                    score: beam.score + f64::from(logprob),
-                    rank_key: beam.score + f64::from(key),
-                    fate: Fate::Pruned,
-                }
-            }));
-        }
+        let mut ranked: Vec<BeamCandidate> = followers.iter().flat_map(|followers| &followers.best).cloned().collect();
         // Stable: of equal ones the better beam's and the lower id comes first.
         ranked.sort_by(|a, b| b.rank_key.total_cmp(&a.rank_key));
         ranked.truncate(candidate_count(self.size, config));
@@ -177,7 +164,7 @@ impl Group {
             score: finished.score,
             reason: finished.reason,
         };
-        self.pool.finished().iter().map(entry).collect()
+        self.pool.finished.iter().map(entry).collect()
     }
 }
 
@@ -201,7 +188,7 @@ pub(super) struct Finished {
 #[derive(Debug)]
 pub(super) struct Pool {
     capacity: usize,
-    finished: Vec<Finished>,
+    pub(super) finished: Vec<Finished>,
 }
 
 impl Pool {
@@ -216,11 +203,6 @@ impl Pool {
         self.finished.insert(place, finished);
         self.finished.truncate(self.capacity);
         place < self.capacity
-    }
-
-    /// What has finished, best first.
-    pub(super) fn finished(&self) -> &[Finished] {
-        &self.finished
     }
 
     /// The score that a newcomer has to better; `None` while there is room for any.
@@ -263,7 +245,7 @@ mod tests {
         assert_eq!(add(2, -3.0), (true, Some(-3.0)));
         assert_eq!(add(3, -3.0), (false, Some(-3.0)));
         assert_eq!(add(4, -1.0), (true, Some(-2.0)));
-        assert_eq!(pool.finished().iter().map(|finished| finished.text).collect::<Vec<_>>(), [4, 1]);
+        assert_eq!(pool.finished.iter().map(|finished| finished.text).collect::<Vec<_>>(), [4, 1]);
     }
 
     #[test]

@@ -139,6 +139,7 @@ impl<'a> Search<'a> {
                     logits: &logits[beam.row * vocab_size..][..vocab_size],
                     taken,
                     place: [sequence, now.step as u64, number as u64],
+                    score: beam.score,
                 });
             }
         }
@@ -244,14 +245,12 @@ impl Prompt {
             // Only what runs can better the best that has finished.
             let running = self.groups.iter().flat_map(|group| &group.beams).map(|beam| beam.text);
             let common = running.chain(self.best().map(|finished| finished.text)).reduce(|a, b| self.tree.common(a, b));
-            if let ControlFlow::Break(reason) = self.send(common.unwrap_or(self.agreed), now, job, watch) {
-                let facts = self.facts(now, job, &|_, _| false);
-                for group in &mut self.groups {
-                    group.cut(reason, &facts);
-                    group.beams.clear();
-                }
-            } else {
-                return Ok(());
+            let told = self.send(common.unwrap_or(self.agreed), now, job, watch);
+            let ControlFlow::Break(reason) = told else { return Ok(()) };
+            let facts = self.facts(now, job, &|_, _| false);
+            for group in &mut self.groups {
+                group.cut(reason, &facts);
+                group.beams.clear();
             }
         }
         self.done = true;
@@ -276,7 +275,7 @@ impl Prompt {
 
     /// What has finished so far, best first.
     fn finished(&self) -> Vec<&Finished> {
-        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| group.pool.finished()).collect();
+        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| &group.pool.finished).collect();
         finished.sort_by(|a, b| b.score.total_cmp(&a.score));
         finished
     }
