@@ -30,11 +30,6 @@ impl Job<'_> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Whether the time of a prompt is over after so many steps.
-    pub(crate) fn is_out_of_time(&self, prompt: usize, steps: usize) -> bool {
-        self.plan.is_out_of_time(prompt, self.seconds(), steps)
-    }
-
     /// What becomes of a text that after so many new tokens is longer than the context: it goes on
     /// in a window that slides, or ends for a reason.
     ///

@@ -38,9 +38,8 @@ pub(crate) const MOST_ROWS: usize = 16;
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
     let Job { plan, first_prompt: prompt, .. } = *job;
     let slid = sequences.ids(0).len().saturating_add(plan.config.max_new_tokens) > sequences.context_length() + 1;
-    let mut found = search(sequences, job, &mut |progress| {
-        watch.certain(Certain { row: job.row(prompt, 0), tokens: &[], steps: progress.nodes })
-    })?;
+    let certain = |nodes| Certain { row: job.row(prompt, 0), tokens: &[], steps: nodes };
+    let mut found = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
     let finding = Finding::Exact {
         proven: found.proven,
         nodes: found.nodes,
@@ -84,19 +83,9 @@ fn retrace(
     Ok(())
 }
 
-/// How far a search is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Progress {
-    /// Prefixes looked at.
-    pub(crate) nodes: usize,
-    /// Log-probability of the best complete continuation so far, in nats.
-    pub(crate) best: Option<f64>,
-    /// No continuation that was not looked at has a log-probability above this, in nats.
-    pub(crate) bound: f64,
-}
-
-/// Hears how far a search is after each pass through the model; breaking with a reason ends it.
-type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<FinishReason> + 'a;
+/// Hears after each pass through the model how many prefixes were looked at; breaking with a reason
+/// ends the search.
+type OnProgress<'a> = dyn FnMut(usize) -> ControlFlow<FinishReason> + 'a;
 
 /// What a search found.
 #[derive(Clone, Debug)]
@@ -174,15 +163,11 @@ pub(crate) fn search(sequences: &mut dyn Sequences, job: &Job, on_progress: &mut
     let seconds = job.seconds();
     // Passes that tell of the tokens what the search does not remember; the best text has one of
     // them in any case.
-    let best = tree.found.first().map(|found| found.score);
     let mut passes = 0;
     let mut go_on = || {
-        let is_first = passes == 0;
         passes += 1;
-        is_first
-            || (cut_short.is_none()
-                && !job.is_out_of_time(job.first_prompt, nodes)
-                && on_progress(Progress { nodes, best, bound }).is_continue())
+        let out_of_time = || job.plan.is_out_of_time(job.first_prompt, job.seconds(), nodes);
+        passes == 1 || (cut_short.is_none() && !out_of_time() && on_progress(nodes).is_continue())
     };
     let mut completions = Vec::with_capacity(tree.found.len());
     for found in tree.found {
@@ -221,13 +206,11 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
             next = tree.take_best(MOST_ROWS);
         }
 
-        let best = tree.found.first().map(|found| found.score);
-        let bound = next.iter().map(|prefix| prefix.score).fold(tree.bound(), f64::max);
-        let asked = on_progress(Progress { nodes: tree.nodes(), best, bound });
+        let asked = on_progress(tree.nodes());
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time = job.is_out_of_time(job.first_prompt, tree.nodes());
+        let out_of_time = job.plan.is_out_of_time(job.first_prompt, job.seconds(), tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,
