@@ -6,7 +6,7 @@ use std::{io::Write, path::Path};
 use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::SpecialTokens;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::lines::{TextFile, beginning};
 use super::loaded::Loaded;
@@ -23,11 +23,8 @@ const EXAMPLE: &str = "{\"context\": \"...\", \"choices\": [\"...\", \"...\"], \
 /// least.
 #[derive(Serialize)]
 struct JsonQuestion<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a Value>,
-    context: &'a str,
-    choices: &'a [String],
-    answer: Option<usize>,
+    #[serde(flatten)]
+    question: &'a Question,
     ranking: Vec<usize>,
     ranking_per_token: Vec<usize>,
     ranking_per_byte: Vec<usize>,
@@ -107,10 +104,7 @@ fn write_json(
     out: &mut dyn Write,
 ) -> Result<()> {
     let json = JsonQuestion {
-        id: question.id.as_ref(),
-        context: &question.context,
-        choices: &question.choices,
-        answer: question.answer,
+        question,
         ranking: rank(choices, By::Sum),
         ranking_per_token: rank(choices, By::Token),
         ranking_per_byte: rank(choices, By::Byte),
