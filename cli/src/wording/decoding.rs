@@ -22,7 +22,7 @@ pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
         .or_else(|| cause.downcast_ref().and_then(decoding))
         .or_else(|| cause.downcast_ref().map(knob))
         .or_else(|| cause.downcast_ref().and_then(grammar))
-        .or_else(|| cause.downcast_ref().map(empty_stop_string))
+        .or_else(|| cause.is::<EmptyStopString>().then(empty_stop_string))
 }
 
 fn folder(error: &FolderError) -> Option<String> {
@@ -31,7 +31,7 @@ fn folder(error: &FolderError) -> Option<String> {
     Some(format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it"))
 }
 
-fn empty_stop_string(_: &EmptyStopString) -> Worded {
+fn empty_stop_string() -> Worded {
     Worded::Usage("--stop is empty, which would end every text at once; give at least one character".to_owned())
 }
 
