@@ -275,7 +275,7 @@ impl Prompt {
 
     /// What has finished so far, best first.
     fn finished(&self) -> Vec<&Finished> {
-        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| &group.pool.finished).collect();
+        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| &group.finished).collect();
         finished.sort_by(|a, b| b.score.total_cmp(&a.score));
         finished
     }
