@@ -39,21 +39,16 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
     let Job { plan, first_prompt: prompt, .. } = *job;
     let slid = sequences.ids(0).len().saturating_add(plan.config.max_new_tokens) > sequences.context_length() + 1;
     let certain = |nodes| Certain { row: job.row(prompt, 0), tokens: &[], steps: nodes };
-    let mut found = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
-    let finding = Finding::Exact {
-        proven: found.proven,
-        nodes: found.nodes,
-        bound: Some(found.bound).filter(|bound| bound.is_finite()),
-        cut_short: found.cut_short,
-    };
-    for (number, completion) in found.completions.iter_mut().enumerate() {
+    let (mut completions, finding) = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
+    let cut_short = matches!(finding, Finding::Exact { cut_short: Some(_), .. });
+    for (number, completion) in completions.iter_mut().enumerate() {
         // Once time is over, of the best text alone: each token costs a pass.
-        if plan.traced_candidates > 0 && (number == 0 || found.cut_short.is_none()) {
+        if plan.traced_candidates > 0 && (number == 0 || !cut_short) {
             retrace(sequences, completion, job, job.row(prompt, number), watch)?;
         }
         (completion.slid, completion.finding) = (slid, Some(finding.clone()));
     }
-    Ok(vec![found.completions])
+    Ok(vec![completions])
 }
 
 /// Gives account of each token of a text that was found otherwise than token by token: what else
@@ -87,26 +82,6 @@ fn retrace(
 /// ends the search.
 type OnProgress<'a> = dyn FnMut(usize) -> ControlFlow<FinishReason> + 'a;
 
-/// What a search found.
-#[derive(Clone, Debug)]
-pub(crate) struct ExactResult {
-    /// The best continuations, best first: `num_return_sequences`, or as many as there are. `score`
-    /// is the sum of the processed log-probabilities, by which they are compared.
-    pub(crate) completions: Vec<Completion>,
-    /// Whether no others are more probable.
-    pub(crate) proven: bool,
-    /// Prefixes looked at.
-    pub(crate) nodes: usize,
-    /// No continuation that was not looked at has a log-probability above this, in nats; minus
-    /// infinity when there is none. A completion whose score is at least this is proven by itself;
-    /// another's falls short of the best by at most the difference.
-    pub(crate) bound: f64,
-    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did.
-    /// Then, and where one of them comes after the search, only the first tokens of the best
-    /// completion tell what else was probable.
-    pub(crate) cut_short: Option<FinishReason>,
-}
-
 /// Refuses the knobs under which a text may become more probable as it grows.
 ///
 /// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay
@@ -130,7 +105,12 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 
 /// Finds the most probable continuations of the job's first prompt, which is the one row of
 /// `sequences` before and after. Its processors may lower log-probabilities at will, but not lift
-/// one above 0; the steps of its clock are the prefixes looked at.
+/// one above 0; the steps of its clock are the prefixes looked at. Gives the best continuations, best
+/// first: `num_return_sequences`, or as many as there are, the `score` of each being the sum of the
+/// processed log-probabilities, by which they are compared; and a [`Finding::Exact`]. A completion
+/// whose score is at least its bound is proven by itself; another's falls short of the best by at
+/// most the difference. Where time or the caller ended the search, or comes after it, only the first
+/// tokens of the best completion tell what else was probable.
 ///
 /// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as
 /// nodes and is not looked at again. `max_nodes` ends the search, but not before a text is
@@ -141,7 +121,11 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 /// # Errors
 /// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`],
 /// processors leave no complete text, or the model fails.
-pub(crate) fn search(sequences: &mut dyn Sequences, job: &Job, on_progress: &mut OnProgress) -> Result<ExactResult> {
+pub(crate) fn search(
+    sequences: &mut dyn Sequences,
+    job: &Job,
+    on_progress: &mut OnProgress,
+) -> Result<(Vec<Completion>, Finding)> {
     let config = job.plan.config;
     check(config)?;
     let longest = longest(sequences, config)?;
@@ -175,7 +159,8 @@ pub(crate) fn search(sequences: &mut dyn Sequences, job: &Job, on_progress: &mut
         let Found { ids, score, finish_reason, .. } = found;
         completions.push(Completion { ids, score, ..Completion::new(tokens, finish_reason, seconds) });
     }
-    Ok(ExactResult { completions, proven, nodes, bound, cut_short })
+    let bound = Some(bound).filter(|bound| bound.is_finite());
+    Ok((completions, Finding::Exact { proven, nodes, bound, cut_short }))
 }
 
 /// Looks at one prefix after another until nothing open can improve the answer, or the nodes are

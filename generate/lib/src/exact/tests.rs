@@ -31,15 +31,32 @@ fn job<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Job<'a> {
     Job { plan, chain, first_prompt: 0, started: Instant::now() }
 }
 
-/// What a search by these knobs alone comes to.
-fn searched(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain) -> Result<ExactResult> {
-    search(sequences, &job(&Plan::new(config), chain), &mut to_the_end)
+/// What a search found, its bound minus infinity where there is none.
+#[derive(Debug)]
+struct Searched {
+    completions: Vec<Completion>,
+    proven: bool,
+    nodes: usize,
+    bound: f64,
+    cut_short: Option<FinishReason>,
 }
 
-fn found(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain, stops: &EndsText) -> ExactResult {
+impl From<(Vec<Completion>, Finding)> for Searched {
+    fn from((completions, finding): (Vec<Completion>, Finding)) -> Self {
+        let Finding::Exact { proven, nodes, bound, cut_short } = finding else { unreachable!() };
+        Self { completions, proven, nodes, bound: bound.unwrap_or(f64::NEG_INFINITY), cut_short }
+    }
+}
+
+/// What a search by these knobs alone comes to.
+fn searched(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain) -> Result<Searched> {
+    search(sequences, &job(&Plan::new(config), chain), &mut to_the_end).map(Searched::from)
+}
+
+fn found(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain, stops: &EndsText) -> Searched {
     let before = sequences.ids(0).to_vec();
     let plan = Plan { ends: Some(stops), ..Plan::new(config) };
-    let result = search(sequences, &job(&plan, chain), &mut to_the_end).unwrap();
+    let result: Searched = search(sequences, &job(&plan, chain), &mut to_the_end).unwrap().into();
     assert_eq!((sequences.rows(), sequences.ids(0)), (1, before.as_slice()), "the prompt is what remains");
     result
 }
@@ -106,7 +123,7 @@ fn chain_of(processor: impl LogitsProcessor + 'static) -> Chain {
 
 /// How much more probable than the best completion another continuation may be at most, in nats; 0
 /// when it is proven.
-fn gap(result: &ExactResult) -> f64 {
+fn gap(result: &Searched) -> f64 {
     result.completions.first().map_or(0.0, |best| (result.bound - best.score).max(0.0))
 }
 
@@ -159,10 +176,10 @@ proptest! {
         let mut sequences = made_up::sequences(&PROMPT, vocab_size, &logits_after);
         let (plan, chain) = (Plan::new(&config), Chain::default());
         let mut seen = 0;
-        let result = search(&mut sequences, &job(&plan, &chain), &mut |_| {
+        let result = Searched::from(search(&mut sequences, &job(&plan, &chain), &mut |_| {
             seen += 1;
             if seen == passes { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
-        }).unwrap();
+        }).unwrap());
 
         prop_assert!(result.nodes <= max_nodes.max(5), "{} nodes of {max_nodes}", result.nodes);
         let best = &result.completions[0];
@@ -309,7 +326,7 @@ fn nothing_more_is_measured_once_it_is_to_end() {
             ControlFlow::Continue(())
         };
         let mut sequences = made_up::sequences(&PROMPT, 4, logits_after);
-        let result = search(&mut sequences, &job(&plan, &chain), &mut progress).unwrap();
+        let result: Searched = search(&mut sequences, &job(&plan, &chain), &mut progress).unwrap().into();
         (result, passes.get() - searched.get())
     };
     let (whole, behind) = run(None);

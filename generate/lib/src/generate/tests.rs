@@ -8,7 +8,9 @@ use crate::processors::{Chain, Step};
 use crate::sequences::{Scripted, Sequences, slots};
 use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
-use crate::{completion::FinishReason, exact, made_up::Short, softmax::log_sum_exp, tokens::to_tensor};
+use crate::{
+    completion::Finding, completion::FinishReason, exact, made_up::Short, softmax::log_sum_exp, tokens::to_tensor,
+};
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
 use itertools::Itertools;
@@ -114,9 +116,10 @@ proptest! {
         let mut plain = without_a_cache(&model, std::slice::from_ref(&prompt));
         let (plan, chain) = (Plan::new(&config), Chain::default());
         let job = Job { plan: &plan, chain: &chain, first_prompt: 0, started: Instant::now() };
-        let found = exact::search(&mut plain, &job, &mut |_| ControlFlow::Continue(())).unwrap();
-        prop_assert!(found.proven);
-        prop_assert!((best.score - found.completions[0].score).abs() < 1e-4);
+        let (found, finding) = exact::search(&mut plain, &job, &mut |_| ControlFlow::Continue(())).unwrap();
+        let proven = matches!(finding, Finding::Exact { proven: true, .. });
+        prop_assert!(proven);
+        prop_assert!((best.score - found[0].score).abs() < 1e-4);
         let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, length_penalty: 0.0, ..config };
         let beams = generate(&model, &prompt, &beams, &mut ()).unwrap();
         prop_assert!(beams.score <= best.score + 1e-4, "beams found {}, exact search {}", beams.score, best.score);
