@@ -42,13 +42,9 @@ pub fn score_texts(
     }
     let windows: Vec<Vec<Stretch>> = texts.iter().map(|ids| windows(ids, context_length, stride)).collect();
     let Some(logprobs) = score_stretches(model, &windows.concat(), on_batch)? else { return Ok(None) };
-    let mut rest = logprobs.as_slice();
-    let whole = |windows: Vec<Stretch>| {
-        let (own, others) = rest.split_at(windows.len());
-        rest = others;
-        own.concat()
-    };
-    Ok(Some(windows.into_iter().map(whole).collect()))
+    let mut logprobs = logprobs.into_iter();
+    let whole = |windows: &Vec<Stretch>| logprobs.by_ref().take(windows.len()).flatten().collect();
+    Ok(Some(windows.iter().map(whole).collect()))
 }
 
 /// Refuses a text in which there is nothing to score.
