@@ -52,12 +52,9 @@ impl Knobs {
         }
     }
 
-    pub(super) fn select_next(&mut self) {
-        self.selected = (self.selected + 1) % KNOBS.len();
-    }
-
-    pub(super) fn select_previous(&mut self) {
-        self.selected = (self.selected + KNOBS.len() - 1) % KNOBS.len();
+    /// Selects the next knob, or the one before.
+    pub(super) fn select(&mut self, next: bool) {
+        self.selected = (self.selected + if next { 1 } else { KNOBS.len() - 1 }) % KNOBS.len();
     }
 
     /// Turns the selected knob by a notch.
@@ -101,7 +98,7 @@ mod tests {
         (0..50).for_each(|_| knobs.turn(false));
         assert_eq!(temperature(&knobs).as_deref(), Some("0 (greedy)"));
         assert_eq!(knobs.apply(&config).strategy, Strategy::Greedy);
-        knobs.select_previous();
+        knobs.select(false);
         knobs.turn(true);
         let words: Vec<String> = knobs.words().map(|(name, words, _)| format!("{name} {words}")).collect();
         assert_eq!(words[1..], ["top-k off", "top-p off", "min-p off", "repetition 1.1"]);
