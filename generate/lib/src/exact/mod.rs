@@ -27,7 +27,7 @@ use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
 use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
 use crate::{decoder::Job, processors::Step, sequences::Sequences, tokens::common_prefix};
-use tree::{Found, Prefix, Tree};
+use tree::{Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since
 /// what it leads to may be better than the second; but one pass over sixteen rows, which reads the
@@ -139,7 +139,7 @@ pub(crate) fn search(
         && tree.found.is_empty()
         && let Some(prefix) = tree.longest_open()
     {
-        tree.found.push(tree.complete(&prefix, finish_reason));
+        tree.found.push((prefix, finish_reason));
     }
     if tree.found.is_empty() {
         return Err(Error::NoCompleteText { nodes, processors: job.chain.names() });
@@ -154,10 +154,9 @@ pub(crate) fn search(
         passes == 1 || (cut_short.is_none() && !out_of_time() && on_progress(nodes).is_continue())
     };
     let mut completions = Vec::with_capacity(tree.found.len());
-    for found in tree.found {
-        let tokens = measured(sequences, &found, config.logprobs, &mut go_on)?;
-        let Found { ids, score, finish_reason, .. } = found;
-        completions.push(Completion { ids, score, ..Completion::new(tokens, finish_reason, seconds) });
+    for (prefix, finish_reason) in &tree.found {
+        let tokens = measured(sequences, tree.tokens(prefix), config.logprobs, &mut go_on)?;
+        completions.push(Completion { score: prefix.score, ..Completion::new(tokens, *finish_reason, seconds) });
     }
     let bound = Some(bound).filter(|bound| bound.is_finite());
     Ok((completions, Finding::Exact { proven, nodes, bound, cut_short }))
@@ -247,16 +246,16 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     sequences.logits_of_last(&counts)
 }
 
-/// The log-probabilities of the continuation `found` of the one row, and of the `top` best tokens
-/// at each step. Once `go_on`, asked before each pass, says no, the search's own log-probabilities
-/// are those of the rest, and no other tokens are told.
+/// The tokens of a continuation of the one row, measured anew, with the `top` best at each step.
+/// Once `go_on`, asked before each pass, says no, the rest is what the search knows, and no other
+/// tokens are told.
 fn measured(
     sequences: &mut dyn Sequences,
-    found: &Found,
+    known: Vec<ChosenToken>,
     top: usize,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<ChosenToken>> {
-    let ids = &found.ids;
+    let ids: Vec<u32> = known.iter().map(|token| token.id).collect();
     let (vocab_size, prompt_len) = (sequences.vocab_size(), sequences.ids(0).len());
     // One pass for what follows within the context, one for each token beyond.
     let together = sequences.context_length().saturating_sub(prompt_len).saturating_add(1).min(ids.len());
@@ -270,7 +269,7 @@ fn measured(
         }
     }
     sequences.truncate(0, prompt_len);
-    let rest = ids.iter().zip(&found.logprobs).skip(tokens.len());
-    tokens.extend(rest.map(|(&id, &logprob)| ChosenToken { id, logprob, top: Vec::new() }));
+    let done = tokens.len();
+    tokens.extend(known.into_iter().skip(done));
     Ok(tokens)
 }

@@ -4,9 +4,10 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
+use crate::completion::{ChosenToken, FinishReason};
 use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
-use crate::{completion::FinishReason, decoder::Job, processors::Step};
+use crate::{decoder::Job, processors::Step};
 
 /// A beginning of a continuation: one that was looked at, and one token more.
 #[derive(Clone, Copy, Debug)]
@@ -50,16 +51,6 @@ impl PartialEq for Prefix {
 
 impl Eq for Prefix {}
 
-/// A complete continuation.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) ids: Vec<u32>,
-    /// The tokens' log-probabilities under the unmodified model.
-    pub(super) logprobs: Vec<f32>,
-    pub(super) score: f64,
-    pub(super) finish_reason: FinishReason,
-}
-
 /// Everything that an exact search knows.
 pub(super) struct Tree<'a> {
     pub(super) job: &'a Job<'a>,
@@ -75,8 +66,9 @@ pub(super) struct Tree<'a> {
     pub(super) floor: f64,
     /// The highest score of a prefix that was not kept.
     dropped: f64,
-    /// The best complete continuations, best first, as many as are to be returned.
-    pub(super) found: Vec<Found>,
+    /// The best complete continuations and why each is complete, best first, as many as are to be
+    /// returned.
+    pub(super) found: Vec<(Prefix, FinishReason)>,
 }
 
 impl<'a> Tree<'a> {
@@ -107,7 +99,7 @@ impl<'a> Tree<'a> {
     /// What a continuation has to be more probable than to be returned.
     pub(super) fn to_beat(&self) -> f64 {
         match self.found.last() {
-            Some(worst) if self.found.len() == self.job.plan.config.num_return_sequences => worst.score,
+            Some((worst, _)) if self.found.len() == self.job.plan.config.num_return_sequences => worst.score,
             _ => f64::NEG_INFINITY,
         }
     }
@@ -118,15 +110,14 @@ impl<'a> Tree<'a> {
         self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.dropped)
     }
 
-    /// The tokens of a prefix.
+    /// The ids of a prefix.
     pub(super) fn ids(&self, prefix: &Prefix) -> Vec<u32> {
         self.backwards(prefix, |prefix| prefix.token)
     }
 
-    /// A complete continuation that is the whole of a prefix.
-    pub(super) fn complete(&self, prefix: &Prefix, finish_reason: FinishReason) -> Found {
-        let logprobs = self.backwards(prefix, |prefix| prefix.logprob);
-        Found { ids: self.ids(prefix), logprobs, score: prefix.score, finish_reason }
+    /// The tokens of a prefix, as far as the search knows them.
+    pub(super) fn tokens(&self, prefix: &Prefix) -> Vec<ChosenToken> {
+        self.backwards(prefix, |prefix| ChosenToken { id: prefix.token, logprob: prefix.logprob, top: Vec::new() })
     }
 
     /// What `each` makes of each token of a prefix, in their order.
@@ -263,12 +254,9 @@ impl<'a> Tree<'a> {
         if complete.score <= self.to_beat() {
             return;
         }
-        let mut complete = self.complete(complete, finish_reason);
-        if finish_reason == FinishReason::Length && self.job.plan.ends_text(&complete.ids) {
-            complete.finish_reason = FinishReason::Stop;
-        }
-        let place = self.found.partition_point(|found| found.score >= complete.score);
-        self.found.insert(place, complete);
+        let stops = finish_reason == FinishReason::Length && self.job.plan.ends_text(&self.ids(complete));
+        let place = self.found.partition_point(|(found, _)| found.score >= complete.score);
+        self.found.insert(place, (*complete, if stops { FinishReason::Stop } else { finish_reason }));
         self.found.truncate(self.job.plan.config.num_return_sequences);
         self.floor = self.floor.max(self.to_beat());
     }
