@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use ember_model::device::{self, Selected};
 
-use crate::program::{CommonArgs, Outcome, OutputFormat};
+use crate::program::{CommonArgs, Outcome};
 use crate::terminal;
 
 /// Writes every device, the preferred first, one a line; `ember-train devices` is the same.
@@ -15,10 +15,8 @@ use crate::terminal;
 pub fn run(common: &CommonArgs) -> Result<Outcome> {
     let mut out = terminal::stdout();
     for listed in device::list() {
-        match common.format {
-            OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(&listed)?)?,
-            OutputFormat::Text => writeln!(out, "{:<8}  {}  {}", listed.id, listed.name, state(&listed))?,
-        }
+        let text = || format!("{:<8}  {}  {}", listed.id, listed.name, state(&listed));
+        common.format.write_line(&mut out, || serde_json::to_string(&listed), text)?;
     }
     out.flush()?;
     Ok(Outcome::Done)

@@ -134,13 +134,8 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
             for (text, logprobs) in texts.iter().zip(&scored) {
                 let tally = Tally::new(logprobs, text.bytes);
                 tallies.push(tally);
-                match common.format {
-                    OutputFormat::Json => text.write_json(&tally, logprobs, out)?,
-                    OutputFormat::Text => {
-                        let which = beginning(text.text.as_deref().unwrap_or_default());
-                        writeln!(out, "{}  {which}", measures(&tally))?;
-                    }
-                }
+                let line = || format!("{}  {}", measures(&tally), beginning(text.text.as_deref().unwrap_or_default()));
+                common.format.write_line(out, || text.json(&tally, logprobs), line)?;
             }
             out.flush().map_err(Error::from)
         })?;
@@ -219,16 +214,15 @@ struct Text {
 }
 
 impl Text {
-    fn write_json(&self, tally: &Tally, logprobs: &[f32], out: &mut dyn Write) -> Result<()> {
-        let score = JsonScore {
+    fn json(&self, tally: &Tally, logprobs: &[f32]) -> serde_json::Result<String> {
+        serde_json::to_string(&JsonScore {
             text: self,
             logprobs,
             loss: tally.loss(),
             perplexity: tally.perplexity(),
             bits_per_byte: tally.bits_per_byte(),
             tokens: tally.tokens,
-        };
-        Ok(writeln!(out, "{}", serde_json::to_string(&score)?)?)
+        })
     }
 }
 
@@ -241,19 +235,15 @@ fn measures(tally: &Tally) -> String {
 /// The last line of several texts: what all their tokens come to.
 fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let (texts, tally): (usize, Tally) = (tallies.len(), tallies.iter().copied().sum());
-    match format {
-        OutputFormat::Json => {
-            let summary = json!({ "summary": {
-                "texts": texts,
-                "loss": tally.loss(),
-                "perplexity": tally.perplexity(),
-                "bits_per_byte": tally.bits_per_byte(),
-                "tokens": tally.tokens,
-            } });
-            writeln!(out, "{summary}")?;
-        }
-        OutputFormat::Text => writeln!(out, "{}  in all {texts} texts", measures(&tally))?,
-    }
+    let json = json!({ "summary": {
+        "texts": texts,
+        "loss": tally.loss(),
+        "perplexity": tally.perplexity(),
+        "bits_per_byte": tally.bits_per_byte(),
+        "tokens": tally.tokens,
+    } });
+    let text = || format!("{}  in all {texts} texts", measures(&tally));
+    format.write_line(out, || serde_json::to_string(&json), text)?;
     Ok(out.flush()?)
 }
 

@@ -297,19 +297,12 @@ impl Writer<'_> {
     }
 
     fn show_one(&self, answer: &Written, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
-        let loaded = self.session.loaded;
-        match self.format {
-            OutputFormat::Json => {
-                writeln!(out, "{}", text_output::json(answer, prompt, loaded, self.args.logprobs.is_some())?)?;
-            }
-            OutputFormat::Text => {
-                if set_apart {
-                    writeln!(out, "---")?;
-                }
-                writeln!(out, "{}", text_output::text(answer, loaded))?;
-            }
+        if set_apart && self.format == OutputFormat::Text {
+            writeln!(out, "---")?;
         }
-        Ok(())
+        let (loaded, logprobs) = (self.session.loaded, self.args.logprobs.is_some());
+        let json = || text_output::json(answer, prompt, loaded, logprobs);
+        self.format.write_line(out, json, || text_output::text(answer, loaded))
     }
 
     /// Continues one prompt and shows what comes: a single text for people as it is written.
