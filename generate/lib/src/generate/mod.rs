@@ -43,7 +43,7 @@ pub fn generate_batch(
     let mut completions = Vec::with_capacity(prompts.len());
     for (number, prompts) in prompts.chunks(together).enumerate() {
         let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length);
-        let guessed = config.draft_tokens.min(shape.context_length);
+        let guessed = config.draft_tokens.min(shape.context_length); // at a time, behind what is certain
         let mut sequences = ModelSequences::new(model, prompts, slots + guessed);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };
         completions.extend(write(&mut sequences, &job, watch)?);
