@@ -98,8 +98,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The prompts, ready for the model. Where the others are to go on, one that cannot be continued
-    /// is said with its line, and is an error in the end.
+    /// The prompts, ready for the model. Where the others are to go on, one that cannot be
+    /// continued is said with its line, and is an error in the end.
     fn prompts(&mut self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
         if let Some(ids) = &self.args.prompt_ids {
             self.session.loaded.check_ids("--prompt-ids", ids)?;

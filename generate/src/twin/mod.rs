@@ -128,8 +128,8 @@ impl Twin<'_> {
         self.again = 0;
     }
 
-    /// What the knobs, as they are now, make of the step shown; told are the `count` best before and
-    /// as many after.
+    /// What the knobs, as they are now, make of the step shown; told are the `count` best before
+    /// and as many after.
     fn outcome(&self, count: usize) -> Outcome {
         let config = self.knobs.apply(self.config);
         let recorded = &self.recorded.steps[self.step];

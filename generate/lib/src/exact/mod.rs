@@ -105,12 +105,14 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 
 /// Finds the most probable continuations of the job's first prompt, which is the one row of
 /// `sequences` before and after. Its processors may lower log-probabilities at will, but not lift
-/// one above 0; the steps of its clock are the prefixes looked at. Gives the best continuations, best
-/// first: `num_return_sequences`, or as many as there are, the `score` of each being the sum of the
-/// processed log-probabilities, by which they are compared; and a [`Finding::Exact`]. A completion
-/// whose score is at least its bound is proven by itself; another's falls short of the best by at
-/// most the difference. Where time or the caller ended the search, or comes after it, only the first
-/// tokens of the best completion tell what else was probable.
+/// one above 0; the steps of its clock are the prefixes looked at.
+///
+/// Gives the best continuations, best first: `num_return_sequences`, or as many as there are, the
+/// `score` of each being the sum of the processed log-probabilities, by which they are compared;
+/// and a [`Finding::Exact`]. A completion whose score is at least its bound is proven by itself;
+/// another's falls short of the best by at most the difference. Where time or the caller ended the
+/// search, or comes after it, only the first tokens of the best completion tell what else was
+/// probable.
 ///
 /// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as
 /// nodes and is not looked at again. `max_nodes` ends the search, but not before a text is

@@ -59,8 +59,8 @@ type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 /// The rule is a parameter for the tests, which must be able to tell it from wrong ones.
 ///
 /// # Errors
-/// When the context is full and the window may not slide, the logits are not finite, processors leave
-/// no token, or a device fails.
+/// When the context is full and the window may not slide, the logits are not finite, processors
+/// leave no token, or a device fails.
 pub(crate) fn generate(
     rule: Rule,
     target: &mut dyn Sequences,
