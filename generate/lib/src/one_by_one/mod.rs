@@ -36,9 +36,6 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
             sequences.select(&going_on);
             live = going_on.into_iter().map(|place| live[place]).collect();
         }
-        for (place, &row) in live.iter().enumerate() {
-            rows[row].slid |= sequences.ids(place).len() > sequences.context_length();
-        }
         // Decode: one position of each row goes through the model and attends to the cache.
         // Little work, limited by reading the weights.
         next = job.read(sequences)?;
@@ -72,7 +69,8 @@ fn take(
     }
 }
 
-/// Ends the rows that are longer than what the model can attend to, unless their window slides.
+/// Ends the rows that are longer than what the model can attend to, or takes down that their window
+/// slides.
 fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences, job: &Job) -> Result<()> {
     let context_length = sequences.context_length();
     for (place, &number) in live.iter().enumerate() {
@@ -80,7 +78,9 @@ fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences,
         if row.finished.is_some() || sequences.ids(place).len() <= context_length {
             continue;
         }
-        row.finished = job.outgrown(context_length, row.tokens.len())?.map(|why| (why, job.seconds()));
+        let end = job.outgrown(context_length, row.tokens.len())?;
+        row.slid |= end.is_none();
+        row.finished = end.map(|why| (why, job.seconds()));
     }
     Ok(())
 }
