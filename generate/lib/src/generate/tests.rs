@@ -259,6 +259,10 @@ fn what_cannot_be_continued_is_refused() {
     assert!(refused(&[]).contains("no prompt"));
     assert!(refused(&[&[]]).contains("holds no token"));
     assert!(refused(&[&[1, 11]]).contains("token id 11 is outside"));
+    let draft = Gpt::new(&GptConfig::new(VOCAB + 1, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap();
+    let config = GenerationConfig { draft_tokens: 2, ..greedy(1) };
+    let error = generate_batch(&model, &[&[1]], &Plan { draft: Some(&draft), ..Plan::new(&config) }, &mut ());
+    assert!(matches!(error, Err(Error::DraftVocabulary { draft_vocab_size: 12, vocab_size: VOCAB })));
 }
 
 #[test]

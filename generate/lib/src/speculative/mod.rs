@@ -19,18 +19,23 @@ mod proposers;
 mod tests;
 
 use crate::completion::{Acceptance, ChosenToken, Completion, Finding};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp};
 use crate::sampler::{greedy, weighted};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
 use crate::{config::Strategy, decoder::Job, processors::Step};
-use proposers::{DraftModel, Draw, PromptLookup, Proposal, Proposer, Request};
+use proposers::{Draw, PromptLookup, Proposal, Proposer, Request};
 
 /// Writes the first prompt's sequences one after another.
 pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-    let (ids, config) = (target.ids(0).to_vec(), job.plan.config);
+    let (ids, config, vocab_size) = (target.ids(0).to_vec(), job.plan.config, target.vocab_size());
+    if let Some(draft) = job.plan.draft
+        && draft.config().vocab_size != vocab_size
+    {
+        return Err(Error::DraftVocabulary { draft_vocab_size: draft.config().vocab_size, vocab_size });
+    }
     let mut completions = Vec::with_capacity(config.num_return_sequences);
     for number in 0..config.num_return_sequences {
         let request = Request { job, number };
@@ -38,8 +43,7 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
             None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
             Some(draft) => {
                 let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length);
-                let mut drafts = ModelSequences::new(draft, &[&ids], slots);
-                let mut proposer = DraftModel::new(&mut drafts, target.vocab_size())?;
+                let mut proposer = ModelSequences::new(draft, &[&ids], slots);
                 generate(accept_or_replace, target, &mut proposer, &request, watch)?
             }
         };

@@ -82,36 +82,20 @@ impl Proposer for PromptLookup {
     }
 }
 
-/// Guesses what a smaller model with the same vocabulary would write with the same knobs.
-pub(crate) struct DraftModel<'a> {
-    sequences: &'a mut dyn Sequences,
-}
-
-impl<'a> DraftModel<'a> {
-    /// A proposer for a model of `vocab_size` tokens; `sequences` is one row, whatever it holds.
-    ///
-    /// # Errors
-    /// When the vocabularies are not equally large.
-    pub(crate) fn new(sequences: &'a mut dyn Sequences, vocab_size: usize) -> Result<Self> {
-        match sequences.vocab_size() {
-            same if same == vocab_size => Ok(Self { sequences }),
-            draft_vocab_size => Err(Error::DraftVocabulary { draft_vocab_size, vocab_size }),
-        }
-    }
-}
-
-impl Proposer for DraftModel<'_> {
+/// One row of a smaller model, whatever it holds, guesses what that would write with the same
+/// knobs.
+impl<S: Sequences> Proposer for S {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
         let job = request.job;
         // What was rejected goes, what replaced it comes.
-        let known = common_prefix(self.sequences.ids(0), ids);
-        self.sequences.truncate(0, known);
-        self.sequences.extend(0, &ids[known..]);
+        let known = common_prefix(self.ids(0), ids);
+        self.truncate(0, known);
+        self.extend(0, &ids[known..]);
         let mut proposals = Vec::with_capacity(most);
         while proposals.len() < most {
-            let mut logits = self.sequences.logits()?;
+            let mut logits = self.logits()?;
             finite_log_sum_exp(&logits).map_err(|error| Error::Draft(error.into()))?;
-            let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
+            let (prompt, generated) = self.ids(0).split_at(prompt_len);
             job.chain.process(&Step { prompt, generated }, &mut logits);
             if job.chain.highest(&logits)? == f32::NEG_INFINITY {
                 break;
@@ -128,7 +112,7 @@ impl Proposer for DraftModel<'_> {
             if job.plan.config.end_tokens.contains(&id) {
                 break;
             }
-            self.sequences.extend(0, &[id]);
+            self.extend(0, &[id]);
         }
         Ok(proposals)
     }

@@ -13,7 +13,7 @@ use super::*;
 use crate::config::{GenerationConfig, Overflow};
 use crate::made_up::{self, Short};
 use crate::processors::{LogitsProcessor, temperature, top_k};
-use crate::{completion::FinishReason, error::Error, plan::Plan, processors::Chain};
+use crate::{completion::FinishReason, plan::Plan, processors::Chain};
 
 fn config(strategy: Strategy, max_new_tokens: usize, draft_tokens: usize) -> GenerationConfig {
     GenerationConfig { strategy, max_new_tokens, draft_tokens, ..Default::default() }
@@ -112,7 +112,6 @@ proptest! {
 
         let inner = made_up::sequences(&[], vocab_size, draft_logits);
         let mut draft = Short { context: draft_context, inner };
-        let mut draft = DraftModel::new(&mut draft, vocab_size).unwrap();
         let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
         let mut target = Short { context, inner: made_up::sequences(&prompt, vocab_size, logits_after) };
         let mut said = Vec::new();
@@ -147,8 +146,7 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
         let config = config(strategy, 40, 4);
         let mut target = made_up::sequences(&[1], 5, made_up::logits(9, 5, 1.0));
         let mut draft = made_up::sequences(&[], 5, made_up::logits(9, 5, 1.0));
-        let mut proposer = DraftModel::new(&mut draft, 5).unwrap();
-        let (completion, acceptance) = written(&mut target, &mut proposer, &config, &Chain::default()).unwrap();
+        let (completion, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
         assert_eq!(completion.ids.len(), 40);
         // Four guesses and one token more each time: 40 tokens in 8 passes.
         assert_eq!(acceptance, Acceptance { proposed: 32, accepted: 32, passes: 8 });
@@ -161,8 +159,7 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     let config = config(Strategy::Greedy, 30, 5);
     let mut target = made_up::sequences(&[1], 2, |_: &[u32]| vec![1.0, 0.0]);
     let mut draft = made_up::sequences(&[], 2, |_: &[u32]| vec![0.0, 1.0]);
-    let mut proposer = DraftModel::new(&mut draft, 2).unwrap();
-    let (_, acceptance) = written(&mut target, &mut proposer, &config, &Chain::default()).unwrap();
+    let (_, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
     // 5 + 4 + 3 + 2, then one at a time, and none for the last token.
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
@@ -179,8 +176,7 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
     let config = config(Strategy::Greedy, 22, 4);
     let mut target = made_up::sequences(&[0], 7, counts);
     let mut draft = made_up::sequences(&[], 7, miscounts);
-    let mut proposer = DraftModel::new(&mut draft, 7).unwrap();
-    let (completion, acceptance) = written(&mut target, &mut proposer, &config, &Chain::default()).unwrap();
+    let (completion, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
     assert_eq!(completion.ids, (1..=22).map(|n| n % 7).collect::<Vec<u32>>());
     assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
 }
@@ -260,7 +256,6 @@ fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     let chain = Chain::of(vec![Arc::new(temperature(TEMPERATURE)), Arc::new(top_k(TOP_K))]);
     let mut target = made_up::sequences(&PROMPT, 4, table(TARGET));
     let mut draft = made_up::sequences(&PROMPT, 4, table(DRAFT));
-    let mut draft = DraftModel::new(&mut draft, 4).unwrap();
     let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
     let mut counts = [[0.0_f64; 4]; 4];
     let mut fared = Acceptance::default();
@@ -383,8 +378,4 @@ fn each_way_to_fail_or_end_early() {
     }
     let error = run(&timed, &Chain::of(vec![Arc::new(BanAll)]), &[1]).unwrap_err().to_string();
     assert!(error.contains("ban-all rules out all of them"), "{error}");
-
-    let mut draft = made_up::sequences(&[], 4, made_up::logits(1, 4, 1.0));
-    let error = DraftModel::new(&mut draft, 3).err().unwrap();
-    assert!(matches!(error, Error::DraftVocabulary { draft_vocab_size: 4, vocab_size: 3 }));
 }
