@@ -5,30 +5,21 @@ use std::io::Write;
 use anyhow::Result;
 use ember_model::device::{self, Selected};
 
-use crate::program::{CommonArgs, Outcome, OutputFormat};
+use crate::program::{CommonArgs, Outcome};
 use crate::terminal;
 
-/// Runs the command; `ember-train devices` is the same.
+/// Writes every device, the preferred first, one a line; `ember-train devices` is the same.
 ///
 /// # Errors
 /// When standard output cannot be written to.
 pub fn run(common: &CommonArgs) -> Result<Outcome> {
-    write_devices(&mut terminal::stdout(), common.format)?;
-    Ok(Outcome::Done)
-}
-
-/// Writes every device, the preferred first, one a line.
-///
-/// # Errors
-/// When `out` cannot be written to.
-pub fn write_devices(out: &mut dyn Write, format: OutputFormat) -> Result<()> {
+    let mut out = terminal::stdout();
     for listed in device::list() {
-        match format {
-            OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(&listed)?)?,
-            OutputFormat::Text => writeln!(out, "{:<8}  {}  {}", listed.id, listed.name, state(&listed))?,
-        }
+        let text = || format!("{:<8}  {}  {}", listed.id, listed.name, state(&listed));
+        common.format.write_line(&mut out, || serde_json::to_string(&listed), text)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    Ok(Outcome::Done)
 }
 
 fn state(listed: &Selected) -> String {

@@ -62,6 +62,22 @@ pub enum OutputFormat {
     Json,
 }
 
+impl OutputFormat {
+    /// Writes a result on one line: its JSON, or what people read.
+    ///
+    /// # Errors
+    /// When the line cannot be made or written.
+    pub fn write_line(
+        self,
+        out: &mut dyn Write,
+        json: impl FnOnce() -> serde_json::Result<String>,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let line = if self == Self::Json { json()? } else { text() };
+        Ok(writeln!(out, "{line}")?)
+    }
+}
+
 /// How a command ended, other than by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -46,13 +46,6 @@ impl Words<'_> {
     pub fn token(&self, id: u32) -> Option<String> {
         self.bytes_of.map(|bytes_of| String::from_utf8_lossy(&bytes_of(id)).into_owned())
     }
-
-    /// The text of generated ids; end tokens say nothing.
-    pub(super) fn text(&self, ids: &[u32], end_tokens: &[u32]) -> Option<String> {
-        let bytes_of = self.bytes_of?;
-        let bytes: Vec<u8> = ids.iter().filter(|id| !end_tokens.contains(id)).flat_map(|&id| bytes_of(id)).collect();
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    }
 }
 
 impl Request<'_> {
@@ -66,8 +59,11 @@ impl Request<'_> {
         if (self.go_on)() { ControlFlow::Continue(()) } else { ControlFlow::Break(FinishReason::Interrupted) }
     }
 
+    /// The text of generated ids; end tokens say nothing.
     pub(super) fn text(&self, ids: &[u32]) -> Option<String> {
-        self.words.text(ids, &self.config.end_tokens)
+        let (bytes_of, ends) = (self.words.bytes_of?, &self.config.end_tokens);
+        let bytes: Vec<u8> = ids.iter().filter(|id| !ends.contains(id)).flat_map(|&id| bytes_of(id)).collect();
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

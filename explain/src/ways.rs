@@ -59,7 +59,9 @@ impl Way {
 /// Greedy, three temperatures, top-k, top-p and the best of the beams: all with the run's seed,
 /// length and repetition penalty, and no other knob.
 pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
-    let plain = without_sampling_knobs(request.config);
+    // Sampling from the model's own distribution.
+    let (strategy, config) = (Strategy::Sample, request.config.clone());
+    let plain = GenerationConfig { strategy, temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..config };
     let greedy = [("strategy", json!("greedy"))];
     let mut ways = vec![Way::new(request, "greedy".into(), &greedy, beams.greedy.clone())];
     let sampled = |knob: &'static str, value: Value, config: GenerationConfig| {
@@ -77,16 +79,4 @@ pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
         ways.push(Way::new(request, format!("{} beams", request.num_beams), &knobs, best.clone()));
     }
     Ok(ways)
-}
-
-/// Sampling from the model's own distribution, with what else `config` says.
-pub(super) fn without_sampling_knobs(config: &GenerationConfig) -> GenerationConfig {
-    GenerationConfig {
-        strategy: Strategy::Sample,
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        ..config.clone()
-    }
 }

@@ -12,21 +12,17 @@ use super::{data, model};
 use crate::usage::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
-    let load = cause.downcast_ref().and_then(load).map(Worded::Failure);
-    load.or_else(|| cause.downcast_ref().and_then(decoding))
+    let below = match cause.downcast_ref() {
+        Some(LoadError::Device(error)) => model::line(error),
+        Some(LoadError::Tokenizer(error)) => data::line(error),
+        _ => None,
+    };
+    let failure = || cause.downcast_ref().and_then(find).or_else(|| cause.downcast_ref().and_then(folder));
+    (below.or_else(failure).map(Worded::Failure))
+        .or_else(|| cause.downcast_ref().and_then(decoding))
         .or_else(|| cause.downcast_ref().map(knob))
         .or_else(|| cause.downcast_ref().and_then(grammar))
-        .or_else(|| cause.downcast_ref().and_then(find).map(Worded::Failure))
-        .or_else(|| cause.downcast_ref().and_then(folder).map(Worded::Failure))
-        .or_else(|| cause.downcast_ref().map(empty_stop_string))
-}
-
-fn load(error: &LoadError) -> Option<String> {
-    match error {
-        LoadError::Device(error) => model::line(error),
-        LoadError::Tokenizer(error) => data::line(error),
-        _ => None,
-    }
+        .or_else(|| cause.is::<EmptyStopString>().then(empty_stop_string))
 }
 
 fn folder(error: &FolderError) -> Option<String> {
@@ -35,7 +31,7 @@ fn folder(error: &FolderError) -> Option<String> {
     Some(format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it"))
 }
 
-fn empty_stop_string(_: &EmptyStopString) -> Worded {
+fn empty_stop_string() -> Worded {
     Worded::Usage("--stop is empty, which would end every text at once; give at least one character".to_owned())
 }
 

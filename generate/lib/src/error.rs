@@ -77,7 +77,7 @@ pub enum Error {
     #[error("the stride is {stride}; it must be at least 1 and at most the context of {context_length}")]
     Stride { stride: usize, context_length: usize },
     /// A text of one token or none.
-    #[error("{} leaves nothing to score: each token is scored after those before it; give more text", few(*tokens))]
+    #[error("{} leaves nothing to score: each token is scored after those before it; give more text", if *tokens == 0 { "no token" } else { "1 token" })]
     NothingToScore { tokens: usize },
     /// What was computed cannot be read from the device.
     #[error("cannot read {what}: {reason}")]
@@ -149,8 +149,4 @@ fn blame(processors: &[&str]) -> String {
         [one] => format!("{one} rules out all of them; relax it"),
         names => format!("together, {} rule out all of them; relax one", names.join(", ")),
     }
-}
-
-fn few(tokens: usize) -> &'static str {
-    if tokens == 0 { "no token" } else { "1 token" }
 }

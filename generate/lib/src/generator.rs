@@ -14,9 +14,7 @@ use crate::plan::{Clock, Plan};
 use crate::stop::{EmptyStopString, StopStrings};
 use crate::stream::{TextStream, token_bytes};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{
-    config::GenerationConfig, ends::Ends, error::Result, generate::generate_batch, processors::LogitsProcessor,
-};
+use crate::{config::GenerationConfig, error::Result, generate::generate_batch, processors::LogitsProcessor};
 
 /// Writes texts with one model and one configuration.
 pub struct Generator<'a> {
@@ -134,13 +132,19 @@ impl<'a> Generator<'a> {
     pub fn write(&self, prompts: &Prompts, reader: &mut dyn Reader) -> Result<Vec<Written>> {
         let each = prompts.sequences.unwrap_or(self.config.num_return_sequences);
         let config = GenerationConfig { num_return_sequences: each, ..self.config.clone() };
-        let ends = Ends::new(self.tokenizer, self.constraint(), &self.stops, config.strategy.ranks_texts());
-        let is_end = |generated: &[u32]| ends.contain(generated);
+        let constraint = self.constraint();
+        // Texts that are ranked are nobody's until the search is over; one that is written token by
+        // token is ended by its stream.
+        let stops = config.strategy.ranks_texts() && self.stops.longest() > 0;
+        let is_end = |generated: &[u32]| {
+            constraint.is_some_and(|constraint| constraint.is_complete(generated))
+                || (stops && completes_a_stop_string(generated, self.tokenizer, &self.stops))
+        };
         let plan = Plan {
             config: &config,
             constraint: self.constraint.clone(),
             processors: &self.processors,
-            ends: (!ends.is_empty()).then_some(&is_end),
+            ends: (constraint.is_some() || stops).then_some(&is_end),
             first_sequences: prompts.first_sequences,
             traced_candidates: prompts.traced_candidates,
             clocks: prompts.clocks,
@@ -157,11 +161,26 @@ impl<'a> Generator<'a> {
         // number.
         let written = numbered.map(|(prompt, number, completion)| {
             let text = texts.finish(prompt * each + number, &completion.ids);
-            let valid = self.constraint().map(|constraint| constraint.is_accepting(&completion.ids));
+            let valid = constraint.map(|constraint| constraint.is_accepting(&completion.ids));
             Written { prompt, number, text, completion, valid }
         });
         Ok(written.collect())
     }
+}
+
+/// Whether the text of the tokens holds a stop string that the last token completes.
+fn completes_a_stop_string(generated: &[u32], tokenizer: Option<&Tokenizer>, stops: &StopStrings) -> bool {
+    let Some((&last, before)) = generated.split_last() else { return false };
+    let mut text = token_bytes(tokenizer, last);
+    // As much of the text before it as a stop string can need, and no more.
+    let enough = text.len() + stops.longest();
+    for &id in before.iter().rev() {
+        if text.len() >= enough {
+            break;
+        }
+        text = [token_bytes(tokenizer, id), text].concat();
+    }
+    stops.find(&String::from_utf8_lossy(&text)).is_some()
 }
 
 /// One row's text as it grows.
@@ -273,6 +292,15 @@ mod tests {
             assert_eq!((stopped.text.as_str(), told.0.as_str()), (&whole.text[..end], &whole.text[..end]));
             assert_eq!(stopped.completion.finish_reason, FinishReason::Stop);
         }
+    }
+
+    #[test]
+    fn a_stop_string_ends_a_ranked_text_with_the_token_that_completes_it() {
+        let tokenizer = Tokenizer::bytes().unwrap();
+        let stops = StopStrings::new(vec!["\u{e9}t\u{e9}".into(), "END".into()]).unwrap();
+        let ends = |text: &str| completes_a_stop_string(&tokenizer.encode(text).unwrap(), Some(&tokenizer), &stops);
+        assert!(ends("the END") && ends("l'\u{e9}t\u{e9}"));
+        assert!(!ends("the EN") && !ends("ENDE and more") && !ends(""));
     }
 
     #[test]

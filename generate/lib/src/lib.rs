@@ -25,7 +25,6 @@ pub mod completion;
 pub mod config;
 pub mod constraint;
 mod decoder;
-mod ends;
 pub mod error;
 mod exact;
 pub mod generate;

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_model::Gpt;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Cause, Result};
@@ -49,8 +49,11 @@ pub enum QuestionError {
 
 /// A text's beginning and the ways it may go on. The choice is put right behind the context: a
 /// space between stands in one of them.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Question {
+    /// Whatever the asker calls it; handed through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<Value>,
     /// What comes before every choice; empty, the choices start from what the tokenizer puts before
     /// a text, else from `<|endoftext|>`.
     pub context: String,
@@ -58,8 +61,6 @@ pub struct Question {
     pub choices: Vec<String>,
     /// The index of the right one, from 0, where it is known.
     pub answer: Option<usize>,
-    /// Whatever the asker calls it; handed through.
-    pub id: Option<Value>,
 }
 
 impl Question {

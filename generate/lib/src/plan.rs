@@ -47,17 +47,6 @@ pub enum Clock {
     Steps(usize),
 }
 
-impl Clock {
-    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were
-    /// generated.
-    pub fn is_over(self, max_time_s: Option<f64>, seconds: f64, steps: usize) -> bool {
-        match self {
-            Self::Time => max_time_s.is_some_and(|most| seconds >= most),
-            Self::Steps(most) => steps >= most,
-        }
-    }
-}
-
 impl<'a> Plan<'a> {
     /// The knobs and nothing else.
     pub fn new(config: &'a GenerationConfig) -> Self {
@@ -84,9 +73,17 @@ impl<'a> Plan<'a> {
         self.first_sequences.get(prompt).copied().unwrap_or(0) + number as u64
     }
 
-    /// What says that time is over for a prompt.
-    pub(crate) fn clock(&self, prompt: usize) -> Clock {
-        self.clocks.get(prompt).copied().unwrap_or_default()
+    /// Whether time is over for a prompt after so many seconds and steps.
+    pub(crate) fn is_out_of_time(&self, prompt: usize, seconds: f64, steps: usize) -> bool {
+        match self.clocks.get(prompt) {
+            None | Some(Clock::Time) => self.config.max_time_s.is_some_and(|most| seconds >= most),
+            Some(Clock::Steps(most)) => steps >= *most,
+        }
+    }
+
+    /// Whether a text ends by itself with these generated ids.
+    pub(crate) fn ends_text(&self, generated: &[u32]) -> bool {
+        self.ends.is_some_and(|ends| ends(generated))
     }
 
     /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller
@@ -105,13 +102,13 @@ impl<'a> Plan<'a> {
         if let ControlFlow::Break(reason) = asked {
             return Some(reason);
         }
-        if self.ends.is_some_and(|ends| ends(generated)) {
+        if self.ends_text(generated) {
             return Some(FinishReason::Stop);
         }
         if generated.len() >= config.max_new_tokens {
             return Some(FinishReason::Length);
         }
-        self.clock(prompt).is_over(config.max_time_s, seconds, generated.len()).then_some(FinishReason::Time)
+        self.is_out_of_time(prompt, seconds, generated.len()).then_some(FinishReason::Time)
     }
 
     /// The error to report where the knobs leave no token to follow `generated`.

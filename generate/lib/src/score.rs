@@ -85,11 +85,9 @@ pub fn score_stretches(
         if !all.iter().all(|logprob| logprob.is_finite()) {
             return Err(Error::NotFinite);
         }
-        let mut rest = all.as_slice();
+        let mut all = all.into_iter();
         for &number in &batch {
-            let (own, others) = rest.split_at(stretches[number].scored);
-            logprobs[number] = own.to_vec();
-            rest = others;
+            logprobs[number] = all.by_ref().take(stretches[number].scored).collect();
         }
         if on_batch(targets.len()).is_break() {
             return Ok(None);

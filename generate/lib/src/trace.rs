@@ -104,9 +104,8 @@ impl Recorder {
     /// What became of the `count` best before and after, and of `others`; best first by the model's
     /// own word.
     pub fn candidates(&self, count: usize, others: &[u32]) -> Vec<Candidate> {
-        let (Some((_, first)), Some((_, last))) = (self.stages.first(), self.stages.last()) else {
-            unreachable!("there is always the stage that `new` puts in")
-        };
+        // There is always the stage that `new` puts in.
+        let (first, last) = (&self.stages[0].1, &self.stages[self.stages.len() - 1].1);
         let mut ids = top_k(count, first);
         ids.extend(top_k(count, last).into_iter().filter(|&id| last[id as usize] > f32::NEG_INFINITY));
         ids.extend(others);
@@ -117,17 +116,11 @@ impl Recorder {
         let standings: Vec<Vec<Option<Standing>>> =
             self.stages.iter().map(|(_, logits)| standings(&ids, logits)).collect();
         let candidate = |(place, &id): (usize, &u32)| {
-            let mut changes = Vec::new();
-            let mut removed_by = None;
-            for (stage, (name, _)) in self.stages.iter().enumerate().skip(1) {
-                let (before, after) = (standings[stage - 1][place], standings[stage][place]);
-                if before != after {
-                    changes.push(Change { by: (*name).to_owned(), after });
-                    if after.is_none() {
-                        removed_by = Some((*name).to_owned());
-                    }
-                }
-            }
+            let steps = standings.windows(2).map(|pair| (pair[0][place], pair[1][place]));
+            let changed = self.stages[1..].iter().zip(steps).filter(|(_, (before, after))| before != after);
+            let changes: Vec<Change> =
+                changed.map(|((name, _), (_, after))| Change { by: (*name).to_owned(), after }).collect();
+            let removed_by = changes.iter().rfind(|change| change.after.is_none()).map(|change| change.by.clone());
             let before = standings[0][place].unwrap_or(Standing { logit: f32::MIN, probability: 0.0, rank: u32::MAX });
             Candidate { id, token: None, before, changes, removed_by }
         };

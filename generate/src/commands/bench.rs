@@ -96,13 +96,8 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
             }
             let task = Task { batch, prompt, new: args.new_tokens, repeats: args.repeats as usize };
             let speed = speed(&model, task)?;
-            match common.format {
-                OutputFormat::Text => writeln!(out, "{}", line(&speed))?,
-                OutputFormat::Json => {
-                    let json = JsonSpeed { device: &device, parameters: config.parameters(), weights, load_s, speed };
-                    writeln!(out, "{}", serde_json::to_string(&json)?)?;
-                }
-            }
+            let json = JsonSpeed { device: &device, parameters: config.parameters(), weights, load_s, speed };
+            common.format.write_line(&mut out, || serde_json::to_string(&json), || line(&speed))?;
             out.flush()?;
         }
     }

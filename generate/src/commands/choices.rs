@@ -6,7 +6,7 @@ use std::{io::Write, path::Path};
 use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::SpecialTokens;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::lines::{TextFile, beginning};
 use super::loaded::Loaded;
@@ -23,11 +23,8 @@ const EXAMPLE: &str = "{\"context\": \"...\", \"choices\": [\"...\", \"...\"], \
 /// least.
 #[derive(Serialize)]
 struct JsonQuestion<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a Value>,
-    context: &'a str,
-    choices: &'a [String],
-    answer: Option<usize>,
+    #[serde(flatten)]
+    question: &'a Question,
     ranking: Vec<usize>,
     ranking_per_token: Vec<usize>,
     ranking_per_byte: Vec<usize>,
@@ -76,10 +73,7 @@ pub(super) fn answer(
         progress.aside(|| {
             for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {
                 accuracy.add(choices, question.answer);
-                match format {
-                    OutputFormat::Json => write_json(question, choices, &encoded[number], out)?,
-                    OutputFormat::Text => writeln!(out, "{}", line(question, choices))?,
-                }
+                format.write_line(out, || json(question, choices, &encoded[number]), || line(question, choices))?;
             }
             out.flush().map_err(anyhow::Error::from)
         })?;
@@ -100,17 +94,9 @@ fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes
     }
 }
 
-fn write_json(
-    question: &Question,
-    choices: &[ScoredChoice],
-    encoded: &[EncodedChoice],
-    out: &mut dyn Write,
-) -> Result<()> {
-    let json = JsonQuestion {
-        id: question.id.as_ref(),
-        context: &question.context,
-        choices: &question.choices,
-        answer: question.answer,
+fn json(question: &Question, choices: &[ScoredChoice], encoded: &[EncodedChoice]) -> serde_json::Result<String> {
+    serde_json::to_string(&JsonQuestion {
+        question,
         ranking: rank(choices, By::Sum),
         ranking_per_token: rank(choices, By::Token),
         ranking_per_byte: rank(choices, By::Byte),
@@ -118,8 +104,7 @@ fn write_json(
         token_logprobs: choices.iter().map(|choice| choice.logprobs.as_slice()).collect(),
         bytes: choices.iter().map(|choice| choice.bytes).collect(),
         cut_tokens: encoded.iter().map(|choice| choice.cut).collect(),
-    };
-    Ok(writeln!(out, "{}", serde_json::to_string(&json)?)?)
+    })
 }
 
 /// A question for people: whether its most probable choice is right, that choice, all
@@ -147,25 +132,19 @@ fn last_characters(context: &str) -> String {
 /// The last line; the accuracies are null where no answer is known.
 fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let Accuracy { questions, answered, .. } = *accuracy;
-    match format {
-        OutputFormat::Json => {
-            let summary = json!({ "summary": {
-                "questions": questions,
-                "answered": answered,
-                "accuracy": accuracy.by(By::Sum),
-                "accuracy_per_token": accuracy.by(By::Token),
-                "accuracy_per_byte": accuracy.by(By::Byte),
-                "chance": accuracy.by_chance(),
-            } });
-            writeln!(out, "{summary}")?;
-        }
-        OutputFormat::Text => {
-            let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
-            let [whole, token, byte] = [By::Sum, By::Token, By::Byte].map(|by| percent(accuracy.by(by)));
-            let right = format!("accuracy {whole}  per token {token}  per byte {byte}");
-            let chance = percent(accuracy.by_chance());
-            writeln!(out, "{right}  by chance {chance}  {answered} of {questions} questions have an answer")?;
-        }
-    }
+    let json = json!({ "summary": {
+        "questions": questions,
+        "answered": answered,
+        "accuracy": accuracy.by(By::Sum),
+        "accuracy_per_token": accuracy.by(By::Token),
+        "accuracy_per_byte": accuracy.by(By::Byte),
+        "chance": accuracy.by_chance(),
+    } });
+    let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
+    let [whole, token, byte] = [By::Sum, By::Token, By::Byte].map(|by| percent(accuracy.by(by)));
+    let right = format!("accuracy {whole}  per token {token}  per byte {byte}");
+    let chance = percent(accuracy.by_chance());
+    let text = format!("{right}  by chance {chance}  {answered} of {questions} questions have an answer");
+    format.write_line(out, || serde_json::to_string(&json), || text)?;
     Ok(out.flush()?)
 }

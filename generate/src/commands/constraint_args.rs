@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::lines::TextFile;
 use ember_cli::program::UsageError;
-use ember_decoding::constraint::Grammar;
+use ember_decoding::constraint::{Grammar, GrammarError};
 
 /// At most one way to constrain the text.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,23 +33,19 @@ impl ConstraintArgs {
     /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is not
     /// what the flag says.
     pub fn grammar(&self) -> Result<Option<Grammar>> {
-        let source = |flag: &str, path: &Path| format!("{flag} {}", path.display());
         Ok(match self {
-            Self { json_schema: Some(path), .. } => {
-                Some(Grammar::json_schema(source("--json-schema", path), &read("--json-schema", path)?)?)
-            }
+            Self { json_schema: Some(path), .. } => Some(in_file("--json-schema", path, Grammar::json_schema)?),
             Self { regex: Some(regex), .. } => Some(Grammar::regex(format!("--regex {regex:?}"), regex)?),
-            Self { grammar: Some(path), .. } => {
-                Some(Grammar::lark(source("--grammar", path), &read("--grammar", path)?)?)
-            }
+            Self { grammar: Some(path), .. } => Some(in_file("--grammar", path, Grammar::lark)?),
             _ => None,
         })
     }
 }
 
-fn read(flag: &str, path: &Path) -> Result<String> {
+/// The grammar in the file that a flag names, read by `parse`.
+fn in_file(flag: &str, path: &Path, parse: fn(String, &str) -> Result<Grammar, GrammarError>) -> Result<Grammar> {
     let file = TextFile::read(flag, path).map_err(|error| UsageError::new(format!("{error:#}")))?;
-    Ok(file.into_content())
+    Ok(parse(format!("{flag} {}", path.display()), &file.into_content())?)
 }
 
 #[cfg(test)]

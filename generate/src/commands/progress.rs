@@ -1,7 +1,6 @@
 //! How far long work has come, for people who watch: a bar on a terminal, nothing anywhere else.
 
-use std::time::{Duration, Instant};
-use std::{cell::Cell, ops::ControlFlow};
+use std::{cell::Cell, ops::ControlFlow, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -18,7 +17,6 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// this is dropped.
 pub(super) struct Progress {
     bar: ProgressBar,
-    began: Instant,
     shown: Cell<bool>,
 }
 
@@ -30,13 +28,13 @@ impl Progress {
         let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {msg}, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(unit);
-        Self { bar, began: Instant::now(), shown: Cell::new(!notes.are_shown()) }
+        Self { bar, shown: Cell::new(!notes.are_shown()) }
     }
 
     /// So many more are done.
     pub(super) fn advance(&self, done: usize) {
         self.bar.inc(done as u64);
-        if !self.shown.get() && self.began.elapsed() >= SHOWN_AFTER {
+        if !self.shown.get() && self.bar.elapsed() >= SHOWN_AFTER {
             self.shown.set(true);
             // Draws nothing where standard error is no terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

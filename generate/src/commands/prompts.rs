@@ -135,18 +135,14 @@ pub fn ids_of(text: &str, tokenizer: &Tokenizer, special: SpecialTokens) -> Resu
 /// One line that names the file, and the line of the file where one is wrong.
 pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
     let file = TextFile::read(flag, path)?;
-    let prompts = if file.is_json_lines() { json_prompts(&file)? } else { plain_prompts(&file) };
-    ensure!(!prompts.is_empty(), "{flag} {} holds no prompt; write one a line", path.display());
-    Ok(prompts)
-}
-
-fn plain_prompts(file: &TextFile) -> Vec<FilePrompt> {
-    let prompt = |(line, text): (usize, &str)| FilePrompt {
+    let plain = |(line, text): (usize, &str)| FilePrompt {
         place: file.place(line),
         id: None,
         prompt: Given::Text(text.to_owned()),
     };
-    file.lines().map(prompt).collect()
+    let prompts = if file.is_json_lines() { json_prompts(&file)? } else { file.lines().map(plain).collect() };
+    ensure!(!prompts.is_empty(), "{flag} {} holds no prompt; write one a line", path.display());
+    Ok(prompts)
 }
 
 /// The keys of a line; others are the user's own.

@@ -43,7 +43,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let notes = Notes::new(common.quiet);
     let trace = Trace::read(&args.file)?;
     let header = &trace.header;
-    let mut recorded = recorded(trace.lines(), header)?;
+    let repeats = repeats(trace.lines(), header)?;
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
     let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
@@ -72,21 +72,13 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let prompts: Vec<Prompt> = header.prompts.iter().enumerate().map(prompt).collect();
     trace.check(loaded.model.config().vocab_size)?;
     let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
-    // A clock and a user cannot be replayed: what they cut short is cut at the same place, and
-    // nothing else is.
 
     let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, widest: 0.0 };
     let mut sequences = 0;
-    for ((numbers, first, count), batch) in header.batches.iter().zip(&mut recorded) {
-        if !batch.was_run {
-            break; // the user ended it before
-        }
-        let batch = Batch {
-            prompts: numbers.iter().map(|&number| &prompts[number]).collect(),
-            first: *first,
-            count: *count,
-            repeats: std::mem::take(&mut batch.repeats),
-        };
+    for (&(ref numbers, first, count), repeats) in header.batches.iter().zip(repeats) {
+        let Some(repeats) = repeats else { break }; // the user ended it before
+        let prompts = numbers.iter().map(|&number| &prompts[number]).collect();
+        let batch = Batch { prompts, first, count, repeats };
         sequences += session.write(&batch, None, Some(&mut comparison))?.len();
         if interrupt.requested() {
             return Ok(Outcome::Interrupted);
@@ -113,23 +105,12 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     Ok(Outcome::Done)
 }
 
-/// What the trace tells of one batch beforehand.
-#[derive(Debug, Default, PartialEq)]
-struct Recorded {
-    was_run: bool,
-    /// A clock and a user cannot be replayed: what they cut short is cut at the same place, and
-    /// nothing else is.
-    repeats: Repeats,
-}
-
-/// What ended the texts of each batch from outside, and after how many steps.
-fn recorded(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Result<Vec<Recorded>> {
+/// What ended the texts of each batch from outside, and after how many steps; none of a batch that
+/// was not run. A clock and a user cannot be replayed: what they cut short is cut at the same
+/// place, and nothing else is.
+fn repeats(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Result<Vec<Option<Repeats>>> {
     let together = header.config.strategy.has_beams();
-    let fresh = |(prompts, _, _): &(Vec<usize>, usize, usize)| Recorded {
-        was_run: false,
-        repeats: Repeats { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() },
-    };
-    let mut batches: Vec<Recorded> = header.batches.iter().map(fresh).collect();
+    let mut batches: Vec<Option<Repeats>> = vec![None; header.batches.len()];
     let mut steps: HashMap<usize, usize> = HashMap::new();
     for line in lines {
         let line = line?;
@@ -138,8 +119,9 @@ fn recorded(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> R
             prompts.contains(&prompt) && (together || (*first..first + count).contains(&sequence))
         };
         let Some(number) = header.batches.iter().position(of_line) else { continue };
-        let batch = &mut batches[number];
-        batch.was_run = true;
+        let prompts = &header.batches[number].0;
+        let whole = || Repeats { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() };
+        let repeats = batches[number].get_or_insert_with(whole);
         if line.event == "beams" {
             let so_far = steps.entry(prompt).or_default();
             *so_far = (*so_far).max(line.step + 1);
@@ -152,10 +134,10 @@ fn recorded(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> R
         };
         match cut_short {
             Some(FinishReason::Time) => {
-                let place = header.batches[number].0.iter().position(|&other| other == prompt).unwrap_or(0);
-                batch.repeats.clocks[place] = Clock::Steps(length);
+                let place = prompts.iter().position(|&other| other == prompt).unwrap_or(0);
+                repeats.clocks[place] = Clock::Steps(length);
             }
-            Some(FinishReason::Interrupted) => drop(batch.repeats.interrupted.insert((prompt, sequence), length)),
+            Some(FinishReason::Interrupted) => drop(repeats.interrupted.insert((prompt, sequence), length)),
             _ => {}
         }
     }
@@ -285,19 +267,21 @@ mod tests {
         let end = |prompt: usize, sequence: usize, reason: &str| json!({"event": "end", "prompt_index": prompt, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason});
         let of = |header: &Header, lines: &[Value]| {
             let heads = lines.iter().map(|line| Ok(serde_json::from_value(line.clone())?));
-            recorded(heads, header).unwrap()
+            repeats(heads, header).unwrap()
         };
+        let of_batch = |found: &[Option<Repeats>], number: usize| found[number].clone().unwrap();
         // Two parts of one prompt, the second interrupted, a third never begun.
         let parts = header("sample", json!([[[0], 0, 2], [[0], 2, 2], [[0], 4, 2]]));
         let found = of(&parts, &[end(0, 0, "time"), end(0, 1, "eos"), end(0, 2, "interrupted")]);
-        assert_eq!(found.iter().map(|batch| batch.was_run).collect::<Vec<_>>(), [true, true, false]);
-        assert_eq!(found[0].repeats.clocks, [Clock::Steps(3)]);
-        assert_eq!(found[1].repeats.interrupted, HashMap::from([((0, 2), 3)]));
+        assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(of_batch(&found, 0).clocks, [Clock::Steps(3)]);
+        assert_eq!(of_batch(&found, 1).interrupted, HashMap::from([((0, 2), 3)]));
         // Beams end together, a step after the last one told.
         let step = json!({"event": "beams", "prompt_index": 7, "step": 8});
         let found = of(&header("beam", json!([[[3, 7], 0, 2]])), &[step, end(7, 1, "time")]);
-        assert_eq!(found[0].repeats.clocks, [Clock::Steps(usize::MAX), Clock::Steps(9)]);
+        assert_eq!(of_batch(&found, 0).clocks, [Clock::Steps(usize::MAX), Clock::Steps(9)]);
         let exact = json!({"event": "end", "exact": {"proven": false, "nodes": 77, "cut_short": "time"}});
-        assert_eq!(of(&header("exact", json!([[[0], 0, 1]])), &[exact])[0].repeats.clocks, [Clock::Steps(77)]);
+        let found = of(&header("exact", json!([[[0], 0, 1]])), &[exact]);
+        assert_eq!(of_batch(&found, 0).clocks, [Clock::Steps(77)]);
     }
 }

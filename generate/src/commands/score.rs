@@ -78,10 +78,8 @@ pub struct ScoreArgs {
 /// nats.
 #[derive(Serialize)]
 struct JsonScore<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a Value>,
-    text: Option<&'a str>,
-    ids: &'a [u32],
+    #[serde(flatten)]
+    text: &'a Text,
     logprobs: &'a [f32],
     loss: f64,
     perplexity: f64,
@@ -136,13 +134,8 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
             for (text, logprobs) in texts.iter().zip(&scored) {
                 let tally = Tally::new(logprobs, text.bytes);
                 tallies.push(tally);
-                match common.format {
-                    OutputFormat::Json => text.write_json(&tally, logprobs, out)?,
-                    OutputFormat::Text => {
-                        let which = beginning(text.text.as_deref().unwrap_or_default());
-                        writeln!(out, "{}  {which}", measures(&tally))?;
-                    }
-                }
+                let line = || format!("{}  {}", measures(&tally), beginning(text.text.as_deref().unwrap_or_default()));
+                common.format.write_line(out, || text.json(&tally, logprobs), line)?;
             }
             out.flush().map_err(Error::from)
         })?;
@@ -154,9 +147,11 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     Ok(Outcome::Done)
 }
 
-/// A text as it was given.
+/// A text as it was given, such as by a line of JSON Lines; other keys of that are the user's own.
+#[derive(Deserialize)]
 struct GivenText {
     /// What to call it in an error.
+    #[serde(skip)]
     place: String,
     id: Option<Value>,
     text: String,
@@ -169,13 +164,6 @@ impl GivenText {
         let bytes = scored_bytes(&self.text, &ids, tokenizer, special);
         Ok(Text { id: self.id, text: Some(self.text), ids, bytes })
     }
-}
-
-/// A line of JSON Lines; other keys are the user's own.
-#[derive(Deserialize)]
-struct JsonText {
-    text: String,
-    id: Option<Value>,
 }
 
 /// The texts to score, in the order TEXT, --file, --lines; none where ids are given instead.
@@ -191,12 +179,8 @@ fn given_texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<GivenText>
         let file = TextFile::read("--lines", path)?;
         let before = texts.len();
         if file.is_json_lines() {
-            let objects = file.objects("{\"text\": \"...\"}")?;
-            texts.extend(objects.into_iter().map(|(n, JsonText { text, id })| GivenText {
-                place: file.place(n),
-                id,
-                text,
-            }));
+            let objects = file.objects("{\"text\": \"...\"}")?.into_iter();
+            texts.extend(objects.map(|(n, text)| GivenText { place: file.place(n), ..text }));
         } else {
             let lines = file.lines().filter(|(_, line)| !line.is_empty());
             texts.extend(lines.map(|(n, line)| named(file.place(n), line.to_owned())));
@@ -218,27 +202,27 @@ fn given_texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<GivenText>
 }
 
 /// A text in tokens, at least two; no words where there is no tokenizer.
+#[derive(Serialize)]
 struct Text {
+    #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Value>,
     text: Option<String>,
     ids: Vec<u32>,
     /// Bytes that the scored tokens stand for, where the tokenizer can tell.
+    #[serde(skip)]
     bytes: Option<usize>,
 }
 
 impl Text {
-    fn write_json(&self, tally: &Tally, logprobs: &[f32], out: &mut dyn Write) -> Result<()> {
-        let score = JsonScore {
-            id: self.id.as_ref(),
-            text: self.text.as_deref(),
-            ids: &self.ids,
+    fn json(&self, tally: &Tally, logprobs: &[f32]) -> serde_json::Result<String> {
+        serde_json::to_string(&JsonScore {
+            text: self,
             logprobs,
             loss: tally.loss(),
             perplexity: tally.perplexity(),
             bits_per_byte: tally.bits_per_byte(),
             tokens: tally.tokens,
-        };
-        Ok(writeln!(out, "{}", serde_json::to_string(&score)?)?)
+        })
     }
 }
 
@@ -251,19 +235,15 @@ fn measures(tally: &Tally) -> String {
 /// The last line of several texts: what all their tokens come to.
 fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let (texts, tally): (usize, Tally) = (tallies.len(), tallies.iter().copied().sum());
-    match format {
-        OutputFormat::Json => {
-            let summary = json!({ "summary": {
-                "texts": texts,
-                "loss": tally.loss(),
-                "perplexity": tally.perplexity(),
-                "bits_per_byte": tally.bits_per_byte(),
-                "tokens": tally.tokens,
-            } });
-            writeln!(out, "{summary}")?;
-        }
-        OutputFormat::Text => writeln!(out, "{}  in all {texts} texts", measures(&tally))?,
-    }
+    let json = json!({ "summary": {
+        "texts": texts,
+        "loss": tally.loss(),
+        "perplexity": tally.perplexity(),
+        "bits_per_byte": tally.bits_per_byte(),
+        "tokens": tally.tokens,
+    } });
+    let text = || format!("{}  in all {texts} texts", measures(&tally));
+    format.write_line(out, || serde_json::to_string(&json), text)?;
     Ok(out.flush()?)
 }
 

@@ -53,14 +53,21 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     if let Some(constraint) = session.generator.constraint() {
         constraint.warnings().iter().for_each(|warning| notes.say(warning));
     }
+    let goes_on = args.trace.is_none() && given.as_ref().is_some_and(|given| given.len() > 1);
     let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
-    let mut writer = Writer { session, args, format, notes, total, goes_on: false, refused };
-    match given {
-        None => writer.ask_again_and_again(),
-        Some(given) if args.explain_semantics => writer.explain_semantics(&writer.prompts(given)?[0]),
-        Some(given) if given.len() == 1 || args.trace.is_some() => writer.write_all(&writer.prompts(given)?),
-        Some(given) => writer.write_what_can_be(given),
+    let mut writer = Writer { session, args, format, notes, total, goes_on, refused };
+    let Some(given) = given else { return writer.ask_again_and_again() };
+    let (asked, prompts) = (given.len(), writer.prompts(given)?);
+    if args.explain_semantics {
+        return writer.explain_semantics(&prompts[0]);
     }
+    let outcome = if prompts.is_empty() { Outcome::Done } else { writer.write_all(&prompts)? };
+    let refused = writer.refused.len();
+    ensure!(
+        refused == 0 || outcome == Outcome::Interrupted,
+        "{refused} of {asked} prompts could not be continued, for the reasons above; correct or remove them"
+    );
+    Ok(outcome)
 }
 
 /// The prompts that are given; none where a terminal is to be asked.
@@ -91,11 +98,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn prompts(&self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
+    /// The prompts, ready for the model. Where the others are to go on, one that cannot be
+    /// continued is said with its line, and is an error in the end.
+    fn prompts(&mut self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
         if let Some(ids) = &self.args.prompt_ids {
             self.session.loaded.check_ids("--prompt-ids", ids)?;
         }
-        given.into_iter().enumerate().map(|(index, given)| self.prompt(index, given)).collect()
+        let mut prompts = Vec::new();
+        for (index, given) in given.into_iter().enumerate() {
+            match self.prompt(index, given) {
+                Err(error) if self.goes_on => self.refuse(index, &error),
+                prompt => prompts.push(prompt?),
+            }
+        }
+        Ok(prompts)
     }
 
     fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
@@ -135,27 +151,6 @@ impl Writer<'_> {
         written?;
         self.say_how_it_went(1);
         Ok(())
-    }
-
-    /// Continues those of many prompts that can be continued; each other one is said with its line,
-    /// and is an error in the end.
-    fn write_what_can_be(&mut self, given: Vec<FilePrompt>) -> Result<Outcome> {
-        self.goes_on = true;
-        let asked = given.len();
-        let mut prompts = Vec::new();
-        for (index, given) in given.into_iter().enumerate() {
-            match self.prompt(index, given) {
-                Ok(prompt) => prompts.push(prompt),
-                Err(error) => self.refuse(index, &error),
-            }
-        }
-        let outcome = if prompts.is_empty() { Outcome::Done } else { self.write_all(&prompts)? };
-        let refused = self.refused.len();
-        ensure!(
-            refused == 0 || outcome == Outcome::Interrupted,
-            "{refused} of {asked} prompts could not be continued, for the reasons above; correct or remove them"
-        );
-        Ok(outcome)
     }
 
     fn refuse(&mut self, index: usize, error: &Error) {
@@ -302,19 +297,12 @@ impl Writer<'_> {
     }
 
     fn show_one(&self, answer: &Written, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
-        let loaded = self.session.loaded;
-        match self.format {
-            OutputFormat::Json => {
-                writeln!(out, "{}", text_output::json(answer, prompt, loaded, self.args.logprobs.is_some())?)?;
-            }
-            OutputFormat::Text => {
-                if set_apart {
-                    writeln!(out, "---")?;
-                }
-                writeln!(out, "{}", text_output::text(answer, loaded))?;
-            }
+        if set_apart && self.format == OutputFormat::Text {
+            writeln!(out, "---")?;
         }
-        Ok(())
+        let (loaded, logprobs) = (self.session.loaded, self.args.logprobs.is_some());
+        let json = || text_output::json(answer, prompt, loaded, logprobs);
+        self.format.write_line(out, json, || text_output::text(answer, loaded))
     }
 
     /// Continues one prompt and shows what comes: a single text for people as it is written.

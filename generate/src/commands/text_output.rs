@@ -1,6 +1,5 @@
 //! How `ember-generate text` shows what was written.
 
-use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -46,10 +45,19 @@ struct JsonCandidate {
 }
 
 /// A continuation as JSON; `written` says which of all prompts and texts it is.
-pub(super) fn json(written: &Written, prompt: &Prompt, loaded: &Loaded, with_logprobs: bool) -> Result<String> {
+pub(super) fn json(
+    written: &Written,
+    prompt: &Prompt,
+    loaded: &Loaded,
+    with_logprobs: bool,
+) -> serde_json::Result<String> {
     let completion = &written.completion;
-    let tokens = || completion.tokens.iter().map(|token| json_token(token, loaded)).collect();
-    let answer = JsonAnswer {
+    let candidate = |id: u32, logprob: f32| JsonCandidate { id, token: loaded.token_text(id), logprob };
+    let token = |token: &ChosenToken| JsonToken {
+        chosen: candidate(token.id, token.logprob),
+        top: token.top.iter().map(|&(id, logprob)| candidate(id, logprob)).collect(),
+    };
+    serde_json::to_string(&JsonAnswer {
         prompt_index: written.prompt,
         sequence_index: written.number,
         id: prompt.id.as_ref(),
@@ -61,11 +69,10 @@ pub(super) fn json(written: &Written, prompt: &Prompt, loaded: &Loaded, with_log
         score: completion.score,
         valid: written.valid,
         finding: completion.finding.as_ref(),
-        logprobs: with_logprobs.then(tokens),
+        logprobs: with_logprobs.then(|| completion.tokens.iter().map(token).collect()),
         seconds: completion.seconds,
         tokens_per_s: completion.tokens_per_s(),
-    };
-    Ok(serde_json::to_string(&answer)?)
+    })
 }
 
 /// The text of a continuation, or without a tokenizer its ids.
@@ -75,12 +82,4 @@ pub(super) fn text(written: &Written, loaded: &Loaded) -> String {
     }
     let ids: Vec<String> = written.completion.ids.iter().map(u32::to_string).collect();
     ids.join(",")
-}
-
-fn json_token(token: &ChosenToken, loaded: &Loaded) -> JsonToken {
-    let candidate = |id: u32, logprob: f32| JsonCandidate { id, token: loaded.token_text(id), logprob };
-    JsonToken {
-        chosen: candidate(token.id, token.logprob),
-        top: token.top.iter().map(|&(id, logprob)| candidate(id, logprob)).collect(),
-    }
 }

@@ -25,24 +25,28 @@ pub(super) struct Totals {
 impl Totals {
     /// Counts some more.
     pub(super) fn add(&mut self, answers: &[Written]) {
-        self.texts += answers.len();
-        self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
         self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
-        for reason in answers.iter().map(|answer| finish_reason(&answer.completion)) {
-            if !self.ended.contains(&reason) {
-                self.ended.push(reason);
+        for Written { completion, valid, .. } in answers {
+            let Completion { ids, finish_reason, finding, slid, .. } = completion;
+            self.texts += 1;
+            self.tokens += ids.len();
+            self.empty += usize::from(*finish_reason == FinishReason::Eos && ids.len() == 1);
+            self.cut_off += usize::from(*valid == Some(false));
+            self.slid |= slid;
+            // Of an exact search that was cut short, what did that.
+            let reason = match finding {
+                Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
+                _ => finish_reason,
+            };
+            if !self.ended.contains(reason) {
+                self.ended.push(*reason);
             }
-        }
-        self.empty += answers.iter().filter(|answer| is_empty(&answer.completion)).count();
-        self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
-        self.slid |= answers.iter().any(|answer| answer.completion.slid);
-        for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
-            if let Finding::Draft(acceptance) = finding {
+            if let Some(Finding::Draft(acceptance)) = finding {
                 self.drafts += *acceptance;
             }
             // One text that is not proven makes the whole not proven.
-            if !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {
-                self.finding = Some(finding.clone());
+            if finding.is_some() && !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {
+                self.finding = finding.clone();
             }
         }
     }
@@ -111,7 +115,7 @@ impl Totals {
             }
             Finding::Draft(_) => {
                 let Acceptance { proposed, accepted, passes } = self.drafts;
-                let share = 100.0 * accepted as f64 / proposed.max(1) as f64;
+                let share = 100.0 * self.drafts.rate();
                 let tokens = counted(self.tokens, "token");
                 format!(
                     "drafts: {accepted} of {proposed} proposed tokens accepted ({share:.0}%), {passes} passes through the \
@@ -125,19 +129,6 @@ impl Totals {
     fn which(&self, count: usize, one: &str, several: &str) -> String {
         if self.texts == 1 { one.to_owned() } else { format!("{count} of {} {several}", self.texts) }
     }
-}
-
-/// Why a text ended: of an exact search that was cut short, what did that.
-fn finish_reason(completion: &Completion) -> FinishReason {
-    match completion.finding {
-        Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
-        _ => completion.finish_reason,
-    }
-}
-
-/// Whether a text is nothing but its end.
-fn is_empty(completion: &Completion) -> bool {
-    completion.finish_reason == FinishReason::Eos && completion.ids.len() == 1
 }
 
 fn prefixes(number: usize) -> String {

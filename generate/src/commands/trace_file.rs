@@ -37,7 +37,6 @@ pub(super) struct Header {
     /// The kind of device, such as `cpu`.
     pub(super) device: String,
     /// What rounds the last bits, where it is known.
-    #[serde(default)]
     pub(super) machine: Option<Machine>,
     /// What special tokens' names were in prompts given as text; their ids are there either way.
     #[serde(default)]
@@ -204,7 +203,6 @@ pub(super) struct LineHead {
 #[derive(Debug, Deserialize)]
 pub(super) struct ExactHead {
     pub(super) nodes: usize,
-    #[serde(default)]
     pub(super) cut_short: Option<FinishReason>,
 }
 

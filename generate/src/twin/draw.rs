@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Wrap};
 
 use super::{Outcome, Twin, View, tree};
+use ember_decoding::trace::{Candidate, ChoiceTrace};
 
 /// Columns of a token's name and of the figures beside its bar.
 const NAME: usize = 16;
@@ -68,28 +69,30 @@ impl Twin<'_> {
 
     fn draw_candidates(&self, frame: &mut Frame, area: Rect, outcome: &Outcome, rows: usize) {
         let room = usize::from(area.width).saturating_sub(2 + 2 + NAME + 1 + FIGURE + 1);
-        let largest = outcome.bars.iter().filter_map(|bar| bar.after).fold(f32::MIN_POSITIVE, f32::max);
+        let (candidates, chosen) = (&outcome.choice.candidates, outcome.choice.id);
+        let largest = candidates.iter().filter_map(after).fold(f32::MIN_POSITIVE, f32::max);
         // Where there is no room for all, the chosen one stays.
-        let mut bars: Vec<_> = outcome.bars.iter().take(rows).collect();
-        if !bars.iter().any(|bar| bar.id == outcome.id)
-            && let (Some(last), Some(chosen)) = (bars.last_mut(), outcome.bars.iter().find(|bar| bar.id == outcome.id))
+        let mut bars: Vec<&Candidate> = candidates.iter().take(rows).collect();
+        if !bars.iter().any(|bar| bar.id == chosen)
+            && let (Some(last), Some(chosen)) = (bars.last_mut(), candidates.iter().find(|bar| bar.id == chosen))
         {
             *last = chosen;
         }
-        let line = |bar: &&super::Bar| {
-            let mark = if bar.id == outcome.id { "\u{25b8} " } else { "  " };
+        let line = |bar: &&Candidate| {
+            let mark = if bar.id == chosen { "\u{25b8} " } else { "  " };
             let name = fitted(&self.name(bar.id), NAME);
-            match (bar.after, &bar.removed_by) {
+            match (after(bar), &bar.removed_by) {
                 (Some(after), _) => {
                     let length = (after / largest * room as f32).round() as usize;
                     let text =
                         format!("{mark}{name} {:>FIGURE$} {}", percent(after), "\u{2588}".repeat(length.min(room)));
-                    let style = if bar.id == outcome.id { Style::new().bold().cyan() } else { Style::new() };
+                    let style = if bar.id == chosen { Style::new().bold().cyan() } else { Style::new() };
                     Line::from(text).style(style)
                 }
                 (None, by) => {
                     let by = by.as_deref().unwrap_or("a knob");
-                    Line::from(format!("{mark}{name} {:>FIGURE$} removed by {by}", percent(bar.before))).dark_gray()
+                    Line::from(format!("{mark}{name} {:>FIGURE$} removed by {by}", percent(bar.before.probability)))
+                        .dark_gray()
                 }
             }
         };
@@ -107,16 +110,16 @@ impl Twin<'_> {
             let style = if selected { Style::new().reversed() } else { Style::new() };
             knobs.push(Span::styled(format!(" {name} {value} "), style));
         }
-        let token = self.name(outcome.id);
-        let chosen = match outcome.drawn {
+        let ChoiceTrace { id, draw, interval, .. } = outcome.choice;
+        let token = self.name(id);
+        let chosen = match draw.zip(interval) {
             None => format!(" the best is taken: {token}"),
-            Some(drawn) => {
-                let ((begin, end), uniform) = (drawn.interval, drawn.uniform);
+            Some((uniform, (begin, end))) => {
                 format!(" draw {uniform:.4} falls into {begin:.4} to {end:.4}, which is {token}'s")
             }
         };
         let run = self.recorded.steps[self.step].choice.id;
-        let beside = match (self.again, outcome.id == run) {
+        let beside = match (self.again, id == run) {
             (0, true) => "; so it was in the run".to_owned(),
             (0, false) => format!("; the run, with its own knobs, took {}", self.name(run)),
             (again, _) => format!("; draw {again} of yours"),
@@ -134,6 +137,12 @@ impl Twin<'_> {
         let lines: Vec<Line> = lines.into_iter().map(styled).collect();
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
     }
+}
+
+/// A token's probability by what the knobs leave; none where one of them removed it.
+fn after(candidate: &Candidate) -> Option<f32> {
+    let standing = candidate.changes.last().map_or(Some(candidate.before), |change| change.after);
+    standing.map(|standing| standing.probability)
 }
 
 /// A line of the tree, in the colour of its end.

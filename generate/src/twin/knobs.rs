@@ -52,24 +52,16 @@ impl Knobs {
         }
     }
 
-    pub(super) fn select_next(&mut self) {
-        self.selected = (self.selected + 1) % KNOBS.len();
+    /// Selects the next knob, or the one before.
+    pub(super) fn select(&mut self, next: bool) {
+        self.selected = (self.selected + if next { 1 } else { KNOBS.len() - 1 }) % KNOBS.len();
     }
 
-    pub(super) fn select_previous(&mut self) {
-        self.selected = (self.selected + KNOBS.len() - 1) % KNOBS.len();
-    }
-
-    pub(super) fn turn_up(&mut self) {
-        let value = &mut self.values[self.selected];
-        let next = KNOBS[self.selected].notches.iter().find(|&&notch| notch > *value);
-        *value = next.copied().unwrap_or(*value);
-    }
-
-    pub(super) fn turn_down(&mut self) {
-        let value = &mut self.values[self.selected];
-        let next = KNOBS[self.selected].notches.iter().rev().find(|&&notch| notch < *value);
-        *value = next.copied().unwrap_or(*value);
+    /// Turns the selected knob by a notch.
+    pub(super) fn turn(&mut self, up: bool) {
+        let (value, mut notches) = (self.values[self.selected], KNOBS[self.selected].notches.iter().copied());
+        let next = if up { notches.find(|&notch| notch > value) } else { notches.rfind(|&notch| notch < value) };
+        self.values[self.selected] = next.unwrap_or(value);
     }
 
     /// Each knob's name, value and whether it is the selected one.
@@ -101,16 +93,16 @@ mod tests {
         let temperature = |knobs: &Knobs| knobs.words().next().map(|(_, words, _)| words);
         assert_eq!(temperature(&knobs).as_deref(), Some("0.85"));
         assert_eq!(knobs.apply(&config), config, "untouched, they are the run's");
-        knobs.turn_up();
+        knobs.turn(true);
         assert_eq!(temperature(&knobs).as_deref(), Some("0.9"));
-        (0..50).for_each(|_| knobs.turn_down());
+        (0..50).for_each(|_| knobs.turn(false));
         assert_eq!(temperature(&knobs).as_deref(), Some("0 (greedy)"));
         assert_eq!(knobs.apply(&config).strategy, Strategy::Greedy);
-        knobs.select_previous();
-        knobs.turn_up();
+        knobs.select(false);
+        knobs.turn(true);
         let words: Vec<String> = knobs.words().map(|(name, words, _)| format!("{name} {words}")).collect();
         assert_eq!(words[1..], ["top-k off", "top-p off", "min-p off", "repetition 1.1"]);
-        (0..50).for_each(|_| knobs.turn_up());
+        (0..50).for_each(|_| knobs.turn(true));
         assert_eq!(knobs.apply(&config).repetition_penalty, 3.0);
     }
 }

@@ -17,8 +17,8 @@ use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
 
 use ember_decoding::processors::{Chain, Step};
-use ember_decoding::sampler::{Drawn, draw, greedy};
-use ember_decoding::trace::{BeamStep, Recorder};
+use ember_decoding::sampler::{draw, greedy};
+use ember_decoding::trace::{BeamStep, ChoiceTrace, Recorder};
 use ember_decoding::{config::GenerationConfig, logprobs::logprob, softmax::log_sum_exp};
 use ember_explain::{Recorded, Request, Words};
 use ember_host::interrupt::Interrupt;
@@ -49,25 +49,10 @@ enum View {
     Beams,
 }
 
-/// One token of a step, before the knobs and after them.
-#[derive(Debug, PartialEq)]
-struct Bar {
-    id: u32,
-    /// Its probability by the model.
-    before: f32,
-    /// Its probability by what the knobs leave; none where one of them removed it.
-    after: Option<f32>,
-    removed_by: Option<String>,
-}
-
 /// What the knobs make of a step.
-#[derive(Debug, PartialEq)]
 struct Outcome {
-    /// The best before and after, best first by the model.
-    bars: Vec<Bar>,
-    /// The token that these knobs choose.
-    id: u32,
-    drawn: Option<Drawn>,
+    /// The token that they choose, and how.
+    choice: ChoiceTrace,
     survivors: usize,
 }
 
@@ -124,10 +109,10 @@ impl Twin<'_> {
             KeyCode::Left | KeyCode::Char('h') => self.go_to(self.step.saturating_sub(1)),
             KeyCode::Home => self.go_to(0),
             KeyCode::End => self.go_to(usize::MAX),
-            KeyCode::Down | KeyCode::Char('j') => self.knobs.select_next(),
-            KeyCode::Up | KeyCode::Char('k') => self.knobs.select_previous(),
-            KeyCode::Char('+' | '=') => self.knobs.turn_up(),
-            KeyCode::Char('-') => self.knobs.turn_down(),
+            KeyCode::Down | KeyCode::Char('j') => self.knobs.select(true),
+            KeyCode::Up | KeyCode::Char('k') => self.knobs.select(false),
+            KeyCode::Char('+' | '=') => self.knobs.turn(true),
+            KeyCode::Char('-') => self.knobs.turn(false),
             KeyCode::Char('0') => self.knobs = Knobs::of(self.config),
             KeyCode::Char('d') => self.again += 1,
             KeyCode::Char('b') => {
@@ -143,8 +128,8 @@ impl Twin<'_> {
         self.again = 0;
     }
 
-    /// What the knobs, as they are now, make of the step shown; `count` bars before and as many
-    /// after.
+    /// What the knobs, as they are now, make of the step shown; told are the `count` best before
+    /// and as many after.
     fn outcome(&self, count: usize) -> Outcome {
         let config = self.knobs.apply(self.config);
         let recorded = &self.recorded.steps[self.step];
@@ -157,22 +142,8 @@ impl Twin<'_> {
             config.strategy.samples().then(|| draw(config.seed.wrapping_add(self.again), 0, self.step as u64, &logits));
         let id = drawn.map_or_else(|| greedy(&logits), |drawn| drawn.id);
         let logprob = logprob(recorded.unmodified[id as usize], log_sum_exp(&recorded.unmodified));
-        let account = recorder.finish(self.step, id, logprob, drawn, count);
-        let bar = |candidate: ember_decoding::trace::Candidate| Bar {
-            id: candidate.id,
-            before: candidate.before.probability,
-            after: match candidate.changes.last() {
-                None => Some(candidate.before.probability),
-                Some(change) => change.after.map(|after| after.probability),
-            },
-            removed_by: candidate.removed_by,
-        };
-        Outcome {
-            bars: account.candidates.into_iter().map(bar).collect(),
-            id,
-            drawn,
-            survivors: logits.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count(),
-        }
+        let survivors = logits.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count();
+        Outcome { choice: recorder.finish(self.step, id, logprob, drawn, count), survivors }
     }
 
     /// A token on one line, its spaces and line ends to be seen.

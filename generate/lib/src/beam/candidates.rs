@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::config::{GenerationConfig, Strategy};
 use crate::processors::{Chain, Step};
-use crate::trace::{Candidate, Recorder};
+use crate::trace::{BeamCandidate, Candidate, Fate, Recorder};
 use crate::{error::Result, logprobs::finite_log_sum_exp, softmax};
 
 /// From so many logits on, dealing rows to threads costs less than it saves.
@@ -22,26 +22,17 @@ pub(super) struct Row<'a> {
     pub(super) taken: &'a [u32],
     /// Where the beam's draws happen: (sequence, step, beam).
     pub(super) place: [u64; 3],
+    /// The sum of the beam's processed log-probabilities.
+    pub(super) score: f64,
 }
 
 /// The tokens of one row that may be worth going on with, and what else is known about the row.
 pub(super) struct Followers {
-    pub(super) best: Vec<Follower>,
+    pub(super) best: Vec<BeamCandidate>,
     /// The most probable tokens under the unmodified model, best first.
     pub(super) top: Vec<(u32, f32)>,
     /// What the processors did to the tokens that mattered, where that is asked for.
     pub(super) traced: Vec<Candidate>,
-}
-
-/// A token that may follow.
-pub(super) struct Follower {
-    pub(super) token: u32,
-    /// The processed log-probability.
-    pub(super) logprob: f32,
-    /// The log-probability under the unmodified model.
-    pub(super) model_logprob: f32,
-    /// What it is ranked by: the processed log-probability, and its noise when it is drawn.
-    pub(super) key: f32,
 }
 
 /// How rows are scored; the same for all rows of a search.
@@ -75,11 +66,7 @@ impl Scorer<'_> {
         let model_logprob = |logit: &f32| (f64::from(*logit) - log_sum_exp) as f32;
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
         let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
-        let mut record = |name: &'static str, logprobs: &[f32]| {
-            if let Some(recorder) = &mut recorder {
-                recorder.after(name, logprobs);
-            }
-        };
+        let mut record = |name, logits: &[f32]| recorder.iter_mut().for_each(|recorder| recorder.after(name, logits));
         self.bias.process_observed(&row.step, &mut logprobs, &mut record);
         for &token in row.taken {
             // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to
@@ -95,14 +82,17 @@ impl Scorer<'_> {
             Strategy::BeamSample => drawn(&logprobs, self.followers, &mut rng(self.config.seed, &row.place)),
             _ => highest(&logprobs, self.followers),
         };
-        let follower = |(token, key): (u32, f32)| Follower {
+        let candidate = |(token, key): (u32, f32)| BeamCandidate {
+            parent: row.place[2] as usize,
             token,
             logprob: logprobs[token as usize],
             model_logprob: model_logprob(&row.logits[token as usize]),
-            key,
+            score: row.score + f64::from(logprobs[token as usize]),
+            rank_key: row.score + f64::from(key),
+            fate: Fate::Pruned,
         };
-        let best: Vec<Follower> = best.into_iter().map(follower).collect();
-        let ids: Vec<u32> = best.iter().map(|follower| follower.token).collect();
+        let best: Vec<BeamCandidate> = best.into_iter().map(candidate).collect();
+        let ids: Vec<u32> = best.iter().map(|candidate| candidate.token).collect();
         let traced = recorder.map_or_else(Vec::new, |recorder| recorder.candidates(self.traced, &ids));
         let top = highest(row.logits, self.config.logprobs).into_iter();
         let top = top.map(|(id, logit)| (id, model_logprob(&logit))).collect();

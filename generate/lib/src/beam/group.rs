@@ -3,7 +3,7 @@
 //!
 //! The rules are those of transformers, of which there are two sets: see [`Rules`].
 
-use super::candidates::{Follower, Followers};
+use super::candidates::Followers;
 use super::tree::{NodeId, ROOT, Tree};
 use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
@@ -53,7 +53,9 @@ pub(super) struct Group {
     /// beams there are to be, and where there are not so many different texts. (transformers fills
     /// up with beams that score -1e9.)
     pub(super) beams: Vec<Beam>,
-    pub(super) pool: Pool,
+    /// The pool: the best finished texts, at most `size`, best first; of equal scores the one that
+    /// finished first.
+    pub(super) finished: Vec<Finished>,
     pub(super) stopped: Option<Stopped>,
 }
 
@@ -61,7 +63,7 @@ impl Group {
     /// A group of up to `size` beams that begins with the empty text in `row`.
     pub(super) fn new(size: usize, row: usize) -> Self {
         let first = Beam { row, text: ROOT, score: 0.0 };
-        Self { size, beams: vec![first], pool: Pool::new(size), stopped: None }
+        Self { size, beams: vec![first], finished: Vec::new(), stopped: None }
     }
 
     /// One step: ranks what may follow the beams, finishes what ends, goes on with the best of the
@@ -83,7 +85,7 @@ impl Group {
                 Some(reason) => {
                     let text = self.grow(candidate, followers, tree);
                     let final_score = normalised(candidate.score, facts.len, facts.config.length_penalty);
-                    let kept = self.pool.add(Finished { text, score: final_score, reason, seconds: facts.seconds });
+                    let kept = self.finish(Finished { text, score: final_score, reason, seconds: facts.seconds });
                     candidate.fate = Fate::Finished { final_score, reason, kept };
                 }
             }
@@ -113,9 +115,9 @@ impl Group {
 
     /// Ends what runs, if anything does: it finishes as it is.
     pub(super) fn cut(&mut self, reason: FinishReason, facts: &StepFacts) {
-        for beam in &self.beams {
-            let score = normalised(beam.score, facts.len, facts.config.length_penalty);
-            self.pool.add(Finished { text: beam.text, score, reason, seconds: facts.seconds });
+        for Beam { text, score, .. } in self.beams.clone() {
+            let score = normalised(score, facts.len, facts.config.length_penalty);
+            self.finish(Finished { text, score, reason, seconds: facts.seconds });
         }
         self.stopped = Some(Stopped::Cut { reason });
     }
@@ -123,20 +125,7 @@ impl Group {
     /// The best of all that may follow the beams: enough that `size` can go on when every end token
     /// comes first.
     fn rank(&self, followers: &[Followers], config: &GenerationConfig) -> Vec<BeamCandidate> {
-        let mut ranked = Vec::new();
-        for (parent, (beam, followers)) in self.beams.iter().zip(followers).enumerate() {
-            ranked.extend(followers.best.iter().map(|&Follower { token, logprob, model_logprob, key }| {
-                BeamCandidate {
-                    parent,
-                    token,
-                    logprob,
-                    model_logprob,
-                    score: beam.score + f64::from(logprob),
-                    rank_key: beam.score + f64::from(key),
-                    fate: Fate::Pruned,
-                }
-            }));
-        }
+        let mut ranked: Vec<BeamCandidate> = followers.iter().flat_map(|followers| &followers.best).cloned().collect();
         // Stable: of equal ones the better beam's and the lower id comes first.
         ranked.sort_by(|a, b| b.rank_key.total_cmp(&a.rank_key));
         ranked.truncate(candidate_count(self.size, config));
@@ -162,12 +151,26 @@ impl Group {
     /// Why the search stops by itself, if it does, when the best running text has the sum `best`.
     fn no_use(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
         let attainable = attainable(best, facts.len, facts.limit, facts.config);
-        match self.pool.worst() {
+        match self.worst() {
             _ if self.beams.is_empty() => Some(Stopped::NothingRuns),
             Some(_) if facts.config.early_stopping == EarlyStopping::True => Some(Stopped::PoolFull),
             Some(worst) if attainable <= worst => Some(Stopped::NoImprovement { attainable, worst }),
             _ => None,
         }
+    }
+
+    /// Puts a text into the pool, where it belongs; says whether it was good enough to stay.
+    fn finish(&mut self, finished: Finished) -> bool {
+        let place = self.finished.partition_point(|other| other.score >= finished.score);
+        self.finished.insert(place, finished);
+        self.finished.truncate(self.size);
+        place < self.size
+    }
+
+    /// The score that a newcomer to the pool has to better; `None` while there is room for any.
+    fn worst(&self) -> Option<f64> {
+        let full = self.finished.len() == self.size;
+        self.finished.last().filter(|_| full).map(|finished| finished.score)
     }
 
     /// The pool, as a trace shows it.
@@ -177,7 +180,7 @@ impl Group {
             score: finished.score,
             reason: finished.reason,
         };
-        self.pool.finished().iter().map(entry).collect()
+        self.finished.iter().map(entry).collect()
     }
 }
 
@@ -195,39 +198,6 @@ pub(super) struct Finished {
     pub(super) score: f64,
     pub(super) reason: FinishReason,
     pub(super) seconds: f64,
-}
-
-/// The best finished texts, best first; of equal scores the one that finished first.
-#[derive(Debug)]
-pub(super) struct Pool {
-    capacity: usize,
-    finished: Vec<Finished>,
-}
-
-impl Pool {
-    /// An empty pool for `capacity` texts.
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, finished: Vec::new() }
-    }
-
-    /// Puts a text where it belongs; says whether it was good enough to stay.
-    pub(super) fn add(&mut self, finished: Finished) -> bool {
-        let place = self.finished.partition_point(|other| other.score >= finished.score);
-        self.finished.insert(place, finished);
-        self.finished.truncate(self.capacity);
-        place < self.capacity
-    }
-
-    /// What has finished, best first.
-    pub(super) fn finished(&self) -> &[Finished] {
-        &self.finished
-    }
-
-    /// The score that a newcomer has to better; `None` while there is room for any.
-    pub(super) fn worst(&self) -> Option<f64> {
-        let full = self.finished.len() == self.capacity;
-        self.finished.last().filter(|_| full).map(|finished| finished.score)
-    }
 }
 
 /// The score of a text with this sum of log-probabilities: the sum over the length to the power of
@@ -254,16 +224,16 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_the_best_and_prefers_the_earlier_of_equals() {
-        let mut pool = Pool::new(2);
+        let mut group = Group::new(2, 0);
         let mut add = |text, score| {
-            let stays = pool.add(Finished { text, score, reason: FinishReason::Eos, seconds: 0.0 });
-            (stays, pool.worst())
+            let stays = group.finish(Finished { text, score, reason: FinishReason::Eos, seconds: 0.0 });
+            (stays, group.worst())
         };
         assert_eq!(add(1, -2.0), (true, None));
         assert_eq!(add(2, -3.0), (true, Some(-3.0)));
         assert_eq!(add(3, -3.0), (false, Some(-3.0)));
         assert_eq!(add(4, -1.0), (true, Some(-2.0)));
-        assert_eq!(pool.finished().iter().map(|finished| finished.text).collect::<Vec<_>>(), [4, 1]);
+        assert_eq!(group.finished.iter().map(|finished| finished.text).collect::<Vec<_>>(), [4, 1]);
     }
 
     #[test]

@@ -32,22 +32,17 @@ use self::group::{Finished, Group, Rules, StepFacts, candidate_count};
 use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::decoder::{Decoder, Job};
-use crate::error::{Error, Overrun, Result};
+use crate::error::{Error, Result};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{processors::Step, sequences::Sequences, trace::BeamStep};
+use crate::{decoder::Job, processors::Step, sequences::Sequences, trace::BeamStep};
 
 /// Beam search, beam sampling and diverse beams.
 ///
 /// A completion's `score` is transformers' `sequences_scores`: the sum of the processed
 /// log-probabilities over the generated length, an end token included, to the power of
 /// `length_penalty`.
-pub(crate) struct BeamSearch;
-
-impl Decoder for BeamSearch {
-    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-        Search::new(sequences, job).run(sequences, watch)
-    }
+pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+    Search::new(sequences, job).run(sequences, watch)
 }
 
 /// The search for the best continuations of all prompts.
@@ -102,7 +97,7 @@ impl<'a> Search<'a> {
         for step in 0.. {
             self.check_context(sequences, step)?;
             let logits = sequences.logits()?;
-            let now = Moment { step, seconds: self.job.started.elapsed().as_secs_f64() };
+            let now = Moment { step, seconds: self.job.seconds() };
             // One group after the other, because the later ones avoid what the earlier ones chose.
             for group in 0..self.groups {
                 self.advance(group, now, &logits, sequences, watch)?;
@@ -144,6 +139,7 @@ impl<'a> Search<'a> {
                     logits: &logits[beam.row * vocab_size..][..vocab_size],
                     taken,
                     place: [sequence, now.step as u64, number as u64],
+                    score: beam.score,
                 });
             }
         }
@@ -193,10 +189,11 @@ impl<'a> Search<'a> {
     fn check_context(&mut self, sequences: &dyn Sequences, step: usize) -> Result<()> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
-        if full && self.job.plan.config.overflow == Overflow::Error {
-            return Err(Error::ContextFull { context_length, overrun: Overrun::Text(step) });
+        if full {
+            // What is to stop there does by its limit.
+            self.job.outgrown(context_length, step)?;
+            self.slides = true;
         }
-        self.slides |= full;
         Ok(())
     }
 }
@@ -219,7 +216,7 @@ impl Prompt {
     fn facts<'a>(&self, now: Moment, job: &'a Job, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
         let config = job.plan.config;
         let len = now.step + 1;
-        let out_of_time = job.plan.clock(self.number).is_over(config.max_time_s, now.seconds, len);
+        let out_of_time = job.plan.is_out_of_time(self.number, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };
@@ -248,14 +245,12 @@ impl Prompt {
             // Only what runs can better the best that has finished.
             let running = self.groups.iter().flat_map(|group| &group.beams).map(|beam| beam.text);
             let common = running.chain(self.best().map(|finished| finished.text)).reduce(|a, b| self.tree.common(a, b));
-            if let ControlFlow::Break(reason) = self.send(common.unwrap_or(self.agreed), now, job, watch) {
-                let facts = self.facts(now, job, &|_, _| false);
-                for group in &mut self.groups {
-                    group.cut(reason, &facts);
-                    group.beams.clear();
-                }
-            } else {
-                return Ok(());
+            let told = self.send(common.unwrap_or(self.agreed), now, job, watch);
+            let ControlFlow::Break(reason) = told else { return Ok(()) };
+            let facts = self.facts(now, job, &|_, _| false);
+            for group in &mut self.groups {
+                group.cut(reason, &facts);
+                group.beams.clear();
             }
         }
         self.done = true;
@@ -280,7 +275,7 @@ impl Prompt {
 
     /// What has finished so far, best first.
     fn finished(&self) -> Vec<&Finished> {
-        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| group.pool.finished()).collect();
+        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| &group.finished).collect();
         finished.sort_by(|a, b| b.score.total_cmp(&a.score));
         finished
     }

@@ -23,7 +23,7 @@ pub(super) fn search(
     chain: &Chain,
     watch: &mut dyn Watch,
 ) -> Result<Vec<Vec<Completion>>> {
-    BeamSearch.write(sequences, &Job { plan, chain, first_prompt: 0, started: Instant::now() }, watch)
+    write(sequences, &Job { plan, chain, first_prompt: 0, started: Instant::now() }, watch)
 }
 
 pub(super) fn found(sequences: &mut dyn Sequences, plan: &Plan, chain: &Chain) -> Vec<Vec<Completion>> {

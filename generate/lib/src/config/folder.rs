@@ -91,14 +91,13 @@ impl FolderSettings {
             }
         }
         if let Some(value) = set("do_sample") {
-            let do_sample = value.as_bool().ok_or_else(|| wrong("do_sample", value, "true or false".to_owned()))?;
-            knobs.do_sample = Some(do_sample);
+            let unknown = || wrong("do_sample", value, "true or false".to_owned());
+            knobs.do_sample = Some(value.as_bool().ok_or_else(unknown)?);
         }
         if let Some(value) = set("strategy") {
             let names: Vec<&str> = Strategy::ALL.iter().map(|strategy| strategy.name()).collect();
-            let strategy = value.as_str().and_then(Strategy::from_name);
             let unknown = || wrong("strategy", value, format!("one of {}", names.join(", ")));
-            knobs.strategy = Some(strategy.ok_or_else(unknown)?);
+            knobs.strategy = Some(value.as_str().and_then(Strategy::from_name).ok_or_else(unknown)?);
         }
         if let Err(KnobError::OutOfRange { knob, value }) = knobs.check_ranges() {
             return Err(wrong(knob.name, &value, knob.range.words()));

@@ -56,12 +56,11 @@ impl GenerationConfig {
             }
             let words = format!("{} {}", knob.name, value.words());
             match (source, used) {
-                (Source::Flags, true) => {}
+                (Source::Flags, true) | (Source::Stack, false) => {}
                 (Source::Flags, false) => return Err(KnobError::Ignored { knob, strategy, named: flags.strategy }),
                 (Source::Folder, true) => applied.push(words),
                 (Source::Folder, false) => ignored.push(words),
                 (Source::Stack, true) => by_stack.push(words),
-                (Source::Stack, false) => {}
             }
         }
         config.draft_tokens = flags.draft_tokens.unwrap_or(0);

@@ -34,15 +34,11 @@ impl<V> Memo<V> {
             return Some(value.clone());
         }
         let (ids, value) = self.older.remove_entry(ids)?;
-        self.insert(ids, value.clone());
+        self.remember(ids, value.clone());
         Some(value)
     }
 
-    pub(super) fn remember(&mut self, ids: &[u32], value: Arc<V>) {
-        self.insert(ids.to_vec(), value);
-    }
-
-    fn insert(&mut self, ids: Vec<u32>, value: Arc<V>) {
+    pub(super) fn remember(&mut self, ids: Vec<u32>, value: Arc<V>) {
         if self.size > self.budget {
             self.older = mem::take(&mut self.recent);
             self.size = 0;
@@ -65,9 +61,9 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_the_rest_is_forgotten() {
         let mut memo = Memo::of(4 * BASE);
-        memo.remember(&[0], Arc::new(0));
+        memo.remember(vec![0], Arc::new(0));
         for id in 1..1000 {
-            memo.remember(&[id], Arc::new(id));
+            memo.remember(vec![id], Arc::new(id));
             assert_eq!(*memo.recall(&[0]).unwrap(), 0, "asked for at every step");
             assert_eq!(memo.recall(&[id - 1]).as_deref(), Some(&(id - 1)), "as old as the last step");
             assert!(memo.len() < 12);

@@ -140,7 +140,7 @@ impl Constraint {
             return state;
         }
         let state = Arc::new(state.after(&generated[len..], &self.tokens));
-        memo.remember(generated, state.clone());
+        memo.remember(generated.to_vec(), state.clone());
         state
     }
 

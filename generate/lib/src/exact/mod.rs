@@ -22,59 +22,33 @@ use std::ops::ControlFlow;
 
 use crate::completion::{ChosenToken, Completion, Finding, FinishReason};
 use crate::config::{GenerationConfig, Overflow};
-use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
-use crate::sequences::{Sequences, slots};
 use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{processors::Step, tokens::common_prefix};
-pub(crate) use tree::Request;
-use tree::{Found, Prefix, Tree};
+use crate::{decoder::Job, processors::Step, sequences::Sequences, tokens::common_prefix};
+use tree::{Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since
 /// what it leads to may be better than the second; but one pass over sixteen rows, which reads the
 /// weights once, costs less than sixteen passes.
-const MOST_ROWS: usize = 16;
+pub(crate) const MOST_ROWS: usize = 16;
 
-/// Exact search: one prompt after another, since each wants the model for as many prefixes as fit.
-pub(crate) struct ExactSearch;
-
-impl Decoder for ExactSearch {
-    fn takes_all_prompts(&self) -> bool {
-        false
-    }
-
-    /// However many texts are asked for, no more prefixes than [`MOST_ROWS`] are looked at
-    /// together.
-    fn slots(&self, prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
-        slots(prompts, config.num_return_sequences.min(MOST_ROWS), config.max_new_tokens, context_length)
-    }
-
-    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-        let Job { plan, chain, first_prompt: prompt, started } = *job;
-        let config = plan.config;
-        let slid = sequences.ids(0).len().saturating_add(config.max_new_tokens) > sequences.context_length() + 1;
-        let stops = |generated: &[u32]| plan.ends.is_some_and(|ends| ends(generated));
-        let request = Request { config, chain, stops: &stops, started, clock: plan.clock(prompt) };
-        let mut found = search(sequences, &request, &mut |progress| {
-            watch.certain(Certain { row: job.row(prompt, 0), tokens: &[], steps: progress.nodes })
-        })?;
-        let finding = Finding::Exact {
-            proven: found.proven,
-            nodes: found.nodes,
-            bound: Some(found.bound).filter(|bound| bound.is_finite()),
-            cut_short: found.cut_short,
-        };
-        for (number, completion) in found.completions.iter_mut().enumerate() {
-            // Once time is over, of the best text alone: each token costs a pass.
-            if plan.traced_candidates > 0 && (number == 0 || found.cut_short.is_none()) {
-                retrace(sequences, completion, job, job.row(prompt, number), watch)?;
-            }
-            (completion.slid, completion.finding) = (slid, Some(finding.clone()));
+/// Continues the first prompt by its most probable texts.
+pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+    let Job { plan, first_prompt: prompt, .. } = *job;
+    let slid = sequences.ids(0).len().saturating_add(plan.config.max_new_tokens) > sequences.context_length() + 1;
+    let certain = |nodes| Certain { row: job.row(prompt, 0), tokens: &[], steps: nodes };
+    let (mut completions, finding) = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
+    let cut_short = matches!(finding, Finding::Exact { cut_short: Some(_), .. });
+    for (number, completion) in completions.iter_mut().enumerate() {
+        // Once time is over, of the best text alone: each token costs a pass.
+        if plan.traced_candidates > 0 && (number == 0 || !cut_short) {
+            retrace(sequences, completion, job, job.row(prompt, number), watch)?;
         }
-        Ok(vec![found.completions])
+        (completion.slid, completion.finding) = (slid, Some(finding.clone()));
     }
+    Ok(vec![completions])
 }
 
 /// Gives account of each token of a text that was found otherwise than token by token: what else
@@ -104,39 +78,9 @@ fn retrace(
     Ok(())
 }
 
-/// How far a search is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Progress {
-    /// Prefixes looked at.
-    pub(crate) nodes: usize,
-    /// Log-probability of the best complete continuation so far, in nats.
-    pub(crate) best: Option<f64>,
-    /// No continuation that was not looked at has a log-probability above this, in nats.
-    pub(crate) bound: f64,
-}
-
-/// Hears how far a search is after each pass through the model; breaking with a reason ends it.
-type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<FinishReason> + 'a;
-
-/// What a search found.
-#[derive(Clone, Debug)]
-pub(crate) struct ExactResult {
-    /// The best continuations, best first: `num_return_sequences`, or as many as there are. `score`
-    /// is the sum of the processed log-probabilities, by which they are compared.
-    pub(crate) completions: Vec<Completion>,
-    /// Whether no others are more probable.
-    pub(crate) proven: bool,
-    /// Prefixes looked at.
-    pub(crate) nodes: usize,
-    /// No continuation that was not looked at has a log-probability above this, in nats; minus
-    /// infinity when there is none. A completion whose score is at least this is proven by itself;
-    /// another's falls short of the best by at most the difference.
-    pub(crate) bound: f64,
-    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did.
-    /// Then, and where one of them comes after the search, only the first tokens of the best
-    /// completion tell what else was probable.
-    pub(crate) cut_short: Option<FinishReason>,
-}
+/// Hears after each pass through the model how many prefixes were looked at; breaking with a reason
+/// ends the search.
+type OnProgress<'a> = dyn FnMut(usize) -> ControlFlow<FinishReason> + 'a;
 
 /// Refuses the knobs under which a text may become more probable as it grows.
 ///
@@ -159,8 +103,16 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
     }
 }
 
-/// Finds the most probable continuations of the prompt, which is the one row of `sequences` before
-/// and after.
+/// Finds the most probable continuations of the job's first prompt, which is the one row of
+/// `sequences` before and after. Its processors may lower log-probabilities at will, but not lift
+/// one above 0; the steps of its clock are the prefixes looked at.
+///
+/// Gives the best continuations, best first: `num_return_sequences`, or as many as there are, the
+/// `score` of each being the sum of the processed log-probabilities, by which they are compared;
+/// and a [`Finding::Exact`]. A completion whose score is at least its bound is proven by itself;
+/// another's falls short of the best by at most the difference. Where time or the caller ended the
+/// search, or comes after it, only the first tokens of the best completion tell what else was
+/// probable.
 ///
 /// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as
 /// nodes and is not looked at again. `max_nodes` ends the search, but not before a text is
@@ -173,12 +125,13 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 /// processors leave no complete text, or the model fails.
 pub(crate) fn search(
     sequences: &mut dyn Sequences,
-    request: &Request,
+    job: &Job,
     on_progress: &mut OnProgress,
-) -> Result<ExactResult> {
-    check(request.config)?;
-    let longest = longest(sequences, request.config)?;
-    let mut tree = Tree::new(request, sequences.ids(0).to_vec(), longest);
+) -> Result<(Vec<Completion>, Finding)> {
+    let config = job.plan.config;
+    check(config)?;
+    let longest = longest(sequences, config)?;
+    let mut tree = Tree::new(job, sequences.ids(0).to_vec(), longest);
     let cut_short = grow(sequences, &mut tree, on_progress)?;
     sequences.select(&[0]);
 
@@ -188,40 +141,36 @@ pub(crate) fn search(
         && tree.found.is_empty()
         && let Some(prefix) = tree.longest_open()
     {
-        tree.found.push(tree.complete(&prefix, finish_reason));
+        tree.found.push((prefix, finish_reason));
     }
     if tree.found.is_empty() {
-        return Err(Error::NoCompleteText { nodes, processors: request.chain.names() });
+        return Err(Error::NoCompleteText { nodes, processors: job.chain.names() });
     }
-    let seconds = request.started.elapsed().as_secs_f64();
+    let seconds = job.seconds();
     // Passes that tell of the tokens what the search does not remember; the best text has one of
     // them in any case.
-    let best = tree.found.first().map(|found| found.score);
     let mut passes = 0;
     let mut go_on = || {
-        let is_first = passes == 0;
         passes += 1;
-        is_first
-            || (cut_short.is_none()
-                && !request.is_out_of_time(nodes)
-                && on_progress(Progress { nodes, best, bound }).is_continue())
+        let out_of_time = || job.plan.is_out_of_time(job.first_prompt, job.seconds(), nodes);
+        passes == 1 || (cut_short.is_none() && !out_of_time() && on_progress(nodes).is_continue())
     };
     let mut completions = Vec::with_capacity(tree.found.len());
-    for found in tree.found {
-        let tokens = measured(sequences, &found, request.config.logprobs, &mut go_on)?;
-        let Found { ids, score, finish_reason, .. } = found;
-        completions.push(Completion { ids, score, ..Completion::new(tokens, finish_reason, seconds) });
+    for (prefix, finish_reason) in &tree.found {
+        let tokens = measured(sequences, tree.tokens(prefix), config.logprobs, &mut go_on)?;
+        completions.push(Completion { score: prefix.score, ..Completion::new(tokens, *finish_reason, seconds) });
     }
-    Ok(ExactResult { completions, proven, nodes, bound, cut_short })
+    let bound = Some(bound).filter(|bound| bound.is_finite());
+    Ok((completions, Finding::Exact { proven, nodes, bound, cut_short }))
 }
 
 /// Looks at one prefix after another until nothing open can improve the answer, or the nodes are
 /// used up; gives the reason when something else ended it.
 fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProgress) -> Result<Option<FinishReason>> {
-    let vocab_size = sequences.vocab_size();
+    let (vocab_size, job) = (sequences.vocab_size(), tree.job);
     let prompt_len = sequences.ids(0).len();
     // The beam search that opens may use half of the nodes.
-    let beams = (tree.request.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
+    let beams = (job.plan.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
     let mut opening = true;
     let mut next = vec![Prefix::ROOT];
     loop {
@@ -243,13 +192,11 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
             next = tree.take_best(MOST_ROWS);
         }
 
-        let best = tree.found.first().map(|found| found.score);
-        let bound = next.iter().map(|prefix| prefix.score).fold(tree.bound(), f64::max);
-        let asked = on_progress(Progress { nodes: tree.nodes(), best, bound });
+        let asked = on_progress(tree.nodes());
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time = tree.request.is_out_of_time(tree.nodes());
+        let out_of_time = job.plan.is_out_of_time(job.first_prompt, job.seconds(), tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,
@@ -268,9 +215,6 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
     let (prompt_len, context_length) = (sequences.ids(0).len(), sequences.context_length());
     if config.overflow == Overflow::Slide {
         return Ok(config.max_new_tokens);
-    }
-    if prompt_len > context_length {
-        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
     }
     // The last position has a next token too, which is never read back.
     let fit = (context_length - prompt_len).saturating_add(1);
@@ -304,16 +248,16 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     sequences.logits_of_last(&counts)
 }
 
-/// The log-probabilities of the continuation `found` of the one row, and of the `top` best tokens
-/// at each step. Once `go_on`, asked before each pass, says no, the search's own log-probabilities
-/// are those of the rest, and no other tokens are told.
+/// The tokens of a continuation of the one row, measured anew, with the `top` best at each step.
+/// Once `go_on`, asked before each pass, says no, the rest is what the search knows, and no other
+/// tokens are told.
 fn measured(
     sequences: &mut dyn Sequences,
-    found: &Found,
+    known: Vec<ChosenToken>,
     top: usize,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<ChosenToken>> {
-    let ids = &found.ids;
+    let ids: Vec<u32> = known.iter().map(|token| token.id).collect();
     let (vocab_size, prompt_len) = (sequences.vocab_size(), sequences.ids(0).len());
     // One pass for what follows within the context, one for each token beyond.
     let together = sequences.context_length().saturating_sub(prompt_len).saturating_add(1).min(ids.len());
@@ -327,7 +271,7 @@ fn measured(
         }
     }
     sequences.truncate(0, prompt_len);
-    let rest = ids.iter().zip(&found.logprobs).skip(tokens.len());
-    tokens.extend(rest.map(|(&id, &logprob)| ChosenToken { id, logprob, top: Vec::new() }));
+    let done = tokens.len();
+    tokens.extend(known.into_iter().skip(done));
     Ok(tokens)
 }

@@ -1,35 +1,13 @@
-//! What an exact search is asked for, and its prefixes: those looked at, those still open, and the
-//! complete texts among them.
+//! The prefixes of an exact search: those looked at, those still open, and the complete texts among
+//! them.
 
 use std::cmp::{Ordering, Reverse};
-use std::{collections::BinaryHeap, time::Instant};
+use std::collections::BinaryHeap;
 
+use crate::completion::{ChosenToken, FinishReason};
 use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
-use crate::processors::{Chain, Step};
-use crate::{completion::FinishReason, config::GenerationConfig, plan::Clock};
-
-/// What to search for.
-pub(crate) struct Request<'a> {
-    /// Of the knobs: `max_new_tokens`, `num_return_sequences`, `max_nodes`, `end_tokens`,
-    /// `max_time_s`, `overflow`, `logprobs`.
-    pub(crate) config: &'a GenerationConfig,
-    /// Works on log-probabilities and may lower them at will, but not lift one above 0.
-    pub(crate) chain: &'a Chain,
-    /// Whether the text of some new tokens contains a stop string.
-    pub(crate) stops: &'a dyn Fn(&[u32]) -> bool,
-    /// When the time of `max_time_s` began.
-    pub(crate) started: Instant,
-    /// What says that it is over; its steps are the prefixes looked at.
-    pub(crate) clock: Clock,
-}
-
-impl Request<'_> {
-    /// Whether time is over after looking at so many prefixes.
-    pub(super) fn is_out_of_time(&self, nodes: usize) -> bool {
-        self.clock.is_over(self.config.max_time_s, self.started.elapsed().as_secs_f64(), nodes)
-    }
-}
+use crate::{decoder::Job, processors::Step};
 
 /// A beginning of a continuation: one that was looked at, and one token more.
 #[derive(Clone, Copy, Debug)]
@@ -73,32 +51,14 @@ impl PartialEq for Prefix {
 
 impl Eq for Prefix {}
 
-/// A complete continuation.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) ids: Vec<u32>,
-    /// The tokens' log-probabilities under the unmodified model.
-    pub(super) logprobs: Vec<f32>,
-    pub(super) score: f64,
-    pub(super) finish_reason: FinishReason,
-}
-
-/// Of a prefix that was looked at, what tells its tokens.
-#[derive(Clone, Copy)]
-struct Looked {
-    parent: u32,
-    token: u32,
-    logprob: f32,
-}
-
 /// Everything that an exact search knows.
 pub(super) struct Tree<'a> {
-    pub(super) request: &'a Request<'a>,
+    pub(super) job: &'a Job<'a>,
     prompt: Vec<u32>,
     /// At this many tokens a continuation is complete.
     pub(super) longest: usize,
     /// Every prefix that was looked at, by its number; the empty one is number 0.
-    looked_at: Vec<Looked>,
+    looked_at: Vec<Prefix>,
     /// Prefixes that may yet be looked at.
     pub(super) open: BinaryHeap<Prefix>,
     /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their
@@ -106,15 +66,16 @@ pub(super) struct Tree<'a> {
     pub(super) floor: f64,
     /// The highest score of a prefix that was not kept.
     dropped: f64,
-    /// The best complete continuations, best first, as many as are to be returned.
-    pub(super) found: Vec<Found>,
+    /// The best complete continuations and why each is complete, best first, as many as are to be
+    /// returned.
+    pub(super) found: Vec<(Prefix, FinishReason)>,
 }
 
 impl<'a> Tree<'a> {
     /// A tree in which nothing was looked at.
-    pub(super) fn new(request: &'a Request<'a>, prompt: Vec<u32>, longest: usize) -> Self {
+    pub(super) fn new(job: &'a Job<'a>, prompt: Vec<u32>, longest: usize) -> Self {
         Self {
-            request,
+            job,
             prompt,
             longest,
             looked_at: Vec::new(),
@@ -132,13 +93,13 @@ impl<'a> Tree<'a> {
 
     /// How many more may be.
     pub(super) fn nodes_left(&self) -> usize {
-        self.request.config.max_nodes.saturating_sub(self.nodes())
+        self.job.plan.config.max_nodes.saturating_sub(self.nodes())
     }
 
     /// What a continuation has to be more probable than to be returned.
     pub(super) fn to_beat(&self) -> f64 {
         match self.found.last() {
-            Some(worst) if self.found.len() == self.request.config.num_return_sequences => worst.score,
+            Some((worst, _)) if self.found.len() == self.job.plan.config.num_return_sequences => worst.score,
             _ => f64::NEG_INFINITY,
         }
     }
@@ -149,24 +110,23 @@ impl<'a> Tree<'a> {
         self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.dropped)
     }
 
-    /// The tokens of a prefix.
+    /// The ids of a prefix.
     pub(super) fn ids(&self, prefix: &Prefix) -> Vec<u32> {
-        self.backwards(prefix, |looked| looked.token)
+        self.backwards(prefix, |prefix| prefix.token)
     }
 
-    /// A complete continuation that is the whole of a prefix.
-    pub(super) fn complete(&self, prefix: &Prefix, finish_reason: FinishReason) -> Found {
-        let logprobs = self.backwards(prefix, |looked| looked.logprob);
-        Found { ids: self.ids(prefix), logprobs, score: prefix.score, finish_reason }
+    /// The tokens of a prefix, as far as the search knows them.
+    pub(super) fn tokens(&self, prefix: &Prefix) -> Vec<ChosenToken> {
+        self.backwards(prefix, |prefix| ChosenToken { id: prefix.token, logprob: prefix.logprob, top: Vec::new() })
     }
 
     /// What `each` makes of each token of a prefix, in their order.
-    fn backwards<T>(&self, prefix: &Prefix, each: impl Fn(Looked) -> T) -> Vec<T> {
+    fn backwards<T>(&self, prefix: &Prefix, each: impl Fn(&Prefix) -> T) -> Vec<T> {
         let mut all = Vec::with_capacity(prefix.len as usize);
-        let mut last = Looked { parent: prefix.parent, token: prefix.token, logprob: prefix.logprob };
-        for _ in 0..prefix.len {
+        let mut last = prefix;
+        while last.len > 0 {
             all.push(each(last));
-            last = self.looked_at[last.parent as usize];
+            last = &self.looked_at[last.parent as usize];
         }
         all.reverse();
         all
@@ -189,10 +149,10 @@ impl<'a> Tree<'a> {
             *logit = logprob(*logit, log_sum_exp);
         }
         let unmodified = logits.to_vec();
-        let Request { config, chain, .. } = self.request;
+        let Job { plan, chain, .. } = self.job;
         chain.process(&Step { prompt: &self.prompt, generated: &self.ids(&prefix) }, logits);
         let number = self.looked_at.len() as u32;
-        self.looked_at.push(Looked { parent: prefix.parent, token: prefix.token, logprob: prefix.logprob });
+        self.looked_at.push(prefix);
         let to_beat = self.to_beat();
         for (token, &logprob) in (0..).zip(logits.iter()) {
             if logprob == f32::NEG_INFINITY {
@@ -208,7 +168,7 @@ impl<'a> Tree<'a> {
             }
             let logprob = unmodified[token as usize];
             let child = Prefix { score, len: prefix.len + 1, parent: number, token, logprob };
-            let ended = config.end_tokens.contains(&token);
+            let ended = plan.config.end_tokens.contains(&token);
             if ended || child.len as usize == self.longest {
                 self.offer(&child, if ended { FinishReason::Eos } else { FinishReason::Length });
             } else if score > least {
@@ -282,7 +242,7 @@ impl<'a> Tree<'a> {
 
     /// Whether a prefix is complete by a stop string; then it is an answer.
     fn ends_with_stop(&mut self, prefix: &Prefix) -> bool {
-        let stops = (self.request.stops)(&self.ids(prefix));
+        let stops = self.job.plan.ends_text(&self.ids(prefix));
         if stops {
             self.offer(prefix, FinishReason::Stop);
         }
@@ -294,13 +254,10 @@ impl<'a> Tree<'a> {
         if complete.score <= self.to_beat() {
             return;
         }
-        let mut complete = self.complete(complete, finish_reason);
-        if finish_reason == FinishReason::Length && (self.request.stops)(&complete.ids) {
-            complete.finish_reason = FinishReason::Stop;
-        }
-        let place = self.found.partition_point(|found| found.score >= complete.score);
-        self.found.insert(place, complete);
-        self.found.truncate(self.request.config.num_return_sequences);
+        let stops = finish_reason == FinishReason::Length && self.job.plan.ends_text(&self.ids(complete));
+        let place = self.found.partition_point(|(found, _)| found.score >= complete.score);
+        self.found.insert(place, (*complete, if stops { FinishReason::Stop } else { finish_reason }));
+        self.found.truncate(self.job.plan.config.num_return_sequences);
         self.floor = self.floor.max(self.to_beat());
     }
 }

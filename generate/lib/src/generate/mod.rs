@@ -8,12 +8,10 @@ use std::time::Instant;
 use ember_model::{Gpt, GptConfig};
 
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
-use crate::{
-    beam::BeamSearch, completion::Completion, exact::ExactSearch, one_by_one::OneByOne, plan::Plan,
-    sequences::ModelSequences, speculative::Speculative, tokens::check_ids, watch::Watch,
-};
+use crate::sequences::{ModelSequences, Sequences, slots};
+use crate::{beam, exact, one_by_one, speculative};
+use crate::{completion::Completion, decoder::Job, plan::Plan, tokens::check_ids, watch::Watch};
 
 /// Continues one prompt by the knobs alone.
 ///
@@ -41,25 +39,39 @@ pub fn generate_batch(
     let (shape, config) = (model.config(), plan.config);
     check_prompts(prompts, config, shape)?;
     let chain = plan.chain();
-    let decoder = decoder(config);
-    let together = if decoder.takes_all_prompts() { prompts.len() } else { 1 };
+    let (write, together, rows) = strategy(config, prompts.len());
     let mut completions = Vec::with_capacity(prompts.len());
     for (number, prompts) in prompts.chunks(together).enumerate() {
-        let slots = decoder.slots(prompts, config, shape.context_length);
-        let mut sequences = ModelSequences::new(model, prompts, slots);
+        let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length);
+        let guessed = config.draft_tokens.min(shape.context_length); // at a time, behind what is certain
+        let mut sequences = ModelSequences::new(model, prompts, slots + guessed);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };
-        completions.extend(decoder.write(&mut sequences, &job, watch)?);
+        completions.extend(write(&mut sequences, &job, watch)?);
     }
     Ok(completions)
 }
 
-/// The strategy that the knobs name.
-fn decoder(config: &GenerationConfig) -> &'static dyn Decoder {
+/// A strategy at work. It continues the prompts, which are the rows of the sequences and fit into
+/// the context unless the window slides: for each its `num_return_sequences` completions, the best
+/// first where they are ranked, and fewer where a search finds no more.
+///
+/// It fails when the context is full and the window may not slide, the knobs leave no token to
+/// choose from, the logits are not finite, or a device fails.
+type Write = fn(&mut dyn Sequences, &Job, &mut dyn Watch) -> Result<Vec<Vec<Completion>>>;
+
+/// The strategy that the knobs name; how many of the `prompts` it continues together, one pass
+/// through the model a step; and how many rows it makes of each at most.
+fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) {
+    let each = config.num_return_sequences;
     match config.strategy {
-        Strategy::Greedy | Strategy::Sample if config.draft_tokens > 0 => &Speculative,
-        Strategy::Greedy | Strategy::Sample => &OneByOne,
-        Strategy::Beam | Strategy::BeamSample | Strategy::DiverseBeam => &BeamSearch,
-        Strategy::Exact => &ExactSearch,
+        // One sequence after another, since each is checked at positions of its own.
+        Strategy::Greedy | Strategy::Sample if config.draft_tokens > 0 => (speculative::write, 1, 1),
+        Strategy::Greedy | Strategy::Sample => (one_by_one::write, prompts, each),
+        Strategy::Beam | Strategy::BeamSample | Strategy::DiverseBeam => {
+            (beam::write, prompts, each.max(config.num_beams))
+        }
+        // One prompt after another, since each wants the model for as many prefixes as fit.
+        Strategy::Exact => (exact::write, 1, each.min(exact::MOST_ROWS)),
     }
 }
 

@@ -4,14 +4,12 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::plan::Clock;
 use crate::processors::{Chain, Step};
 use crate::sequences::{Scripted, Sequences, slots};
 use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
 use crate::{
-    completion::FinishReason, exact, made_up::Short, one_by_one::choice::Chooser, softmax::log_sum_exp,
-    tokens::to_tensor,
+    completion::Finding, completion::FinishReason, exact, made_up::Short, softmax::log_sum_exp, tokens::to_tensor,
 };
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
@@ -81,7 +79,7 @@ proptest! {
         let cached = generate_batch(&model, &borrowed, &plan, &mut ()).unwrap();
         let mut plain = without_a_cache(&model, &prompts);
         let job = Job { plan: &plan, chain: &Chain::default(), first_prompt: 0, started: Instant::now() };
-        let plain = BeamSearch.write(&mut plain, &job, &mut ()).unwrap();
+        let plain = beam::write(&mut plain, &job, &mut ()).unwrap();
         for (cached, plain) in cached.iter().zip_eq(&plain).flat_map(|(cached, plain)| cached.iter().zip_eq(plain)) {
             prop_assert_eq!(&cached.ids, &plain.ids);
             prop_assert!((cached.score - plain.score).abs() < 1e-4);
@@ -116,12 +114,12 @@ proptest! {
         };
         let best = generate(&model, &prompt, &config, &mut ()).unwrap();
         let mut plain = without_a_cache(&model, std::slice::from_ref(&prompt));
-        let request = exact::Request {
-            config: &config, chain: &Chain::default(), stops: &|_| false, started: Instant::now(), clock: Clock::Time,
-        };
-        let found = exact::search(&mut plain, &request, &mut |_| ControlFlow::Continue(())).unwrap();
-        prop_assert!(found.proven);
-        prop_assert!((best.score - found.completions[0].score).abs() < 1e-4);
+        let (plan, chain) = (Plan::new(&config), Chain::default());
+        let job = Job { plan: &plan, chain: &chain, first_prompt: 0, started: Instant::now() };
+        let (found, finding) = exact::search(&mut plain, &job, &mut |_| ControlFlow::Continue(())).unwrap();
+        let proven = matches!(finding, Finding::Exact { proven: true, .. });
+        prop_assert!(proven);
+        prop_assert!((best.score - found[0].score).abs() < 1e-4);
         let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, length_penalty: 0.0, ..config };
         let beams = generate(&model, &prompt, &beams, &mut ()).unwrap();
         prop_assert!(beams.score <= best.score + 1e-4, "beams found {}, exact search {}", beams.score, best.score);
@@ -261,18 +259,20 @@ fn what_cannot_be_continued_is_refused() {
     assert!(refused(&[]).contains("no prompt"));
     assert!(refused(&[&[]]).contains("holds no token"));
     assert!(refused(&[&[1, 11]]).contains("token id 11 is outside"));
+    let draft = Gpt::new(&GptConfig::new(VOCAB + 1, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap();
+    let config = GenerationConfig { draft_tokens: 2, ..greedy(1) };
+    let error = generate_batch(&model, &[&[1]], &Plan { draft: Some(&draft), ..Plan::new(&config) }, &mut ());
+    assert!(matches!(error, Err(Error::DraftVocabulary { draft_vocab_size: 12, vocab_size: VOCAB })));
 }
 
 #[test]
 fn broken_weights_are_named_and_not_sampled() {
     let step = Step { prompt: &[1], generated: &[] };
     let config = greedy(1);
+    let (plan, chain) = (Plan::new(&config), Chain::default());
+    let job = Job { plan: &plan, chain: &chain, first_prompt: 0, started: Instant::now() };
     for broken in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
-        let error = Chooser { plan: &Plan::new(&config), chain: &Chain::default() }
-            .choose(&step, 0, &mut broken.clone())
-            .err()
-            .unwrap()
-            .to_string();
+        let error = job.choose(&step, 0, &mut broken.clone()).err().unwrap().to_string();
         assert!(error.contains("not finite"), "{error}");
     }
 }

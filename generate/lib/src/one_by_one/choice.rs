@@ -3,29 +3,14 @@
 use rayon::prelude::*;
 
 use crate::logprobs::{chosen, finite_log_sum_exp};
-use crate::processors::{Chain, Step};
+use crate::processors::Step;
 use crate::sampler::{draw, greedy};
 use crate::sequences::{Argmax, Sequences};
 use crate::trace::{Recorder, TracedStep};
-use crate::{completion::ChosenToken, config::Strategy, error::Result, plan::Plan};
+use crate::{completion::ChosenToken, config::Strategy, decoder::Job, error::Result};
 
 /// Below this many logits in all, choosing is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 14;
-
-/// Chooses by one plan.
-pub(crate) struct Chooser<'a> {
-    pub(crate) plan: &'a Plan<'a>,
-    pub(crate) chain: &'a Chain,
-}
-
-/// Where a row comes from.
-#[derive(Clone, Copy)]
-pub(super) struct Origin {
-    /// How many of its ids are the prompt's.
-    pub(super) prompt_len: usize,
-    /// What its draws are named by.
-    pub(super) sequence: u64,
-}
 
 /// What the model says of the tokens after some rows.
 pub(super) enum Next {
@@ -55,7 +40,7 @@ pub(crate) struct Choice {
     pub(super) trace: Option<TracedStep>,
 }
 
-impl Chooser<'_> {
+impl Job<'_> {
     /// What the choice after every row of `sequences` needs: where that is the best token and no
     /// word on others, no more.
     ///
@@ -64,38 +49,29 @@ impl Chooser<'_> {
     pub(super) fn read(&self, sequences: &mut dyn Sequences) -> Result<Next> {
         let config = self.plan.config;
         let plain = config.strategy == Strategy::Greedy && self.chain.is_empty();
-        if plain
-            && config.logprobs == 0
-            && self.plan.traced_candidates == 0
-            && let Some(argmax) = sequences.argmax()?
-        {
-            return Ok(Next::Argmax(argmax));
+        let best_is_all = plain && config.logprobs == 0 && self.plan.traced_candidates == 0;
+        match if best_is_all { sequences.argmax()? } else { None } {
+            Some(argmax) => Ok(Next::Argmax(argmax)),
+            None => sequences.logits().map(Next::Logits),
         }
-        sequences.logits().map(Next::Logits)
     }
 
-    /// A token for every row of `sequences`, by what was read of them.
+    /// A token for every row, given its ids, what its draws are named by, and what was read.
     ///
     /// # Errors
     /// When logits are not finite, or the knobs leave a row no token.
-    pub(super) fn choose_all(&self, sequences: &dyn Sequences, origins: &[Origin], next: Next) -> Result<Vec<Choice>> {
+    pub(super) fn choose_all(&self, rows: &[(Step, u64)], next: Next, vocab_size: usize) -> Result<Vec<Choice>> {
         let best = |Argmax { id, logprob }| Choice { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None };
         let mut logits = match next {
             Next::Logits(logits) => logits,
             Next::Argmax(argmax) => return Ok(argmax.into_iter().map(best).collect()),
         };
-        let vocab_size = sequences.vocab_size();
-        let steps = origins.iter().enumerate().map(|(row, origin)| {
-            let (prompt, generated) = sequences.ids(row).split_at(origin.prompt_len);
-            (Step { prompt, generated }, origin.sequence)
-        });
-        let steps: Vec<(Step, u64)> = steps.collect();
         let at_once = if logits.len() < WORTH_SHARING { usize::MAX } else { 1 };
-        let rows = steps.par_iter().with_min_len(at_once).zip(logits.par_chunks_mut(vocab_size));
-        let chosen = rows.map(|((step, sequence), logits)| self.choose(step, *sequence, logits));
+        let with_logits = rows.par_iter().with_min_len(at_once).zip(logits.par_chunks_mut(vocab_size));
+        let chosen = with_logits.map(|((step, sequence), logits)| self.choose(step, *sequence, logits));
         let chosen: Result<Vec<Option<Choice>>> = chosen.collect();
-        let nothing_left = |row: usize| self.plan.nothing_left(self.chain, steps[row].0.generated);
-        chosen?.into_iter().enumerate().map(|(row, choice)| choice.ok_or_else(|| nothing_left(row))).collect()
+        let nothing_left = |step: &Step| self.plan.nothing_left(self.chain, step.generated);
+        chosen?.into_iter().zip(rows).map(|(choice, (step, _))| choice.ok_or_else(|| nothing_left(step))).collect()
     }
 
     /// The next token for this step of the given sequence; none where none is left.
@@ -108,12 +84,8 @@ impl Chooser<'_> {
         // The chain edits in place; without one there is nothing to keep.
         let unmodified = if self.chain.is_empty() { None } else { Some(logits.to_vec()) };
         let mut recorder = (traced_candidates > 0).then(|| Recorder::new(logits));
-        match &mut recorder {
-            None => self.chain.process(step, logits),
-            Some(recorder) => {
-                self.chain.process_observed(step, logits, &mut |name, logits| recorder.after(name, logits))
-            }
-        }
+        let mut record = |name, logits: &[f32]| recorder.iter_mut().for_each(|recorder| recorder.after(name, logits));
+        self.chain.process_observed(step, logits, &mut record);
         if self.chain.highest(logits)? == f32::NEG_INFINITY {
             return Ok(None);
         }

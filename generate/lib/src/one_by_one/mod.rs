@@ -3,51 +3,45 @@
 pub(crate) mod choice;
 
 use crate::completion::{ChosenToken, Completion, FinishReason};
-use crate::decoder::{Decoder, Job};
-use crate::error::{Error, Overrun, Result};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{config::Overflow, sequences::Sequences};
-use choice::{Choice, Chooser, Origin};
+use crate::{decoder::Job, error::Result, processors::Step, sequences::Sequences};
+use choice::Choice;
 
-/// Each row gets the best token, or a drawn one, at every step.
-pub(crate) struct OneByOne;
-
-impl Decoder for OneByOne {
-    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-        let prompts = sequences.rows();
-        let each = job.plan.config.num_return_sequences;
-        let chooser = Chooser { plan: job.plan, chain: job.chain };
-        let mut rows = Row::all(sequences, job);
-        // Prefill: every prompt is read once, whatever the number of its continuations. All
-        // positions go through the model at once, as in training: much work, limited by arithmetic.
-        let parents: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
-        let mut next = chooser.read(sequences)?.select(&parents, sequences.vocab_size());
-        sequences.select(&parents);
-        // The rows that are still being written; `sequences` holds these, in this order.
-        let mut live: Vec<usize> = (0..rows.len()).collect();
-        loop {
-            let origins: Vec<Origin> = live.iter().map(|&row| rows[row].origin).collect();
-            let choices = chooser.choose_all(sequences, &origins, next)?;
-            take(choices, &live, &mut rows, sequences, job, watch);
-            end_what_is_full(&live, &mut rows, sequences, job)?;
-            let going_on: Vec<usize> = (0..live.len()).filter(|&place| rows[live[place]].finished.is_none()).collect();
-            if going_on.is_empty() {
-                break;
-            }
-            if going_on.len() < live.len() {
-                sequences.select(&going_on);
-                live = going_on.into_iter().map(|place| live[place]).collect();
-            }
-            for (place, &row) in live.iter().enumerate() {
-                rows[row].slid |= sequences.ids(place).len() > sequences.context_length();
-            }
-            // Decode: one position of each row goes through the model and attends to the cache.
-            // Little work, limited by reading the weights.
-            next = chooser.read(sequences)?;
+/// Gives each row the best token, or a drawn one, at every step.
+pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+    let prompts = sequences.rows();
+    let each = job.plan.config.num_return_sequences;
+    let mut rows = Row::all(sequences, job);
+    // Prefill: every prompt is read once, whatever the number of its continuations. All
+    // positions go through the model at once, as in training: much work, limited by arithmetic.
+    let parents: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
+    let mut next = job.read(sequences)?.select(&parents, sequences.vocab_size());
+    sequences.select(&parents);
+    // The rows that are still being written; `sequences` holds these, in this order.
+    let mut live: Vec<usize> = (0..rows.len()).collect();
+    loop {
+        let step = |(place, &row): (usize, &usize)| {
+            let (prompt, generated) = sequences.ids(place).split_at(rows[row].prompt_len);
+            (Step { prompt, generated }, rows[row].sequence)
+        };
+        let steps: Vec<(Step, u64)> = live.iter().enumerate().map(step).collect();
+        let choices = job.choose_all(&steps, next, sequences.vocab_size())?;
+        take(choices, &live, &mut rows, sequences, job, watch);
+        end_what_is_full(&live, &mut rows, sequences, job)?;
+        let going_on: Vec<usize> = (0..live.len()).filter(|&place| rows[live[place]].finished.is_none()).collect();
+        if going_on.is_empty() {
+            break;
         }
-        let mut completions = rows.into_iter().map(Row::into_completion);
-        Ok((0..prompts).map(|_| completions.by_ref().take(each).collect()).collect())
+        if going_on.len() < live.len() {
+            sequences.select(&going_on);
+            live = going_on.into_iter().map(|place| live[place]).collect();
+        }
+        // Decode: one position of each row goes through the model and attends to the cache.
+        // Little work, limited by reading the weights.
+        next = job.read(sequences)?;
     }
+    let mut completions = rows.into_iter().map(Row::into_completion);
+    Ok((0..prompts).map(|_| completions.by_ref().take(each).collect()).collect())
 }
 
 /// Appends the chosen token to each row, tells it, and ends the rows that end with it.
@@ -60,7 +54,7 @@ fn take(
     watch: &mut dyn Watch,
 ) {
     // Once for all rows: what is late is the step.
-    let seconds = job.started.elapsed().as_secs_f64();
+    let seconds = job.seconds();
     for (place, (&number, Choice { token, trace })) in live.iter().zip(choices).enumerate() {
         if let Some(step) = &trace {
             watch.traced(Traced::Choice { row: number, step });
@@ -70,12 +64,13 @@ fn take(
         let steps = row.tokens.len();
         let asked = watch.certain(Certain { row: number, tokens: &row.tokens[steps - 1..], steps });
         sequences.extend(place, &[row.tokens[steps - 1].id]);
-        let generated = &sequences.ids(place)[row.origin.prompt_len..];
+        let generated = &sequences.ids(place)[row.prompt_len..];
         row.finished = job.plan.reason_to_end(row.prompt, generated, asked, seconds).map(|why| (why, seconds));
     }
 }
 
-/// Ends the rows that are longer than what the model can attend to, unless their window slides.
+/// Ends the rows that are longer than what the model can attend to, or takes down that their window
+/// slides.
 fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences, job: &Job) -> Result<()> {
     let context_length = sequences.context_length();
     for (place, &number) in live.iter().enumerate() {
@@ -83,14 +78,9 @@ fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences,
         if row.finished.is_some() || sequences.ids(place).len() <= context_length {
             continue;
         }
-        match job.plan.config.overflow {
-            Overflow::Slide => {}
-            Overflow::Stop => row.finished = Some((FinishReason::Length, job.started.elapsed().as_secs_f64())),
-            Overflow::Error => {
-                let overrun = Overrun::Text(row.tokens.len());
-                return Err(Error::ContextFull { context_length, overrun });
-            }
-        }
+        let end = job.outgrown(context_length, row.tokens.len())?;
+        row.slid |= end.is_none();
+        row.finished = end.map(|why| (why, job.seconds()));
     }
     Ok(())
 }
@@ -98,7 +88,10 @@ fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences,
 /// One sequence in the making.
 struct Row {
     prompt: usize,
-    origin: Origin,
+    /// How many of its ids are the prompt's.
+    prompt_len: usize,
+    /// What its draws are named by.
+    sequence: u64,
     tokens: Vec<ChosenToken>,
     finished: Option<(FinishReason, f64)>,
     slid: bool,
@@ -108,10 +101,9 @@ impl Row {
     /// The rows of all prompts, which are those of `sequences`.
     fn all(sequences: &dyn Sequences, job: &Job) -> Vec<Self> {
         let row = |prompt: usize, number: usize| {
-            let prompt_len = sequences.ids(prompt).len();
-            let origin = Origin { prompt_len, sequence: job.plan.sequence(prompt, number) };
+            let (prompt_len, sequence) = (sequences.ids(prompt).len(), job.plan.sequence(prompt, number));
             let slid = prompt_len > sequences.context_length();
-            Self { prompt, origin, tokens: Vec::new(), finished: None, slid }
+            Self { prompt, prompt_len, sequence, tokens: Vec::new(), finished: None, slid }
         };
         let each = job.plan.config.num_return_sequences;
         (0..sequences.rows()).flat_map(|prompt| (0..each).map(move |number| row(prompt, number))).collect()

@@ -23,32 +23,22 @@ impl Chain {
         rules: &Rules,
         others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>,
     ) -> Self {
-        let mut chain = Self::default();
-        chain.push(!config.logit_bias.is_empty(), || bans::logit_bias(&config.logit_bias));
-        let penalty = config.repetition_penalty;
-        chain.push(penalty != 1.0, || penalties::repetition_penalty(penalty, rules.repetition_history));
-        let (penalty, history) = (config.presence_penalty, rules.count_history);
-        chain.push(penalty != 0.0, || penalties::presence_penalty(penalty, history));
-        let penalty = config.frequency_penalty;
-        chain.push(penalty != 0.0, || penalties::frequency_penalty(penalty, history));
-        chain.push(config.no_repeat_ngram_size > 0, || bans::no_repeat_ngram(config.no_repeat_ngram_size));
-        chain.push(!config.bad_words.is_empty(), || bans::bad_words(&config.bad_words, &config.end_tokens));
-        let (count, end_tokens) = (config.min_new_tokens, &config.end_tokens);
-        chain.push(count > 0 && !end_tokens.is_empty(), || bans::min_new_tokens(count, end_tokens.clone()));
-        chain.push(!config.suppress_tokens.is_empty(), || bans::suppress(config.suppress_tokens.clone()));
-        chain.0.extend(others);
-        if config.strategy.samples() {
-            for knob in Knob::order(rules.order, config) {
-                chain.push(true, || knob.processor(config, rules));
-            }
-        }
-        chain
-    }
-
-    fn push(&mut self, is_on: bool, processor: impl FnOnce() -> Processor) {
-        if is_on {
-            self.0.push(Arc::new(processor()));
-        }
+        let GenerationConfig { repetition_penalty, presence_penalty, frequency_penalty, .. } = *config;
+        let GenerationConfig { no_repeat_ngram_size: n, min_new_tokens: least, ref end_tokens, .. } = *config;
+        let (repeated, counted) = (rules.repetition_history, rules.count_history);
+        let by_ids = [
+            (!config.logit_bias.is_empty()).then(|| bans::logit_bias(&config.logit_bias)),
+            (repetition_penalty != 1.0).then(|| penalties::repetition_penalty(repetition_penalty, repeated)),
+            (presence_penalty != 0.0).then(|| penalties::presence_penalty(presence_penalty, counted)),
+            (frequency_penalty != 0.0).then(|| penalties::frequency_penalty(frequency_penalty, counted)),
+            (n > 0).then(|| bans::no_repeat_ngram(n)),
+            (!config.bad_words.is_empty()).then(|| bans::bad_words(&config.bad_words, end_tokens)),
+            (least > 0 && !end_tokens.is_empty()).then(|| bans::min_new_tokens(least, end_tokens.clone())),
+            (!config.suppress_tokens.is_empty()).then(|| bans::suppress(config.suppress_tokens.clone())),
+        ];
+        let knobs = if config.strategy.samples() { Knob::order(rules.order, config) } else { Vec::new() };
+        let sampling = knobs.into_iter().map(|knob| shared(knob.processor(config, rules)));
+        Self(by_ids.into_iter().flatten().map(shared).chain(others).chain(sampling).collect())
     }
 
     /// A chain of the processors given.
@@ -100,4 +90,8 @@ impl Chain {
             observe(processor.name(), logits);
         }
     }
+}
+
+fn shared(processor: Processor) -> Arc<dyn LogitsProcessor> {
+    Arc::new(processor)
 }

@@ -26,13 +26,15 @@ impl History {
         ids.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
     }
 
-    /// Changes the logit of each of them, given how often it occurs.
-    fn change(self, step: &Step, logits: &mut [f32], change: impl Fn(&mut f32, usize)) {
-        for (id, count) in self.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                change(logit, count);
+    /// The processor that changes the logit of each of them, given how often it occurs.
+    fn processor(self, name: &'static str, change: impl Fn(&mut f32, usize) + Send + Sync + 'static) -> Processor {
+        Processor::new(name, move |step, logits| {
+            for (id, count) in self.counts(step) {
+                if let Some(logit) = logits.get_mut(id as usize) {
+                    change(logit, count);
+                }
             }
-        }
+        })
     }
 }
 
@@ -44,10 +46,8 @@ impl History {
 /// The paper divides always, which makes a token with a negative logit more probable for having
 /// been said.
 pub fn repetition_penalty(penalty: f32, history: History) -> Processor {
-    Processor::new("repetition-penalty", move |step, logits| {
-        history.change(step, logits, |logit, _| {
-            *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
-        });
+    history.processor("repetition-penalty", move |logit, _| {
+        *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
     })
 }
 
@@ -55,18 +55,14 @@ pub fn repetition_penalty(penalty: f32, history: History) -> Processor {
 /// ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create), which looks
 /// at the generated ones).
 pub fn presence_penalty(penalty: f32, history: History) -> Processor {
-    Processor::new("presence-penalty", move |step, logits| {
-        history.change(step, logits, |logit, _| *logit -= penalty);
-    })
+    history.processor("presence-penalty", move |logit, _| *logit -= penalty)
 }
 
 /// Subtracts the penalty from the logit of each token seen before, times how often it was; above 0
 /// discourages ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create),
 /// which counts the generated ones).
 pub fn frequency_penalty(penalty: f32, history: History) -> Processor {
-    Processor::new("frequency-penalty", move |step, logits| {
-        history.change(step, logits, |logit, count| *logit -= penalty * count as f32);
-    })
+    history.processor("frequency-penalty", move |logit, count| *logit -= penalty * count as f32)
 }
 
 #[cfg(test)]

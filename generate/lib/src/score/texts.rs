@@ -2,7 +2,7 @@
 //! come to.
 
 use std::iter::Sum;
-use std::ops::{Add, ControlFlow, Range};
+use std::ops::{Add, ControlFlow};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_model::Gpt;
@@ -40,19 +40,11 @@ pub fn score_texts(
     if !(1..=context_length).contains(&stride) {
         return Err(Error::Stride { stride, context_length });
     }
-    let windows: Vec<Vec<Window>> = texts.iter().map(|ids| windows(ids.len(), context_length, stride)).collect();
-    let mut stretches = Vec::new();
-    for (ids, windows) in texts.iter().zip(&windows) {
-        stretches.extend(windows.iter().map(|w| Stretch { ids: &ids[w.begin..w.scored.end], scored: w.scored.len() }));
-    }
-    let Some(logprobs) = score_stretches(model, &stretches, on_batch)? else { return Ok(None) };
-    let mut rest = logprobs.as_slice();
-    let whole = |windows: Vec<Window>| {
-        let (own, others) = rest.split_at(windows.len());
-        rest = others;
-        own.concat()
-    };
-    Ok(Some(windows.into_iter().map(whole).collect()))
+    let windows: Vec<Vec<Stretch>> = texts.iter().map(|ids| windows(ids, context_length, stride)).collect();
+    let Some(logprobs) = score_stretches(model, &windows.concat(), on_batch)? else { return Ok(None) };
+    let mut logprobs = logprobs.into_iter();
+    let whole = |windows: &Vec<Stretch>| logprobs.by_ref().take(windows.len()).flatten().collect();
+    Ok(Some(windows.iter().map(whole).collect()))
 }
 
 /// Refuses a text in which there is nothing to score.
@@ -128,26 +120,17 @@ impl Sum for Tally {
     }
 }
 
-/// A stretch of text that the model sees at once.
-#[derive(Debug, PartialEq)]
-struct Window {
-    /// Position of its first token in the text.
-    begin: usize,
-    /// Positions of the tokens that are scored in it; it ends where they end.
-    scored: Range<usize>,
-}
-
-/// Windows that score each position of `1..len` once.
-fn windows(len: usize, context_length: usize, stride: usize) -> Vec<Window> {
+/// Windows that score each token but the first once.
+fn windows(ids: &[u32], context_length: usize, stride: usize) -> Vec<Stretch<'_>> {
     let mut windows = Vec::new();
     let mut next = 1;
     for begin in (0..).step_by(stride) {
-        let end = len.min(begin + context_length);
+        let end = ids.len().min(begin + context_length);
         if end > next {
-            windows.push(Window { begin: begin.min(next - 1), scored: next..end });
+            windows.push(Stretch { ids: &ids[begin.min(next - 1)..end], scored: end - next });
             next = end;
         }
-        if end == len {
+        if end == ids.len() {
             break;
         }
     }
@@ -163,7 +146,23 @@ mod tests {
     use itertools::Itertools;
     use proptest::prelude::*;
     use serde_json::Value;
-    use std::path::Path;
+    use std::{ops::Range, path::Path};
+
+    /// Where a window begins in its text, and the positions that are scored in it.
+    #[derive(Debug, PartialEq)]
+    struct Window {
+        begin: usize,
+        scored: Range<usize>,
+    }
+
+    fn windows(len: usize, context_length: usize, stride: usize) -> Vec<Window> {
+        let positions: Vec<u32> = (0..len as u32).collect();
+        let window = |Stretch { ids, scored }: Stretch| {
+            let (begin, end) = (ids[0] as usize, ids[0] as usize + ids.len());
+            Window { begin, scored: end - scored..end }
+        };
+        super::windows(&positions, context_length, stride).into_iter().map(window).collect()
+    }
 
     #[test]
     fn windows_are_those_of_the_recipe() {

@@ -18,50 +18,38 @@ mod proposers;
 #[cfg(test)]
 mod tests;
 
-use crate::completion::{Acceptance, ChosenToken, Completion, Finding, FinishReason};
-use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::decoder::{Decoder, Job};
-use crate::error::{Error, Overrun, Result};
+use crate::completion::{Acceptance, ChosenToken, Completion, Finding};
+use crate::error::{Error, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp};
-use crate::processors::Step;
 use crate::sampler::{greedy, weighted};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
-use proposers::{DraftModel, Draw, PromptLookup, Proposal, Proposer, Request};
+use crate::{config::Strategy, decoder::Job, processors::Step};
+use proposers::{Draw, PromptLookup, Proposal, Proposer, Request};
 
-/// Speculative decoding: one sequence after another, since each is checked at positions of its own.
-pub(crate) struct Speculative;
-
-impl Decoder for Speculative {
-    fn takes_all_prompts(&self) -> bool {
-        false
+/// Writes the first prompt's sequences one after another.
+pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+    let (ids, config, vocab_size) = (target.ids(0).to_vec(), job.plan.config, target.vocab_size());
+    if let Some(draft) = job.plan.draft
+        && draft.config().vocab_size != vocab_size
+    {
+        return Err(Error::DraftVocabulary { draft_vocab_size: draft.config().vocab_size, vocab_size });
     }
-
-    fn slots(&self, prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
-        slots(prompts, 1, config.max_new_tokens, context_length) + config.draft_tokens.min(context_length)
+    let mut completions = Vec::with_capacity(config.num_return_sequences);
+    for number in 0..config.num_return_sequences {
+        let request = Request { job, number };
+        let (completion, acceptance) = match job.plan.draft {
+            None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
+            Some(draft) => {
+                let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length);
+                let mut proposer = ModelSequences::new(draft, &[&ids], slots);
+                generate(accept_or_replace, target, &mut proposer, &request, watch)?
+            }
+        };
+        completions.push(Completion { finding: Some(Finding::Draft(acceptance)), ..completion });
     }
-
-    fn write(&self, target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
-        let Job { plan, chain, first_prompt: prompt, started } = *job;
-        let ids = target.ids(0).to_vec();
-        let mut completions = Vec::with_capacity(plan.config.num_return_sequences);
-        for number in 0..plan.config.num_return_sequences {
-            let (sequence, row) = (plan.sequence(prompt, number), job.row(prompt, number));
-            let request = Request { plan, chain, sequence, prompt, row, started };
-            let (completion, acceptance) = match plan.draft {
-                None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
-                Some(draft) => {
-                    let slots = slots(&[&ids], 1, plan.config.max_new_tokens, draft.config().context_length);
-                    let mut drafts = ModelSequences::new(draft, &[&ids], slots);
-                    let mut proposer = DraftModel::new(&mut drafts, target.vocab_size())?;
-                    generate(accept_or_replace, target, &mut proposer, &request, watch)?
-                }
-            };
-            completions.push(Completion { finding: Some(Finding::Draft(acceptance)), ..completion });
-        }
-        Ok(vec![completions])
-    }
+    Ok(vec![completions])
 }
 
 /// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform
@@ -75,8 +63,8 @@ type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 /// The rule is a parameter for the tests, which must be able to tell it from wrong ones.
 ///
 /// # Errors
-/// When the context is full under [`Overflow::Error`], the logits are not finite, processors leave
-/// no token, or a device fails.
+/// When the context is full and the window may not slide, the logits are not finite, processors
+/// leave no token, or a device fails.
 pub(crate) fn generate(
     rule: Rule,
     target: &mut dyn Sequences,
@@ -84,13 +72,10 @@ pub(crate) fn generate(
     request: &Request,
     watch: &mut dyn Watch,
 ) -> Result<(Completion, Acceptance)> {
-    let Request { plan, chain, .. } = request;
-    let config = plan.config;
+    let Job { plan, chain, first_prompt, .. } = *request.job;
+    let (config, row) = (plan.config, request.job.row(first_prompt, request.number));
     let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
     let prompt_len = target.ids(0).len();
-    if prompt_len > context_length && config.overflow != Overflow::Slide {
-        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
-    }
     let mut acceptance = Acceptance::default();
     let mut tokens: Vec<ChosenToken> = Vec::new();
     let mut slid = false;
@@ -99,13 +84,10 @@ pub(crate) fn generate(
     let finish_reason = 'text: loop {
         let len = target.ids(0).len();
         if len > context_length {
-            match config.overflow {
-                Overflow::Slide => slid = true,
-                Overflow::Stop => break FinishReason::Length,
-                Overflow::Error => {
-                    return Err(Error::ContextFull { context_length, overrun: Overrun::Text(tokens.len()) });
-                }
+            if let Some(reason) = request.job.outgrown(context_length, tokens.len())? {
+                break reason;
             }
+            slid = true;
         }
 
         // The pass gives one token more than is guessed: the model's own.
@@ -131,13 +113,11 @@ pub(crate) fn generate(
                 return Err(plan.nothing_left(chain, generated));
             }
             let proposal = proposals.get(position);
+            let drawn = |what| request.uniform(generated.len(), what);
             let id = match (config.strategy, proposal) {
-                (Strategy::Sample, None) => {
-                    weighted(request.uniform(generated.len(), Draw::Token), &softmax(logits)).id
-                }
+                (Strategy::Sample, None) => weighted(drawn(Draw::Token), &softmax(logits)).id,
                 (Strategy::Sample, Some(proposal)) => {
-                    let uniforms = [Draw::Acceptance, Draw::Token].map(|what| request.uniform(generated.len(), what));
-                    rule(&softmax(logits), proposal, uniforms)
+                    rule(&softmax(logits), proposal, [Draw::Acceptance, Draw::Token].map(drawn))
                 }
                 _ => greedy(logits),
             };
@@ -150,11 +130,9 @@ pub(crate) fn generate(
 
             tokens.push(chosen(id, &unmodified, log_sum_exp, config.logprobs));
             let steps = tokens.len();
-            let asked = watch.certain(Certain { row: request.row, tokens: &tokens[steps - 1..], steps });
+            let asked = watch.certain(Certain { row, tokens: &tokens[steps - 1..], steps });
             let generated = &target.ids(0)[prompt_len..len + position + 1];
-            if let Some(reason) =
-                plan.reason_to_end(request.prompt, generated, asked, request.started.elapsed().as_secs_f64())
-            {
+            if let Some(reason) = plan.reason_to_end(first_prompt, generated, asked, request.job.seconds()) {
                 break 'text reason;
             }
             if proposal.is_some() && !accepted {
@@ -169,7 +147,7 @@ pub(crate) fn generate(
     };
 
     target.truncate(0, prompt_len);
-    let completion = Completion::new(tokens, finish_reason, request.started.elapsed().as_secs_f64());
+    let completion = Completion::new(tokens, finish_reason, request.job.seconds());
     Ok((Completion { slid, ..completion }, acceptance))
 }
 

@@ -1,32 +1,18 @@
 //! What speculative decoding is asked for, its random numbers, and who guesses: the text itself, or
 //! a smaller model.
 
-use std::time::Instant;
-
 use crate::error::{Error, Result};
-use crate::processors::{Chain, Step};
 use crate::sampler::{greedy, uniform, weighted};
 use crate::{
-    config::Strategy, logprobs::finite_log_sum_exp, plan::Plan, sequences::Sequences, softmax::softmax,
-    tokens::common_prefix,
+    config::Strategy, decoder::Job, logprobs::finite_log_sum_exp, processors::Step, sequences::Sequences,
+    softmax::softmax, tokens::common_prefix,
 };
 
-/// What to generate, by guesses or not.
-#[derive(Clone, Copy)]
+/// What to generate, by guesses or not: a sequence of the job's first prompt, greedy or sampled.
 pub(crate) struct Request<'a> {
-    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text.
-    /// The strategy is greedy or sampling.
-    pub(crate) plan: &'a Plan<'a>,
-    /// What works on the logits, the draft model's too.
-    pub(crate) chain: &'a Chain,
-    /// Names the draws.
-    pub(crate) sequence: u64,
-    /// The prompt's place in the batch.
-    pub(crate) prompt: usize,
-    /// The row that the caller knows it by.
-    pub(crate) row: usize,
-    /// From when `max_time_s` and the completion's seconds count.
-    pub(crate) started: Instant,
+    pub(crate) job: &'a Job<'a>,
+    /// Which of the prompt's sequences it is.
+    pub(crate) number: usize,
 }
 
 /// What is drawn at a position; each has its own place among the random numbers.
@@ -44,7 +30,8 @@ impl Request<'_> {
     /// drawn at the earlier position, so that the number here, used a second time, is still as good
     /// as new.
     pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
-        uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
+        let sequence = self.job.plan.sequence(self.job.first_prompt, self.number);
+        uniform(self.job.plan.config.seed, &[sequence, step as u64, what as u64])
     }
 }
 
@@ -89,47 +76,32 @@ impl Proposer for PromptLookup {
             Some(&ids[start + n..])
         });
         let followed = followed.unwrap_or_default();
-        let end = followed.iter().position(|id| request.plan.config.end_tokens.contains(id));
+        let end = followed.iter().position(|id| request.job.plan.config.end_tokens.contains(id));
         let end = end.map_or(followed.len(), |at| at + 1);
         let guesses = followed[..end].iter().take(most);
         Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
     }
 }
 
-/// Guesses what a smaller model with the same vocabulary would write with the same knobs.
-pub(crate) struct DraftModel<'a> {
-    sequences: &'a mut dyn Sequences,
-}
-
-impl<'a> DraftModel<'a> {
-    /// A proposer for a model of `vocab_size` tokens; `sequences` is one row, whatever it holds.
-    ///
-    /// # Errors
-    /// When the vocabularies are not equally large.
-    pub(crate) fn new(sequences: &'a mut dyn Sequences, vocab_size: usize) -> Result<Self> {
-        match sequences.vocab_size() {
-            same if same == vocab_size => Ok(Self { sequences }),
-            draft_vocab_size => Err(Error::DraftVocabulary { draft_vocab_size, vocab_size }),
-        }
-    }
-}
-
-impl Proposer for DraftModel<'_> {
+/// One row of a smaller model, whatever it holds, guesses what that would write with the same
+/// knobs.
+impl<S: Sequences> Proposer for S {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
+        let job = request.job;
         // What was rejected goes, what replaced it comes.
-        let known = common_prefix(self.sequences.ids(0), ids);
-        self.sequences.truncate(0, known);
-        self.sequences.extend(0, &ids[known..]);
+        let known = common_prefix(self.ids(0), ids);
+        self.truncate(0, known);
+        self.extend(0, &ids[known..]);
         let mut proposals = Vec::with_capacity(most);
         while proposals.len() < most {
-            let mut logits = self.sequences.logits()?;
+            let mut logits = self.logits()?;
             finite_log_sum_exp(&logits).map_err(|error| Error::Draft(error.into()))?;
-            let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
-            request.chain.process(&Step { prompt, generated }, &mut logits);
-            if request.chain.highest(&logits)? == f32::NEG_INFINITY {
+            let (prompt, generated) = self.ids(0).split_at(prompt_len);
+            job.chain.process(&Step { prompt, generated }, &mut logits);
+            if job.chain.highest(&logits)? == f32::NEG_INFINITY {
                 break;
             }
-            let proposal = if request.plan.config.strategy == Strategy::Sample {
+            let proposal = if job.plan.config.strategy == Strategy::Sample {
                 let q = softmax(&logits);
                 let id = weighted(request.uniform(generated.len(), Draw::Proposal), &q).id;
                 Proposal { id, drawn_from: Some(q) }
@@ -138,10 +110,10 @@ impl Proposer for DraftModel<'_> {
             };
             let id = proposal.id;
             proposals.push(proposal);
-            if request.plan.config.end_tokens.contains(&id) {
+            if job.plan.config.end_tokens.contains(&id) {
                 break;
             }
-            self.sequences.extend(0, &[id]);
+            self.extend(0, &[id]);
         }
         Ok(proposals)
     }
