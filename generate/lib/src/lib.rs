@@ -24,11 +24,11 @@ pub mod bench;
 pub mod completion;
 pub mod config;
 pub mod constraint;
-mod decoder;
 pub mod error;
 mod exact;
 pub mod generate;
 pub mod generator;
+mod job;
 pub mod load;
 pub mod logprobs;
 #[cfg(test)]

@@ -34,7 +34,7 @@ use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::error::{Error, Result};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{decoder::Job, processors::Step, sequences::Sequences, trace::BeamStep};
+use crate::{job::Job, processors::Step, sequences::Sequences, trace::BeamStep};
 
 /// Beam search, beam sampling and diverse beams.
 ///

@@ -26,7 +26,7 @@ use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
 use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{decoder::Job, processors::Step, sequences::Sequences, tokens::common_prefix};
+use crate::{job::Job, processors::Step, sequences::Sequences, tokens::common_prefix};
 use tree::{Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since

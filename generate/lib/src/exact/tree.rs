@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use crate::completion::{ChosenToken, FinishReason};
 use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
-use crate::{decoder::Job, processors::Step};
+use crate::{job::Job, processors::Step};
 
 /// A beginning of a continuation: one that was looked at, and one token more.
 #[derive(Clone, Copy, Debug)]

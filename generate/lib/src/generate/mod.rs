@@ -11,7 +11,7 @@ use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::error::{Error, Overrun, Result};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::{beam, exact, one_by_one, speculative};
-use crate::{completion::Completion, decoder::Job, plan::Plan, tokens::check_ids, watch::Watch};
+use crate::{completion::Completion, job::Job, plan::Plan, tokens::check_ids, watch::Watch};
 
 /// Continues one prompt by the knobs alone.
 ///

@@ -7,7 +7,7 @@ use crate::processors::Step;
 use crate::sampler::{draw, greedy};
 use crate::sequences::{Argmax, Sequences};
 use crate::trace::{Recorder, TracedStep};
-use crate::{completion::ChosenToken, config::Strategy, decoder::Job, error::Result};
+use crate::{completion::ChosenToken, config::Strategy, error::Result, job::Job};
 
 /// Below this many logits in all, choosing is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 14;

@@ -4,7 +4,7 @@ pub(crate) mod choice;
 
 use crate::completion::{ChosenToken, Completion, FinishReason};
 use crate::watch::{Certain, Traced, Watch};
-use crate::{decoder::Job, error::Result, processors::Step, sequences::Sequences};
+use crate::{error::Result, job::Job, processors::Step, sequences::Sequences};
 use choice::Choice;
 
 /// Gives each row the best token, or a drawn one, at every step.

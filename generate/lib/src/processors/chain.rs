@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Knob, LogitsProcessor, Processor, Rules, Step, bans, penalties};
+use super::{LogitsProcessor, Processor, Rules, SamplingKnob, Step, bans, penalties};
 use crate::error::{Error, Result};
 use crate::{config::GenerationConfig, softmax::highest};
 
@@ -36,7 +36,7 @@ impl Chain {
             (least > 0 && !end_tokens.is_empty()).then(|| bans::min_new_tokens(least, end_tokens.clone())),
             (!config.suppress_tokens.is_empty()).then(|| bans::suppress(config.suppress_tokens.clone())),
         ];
-        let knobs = if config.strategy.samples() { Knob::order(rules.order, config) } else { Vec::new() };
+        let knobs = if config.strategy.samples() { SamplingKnob::order(rules.order, config) } else { Vec::new() };
         let sampling = knobs.into_iter().map(|knob| shared(knob.processor(config, rules)));
         Self(by_ids.into_iter().flatten().map(shared).chain(others).chain(sampling).collect())
     }

@@ -189,8 +189,8 @@ mod tests {
         let mlx = ["top-p", "min-p", "top-k", "typical-p", "epsilon-cutoff", "eta-cutoff", "temperature"];
         assert_eq!(sampling(Semantics::Mlx), mlx);
         for &semantics in Semantics::ALL {
-            let order = Knob::order(semantics, &all());
-            assert_eq!(sampling(semantics), order.into_iter().map(Knob::name).collect::<Vec<_>>());
+            let order = SamplingKnob::order(semantics, &all());
+            assert_eq!(sampling(semantics), order.into_iter().map(SamplingKnob::name).collect::<Vec<_>>());
         }
     }
 

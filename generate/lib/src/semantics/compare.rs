@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::config::{GenerationConfig, Semantics, Strategy};
-use crate::processors::{Chain, History, Knob, Rules, Step};
+use crate::processors::{Chain, History, Rules, SamplingKnob, Step};
 use crate::softmax::{highest, softmax};
 use crate::{named::Named, sampler::greedy};
 
@@ -133,8 +133,8 @@ fn possible(probabilities: &[f64]) -> usize {
 fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Vec<(String, Rules)> {
     let samples = config.strategy.samples();
     let order = |rules: &Rules| {
-        let order = Knob::order(rules.order, config);
-        order.into_iter().map(Knob::name).collect::<Vec<_>>().join(", ")
+        let order = SamplingKnob::order(rules.order, config);
+        order.into_iter().map(SamplingKnob::name).collect::<Vec<_>>().join(", ")
     };
     let ties = |survive: bool| if survive { "stays" } else { "goes" };
     let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
@@ -159,15 +159,15 @@ fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Ve
     let [here, there] = both.map(|rules| ties(rules.ties_survive_top_k));
     let changed = Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours };
     let rule = format!("what ties with the last token of top-k {here} here and {there} there");
-    tell(samples && Knob::TopK.is_on(config), changed, rule);
+    tell(samples && SamplingKnob::TopK.is_on(config), changed, rule);
     let [here, there] = both.map(|rules| ties(rules.ties_survive_typical_p));
     let changed = Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours };
     let rule = format!("what ties with the last token of typical-p {here} here and {there} there");
-    tell(samples && Knob::TypicalP.is_on(config), changed, rule);
+    tell(samples && SamplingKnob::TypicalP.is_on(config), changed, rule);
     let [here, there] = both.map(|rules| end(rules.top_p_from_the_top));
     let changed = Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours };
     let rule = format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge");
-    tell(samples && Knob::TopP.is_on(config), changed, rule);
+    tell(samples && SamplingKnob::TopP.is_on(config), changed, rule);
     changes
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Difference, compare::ROUNDING};
 use crate::config::{GenerationConfig, Knobs, Semantics, defaults};
-use crate::{named::Named, processors::Knob};
+use crate::{named::Named, processors::SamplingKnob};
 
 /// The differences in lines of text; `name` gives a token's text, as it should be shown.
 pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn Fn(u32) -> String) -> Vec<String> {
@@ -74,9 +74,9 @@ fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str>
     ];
     let lacking =
         knobs.into_iter().filter(|(_, on, has_it)| *on && !has_it.contains(&semantics)).map(|(name, ..)| name);
-    let of_sampling = Knob::ALL
-        .iter()
-        .filter(|knob| config.strategy.samples() && knob.is_on(config) && !Knob::of_stack(semantics).contains(knob));
+    let of_sampling = SamplingKnob::ALL.iter().filter(|knob| {
+        config.strategy.samples() && knob.is_on(config) && !SamplingKnob::of_stack(semantics).contains(knob)
+    });
     lacking.chain(of_sampling.map(|knob| knob.name())).collect()
 }
 

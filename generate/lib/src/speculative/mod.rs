@@ -25,7 +25,7 @@ use crate::sampler::{greedy, weighted};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
-use crate::{config::Strategy, decoder::Job, processors::Step};
+use crate::{config::Strategy, job::Job, processors::Step};
 use proposers::{Draw, PromptLookup, Proposal, Proposer, Request};
 
 /// Writes the first prompt's sequences one after another.

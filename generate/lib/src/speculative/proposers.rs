@@ -4,8 +4,8 @@
 use crate::error::{Error, Result};
 use crate::sampler::{greedy, uniform, weighted};
 use crate::{
-    config::Strategy, decoder::Job, logprobs::finite_log_sum_exp, processors::Step, sequences::Sequences,
-    softmax::softmax, tokens::common_prefix,
+    config::Strategy, job::Job, logprobs::finite_log_sum_exp, processors::Step, sequences::Sequences, softmax::softmax,
+    tokens::common_prefix,
 };
 
 /// What to generate, by guesses or not: a sequence of the job's first prompt, greedy or sampled.

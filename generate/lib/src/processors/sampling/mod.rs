@@ -14,7 +14,7 @@ pub use thresholds::{epsilon_cutoff, eta_cutoff, min_p, temperature, top_k, top_
 
 named! {
     /// The knobs that reshape a distribution to sample from.
-    pub(crate) Knob {
+    pub(crate) SamplingKnob {
         /// Divides the logits.
         Temperature = "temperature",
         /// The best.
@@ -32,7 +32,7 @@ named! {
     }
 }
 
-impl Knob {
+impl SamplingKnob {
     /// Whether `config` sets it to something that can change a distribution.
     pub(crate) fn is_on(self, config: &GenerationConfig) -> bool {
         KNOBS.iter().any(|knob| knob.label == self.name() && !knob.is_off(knob.of(config)))
@@ -40,7 +40,7 @@ impl Knob {
 
     /// The knobs that a stack has, in its order.
     pub(crate) fn of_stack(semantics: Semantics) -> &'static [Self] {
-        use Knob::{EpsilonCutoff, EtaCutoff, MinP, Temperature, TopK, TopP, TypicalP};
+        use SamplingKnob::{EpsilonCutoff, EtaCutoff, MinP, Temperature, TopK, TopP, TypicalP};
         match semantics {
             Semantics::Hf => &[Temperature, TopK, TopP, MinP, TypicalP, EpsilonCutoff, EtaCutoff],
             Semantics::Llamacpp => &[TopK, TypicalP, TopP, MinP, Temperature],
