@@ -13,7 +13,8 @@ mod walk;
 use burn::tensor::Device;
 use ember_decoding::score::MOST_LOGITS;
 use ember_kernels::is_cpu;
-use ember_model::{GptConfig, operations::Operations};
+use ember_model::GptConfig;
+use ember_model::operations::{Kind, Operation};
 use serde::Serialize;
 
 pub use training::training;
@@ -82,24 +83,18 @@ impl Kernels {
 
 /// How many operations the forward pass of our kernels has.
 pub fn operations(config: &GptConfig) -> usize {
-    let Operations { embedding, block, n_layer, head } = config.operations();
-    embedding.len() + n_layer * block.len() + head.len()
+    config.operations().sum(|_| 1)
 }
 
-/// The most values that a forward pass without a graph holds at once: each operation's input,
-/// output and what it works with, and the residual stream beside them.
-fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
-    let tokens = sizes.batch * sizes.time;
-    let heads = config.heads();
-    let attention = tokens * (config.n_embd + heads.width() + heads.query_width() + config.n_head); // stream, qkv, output, a number a row
-    mlp_peak(config, tokens).max(attention)
-}
-
-/// What so many tokens hold at the MLP's widest place: the stream, the hidden layer and what is
-/// made of it; and where heads are normed, the stream, the joint projection and its normed copy.
-fn mlp_peak(config: &GptConfig, tokens: usize) -> usize {
-    let heads = if config.qk_norm { 2 * config.heads().width() } else { 0 };
-    tokens * (config.n_embd + (config.mlp_width() + config.n_inner).max(heads))
+/// The most values that so many tokens hold in a block without a graph: what its widest operation
+/// reads and makes, and the residual stream beside it.
+fn forward_peak(config: &GptConfig, tokens: usize) -> usize {
+    let held = |operation: &Operation| match operation.kind {
+        Kind::Rotate => operation.n_out, // in place
+        Kind::Attention { n_head } => operation.n_in + operation.n_out + n_head,
+        _ => operation.n_in + operation.n_out,
+    };
+    tokens * (config.n_embd + config.operations().block.iter().map(held).max().unwrap_or(0))
 }
 
 fn bytes(values: usize) -> u64 {
@@ -120,13 +115,14 @@ pub struct Prediction<'a> {
 }
 
 impl Prediction<'_> {
-    fn logits(&self) -> usize {
-        self.sizes.batch * self.sizes.time * self.config.vocab_size
+    /// Tokens of the whole batch.
+    fn tokens(&self) -> usize {
+        self.sizes.batch * self.sizes.time
     }
 
-    /// Values of the residual stream of the whole batch.
+    /// Values of its residual stream.
     fn stream(&self) -> usize {
-        self.sizes.batch * self.sizes.time * self.config.n_embd
+        self.tokens() * self.config.n_embd
     }
 
     /// What inference has in use beside the weights: `at_work` values at its worst moment, `left`
@@ -145,16 +141,17 @@ impl Prediction<'_> {
 
     /// A forward pass that nothing is recorded of.
     pub fn forward(&self) -> Parts {
-        let at_work = forward_peak(self.config, self.sizes).max(self.stream() + self.logits());
-        self.inference(at_work, self.logits(), self.logits(), 0)
+        let logits = self.tokens() * self.config.vocab_size;
+        let at_work = forward_peak(self.config, self.tokens()).max(self.stream() + logits);
+        self.inference(at_work, logits, logits, 0)
     }
 
     /// Scoring known text: the logits of so many positions at once, twice over for their
     /// logarithms, and none left.
     pub fn score(&self) -> Parts {
-        let at_once = (self.sizes.batch * self.sizes.time).min((MOST_LOGITS / self.config.vocab_size).max(1));
+        let at_once = self.tokens().min((MOST_LOGITS / self.config.vocab_size).max(1));
         let head = self.stream() + at_once * (self.config.n_embd + 2 * self.config.vocab_size);
-        self.inference(forward_peak(self.config, self.sizes).max(head), 0, 0, 0)
+        self.inference(forward_peak(self.config, self.tokens()).max(head), 0, 0, 0)
     }
 
     /// A prefill of `prompt` tokens in each row, into a cache with room for the batch's.
@@ -164,13 +161,8 @@ impl Prediction<'_> {
         let logits = batch * self.config.vocab_size;
         // The host is given them: the same memory on the CPU, elsewhere none of the device's.
         let held = if self.kernels == Kernels::Gpu { 0 } else { logits };
-        // Attention works block by block here, so that the MLP is the widest place.
-        self.inference(
-            mlp_peak(self.config, batch * prompt).max(n + logits),
-            0,
-            held,
-            self.config.kv_cache_bytes(batch, time) as u64,
-        )
+        let at_work = forward_peak(self.config, batch * prompt).max(n + logits);
+        self.inference(at_work, 0, held, self.config.kv_cache_bytes(batch, time) as u64)
     }
 
     /// Decoding token by token with a cache that has room for the whole batch.
@@ -182,7 +174,7 @@ impl Prediction<'_> {
     /// the last position through the head.
     pub fn decode_uncached(&self) -> Parts {
         let logits = self.sizes.batch * self.config.vocab_size;
-        self.inference(forward_peak(self.config, self.sizes).max(self.stream() + logits), 0, 0, 0)
+        self.inference(forward_peak(self.config, self.tokens()).max(self.stream() + logits), 0, 0, 0)
     }
 }
 

@@ -193,7 +193,8 @@ impl<'a> Step<'a> {
             costs.collect::<Vec<_>>()
         });
         let below = keeps(&embedding) + n_layer as u64 * keeps(&block);
-        Pass { embedding, block, norm: head[0], head: head[1], below }
+        let Ok([norm, head]) = <[Costs; 2]>::try_from(head) else { unreachable!("the head is a norm and a product") };
+        Pass { embedding, block, norm, head, below }
     }
 
     /// What is kept of the forward for the backward, at its most.
