@@ -157,7 +157,7 @@ impl Documents {
     /// Sorts the text to be searched.
     ///
     /// # Errors
-    /// As [`Index::new`].
+    /// When it is larger than 2 GiB.
     pub fn index(self) -> Result<TrainingText> {
         let Self { bytes, documents, sources } = self;
         Ok(TrainingText { index: Index::new(bytes)?, documents, sources })
