@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Settings::from_toml_str("max_steps = 60\nlog_interval = 10\nn_layer = 2\nn_embd = 64\nn_head = 2")?;
     settings.set_text(&[text]);
     let start = Start::new(settings, "auto".parse()?, None, &Usual, &mut Losses)?;
-    let Some(run) = start.begin(folder.as_ref(), Box::new(Alone), &Usual, &mut Losses)? else { return Ok(()) };
-    let trained = run.train(&mut Losses, &|| false)?;
+    let Some(run) = start.begin(folder.as_ref(), &Alone, &Usual, &mut Losses)? else { return Ok(()) };
+    let trained = run.train(&Alone, &mut Losses, &|| false)?;
     println!("trained to step {} in {}", trained.progress.step, trained.folder.path().display());
     Ok(())
 }

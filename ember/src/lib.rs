@@ -65,6 +65,6 @@ mod tests {
         is_send::<(Model, Error, Generator<'static>, Written, Completion, GenerationConfig, Grammar)>();
         is_send::<(Gpt, KvCache, GptConfig, Tokenizer, Tally, Box<dyn LogitsProcessor>)>();
         #[cfg(feature = "train")]
-        is_send::<(train::Settings, train::Run<'static>, train::Trained, train::Error, train::Interrupt)>();
+        is_send::<(train::Settings, train::Run, train::Trained, train::Error, train::Interrupt)>();
     }
 }

@@ -23,21 +23,27 @@ pub fn join(interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>, ember_traini
 }
 
 /// The common arguments as this process takes them: only the one that leads has something to say.
-pub fn voice(team: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
-    CommonArgs { quiet: common.quiet || !team.leads(), ..common.clone() }
+pub fn voice(group: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
+    CommonArgs { quiet: common.quiet || !group.leads(), ..common.clone() }
 }
 
 /// Trains to the end or to an interruption, draws the picture, says where things are.
-pub fn train(run: Run, screen: &mut Screen, notes: &Notes, interrupt: &Interrupt) -> Result<Outcome> {
+pub fn train(
+    run: Run,
+    group: &dyn ProcessGroup,
+    screen: &mut Screen,
+    notes: &Notes,
+    interrupt: &Interrupt,
+) -> Result<Outcome> {
     interrupt.before_exit(restore_terminal);
-    let trained = run.train(screen, &|| interrupt.requested())?;
-    if trained.group.leads() {
+    let trained = run.train(group, screen, &|| interrupt.requested())?;
+    if group.leads() {
         // All that was learned is saved: what cannot be drawn now can be drawn again.
         if let Err(error) = conclude(&trained, notes) {
             notes.say(format!("{:#}", wording::said(error.into())));
         }
     }
-    trained.group.leave();
+    group.leave();
     Ok(match trained.ended {
         Ended::Finished => Outcome::Done,
         Ended::Interrupted => Outcome::Interrupted,

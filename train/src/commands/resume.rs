@@ -26,16 +26,16 @@ pub struct ResumeArgs {
 /// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be
 /// written.
 pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    let team = join(interrupt)?;
-    let common = &voice(&*team, common);
+    let group = join(interrupt)?;
+    let common = &voice(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let selected = all_ok(&*team, select(common, &notes).map_err(cause))?;
+    let selected = all_ok(&*group, select(common, &notes).map_err(cause))?;
     let mut changes = args.set.clone();
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());
     }
-    let run = run::resume(&args.run, &changes, selected, team, &mut screen)?;
-    train(run, &mut screen, &notes, interrupt)
+    let run = run::resume(&args.run, &changes, selected, &*group, &mut screen)?;
+    train(run, &*group, &mut screen, &notes, interrupt)
 }
 
 /// Checks the arguments and chooses the device.

@@ -76,20 +76,21 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         return Ok(Outcome::Done);
     }
     let began = Instant::now();
-    let team = join(interrupt)?;
-    let common = &voice(&*team, common);
+    let group = join(interrupt)?;
+    let common = &voice(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
     let deadline = args.minutes.map(|minutes| Deadline { began, seconds: 60.0 * minutes });
     let program = Program { deadline, quiet: common.quiet, interrupt };
     let start = settings(args, common)
         .map_err(cause)
         .and_then(|settings| Start::new(settings, common.device, args.memory_limit, &program, &mut screen));
-    let start = all_ok(&*team, start)?;
+    let start = all_ok(&*group, start)?;
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
-    match start.begin(&path, team, &program, &mut screen)? {
-        Some(run) => train(run, &mut screen, &notes, interrupt),
-        None => Ok(Outcome::Interrupted),
-    }
+    let Some(run) = start.begin(&path, &*group, &program, &mut screen)? else {
+        group.leave();
+        return Ok(Outcome::Interrupted);
+    };
+    train(run, &*group, &mut screen, &notes, interrupt)
 }
 
 /// A deadline that the command ends at a time.

@@ -45,14 +45,14 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         return Ok(Outcome::Interrupted);
     }
     copy_beginning(&whole, &halves)?;
-    let mut trained = |run: Run| train(run, &mut screen, &Notes::new(true), interrupt);
-    let begun = |folder: &Path| Run::from_the_start(RunFolder::open(folder)?, selected.clone(), Box::new(Alone));
+    let mut trained = |run: Run| train(run, &Alone, &mut screen, &Notes::new(true), interrupt);
+    let begun = |folder: &Path| Run::from_the_start(RunFolder::open(folder)?, selected.clone(), &Alone);
     if trained(begun(&whole)?)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }
     notes.say(format!("training {} steps, stopping, and resuming from the disk", grouped(args.steps)));
     trained(Run { pause_at: Some(args.steps), ..begun(&halves)? })?;
-    let resumed = run::resume(&halves, &[], selected.clone(), Box::new(Alone), &mut Screen::new(true))?;
+    let resumed = run::resume(&halves, &[], selected.clone(), &Alone, &mut Screen::new(true))?;
     if trained(resumed)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }

@@ -26,7 +26,7 @@ impl Trainer<'_> {
         self.go_on_if_full(told)?;
         let leads = self.learner.group.leads();
         let whole = if leads && !self.came_damaged { ensure_whole(gpt, &self.folder) } else { Ok(()) };
-        all_ok(&*self.learner.group, whole)?;
+        all_ok(self.learner.group, whole)?;
         let most = self.learner.config.max_skipped_batches;
         if self.learner.progress.guard.not_finite.len() as u64 <= most {
             return Ok(());
@@ -37,7 +37,7 @@ impl Trainer<'_> {
         // All processes end, and the one that leads says why.
         let step = self.learner.progress.step;
         let why = if leads { saved.and(Err(GuardError::SkippedTooMany { most, step }.into())) } else { saved };
-        all_ok(&*self.learner.group, why)
+        all_ok(self.learner.group, why)
     }
 
     /// Finds where a batch ceased to be finite, says so in one line, and keeps a report and a row.

@@ -17,7 +17,7 @@ impl Trainer<'_> {
     /// that leads does it for all.
     pub(super) fn save(&mut self, gpt: &Gpt) -> Result<()> {
         let began = Instant::now();
-        exchange::ensure_same_weights(&*self.learner.group, gpt)?;
+        exchange::ensure_same_weights(self.learner.group, gpt)?;
         if self.learner.group.leads() {
             if !self.came_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
                 ensure_whole(gpt, &self.folder)?;
@@ -51,7 +51,7 @@ impl Trainer<'_> {
     pub(super) fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<bool> {
         let began = Instant::now();
         let stop = || stop() || self.reporter.stop_requested();
-        let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, &*self.learner.group, &stop);
+        let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, self.learner.group, &stop);
         let Some(val_loss) = measure(&as_inference(gpt))? else { return Ok(false) };
         let average = self.learner.optimizer.average().and_then(|average| average.model(gpt));
         let ema_val_loss = match average.map(|average| measure(&average.with_precision(FloatDType::F32))).transpose()? {

@@ -12,8 +12,8 @@
 //! let mut settings = Settings::from_toml_str("max_steps = 200")?;
 //! settings.set_text(&["my-writing".to_owned()]);
 //! let start = Start::new(settings, "auto".parse().unwrap_or_default(), None, &Usual, &mut Silent)?;
-//! let Some(run) = start.begin("runs/mine".as_ref(), Box::new(Alone), &Usual, &mut Silent)? else { return Ok(()) };
-//! let trained = run.train(&mut Silent, &|| false)?;
+//! let Some(run) = start.begin("runs/mine".as_ref(), &Alone, &Usual, &mut Silent)? else { return Ok(()) };
+//! let trained = run.train(&Alone, &mut Silent, &|| false)?;
 //! println!("{:?}", trained.progress.evaluations.best);
 //! # Ok(())
 //! # }
@@ -56,8 +56,6 @@ pub use training::Ended;
 
 /// A run, new or taken up again, ready to train.
 pub struct Run {
-    /// The processes that train it.
-    pub group: Box<dyn ProcessGroup>,
     /// Its folder.
     pub folder: RunFolder,
     /// Its configuration.
@@ -88,8 +86,6 @@ pub struct Trained {
     pub progress: Progress,
     /// What is known of the built-in corpus.
     pub marks: Option<Marks>,
-    /// The processes, which are still together: [`ProcessGroup::leave`] parts them.
-    pub group: Box<dyn ProcessGroup>,
 }
 
 impl Run {
@@ -98,7 +94,7 @@ impl Run {
     /// # Errors
     /// When the folder is no run, another process uses it, or its text or the checkpoint to begin
     /// from cannot be read.
-    pub fn from_the_start(folder: RunFolder, selected: Selected, group: Box<dyn ProcessGroup>) -> Result<Self> {
+    pub fn from_the_start(folder: RunFolder, selected: Selected, group: &dyn ProcessGroup) -> Result<Self> {
         let (config, dataset) = text::described(&folder)?;
         Self::new(folder, config, dataset, selected, group)
     }
@@ -109,24 +105,29 @@ impl Run {
         config: TrainConfig,
         dataset: Dataset,
         selected: Selected,
-        group: Box<dyn ProcessGroup>,
+        group: &dyn ProcessGroup,
     ) -> Result<Self> {
-        let gpt = all_ok(&*group, first_model(&config, &dataset, &selected.device.clone().autodiff()))?;
+        let gpt = all_ok(group, first_model(&config, &dataset, &selected.device.clone().autodiff()))?;
         let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
         let (pause_at, time_budget) = (None, None);
-        Ok(Self { group, folder, config, dataset, gpt, optimizer, progress, selected, pause_at, time_budget })
+        Ok(Self { folder, config, dataset, gpt, optimizer, progress, selected, pause_at, time_budget })
     }
 
-    /// Trains to the end, or until `stop` or the reporter says so.
+    /// Trains to the end, or until `stop` or the reporter says so, together with the processes of
+    /// `group`, which stay together.
     ///
     /// # Errors
     /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved
     /// before is still there.
-    pub fn train(self, reporter: &mut dyn Reporter, stop: &dyn Fn() -> bool) -> Result<Trained> {
-        let Self { group, folder, config, dataset, gpt, optimizer, mut progress, selected, pause_at, time_budget } =
-            self;
-        progress.data = Some(all_ok(&*group, broadcast_data(&*group, DataChecksums::new(&dataset.manifest))?)?);
-        let gpt = exchange::broadcast_weights(&*group, gpt)?.with_precision(float_dtype(config.precision));
+    pub fn train(
+        self,
+        group: &dyn ProcessGroup,
+        reporter: &mut dyn Reporter,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Trained> {
+        let Self { folder, config, dataset, gpt, optimizer, mut progress, selected, pause_at, time_budget } = self;
+        progress.data = Some(all_ok(group, broadcast_data(group, DataChecksums::new(&dataset.manifest))?)?);
+        let gpt = exchange::broadcast_weights(group, gpt)?.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = text::windows(&config, &dataset)?;
         let line = format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -142,11 +143,11 @@ impl Run {
         } else {
             Ok(Records::kept_elsewhere())
         };
-        let log = all_ok(&*group, log)?;
+        let log = all_ok(group, log)?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let came_damaged = come_damaged(&gpt, reporter);
-        let in_flight = InFlight::new(&config, &optimizer, &*group, &gpt.device());
+        let in_flight = InFlight::new(&config, &optimizer, group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
         let mut trainer = Trainer {
@@ -167,8 +168,8 @@ impl Run {
         };
         let result = trainer.train(gpt, stop);
         trainer.reporter.finish();
-        let Trainer { folder, marks, learner: Learner { progress, group, .. }, .. } = trainer;
-        Ok(Trained { ended: result?, folder, progress, marks, group })
+        let Trainer { folder, marks, learner: Learner { progress, .. }, .. } = trainer;
+        Ok(Trained { ended: result?, folder, progress, marks })
     }
 }
 

@@ -27,24 +27,24 @@ pub fn resume(
     path: &Path,
     changes: &[String],
     selected: Selected,
-    group: Box<dyn ProcessGroup>,
+    group: &dyn ProcessGroup,
     reporter: &mut dyn Reporter,
 ) -> Result<Run> {
     // Only the process that leads takes the run's lock and writes; the others read what it found in
     // order, which a slow file system may not show them yet.
     let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
-    let (folder, latest) = all_ok(&*group, opened)?;
-    let latest = broadcast(&*group, &latest)?;
-    let restored = restore(&folder, latest, changes, &*group, &selected, reporter);
-    let (config, dataset, restored) = all_ok(&*group, restored)?;
+    let (folder, latest) = all_ok(group, opened)?;
+    let latest = broadcast(group, &latest)?;
+    let restored = restore(&folder, latest, changes, group, &selected, reporter);
+    let (config, dataset, restored) = all_ok(group, restored)?;
     let Restored { gpt, optimizer, progress } = restored;
     // What is decided by these is decided in step: all have them as the first reads them.
-    let (config, progress) = broadcast(&*group, &(config, progress))?;
+    let (config, progress) = broadcast(group, &(config, progress))?;
     let written = if group.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
-    all_ok(&*group, written)?;
+    all_ok(group, written)?;
     // A promise of time is of the session it was made in: what it had made of the length is in the
     // configuration.
-    Ok(Run { group, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
+    Ok(Run { folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
 }
 
 /// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step.

@@ -179,7 +179,7 @@ impl Start {
     pub fn begin(
         self,
         path: &Path,
-        group: Box<dyn ProcessGroup>,
+        group: &dyn ProcessGroup,
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Run>> {
@@ -193,14 +193,11 @@ impl Start {
             })?;
             Ok(begun.map(|described| (folder, described)))
         };
-        let made = all_ok(&*group, if group.leads() { make() } else { Ok(None) })?;
+        let made = all_ok(group, if group.leads() { make() } else { Ok(None) })?;
         let path = made.as_ref().map(|(folder, _)| folder.path().display().to_string());
-        let Some(path) = broadcast(&*group, &path)? else {
-            group.leave();
-            return Ok(None);
-        };
+        let Some(path) = broadcast(group, &path)? else { return Ok(None) };
         let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
-        let (folder, (config, dataset, pace)) = all_ok(&*group, opened)?;
+        let (folder, (config, dataset, pace)) = all_ok(group, opened)?;
         let run = Run::new(folder, config, dataset, self.selected, group)?;
         Ok(Some(Run { time_budget: caller.time_budget(pace), ..run }))
     }

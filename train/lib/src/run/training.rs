@@ -17,7 +17,7 @@ use crate::{distributed::broadcast, error::Result, memory::keeping::give_back_fr
 /// A run in progress: what learns, what is kept of it, and whom it tells.
 pub struct Trainer<'a> {
     /// What learns, and from what.
-    pub learner: Learner,
+    pub learner: Learner<'a>,
     /// The folder that this process owns, or the one that leads its group.
     pub folder: RunFolder,
     /// The step at which to stop as if interrupted.
@@ -245,7 +245,7 @@ impl Trainer<'_> {
             }
             self.go_on_if_full(written)?;
         }
-        let Some(change) = broadcast(&*self.learner.group, &asked)? else { return Ok(()) };
+        let Some(change) = broadcast(self.learner.group, &asked)? else { return Ok(()) };
         let was = self.learner.config.max_steps;
         self.learner.config = change.apply(&self.learner.config);
         let max_steps = self.learner.config.max_steps;

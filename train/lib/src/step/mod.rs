@@ -28,11 +28,11 @@ use optimizer::{Decided, Decision, Halt, Optimizer, global_norm};
 use progress::Progress;
 
 /// What learns: all that a step reads and changes beside the model.
-pub struct Learner {
+pub struct Learner<'a> {
     /// The resolved configuration.
     pub config: TrainConfig,
     /// The processes that train this model, this one among them.
-    pub group: Box<dyn ProcessGroup>,
+    pub group: &'a dyn ProcessGroup,
     /// Windows to learn from.
     pub windows: TrainWindows,
     /// The optimizer and its moments.
@@ -107,7 +107,7 @@ impl InFlight {
     }
 }
 
-impl Learner {
+impl Learner<'_> {
     /// Learns from the next batch, if the guard lets it pass.
     ///
     /// # Errors
