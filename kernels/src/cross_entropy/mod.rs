@@ -8,6 +8,8 @@ mod gpu;
 mod gpu_tests;
 
 use burn::tensor::{FloatDType, Tensor};
+#[cfg(test)]
+use burn::tensor::{Int, TensorData, activation};
 
 use crate::{cast, is_cpu, operation::outputs_of};
 
@@ -69,8 +71,6 @@ struct CrossEntropy {
 /// The formulas in burn's tensor operations: the reference for our kernels.
 #[cfg(test)]
 pub fn plain(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
-    use burn::tensor::{Int, TensorData, activation};
-
     let Objective { z_loss, label_smoothing } = objective;
     let [batch, time, vocab] = logits.dims();
     let ids: Vec<i32> = targets.iter().map(|id| *id as i32).collect();
