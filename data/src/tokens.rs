@@ -116,7 +116,7 @@ impl TokenFile {
     fn from_content(path: &Path, content: Content, bytes: u64) -> Result<Self, Error> {
         let mut header = [0; HEADER_BYTES];
         if bytes >= HEADER_BYTES as u64 {
-            content.read_at(&mut header, 0).or_else(|error| unreadable(path, error))?;
+            content.read_at(&mut header, 0).map_err(|error| unreadable(path, error))?;
         }
         if !header.starts_with(MAGIC) {
             return damaged(path, "is not a token file");
@@ -201,7 +201,7 @@ impl TokenFile {
         debug_assert!(range.end <= self.count);
         bytes.resize(range.len() * self.id_bytes, 0);
         let offset = HEADER_BYTES + range.start * self.id_bytes;
-        self.content.read_at(bytes, offset as u64).or_else(|error| unreadable(&self.path, error))
+        self.content.read_at(bytes, offset as u64).map_err(|error| unreadable(&self.path, error))
     }
 
     /// Appends the ids that `bytes` hold.
@@ -245,10 +245,11 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
 }
 
 /// Why a file that was whole when it was opened cannot be read.
-fn unreadable(path: &Path, error: io::Error) -> Result<(), Error> {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged(path, "was cut short while it was in use"),
-        _ => Ok(Err(error).at("cannot read", path)?),
+fn unreadable(path: &Path, source: io::Error) -> Error {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => Error::Damaged { path, what: "was cut short while it was in use".to_owned() },
+        _ => FileError { doing: "cannot read", path, source }.into(),
     }
 }
 

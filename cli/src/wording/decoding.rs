@@ -17,8 +17,9 @@ pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
         Some(LoadError::Tokenizer(error)) => data::line(error),
         _ => None,
     };
-    let failure = || cause.downcast_ref().and_then(find).or_else(|| cause.downcast_ref().and_then(folder));
-    (below.or_else(failure).map(Worded::Failure))
+    let of_a_folder = || cause.downcast_ref().and_then(find).or_else(|| cause.downcast_ref().and_then(folder));
+    let failure = below.or_else(of_a_folder).map(Worded::Failure);
+    failure
         .or_else(|| cause.downcast_ref().and_then(decoding))
         .or_else(|| cause.downcast_ref().map(knob))
         .or_else(|| cause.downcast_ref().and_then(grammar))

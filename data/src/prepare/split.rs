@@ -106,7 +106,7 @@ impl Longest {
 }
 
 impl SplitBuilder {
-    /// Unless it `cuts`, none of several documents is cut.
+    /// Without `cuts`, several documents are split whole.
     pub fn new(val_fraction: f64, cuts: bool) -> Self {
         Self { val_fraction, cuts, ..Self::default() }
     }

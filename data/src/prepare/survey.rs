@@ -24,7 +24,7 @@ pub struct Survey {
 /// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
 /// corpus then leaves out.
 ///
-/// Unless it `cuts`, none of several documents is cut to validate with its end.
+/// Without `cuts`, several documents are split whole: none is cut so that its end validates.
 pub fn survey(corpus: &mut Corpus, cuts: bool, progress: &dyn Progress) -> Result<Survey, Error> {
     let PrepareOptions { seed, val_fraction, .. } = *corpus.options;
     loop {

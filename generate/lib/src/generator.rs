@@ -133,8 +133,8 @@ impl<'a> Generator<'a> {
         let each = prompts.sequences.unwrap_or(self.config.num_return_sequences);
         let config = GenerationConfig { num_return_sequences: each, ..self.config.clone() };
         let constraint = self.constraint();
-        // Texts that are ranked are nobody's until the search is over; one that is written token by
-        // token is ended by its stream.
+        // Stop strings are looked for here where texts are ranked, which nobody sees before the
+        // search is over; a text written token by token is ended by its stream.
         let stops = config.strategy.ranks_texts() && self.stops.longest() > 0;
         let is_end = |generated: &[u32]| {
             constraint.is_some_and(|constraint| constraint.is_complete(generated))

@@ -33,7 +33,7 @@ impl Totals {
             self.empty += usize::from(*finish_reason == FinishReason::Eos && ids.len() == 1);
             self.cut_off += usize::from(*valid == Some(false));
             self.slid |= slid;
-            // Of an exact search that was cut short, what did that.
+            // An exact search that was cut short ended for that reason.
             let reason = match finding {
                 Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
                 _ => finish_reason,

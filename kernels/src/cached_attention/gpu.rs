@@ -1,7 +1,8 @@
 //! Attention to the key-value cache on a GPU: what decoding is. Every new position of every head
 //! has a cube of its own, several where rows are long and few, which reads keys and values by slot,
 //! once, and writes the new ones to theirs. Rows that begin here are a prefill: the tiles of
-//! `attention.rs` read each key for many queries at once.
+//! attention to a whole window read each key for many queries at once, and the cache is filled
+//! slice by slice.
 
 use burn::tensor::{Int, Tensor};
 

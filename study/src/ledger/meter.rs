@@ -122,7 +122,7 @@ pub fn measured(bytes: [i64; 6]) -> Parts {
     Parts { weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, cache_bytes: 0, peak_bytes }
 }
 
-/// A difference of readings as a number of bytes.
+/// A difference of readings as a number of bytes; 0 where it is negative.
 pub fn positive(bytes: i64) -> u64 {
     bytes.max(0) as u64
 }

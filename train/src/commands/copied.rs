@@ -92,8 +92,9 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let json = || {
         let texts = checked.iter().enumerate();
         let texts = texts.map(|(i, text)| Joined { first: json!({ "kind": "text", "text_index": i }), then: text });
-        // The summary is the last: with the spans that stand in the validation text alone, and with
-        // the same of the beginning of the validation text, as long as the generated text.
+        // The summary comes last. `only_in_validation` counts the spans that stand in the
+        // validation text alone; `validation` is the summary of as much validation text, from its
+        // beginning.
         let rest = json!({
             "only_in_validation": only_in_validation, "validation": baseline, "training_bytes": training_bytes,
             "index_memory_bytes": index_memory_bytes, "index_s": index_s, "check_s": check_s,

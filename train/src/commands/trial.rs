@@ -32,7 +32,7 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let shape = std::fs::read_to_string(&args.shape).with_context(|| format!("{path}: cannot read the shape"))?;
     let shape: GptConfig = serde_json::from_str(&shape).with_context(|| format!("{path} is not a shape"))?;
     let selected = device::select(common.device)?;
-    // Two passes need what many do.
+    // A step of two passes needs as much memory as one of many.
     let batch_size = config.windows_per_step().min(2 * config.micro_batch);
     let config = TrainConfig { batch_size, grad_accum_steps: 1, ..config };
     let mut bench = Bench::new(&config, &shape, random_windows(&config, shape.vocab_size)?, &selected)?;

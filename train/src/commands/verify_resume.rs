@@ -58,7 +58,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     }
 
     let comparison = compare(&whole, &halves, 2 * args.steps)?;
-    answer(&comparison, args.steps, &selected.id, common.format)
+    conclude(&comparison, args.steps, &selected.id, common.format)
 }
 
 /// Prepares the text and writes the configuration of a run of twice the steps; false when
@@ -90,7 +90,7 @@ fn copy_beginning(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Says what was found; a difference is an error.
-fn answer(comparison: &Comparison, steps: u64, device: &str, format: OutputFormat) -> Result<Outcome> {
+fn conclude(comparison: &Comparison, steps: u64, device: &str, format: OutputFormat) -> Result<Outcome> {
     let Comparison { tensors, values, state, rows, difference } = comparison;
     let same = difference.is_none();
     let (both, values) = (grouped(2 * steps), grouped(*values as u64));

@@ -20,7 +20,8 @@ pub(super) struct Row<'a> {
     pub(super) logits: &'a [f32],
     /// Tokens that earlier groups chose at this step, as often as they did.
     pub(super) taken: &'a [u32],
-    /// Where the beam's draws happen: (sequence, step, beam).
+    /// Where the beam's draws happen: (sequence, step, the beam's number in its group, by which it
+    /// is its candidates' parent).
     pub(super) place: [u64; 3],
     /// The sum of the beam's processed log-probabilities.
     pub(super) score: f64,
@@ -66,7 +67,11 @@ impl Scorer<'_> {
         let model_logprob = |logit: &f32| (f64::from(*logit) - log_sum_exp) as f32;
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
         let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
-        let mut record = |name, logits: &[f32]| recorder.iter_mut().for_each(|recorder| recorder.after(name, logits));
+        let mut record = |name, logits: &[f32]| {
+            if let Some(recorder) = &mut recorder {
+                recorder.after(name, logits);
+            }
+        };
         self.bias.process_observed(&row.step, &mut logprobs, &mut record);
         for &token in row.taken {
             // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to

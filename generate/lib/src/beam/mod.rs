@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
         if full {
-            // What is to stop there does by its limit.
+            // Where a text is to stop there, its limit has ended it before this.
             self.job.outgrown(context_length, step)?;
             self.slides = true;
         }

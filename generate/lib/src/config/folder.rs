@@ -140,7 +140,7 @@ impl GenerationConfig {
             map.insert("num_beams".to_owned(), json!(self.num_return_sequences));
         }
         // Written even when off: transformers would take its own defaults for the first two (50 and
-        // 20), and read sampling for beams; other stacks have defaults for the rest.
+        // 20), and would not search by beams; other stacks have defaults for the rest.
         let aloud = ["top_k", "max_new_tokens", "num_beams"];
         let of_stacks = ["temperature", "top_p", "min_p"];
         for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {

@@ -217,7 +217,7 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
         return Ok(config.max_new_tokens);
     }
     // The last position has a next token too, which is never read back.
-    let fit = (context_length - prompt_len).saturating_add(1);
+    let fit = context_length.saturating_sub(prompt_len).saturating_add(1);
     if config.overflow == Overflow::Error && config.max_new_tokens > fit {
         let tokens = prompt_len + config.max_new_tokens - 1;
         return Err(Error::ContextFull { context_length, overrun: Overrun::Longest(tokens) });

@@ -50,10 +50,10 @@ impl Job<'_> {
         let config = self.plan.config;
         let plain = config.strategy == Strategy::Greedy && self.chain.is_empty();
         let best_is_all = plain && config.logprobs == 0 && self.plan.traced_candidates == 0;
-        match if best_is_all { sequences.argmax()? } else { None } {
-            Some(argmax) => Ok(Next::Argmax(argmax)),
-            None => sequences.logits().map(Next::Logits),
+        if best_is_all && let Some(argmax) = sequences.argmax()? {
+            return Ok(Next::Argmax(argmax));
         }
+        sequences.logits().map(Next::Logits)
     }
 
     /// A token for every row, given its ids, what its draws are named by, and what was read.
@@ -84,7 +84,11 @@ impl Job<'_> {
         // The chain edits in place; without one there is nothing to keep.
         let unmodified = if self.chain.is_empty() { None } else { Some(logits.to_vec()) };
         let mut recorder = (traced_candidates > 0).then(|| Recorder::new(logits));
-        let mut record = |name, logits: &[f32]| recorder.iter_mut().for_each(|recorder| recorder.after(name, logits));
+        let mut record = |name, logits: &[f32]| {
+            if let Some(recorder) = &mut recorder {
+                recorder.after(name, logits);
+            }
+        };
         self.chain.process_observed(step, logits, &mut record);
         if self.chain.highest(logits)? == f32::NEG_INFINITY {
             return Ok(None);

@@ -36,8 +36,12 @@ pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Not
 }
 
 /// What a configuration calls it.
-fn word(precision: Precision) -> String {
-    format!("{precision:?}").to_lowercase()
+fn word(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+        Precision::F16 => "f16",
+    }
 }
 
 fn automatic(selected: &Selected) -> (Precision, Note) {
@@ -62,7 +66,7 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
 /// As said, in one line.
 pub fn check(precision: Precision, selected: &Selected) -> Result<(), ConfigError> {
     multiplies(&selected.device, float_dtype(precision)).map_err(|problem| ConfigError::Precision {
-        precision: word(precision),
+        precision: word(precision).to_owned(),
         device: selected.id.clone(),
         name: selected.name.clone(),
         problem: problem.to_string(),

@@ -193,6 +193,7 @@ impl Settings {
         let tokens_per_step = self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
         let DeviceFacts { name, budget, minutes, .. } = device.facts();
+        // All parts are chosen by now: this only reads the shape.
         let affordable = budget / self.choose_parts(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);

@@ -70,7 +70,7 @@ pub enum Event {
 pub struct Program {
     /// The code, not 0, with which all of them end where one has failed so.
     pub code: fn(&Error) -> u8,
-    /// Says that a process is gone.
+    /// Says what happened; where a process has died, it ends this one.
     pub gone: fn(&Gone),
 }
 
@@ -85,7 +85,7 @@ pub struct Watcher {
     pub peers: Vec<Peer>,
     /// Whether they were asked to end.
     pub interrupt: Interrupt,
-    /// Says what happened; where a process has died, it ends this one.
+    /// What the program does about an error, and about a process that is gone.
     pub program: Program,
     /// Whether the watch is over: who is gone from then on has finished.
     pub ended: Arc<AtomicBool>,

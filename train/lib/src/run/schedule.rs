@@ -15,7 +15,7 @@ impl Curve {
 }
 
 /// The rate of step `step`, counted from 0: linear warm-up to the highest, then the curve of
-/// `schedule` down to a minimum, which it keeps.
+/// `schedule`: all but the constant one come down to a minimum and keep it.
 pub fn learning_rate(config: &TrainConfig, step: u64) -> f64 {
     let TrainConfig { learning_rate, min_learning_rate, warmup_steps, lr_decay_steps, .. } = *config;
     if step < warmup_steps {

@@ -6,8 +6,9 @@ use crate::config::Precision;
 
 /// Speed since the last report, and since this session began.
 pub struct Speedometer {
-    /// When that was, and the tokens learned from by then.
+    /// When this session began, and the tokens learned from by then.
     began: (Instant, u64),
+    /// The same of the last report.
     last: (Instant, u64),
     /// Seconds of the sessions before.
     before_s: f64,

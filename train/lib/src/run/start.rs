@@ -172,7 +172,7 @@ impl Start {
 
     /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
     /// several processes the one that leads does it, and the others open what it has made. `None`
-    /// when preparing was interrupted.
+    /// when preparing was interrupted; the processes are still together then.
     ///
     /// # Errors
     /// When the text is wrong, the folder holds a run already, or something cannot be written.

@@ -159,7 +159,7 @@ impl Prediction<'_> {
         let Sizes { batch, time } = self.sizes;
         let n = batch * prompt * self.config.n_embd;
         let logits = batch * self.config.vocab_size;
-        // The host is given them: the same memory on the CPU, elsewhere none of the device's.
+        // The host is given the logits: the same memory on the CPU, elsewhere none of the device's.
         let held = if self.kernels == Kernels::Gpu { 0 } else { logits };
         let at_work = forward_peak(self.config, batch * prompt).max(n + logits);
         self.inference(at_work, 0, held, self.config.kv_cache_bytes(batch, time) as u64)
