@@ -31,7 +31,7 @@ pub fn line(error: &(dyn Error + 'static)) -> (String, bool) {
     words_by(error, shared)
 }
 
-/// As [`line`], with the words of `wording` for each error of the chain.
+/// As [`line()`], with the words of `wording` for each error of the chain.
 pub fn words_by(
     error: &(dyn Error + 'static),
     wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>,
