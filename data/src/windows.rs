@@ -51,6 +51,9 @@ pub struct Batch {
 
 impl Batch {
     /// Inputs and targets drawn at random, which cost a model what a text's do.
+    ///
+    /// # Panics
+    /// When `vocab_size` is 0.
     pub fn random(seed: u64, vocab_size: usize, batch_size: usize, context_length: usize) -> Self {
         let mut rng = rng(seed, &[]);
         let mut ids = || (0..batch_size * context_length).map(|_| rng.next_u32() % vocab_size as u32).collect();

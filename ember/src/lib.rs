@@ -15,10 +15,24 @@
 //! # }
 //! ```
 //!
+//! By hand, ids go in and logits come out:
+//!
+//! ```
+//! use ember::tensor::{Device, Tensor};
+//! use ember::{Gpt, GptConfig};
+//!
+//! # fn main() -> Result<(), ember::error::GptError> {
+//! let gpt = Gpt::new(&GptConfig::new(65, 32, 2, 2, 16), 1, &Device::flex())?; // 65 tokens, seed 1
+//! let logits = gpt.forward(Tensor::from_ints([[7, 8, 9]], &gpt.device()));
+//! assert_eq!(logits.dims(), [1, 3, 65]); // [batch, time, vocab_size]
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Features
 //!
 //! `wgpu` (on unless switched off): GPUs through Vulkan, Metal and DirectX 12. `cuda`: NVIDIA's.
-//! Without either the CPU computes, and two thirds of the dependencies are left to build. `train`:
+//! Without either the CPU computes, and a third of the dependencies are compiled. `train`:
 //! training, which brings `wgpu`; only with it automatic differentiation is compiled in.
 //!
 //! # Versions
@@ -32,26 +46,45 @@ mod model;
 pub use burn::tensor;
 pub use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 pub use ember_decoding::completion::{ChosenToken, Completion, FinishReason};
-pub use ember_decoding::config::{GenerationConfig, Strategy};
+pub use ember_decoding::config::{EarlyStopping, GenerationConfig, Overflow, Semantics, Strategy};
 pub use ember_decoding::constraint::Grammar;
 pub use ember_decoding::generator::{Generator, Prompts, Reader, Written};
+pub use ember_decoding::plan::Clock;
 pub use ember_decoding::processors::{LogitsProcessor, Step};
 pub use ember_decoding::sampler;
 pub use ember_decoding::score::Tally;
+pub use ember_decoding::watch::Traced;
 pub use ember_model::device::DeviceChoice;
-pub use ember_model::{Gpt, GptConfig, KvCache, WeightType};
+pub use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions, WeightType};
 pub use model::{Error, Model, Opening};
+
+/// What an [`Error`] holds, by the name of what went wrong.
+pub mod error {
+    pub use ember_data::tokenizer::Error as TokenizerError;
+    pub use ember_decoding::config::{FolderError as SettingsError, KnobError};
+    pub use ember_decoding::constraint::GrammarError;
+    pub use ember_decoding::error::Error as DecodingError;
+    pub use ember_decoding::load::LoadError;
+    pub use ember_decoding::run_folder::FindError;
+    pub use ember_decoding::stop::EmptyStopString;
+    pub use ember_model::Error as GptError;
+    pub use ember_model::folder::FolderError;
+}
 
 /// Training: a run from its text to its last checkpoint.
 #[cfg(feature = "train")]
 pub mod train {
+    pub use ember_data::prepare::{Dataset, Manifest, PrepareOptions};
     pub use ember_host::interrupt::Interrupt;
-    pub use ember_training::config::Settings;
-    pub use ember_training::distributed::Alone;
-    pub use ember_training::error::{Error, Result};
+    pub use ember_model::device::Selected;
+    pub use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig};
+    pub use ember_training::distributed::{Alone, ProcessGroup};
+    pub use ember_training::error::{ConfigError, Error, Result};
+    pub use ember_training::memory::fit::Fit;
     pub use ember_training::note::Note;
     pub use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
-    pub use ember_training::run::{Caller, Ended, Run, Start, Trained, Usual, resume};
+    pub use ember_training::run::time_budget::{Pace, TimeBudget};
+    pub use ember_training::run::{Caller, Chosen, Ended, Known, Run, Start, Trained, Usual, resume};
 }
 
 #[cfg(test)]

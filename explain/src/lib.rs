@@ -95,7 +95,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
     let completion = &recorded.completion;
     let mut explanation = Explanation {
         version: 1,
-        program: format!("ember-generate {}", env!("CARGO_PKG_VERSION")),
+        program: request.program.to_owned(),
         model: json!({
             "checkpoint": request.checkpoint,
             "parameters": shape.parameters(),

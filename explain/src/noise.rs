@@ -68,8 +68,8 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
         written = record(&Request { config: &sampled, ..*request })?;
         &written
     };
-    // Rounded, so that it is a number to type again.
-    let temperature = ((sampled.temperature + WARMER_BY) * 1000.0).round() / 1000.0;
+    // Rounded, so that it is a number to type again, and finite as a temperature must be.
+    let temperature = (((sampled.temperature + WARMER_BY) * 1000.0).round() / 1000.0).min(f32::MAX);
     let warmer = GenerationConfig { temperature, ..sampled.clone() };
     let b = record(&Request { config: &warmer, ..*request })?;
 

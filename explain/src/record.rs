@@ -12,6 +12,8 @@ use ember_model::Gpt;
 /// What to explain.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
+    /// The program that asks, with its version: the record names it.
+    pub program: &'a str,
     /// The model.
     pub model: &'a Gpt,
     /// Where it came from, for people.

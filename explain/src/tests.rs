@@ -39,6 +39,7 @@ fn token(id: u32) -> Vec<u8> {
 
 fn request<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Request<'a> {
     Request {
+        program: "a-program 1.2",
         model,
         checkpoint: "a/folder",
         prompt_text: Some("</script> & co"),
@@ -283,6 +284,7 @@ fn the_page_holds_the_numbers_and_asks_the_network_for_nothing() {
     let told: Value = serde_json::from_str(data).unwrap();
     assert_eq!(told, serde_json::from_str::<Value>(&explanation.to_json()).unwrap());
     assert_eq!(told["prompt"]["text"], "</script> & co");
+    assert_eq!(told["program"], "a-program 1.2");
     assert!(page.contains("<title>&lt;/script&gt; &amp; co: explained</title>"));
     for outside in [" src=", "<link rel=\"stylesheet\"", "@import", "fetch(", "XMLHttpRequest", "url(http"] {
         assert!(!page.contains(outside), "{outside}");

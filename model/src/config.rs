@@ -56,7 +56,10 @@ impl MlpKind {
 
     /// Whether a gate as wide as the hidden layer comes out of the first layer beside it.
     pub fn is_gated(self) -> bool {
-        matches!(self, Self::SwiGlu)
+        match self {
+            Self::Gelu => false,
+            Self::SwiGlu => true,
+        }
     }
 }
 

@@ -81,7 +81,7 @@ impl fmt::Display for DeviceChoice {
 /// A device of this machine, as `devices` lists it; one that was selected has passed its test.
 #[derive(Clone, Debug, Serialize)]
 pub struct Selected {
-    /// What `--device` calls it.
+    /// As [`DeviceChoice`] writes it.
     pub id: String,
     /// What it calls itself.
     pub name: String,

@@ -142,11 +142,17 @@ pub struct Gpt {
 
 impl Gpt {
     /// Logits `[batch, time, vocab_size]` at every position of `tokens` `[batch, time]`.
+    ///
+    /// # Panics
+    /// As [`Self::embed`].
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         self.logits(self.hidden(tokens))
     }
 
     /// The residual stream after `ln_f`, `[batch, time, n_embd]`, of `tokens` `[batch, time]`.
+    ///
+    /// # Panics
+    /// As [`Self::embed`].
     pub fn hidden(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let mut x = self.embed(tokens);
         let pass = self.pass_from_0(&x);
@@ -157,7 +163,11 @@ impl Gpt {
     }
 
     /// What the embeddings put into the residual stream, `[batch, time, n_embd]`, for `tokens`
-    /// `[batch, time]` at positions 0 and on.
+    /// `[batch, time]` at positions 0 and on; rotary ones may go past the context.
+    ///
+    /// # Panics
+    /// Where positions are learned, when `time` is 0 or above `context_length`. On the CPU, when an
+    /// id is outside the vocabulary; a GPU does not look, and reads another place of the table.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
         let mut x = self.wte.forward(tokens);
@@ -246,15 +256,27 @@ impl Gpt {
 impl Gpt {
     /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds,
     /// `tokens[row]` after its row; adds them to it. Rows may have any number of new tokens, none
-    /// included; the positions come out row after row. For inference: no gradient goes back through
+    /// included; the positions come out row after row. The cache grows where it has no room left,
+    /// and rotary positions may go past the context. For inference: no gradient goes back through
     /// the cache.
+    ///
+    /// # Panics
+    /// When there are tokens for a row that the cache does not have. On the CPU, when no row has
+    /// any, when an id is outside the vocabulary, or where positions are learned, when a row grows
+    /// past `context_length`; a GPU does not look, and reads another place of the table.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
         kernels::step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }
 
     /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens,
     /// `[sum of counts, vocab_size]`: generation needs no others.
+    ///
+    /// # Panics
+    /// As [`Self::forward_cached`], and when there is not one count for each of `tokens`, or one is
+    /// above the row's new tokens.
     pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
+        let are_there = tokens.iter().zip(counts).all(|(new, &count)| count <= new.len());
+        assert!(are_there && tokens.len() == counts.len(), "counts {counts:?} do not fit the rows' new tokens");
         kernels::step(&self.device(), || {
             let hidden = self.hidden_cached(tokens, cache);
             if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {

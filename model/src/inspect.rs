@@ -2,8 +2,8 @@
 //! of the text.
 //!
 //! The layers are those of [`Gpt::forward`]; what they compute on the way is handed out instead of
-//! thrown away. For inference: on a device with automatic differentiation nothing is dropped here
-//! either.
+//! thrown away. For inference: on a device with automatic differentiation dropout acts here as it
+//! does there, but for that of the attention weights.
 
 use burn::tensor::{Int, Tensor};
 

@@ -40,7 +40,7 @@ impl Matrix {
 
     pub(crate) fn weight_type(&self) -> WeightType {
         match self {
-            Self::Packed(PackedMatrix { packed }) => packed.weights,
+            Self::Packed(PackedMatrix { packed }) => packed.weights(),
             Self::Values(values) if values.val().dtype() == DType::BF16 => WeightType::Bf16,
             Self::Values(_) => WeightType::F32,
         }
@@ -60,7 +60,7 @@ impl Embedding {
         match &self.weight {
             Matrix::Values(values) => cast(kernels::embed(values.val(), ids), FloatDType::F32),
             Matrix::Packed(PackedMatrix { packed }) => {
-                let ([batch, time], [n_embd, _], device) = (ids.dims(), packed.size, ids.device());
+                let ([batch, time], [n_embd, _], device) = (ids.dims(), packed.size(), ids.device());
                 let ids: Vec<u32> = ids.into_data().iter::<u32>().collect();
                 Tensor::from_data(TensorData::new(packed.columns(&ids), [batch, time, n_embd]), &device)
             }

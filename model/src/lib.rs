@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph
-//!   is recorded; on any other neither does. The feature `autodiff` adds the backward of our
-//!   kernels and nothing else.
+//!   is recorded, but for attention to a cache, which is for inference; on any other neither does.
+//!   The feature `autodiff` adds the backward of our kernels and nothing else.
 //! - [`Gpt::forward`] and [`Gpt::forward_cached`] agree to rounding at every position.
 //! - A parameter's path is its name in a Hugging Face folder.
 //! - On the CPU the same input gives the same bits, whatever the number of threads.

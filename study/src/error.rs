@@ -56,7 +56,7 @@ pub enum Error {
     Write { what: &'static str, path: PathBuf, source: output::Error },
     /// The program allocates through another allocator than
     /// [`Counting`](ember_training::memory::counting::Counting).
-    #[error("this program does not count its memory; use ember-train")]
+    #[error("this program does not count its memory, as ember-train does")]
     NotCounted,
     /// The device does not report its memory.
     #[error("the device does not say how much memory is in use; use the CPU")]

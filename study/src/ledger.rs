@@ -87,7 +87,7 @@ pub struct Subject {
     pub new_tokens: u64,
     /// Whether the tokens are text of the run, or ids drawn at random.
     pub real_text: bool,
-    /// The device's name for `--device`.
+    /// The device, as [`DeviceChoice`](ember_model::device::DeviceChoice) writes it.
     pub device: String,
     /// What it calls itself.
     pub device_name: String,

@@ -84,7 +84,7 @@ fn marks(trained: &Trained, loss: f64) -> String {
 
 /// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
 pub fn run_of(checkpoint: &Path) -> Option<&Path> {
-    checkpoint.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file())
+    checkpoint.parent().and_then(Path::parent).filter(|run| run.join(folder::CONFIG).is_file())
 }
 
 /// A recipe's settings; without one those of the built-in stories, where `is_default`, or none.

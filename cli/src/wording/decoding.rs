@@ -38,6 +38,7 @@ fn empty_stop_string() -> Worded {
 
 fn decoding(error: &Error) -> Option<Worded> {
     Some(match error {
+        Error::Knob(error) => knob(error),
         Error::ContextFull { context_length, overrun } => Worded::Failure(format!(
             "the context holds {context_length} tokens and {overrun}; shorten the prompt, lower --max-new-tokens, or use \
              --overflow slide"

@@ -96,12 +96,14 @@ pub enum OpenError {
     Unusable { path: PathBuf, what: String },
 }
 
-fn unusable<T>(path: &Path, what: impl Into<String>) -> Result<T, OpenError> {
-    Err(OpenError::Unusable { path: path.to_owned(), what: what.into() })
-}
+impl OpenError {
+    fn unusable(path: &Path, what: impl Into<String>) -> Self {
+        Self::Unusable { path: path.to_owned(), what: what.into() }
+    }
 
-fn mismatch<T>(path: &Path) -> Result<T, OpenError> {
-    unusable(path, format!("does not belong to the {MANIFEST} beside it; prepare the text again"))
+    fn mismatch(path: &Path) -> Self {
+        Self::unusable(path, format!("does not belong to the {MANIFEST} beside it; prepare the text again"))
+    }
 }
 
 impl Dataset {
@@ -122,23 +124,24 @@ impl Dataset {
         let val = open_tokens(&dir.join("val.bin"), &manifest.val, &manifest)?;
         let path = dir.join("tokenizer.json");
         if format!("{:016x}", checksum(&path)?) != manifest.tokenizer_checksum {
-            return unusable(&path, "is not the tokenizer that the tokens were made with; prepare the text again");
+            let what = "is not the tokenizer that the tokens were made with; prepare the text again";
+            return Err(OpenError::unusable(&path, what));
         }
         let tokenizer = Tokenizer::from_file(&path)?;
         let is_its = tokenizer.vocab_size() == manifest.vocab_size
             && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size);
-        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { mismatch(&path) }
+        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::mismatch(&path)) }
     }
 }
 
 fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     let path = dir.join(MANIFEST);
     if !dir.is_dir() {
-        return unusable(dir, "is not a folder; prepare a text into it first");
+        return Err(OpenError::unusable(dir, "is not a folder; prepare a text into it first"));
     }
     if !path.exists() {
         let why = "it was never prepared, or preparing did not finish; prepare the text again";
-        return unusable(dir, format!("has no {MANIFEST}: {why}"));
+        return Err(OpenError::unusable(dir, format!("has no {MANIFEST}: {why}")));
     }
     let content = std::fs::read(&path).at("cannot read", &path)?;
     let damaged = |source| OpenError::Manifest { path: path.clone(), source };
@@ -146,7 +149,7 @@ fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     let version = value["format_version"].as_u64().unwrap_or(0);
     if version != u64::from(FORMAT_VERSION) {
         let what = format!("has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again");
-        return unusable(&path, what);
+        return Err(OpenError::unusable(&path, what));
     }
     serde_json::from_value(value).map_err(damaged)
 }
@@ -157,7 +160,7 @@ fn open_tokens(path: &Path, split: &SplitCounts, manifest: &Manifest) -> Result<
         && tokens.vocab_size == manifest.vocab_size
         && format!("{:016x}", tokens.checksum) == split.checksum;
     if !is_its {
-        return mismatch(path);
+        return Err(OpenError::mismatch(path));
     }
     tokens.verify()?;
     Ok(tokens)

@@ -35,12 +35,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// [`Self::Unusable`]: what is wrong, and what to do.
     pub(super) fn unusable(what: impl Into<String>) -> Self {
         Self::Unusable(what.into())
     }
 
     /// The second reading found another text than the first; `how` is empty or in brackets.
     pub(super) fn changed(how: &str) -> Self {
-        Self::Unusable(format!("the text changed while it was read{how}; prepare it again once nobody writes to it"))
+        Self::unusable(format!("the text changed while it was read{how}; prepare it again once nobody writes to it"))
     }
 }

@@ -63,7 +63,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
         let what = format!("val_fraction is {val_fraction}; give a share between 0 and 1, such as 0.1");
-        return Err(Error::Unusable(what));
+        return Err(Error::unusable(what));
     }
     if options.inputs.is_empty() {
         return Err(Error::unusable("no text was named; name a file, a folder, or standard input"));
@@ -73,8 +73,8 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let fingerprint = options.fingerprint()?;
     make(out)?;
     let mut corpus = Corpus::find(options)?;
-    let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
-    let survey = survey(&mut corpus, !only_stories, progress)?;
+    let only_stories = options.only_stories();
+    let survey = survey(&mut corpus, progress)?;
     let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
         // Every window of the stories begins a document, so a prompt must too.
@@ -118,7 +118,7 @@ fn ensure_ours(out: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !name.starts_with('.')).min() {
-        Some(file) if !is_prepared(out) => Err(Error::Unusable(format!(
+        Some(file) if !is_prepared(out) => Err(Error::unusable(format!(
             "{} holds other files, {file} among them, and they might be overwritten; name a folder that is new or empty",
             out.display()
         ))),

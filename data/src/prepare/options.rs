@@ -41,6 +41,11 @@ impl Default for PrepareOptions {
 }
 
 impl PrepareOptions {
+    /// Whether the text is the built-in corpus and nothing else, whose documents stay whole.
+    pub(super) fn only_stories(&self) -> bool {
+        matches!(self.inputs[..], [Input::Stories { .. }])
+    }
+
     /// A name for what was asked for: the options, and the names, sizes and times of the files;
     /// `out` is no part of it.
     ///

@@ -59,6 +59,7 @@ impl ContentHash {
 #[derive(Default)]
 pub struct SplitBuilder {
     val_fraction: f64,
+    /// Whether one of several documents may be cut, so that its end validates.
     cuts: bool,
     documents: u64,
     bytes: u64,
@@ -106,9 +107,15 @@ impl Longest {
 }
 
 impl SplitBuilder {
-    /// Without `cuts`, several documents are split whole.
-    pub fn new(val_fraction: f64, cuts: bool) -> Self {
-        Self { val_fraction, cuts, ..Self::default() }
+    /// This share of the bytes is to validate: whole documents, and where these cannot make it up,
+    /// the ends of long ones.
+    pub fn new(val_fraction: f64) -> Self {
+        Self { val_fraction, cuts: true, ..Self::default() }
+    }
+
+    /// As [`Self::new`], but of several documents none is cut.
+    pub fn of_whole_documents(val_fraction: f64) -> Self {
+        Self { cuts: false, ..Self::new(val_fraction) }
     }
 
     /// Adds a document by the hash of its content.

@@ -22,13 +22,12 @@ pub struct Survey {
 }
 
 /// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
-/// corpus then leaves out.
-///
-/// Without `cuts`, several documents are split whole: none is cut so that its end validates.
-pub fn survey(corpus: &mut Corpus, cuts: bool, progress: &dyn Progress) -> Result<Survey, Error> {
+/// corpus then leaves out. Of the built-in corpus no story is cut.
+pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Error> {
     let PrepareOptions { seed, val_fraction, .. } = *corpus.options;
+    let builder = if corpus.options.only_stories() { SplitBuilder::of_whole_documents } else { SplitBuilder::new };
     loop {
-        let (mut hash, mut split) = (ContentHash::new(seed), SplitBuilder::new(val_fraction, cuts));
+        let (mut hash, mut split) = (ContentHash::new(seed), builder(val_fraction));
         let mut counts = CharacterCounts::default();
         let mut sample = Sample::new(SAMPLE_BYTES);
         let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);

@@ -21,7 +21,7 @@ pub enum Error {
     /// A folder that a text was prepared into.
     #[error("{0} is a prepared text already; name the text itself")]
     Prepared(PathBuf),
-    /// What can be read, and is no text that can be used.
+    /// An input that cannot be used: no file, no text, nothing in it, or named twice.
     #[error("{name} {what}")]
     Unusable { name: String, what: String },
     /// JSON Lines or Parquet without the field that was asked for.

@@ -1,5 +1,6 @@
 //! What stands in a folder of text and is not read, and why; among it the folders that these
-//! programs wrote, which are no text to learn from, whatever text is in them.
+//! programs wrote, which are no text to learn from, whatever text is in them; and so how a prepared
+//! folder is known (`MANIFEST`, `is_prepared`), for those who write and open one too.
 
 use crate::tokens::is_token_file;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read
 //! from GPT-2's files.
 
-use super::{END_OF_TEXT, Error, Tokenizer, byte_level::character, library::of_library, split};
+use super::library::{library_error, of_library};
+use super::{END_OF_TEXT, Error, Tokenizer, byte_level::character, split};
 use ahash::AHashMap;
 use compact_str::CompactString;
 use std::{collections::BTreeSet, path::Path};
@@ -25,10 +26,10 @@ impl Tokenizer {
             return Err(Error::Unusable(what.to_owned()));
         }
         let vocabulary = alphabet.iter().zip(0..).map(|(character, id)| (character.to_string(), id)).collect();
-        let model = WordLevel::builder().vocab(vocabulary).build()?;
+        let model = WordLevel::builder().vocab(vocabulary).build().map_err(library_error)?;
         let mut library = Library::new(model);
         let every_character = SplitPattern::Regex(r"[\s\S]".to_owned());
-        let split = Split::new(every_character, SplitDelimiterBehavior::Isolated, false)?;
+        let split = Split::new(every_character, SplitDelimiterBehavior::Isolated, false).map_err(library_error)?;
         library.with_pre_tokenizer(Some(split)).with_decoder(Some(Fuse::new()));
         Self::from_library(with_end_of_text(library, end_of_text)?, None, None)
     }
@@ -40,7 +41,7 @@ impl Tokenizer {
     pub fn bytes() -> Result<Self, Error> {
         let vocabulary: AHashMap<String, u32> =
             (0..=255).map(|byte| (character(byte).to_string(), byte.into())).collect();
-        let model = BPE::builder().vocab_and_merges(vocabulary, Vec::new()).build()?;
+        let model = BPE::builder().vocab_and_merges(vocabulary, Vec::new()).build().map_err(library_error)?;
         Self::from_library(with_end_of_text(byte_level(model, false), true)?, None, None)
     }
 
@@ -116,7 +117,7 @@ fn byte_level(model: BPE, words: bool) -> Library {
 /// The library's tokenizer, with `<|endoftext|>` as a special token where it is wanted.
 fn with_end_of_text(mut library: Library, wanted: bool) -> Result<Library, Error> {
     if wanted {
-        library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)])?;
+        library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
     }
     Ok(library)
 }

@@ -29,9 +29,3 @@ pub enum Error {
     #[error("{0}")]
     Unusable(String),
 }
-
-impl From<tokenizers::Error> for Error {
-    fn from(error: tokenizers::Error) -> Self {
-        Self::Unusable(error.to_string())
-    }
-}

@@ -7,7 +7,13 @@ use tokenizers::{Encoding, Token, Tokenizer as Library};
 /// Calls the library with what somebody else wrote: its errors, and its panics over damaged files,
 /// are errors of ours.
 pub fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
-    Ok(quietly(call).map_err(|panic| Error::Unusable(panic.to_string()))??)
+    quietly(call).map_err(|panic| Error::Unusable(panic.to_string()))?.map_err(library_error)
+}
+
+/// An error of the library, in its own words. No `From`: the library's type is that of any boxed
+/// error, and not every one is the library's.
+pub fn library_error(error: tokenizers::Error) -> Error {
+    Error::Unusable(error.to_string())
 }
 
 /// The tokens that the file's post-processor puts before and behind any text, seen on one of a

@@ -27,7 +27,7 @@ pub use prompt::SpecialTokens;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::{file_error::At, files::write_atomic};
-use library::{of_library, put_around};
+use library::{library_error, of_library, put_around};
 use serde_json::{Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
@@ -115,7 +115,7 @@ impl Tokenizer {
     /// `named_end`.
     fn from_library(mut library: Library, named_end: Option<String>, file: Option<&Path>) -> Result<Self, Error> {
         // Documents are encoded whole, whatever the file says.
-        library.with_truncation(None)?.with_padding(None);
+        library.with_truncation(None).map_err(library_error)?.with_padding(None);
         let vocabulary = library.get_vocab(true);
         let Some(largest) = vocabulary.values().max().map(|&id| id as usize) else {
             return Err(Error::Unusable("the tokenizer has no tokens".to_owned()));
@@ -242,7 +242,7 @@ impl Tokenizer {
     /// # Errors
     /// When the library refuses.
     pub fn to_json(&self) -> Result<String, Error> {
-        Ok(self.shared.library.to_string(false)?)
+        self.shared.library.to_string(false).map_err(library_error)
     }
 
     /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens

@@ -1,7 +1,7 @@
 //! What a step costs by strategy, on this processor with a model of random weights: greedy rows,
 //! sampled rows and beams, with and without a listener that writes the text as it comes.
 //!
-//!     cargo run --release -p ember-generate --example decoding_speed [VOCAB N_LAYER N_EMBD]
+//!     cargo run --release -p ember-decoding --example decoding_speed [VOCAB N_LAYER N_EMBD]
 //!
 //! Each figure is the median of interleaved runs, so that a busy machine slows all alike.
 

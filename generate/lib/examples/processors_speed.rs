@@ -1,6 +1,6 @@
 //! How long the logits processors take on GPT-2's vocabulary, each alone and all together.
 //!
-//!     cargo run --release -p ember-generate --example processors_speed
+//!     cargo run --release -p ember-decoding --example processors_speed
 //!
 //! A step of one row, behind a prompt of 1,000 tokens and 100 generated ones; the median and the
 //! slowest tenth of 300 steps.

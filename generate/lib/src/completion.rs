@@ -27,8 +27,8 @@ pub struct Completion {
     pub tokens: Vec<ChosenToken>,
     /// Why it ended.
     pub finish_reason: FinishReason,
-    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats; of beams,
-    /// what they are ranked by.
+    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats; where texts
+    /// are ranked, by beams or an exact search, what they are ranked by.
     pub score: f64,
     /// From the start of the prefill to this row's last token.
     pub seconds: f64,

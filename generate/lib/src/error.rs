@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::config::KnobError;
+
 /// What a fallible step of decoding or scoring gives.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -19,6 +21,9 @@ pub enum Error {
     /// A prompt without a token.
     #[error("the prompt holds no token; a model continues at least one, for example its end-of-text token")]
     EmptyPrompt,
+    /// Knobs that no text can be written by.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
     /// A token id that the model has no embedding for.
     #[error("token id {id} is outside the model's vocabulary, 0 to {}", vocab_size - 1)]
     OutsideVocabulary { id: u32, vocab_size: usize },
@@ -130,6 +135,7 @@ pub enum WhyDeadEnd {
 
 /// What does not fit into the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Overrun {
     /// A prompt of so many tokens.
     #[error("the prompt has {0}")]

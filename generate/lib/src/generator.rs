@@ -132,6 +132,7 @@ impl<'a> Generator<'a> {
     pub fn write(&self, prompts: &Prompts, reader: &mut dyn Reader) -> Result<Vec<Written>> {
         let each = prompts.sequences.unwrap_or(self.config.num_return_sequences);
         let config = GenerationConfig { num_return_sequences: each, ..self.config.clone() };
+        config.check_usable(self.model.config().vocab_size)?; // before there are as many rows
         let constraint = self.constraint();
         // Stop strings are looked for here where texts are ranked, which nobody sees before the
         // search is over; a text written token by token is ended by its stream.
@@ -241,7 +242,7 @@ impl Watch for Texts<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::config::Strategy;
+    use crate::{config::Strategy, named::Named};
     use burn::tensor::Device;
     use ember_model::GptConfig;
 
@@ -325,6 +326,23 @@ mod tests {
         assert_eq!((whole.text.len(), whole.text.ends_with('k'), whole.valid), (5, true, Some(true)));
         assert_eq!(whole.completion.finish_reason, FinishReason::Stop);
         assert_eq!((written(3).text.len(), written(3).valid), (3, Some(false)));
+    }
+
+    #[test]
+    fn a_number_of_sequences_that_cannot_be_is_refused() {
+        let model = model(11);
+        for &strategy in Strategy::ALL {
+            let config = GenerationConfig { num_beam_groups: 3, diversity_penalty: 1.0, ..sampling(strategy) };
+            let generator = Generator::new(&model, None, GenerationConfig { max_new_tokens: 3, ..config }).unwrap();
+            let write = |sequences| {
+                generator.write(&Prompts { ids: &[&[1, 2]], sequences: Some(sequences), ..Prompts::default() }, &mut ())
+            };
+            assert_eq!(write(2).unwrap().len(), 2, "{strategy:?}");
+            for sequences in [0, usize::MAX] {
+                let error = write(sequences).unwrap_err().to_string();
+                assert!(error.starts_with("num_return_sequences is"), "{strategy:?}: {error}");
+            }
+        }
     }
 
     #[test]

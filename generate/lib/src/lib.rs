@@ -13,9 +13,11 @@
 //! 1. Strategies take and give token ids. Text enters and leaves at the edge, the [`generator`].
 //! 2. The cache changes speed, never tokens: cached equals uncached, batched equals alone, sliding
 //!    equals recomputed.
-//! 3. A draw is a function of (seed, sequence, step) and the logits.
-//! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the
-//!    tokens.
+//! 3. A draw is a function of the logits, the seed and where it falls: (sequence, step), and where
+//!    a step has several, which beam's it is or what is drawn.
+//! 4. A token's log-probability is that of the unmodified model, whatever knobs chose it, and so is
+//!    the score of a text written token by token. Beams and exact search score a text by what they
+//!    rank it by: the log-probabilities that the knobs leave.
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
 pub mod batches;

@@ -1,6 +1,7 @@
 //! How many rows of a generation fit into memory together.
 
 use ember_model::GptConfig;
+use ember_model::operations::{Kind, Operation};
 
 /// Most rows that go through the model together: beyond it a step hardly gets cheaper by the row.
 pub const MOST_ROWS: usize = 64;
@@ -13,19 +14,19 @@ pub const MOST_ROWS: usize = 64;
 /// - Three times the logits, `vocab_size` each: the model's, the host's, and the copy that
 ///   processors change.
 /// - The widest moment of the longest prefill (the prompt's, or the whole window's where it will
-///   slide), for each of its tokens: the residual stream and its norm, queries with keys and values
-///   (twice where they are normed), attention's output, and the MLP's hidden layer before and after
-///   its function (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores for each token
-///   looked back on, before and after their softmax. The CPU's attention keeps only a block of
-///   those, so there this is an upper bound.
+///   slide), for each of its tokens: what a block's products, attention and functions read, as if
+///   all of it were there at once (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores
+///   for each token looked back on, before and after their softmax. The CPU's attention keeps only
+///   a block of those, so there this is an upper bound.
 pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -> usize {
     let whole = prompt_len.saturating_add(max_new_tokens);
     let capacity = whole.min(config.context_length);
     let prefilled = if whole > config.context_length { config.context_length } else { prompt_len };
-    let heads = config.heads();
-    let qkv = if config.qk_norm { 2 * heads.width() } else { heads.width() };
-    let hidden = config.mlp_width() + config.n_inner;
-    let widths = 2 * config.n_embd + qkv + heads.query_width() + hidden;
+    let read = |operation: &Operation| match operation.kind {
+        Kind::Product { .. } | Kind::HeadNorms { .. } | Kind::Attention { .. } | Kind::Activation => operation.n_in,
+        _ => 0, // reads the residual stream, or works in place
+    };
+    let widths: usize = config.operations().block.iter().map(read).sum();
     let activations = prefilled * (widths + 2 * config.n_head * prefilled);
     config.kv_cache_bytes(1, capacity) + 4 * (3 * config.vocab_size + activations)
 }

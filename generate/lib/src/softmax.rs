@@ -53,9 +53,9 @@ fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T;
 /// normal number.
 ///
 /// Written out because the C library's is neither vectorised nor the same on every machine.
-/// Reduction to `2^n e^r` with
-/// |r| at most ln 2 / 2 and n rounded by the float's own mantissa (Muller, "Elementary Functions", chapter 11), then the
-/// Taylor series, whose seventh power is the first too small to count.
+/// Reduction to `2^n e^r` with |r| at most ln 2 / 2 and n rounded by the float's own mantissa
+/// (Muller, "Elementary Functions", chapter 11), then the Taylor series, whose seventh power is the
+/// first too small to count.
 fn exp(x: f32) -> f32 {
     /// 1.5 * 2^23: adding it leaves a float's integer part in its lowest bits.
     const ROUND: f32 = 12_582_912.0;

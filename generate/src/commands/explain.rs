@@ -139,6 +139,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
 
     let bytes_of = |id: u32| loaded.bytes_of(id);
     let request = Request {
+        program: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")),
         model: &loaded.model,
         checkpoint: &loaded.folder.display().to_string(),
         prompt_text: prompt.text.as_deref(),

@@ -9,9 +9,9 @@ use ember_decoding::config::{Form, KNOBS_IN_HELP, Knob, Knobs, Typed};
 
 pub(super) const PENALTIES: &str = "Penalties and bans";
 
-/// What stands under these headings is stated in the table, in this order; flags that a command has
-/// of its own under one of them follow.
-const HEADINGS: [&str; 4] = ["Sampling", PENALTIES, "Beams", "Stopping"];
+/// What the table states stands under these headings, in this order, among flags that a command has
+/// of its own.
+const HEADINGS: [&str; 6] = ["Strategy", "Sampling", PENALTIES, "Beams", "Stopping", "Output"];
 
 /// What the flags set.
 #[derive(Clone, Debug, Default)]

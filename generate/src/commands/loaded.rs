@@ -60,9 +60,8 @@ impl Loaded {
     /// Refuses ids given on the command line that the model does not have.
     pub(super) fn check_ids(&self, flag: &str, ids: &[u32]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            let last = vocab_size - 1;
-            bail!(UsageError::new(format!("{flag}: {id} is outside the model's vocabulary; ids go from 0 to {last}")));
+        if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            bail!(UsageError::new(outside_vocabulary(flag, id, vocab_size)));
         }
         Ok(())
     }
@@ -97,4 +96,10 @@ impl Loaded {
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
         token_bytes(self.tokenizer.as_ref(), id)
     }
+}
+
+/// What is said of an id that a model with a vocabulary of this size does not have, and of the
+/// place where it was given.
+pub(super) fn outside_vocabulary(place: &str, id: u32, vocab_size: usize) -> String {
+    format!("{place}: {id} is outside the model's vocabulary; ids go from 0 to {}", vocab_size - 1)
 }

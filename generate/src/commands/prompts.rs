@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::lines::{TextFile, standard_input, without_line_end};
-use super::loaded::Loaded;
+use super::loaded::{Loaded, outside_vocabulary};
 use ember_cli::program::{UsageError, exit_code};
 use ember_host::interrupt::Interrupt;
 
@@ -89,8 +89,8 @@ impl FilePrompt {
             (Given::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, special).map_err(blame)?,
             (Given::Text(_), None) => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
         };
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            bail!("{}: {id} is outside the model's vocabulary; ids go from 0 to {}", self.place, vocab_size - 1);
+        if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            bail!(outside_vocabulary(&self.place, id, vocab_size));
         }
         Ok(ids)
     }

@@ -7,12 +7,13 @@ use anyhow::{Error, Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
+use super::constraint_args::ConstraintArgs;
 use super::knob_args::{KnobArgs, PENALTIES, count};
+use super::loaded::{Loaded, outside_vocabulary};
 use super::model_args::{SpecialTokensArgs, WeightsArgs, named};
-use super::{constraint_args::ConstraintArgs, loaded::Loaded};
 use ember_cli::program::{Notes, OutputFormat, UsageError};
 use ember_cli::wording;
-use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, FolderSettings, GenerationConfig, Knobs, Semantics, Strategy};
+use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, FolderSettings, GenerationConfig, Knobs, Strategy};
 use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
@@ -61,10 +62,6 @@ pub struct TextArgs {
     #[arg(long, value_parser = named::<Strategy>(), value_name = "STRATEGY", help_heading = STRATEGY)]
     pub(super) strategy: Option<Strategy>,
 
-    /// Exact search: give up the proof after looking at so many beginnings [default: 100000]
-    #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
-    pub(super) max_nodes: Option<usize>,
-
     /// Write faster, the same text: a smaller checkpoint with the same tokenizer proposes tokens,
     /// the model checks them
     #[arg(long, value_name = "RUN", help_heading = STRATEGY, conflicts_with = "prompt_lookup")]
@@ -79,17 +76,12 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
     pub(super) draft_tokens: Option<usize>,
 
-    /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's [default:
-    /// hf]
-    #[arg(long, value_parser = named::<Semantics>(), value_name = "STACK", help_heading = STRATEGY)]
-    pub(super) semantics: Option<Semantics>,
-
     /// Print where the chosen knobs would give another distribution in other programs, with the
     /// figures for the next token
     #[arg(long, help_heading = STRATEGY)]
     pub(super) explain_semantics: bool,
 
-    /// What the table of knobs states: sampling, penalties, beams, stopping.
+    /// What the table of knobs states, under several headings.
     #[command(flatten)]
     pub(super) table: KnobArgs,
 
@@ -114,10 +106,6 @@ pub struct TextArgs {
     /// The form that the text must have.
     #[command(flatten)]
     pub(super) constraint: ConstraintArgs,
-
-    /// How many texts to write for each prompt; with beams, at most as many as beams [default: 1]
-    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = count, allow_negative_numbers = true)]
-    pub(super) num_return_sequences: Option<usize>,
 
     /// Show the text as it is written: what --format text does with a single text anyway
     #[arg(long, help_heading = OUTPUT)]
@@ -162,7 +150,7 @@ impl TextArgs {
                 bail!(UsageError::new(format!("--logit-bias gives {} twice; keep one of them", ids.join("+"))));
             }
         }
-        let several = self.num_return_sequences.is_some_and(|n| n > 1);
+        let several = self.table.0.num_return_sequences.is_some_and(|n| n > 1);
         let drafts = self.draft.is_some() || self.prompt_lookup;
         let exact = self.strategy == Some(Strategy::Exact);
         let refusals = [
@@ -216,12 +204,9 @@ impl TextArgs {
         let drafts = self.draft.is_some() || self.prompt_lookup;
         Knobs {
             strategy: self.strategy,
-            semantics: self.semantics,
             bad_words: given(&self.bad_words_ids),
             suppress_tokens: given(&self.suppress),
             logit_bias: given(&self.logit_bias),
-            num_return_sequences: self.num_return_sequences,
-            max_nodes: self.max_nodes,
             draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
             ..self.table.0.clone()
         }
@@ -238,10 +223,7 @@ impl TextArgs {
         if let Some((knob, id)) = knobs.outside_vocabulary(vocab_size) {
             // The file's one list of bad words comes from two flags.
             let flag = if knob.name == "bad_words_ids" { "bad-words-ids" } else { knob.label };
-            bail!(UsageError::new(format!(
-                "--{flag}: {id} is outside the model's vocabulary; ids go from 0 to {}",
-                vocab_size - 1
-            )));
+            bail!(UsageError::new(outside_vocabulary(&format!("--{flag}"), id, vocab_size)));
         }
         let Some(tokenizer) = tokenizer else {
             ensure!(

@@ -52,16 +52,34 @@ impl Knobs {
         }
     }
 
-    /// Selects the next knob, or the one before.
-    pub(super) fn select(&mut self, next: bool) {
-        self.selected = (self.selected + if next { 1 } else { KNOBS.len() - 1 }) % KNOBS.len();
+    /// Selects the next knob; the first follows the last.
+    pub(super) fn select_next(&mut self) {
+        self.select(1);
     }
 
-    /// Turns the selected knob by a notch.
-    pub(super) fn turn(&mut self, up: bool) {
-        let (value, mut notches) = (self.values[self.selected], KNOBS[self.selected].notches.iter().copied());
-        let next = if up { notches.find(|&notch| notch > value) } else { notches.rfind(|&notch| notch < value) };
-        self.values[self.selected] = next.unwrap_or(value);
+    /// Selects the knob before.
+    pub(super) fn select_previous(&mut self) {
+        self.select(KNOBS.len() - 1);
+    }
+
+    fn select(&mut self, further: usize) {
+        self.selected = (self.selected + further) % KNOBS.len();
+    }
+
+    /// Turns the selected knob up by a notch.
+    pub(super) fn turn_up(&mut self) {
+        self.turn(|notches, value| notches.iter().copied().find(|&notch| notch > value));
+    }
+
+    /// Turns the selected knob down by a notch.
+    pub(super) fn turn_down(&mut self) {
+        self.turn(|notches, value| notches.iter().copied().rfind(|&notch| notch < value));
+    }
+
+    /// Turns the selected knob to the notch that `next` finds from where it stands, if any.
+    fn turn(&mut self, next: impl Fn(&[f64], f64) -> Option<f64>) {
+        let value = self.values[self.selected];
+        self.values[self.selected] = next(KNOBS[self.selected].notches, value).unwrap_or(value);
     }
 
     /// Each knob's name, value and whether it is the selected one.
@@ -93,16 +111,16 @@ mod tests {
         let temperature = |knobs: &Knobs| knobs.words().next().map(|(_, words, _)| words);
         assert_eq!(temperature(&knobs).as_deref(), Some("0.85"));
         assert_eq!(knobs.apply(&config), config, "untouched, they are the run's");
-        knobs.turn(true);
+        knobs.turn_up();
         assert_eq!(temperature(&knobs).as_deref(), Some("0.9"));
-        (0..50).for_each(|_| knobs.turn(false));
+        (0..50).for_each(|_| knobs.turn_down());
         assert_eq!(temperature(&knobs).as_deref(), Some("0 (greedy)"));
         assert_eq!(knobs.apply(&config).strategy, Strategy::Greedy);
-        knobs.select(false);
-        knobs.turn(true);
+        knobs.select_previous();
+        knobs.turn_up();
         let words: Vec<String> = knobs.words().map(|(name, words, _)| format!("{name} {words}")).collect();
         assert_eq!(words[1..], ["top-k off", "top-p off", "min-p off", "repetition 1.1"]);
-        (0..50).for_each(|_| knobs.turn(true));
+        (0..50).for_each(|_| knobs.turn_up());
         assert_eq!(knobs.apply(&config).repetition_penalty, 3.0);
     }
 }

@@ -18,24 +18,24 @@ impl Operation<Flex, 1> for CausalAttention {
     type Kept = [FlexTensor; 3];
 
     fn forward(&self, [qkv]: [FlexTensor; 1]) -> ([FlexTensor; 1], Self::Kept) {
-        let sizes = Sizes::new(&qkv, self);
+        let layout = Layout::new(&qkv, self);
         let (y, denominators) = if is_bf16(&qkv) {
-            forward::<bf16>(values(&contiguous(qkv.clone())), sizes)
+            forward::<bf16>(values(&contiguous(qkv.clone())), layout)
         } else {
-            forward::<f32>(values(&float32(qkv.clone())), sizes)
+            forward::<f32>(values(&float32(qkv.clone())), layout)
         };
         let y = stored(y, with_width(&qkv, self.heads.query_width()), qkv.dtype());
-        let denominators = new(denominators, [sizes.batch * self.heads.n_head, sizes.time]);
+        let denominators = new(denominators, [layout.batch * self.heads.n_head, layout.time]);
         ([y.clone()], [qkv, y, denominators])
     }
 
     fn backward(&self, [qkv, y, denominators]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 1] {
-        let (dtype, shape, sizes) = (qkv.dtype(), qkv.layout().shape().clone(), Sizes::new(&qkv, self));
+        let (dtype, shape, layout) = (qkv.dtype(), qkv.layout().shape().clone(), Layout::new(&qkv, self));
         let (given, denominators) = ([qkv, y, dy], values(&denominators));
         let dqkv = if dtype == DType::BF16 {
-            backward::<bf16>(given.map(bfloat16).each_ref().map(values), denominators, sizes)
+            backward::<bf16>(given.map(bfloat16).each_ref().map(values), denominators, layout)
         } else {
-            backward::<f32>(given.map(float32).each_ref().map(values), denominators, sizes)
+            backward::<f32>(given.map(float32).each_ref().map(values), denominators, layout)
         };
         [stored(dqkv, shape, dtype)]
     }
@@ -48,19 +48,21 @@ pub const QUERIES: usize = 32;
 /// Keys in a block: with the rows above, 64 KiB of scores.
 const KEYS: usize = 512;
 
-/// Sizes of one attention, and its dropout. A task is a head of queries of one row of the batch.
+/// Where the heads of one attention lie, and what drops their weights. A task is a head of queries
+/// of one row of the batch.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct Layout {
     /// Rows of the batch.
     batch: usize,
     /// Positions.
     time: usize,
     /// How the width is divided.
     heads: Heads,
+    /// What drops weights, where anything does.
     dropout: Option<DropoutMask>,
 }
 
-impl Sizes {
+impl Layout {
     fn new(qkv: &FlexTensor, CausalAttention { heads, dropout }: &CausalAttention) -> Self {
         let [batch, time, _] = dims(qkv);
         Self { batch, time, heads: *heads, dropout: *dropout }
@@ -99,7 +101,7 @@ impl Sizes {
 
     /// Drops from the weights of a task's block, or their gradients, where there is dropout. The
     /// mask goes by the place among all weights of all tasks.
-    fn drop(&self, weights: &mut [f32], block: Block, task: usize) {
+    fn apply_dropout(&self, weights: &mut [f32], block: Block, task: usize) {
         let Some(mask) = self.dropout else { return };
         for (row, weights) in weights.chunks_exact_mut(block.keys).enumerate() {
             let place = (task * self.time + block.first + row) * self.time + block.first_key;
@@ -161,8 +163,8 @@ fn room<T: Clone + Default>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
 
 /// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each
 /// row of scores, `[batch * n_head, time]`.
-fn forward<T: Factor>(qkv: &[T], sizes: Sizes) -> (Vec<f32>, Vec<f32>) {
-    let Sizes { batch, time, heads, .. } = sizes;
+fn forward<T: Factor>(qkv: &[T], layout: Layout) -> (Vec<f32>, Vec<f32>) {
+    let Layout { batch, time, heads, .. } = layout;
     let mut y = unfilled(batch * time * heads.query_width());
     let mut denominators = unfilled(batch * heads.n_head * time);
     let output = Shared::new(&mut y);
@@ -173,10 +175,10 @@ fn forward<T: Factor>(qkv: &[T], sizes: Sizes) -> (Vec<f32>, Vec<f32>) {
             rows.par_chunks_mut(QUERIES).enumerate().map(move |(block, rows)| (task, block * QUERIES, rows))
         })
         .for_each_init(Default::default, |scratch, (task, first, denominators)| {
-            let (at, width) = (sizes.head_at(task) + first * heads.query_width(), heads.query_width());
+            let (at, width) = (layout.head_at(task) + first * heads.query_width(), heads.query_width());
             // SAFETY: these rows of this head are this task's.
             let y = unsafe { output.matrix(at, [denominators.len(), heads.head_size], width) };
-            forward_rows(sizes.parts(qkv, task), y, task, first, denominators, sizes, scratch);
+            forward_rows(layout.parts(qkv, task), y, task, first, denominators, layout, scratch);
         });
     (y, denominators)
 }
@@ -188,7 +190,7 @@ fn forward_rows<T: Factor>(
     task: usize,
     first: usize,
     denominators: &mut [f32],
-    sizes: Sizes,
+    layout: Layout,
     (scores, factors): &mut (Vec<f32>, Vec<T>),
 ) {
     let one = Threads::One;
@@ -199,8 +201,8 @@ fn forward_rows<T: Factor>(
         let scores = room(scores, rows * block.keys);
         let [k, v] = [k, v].map(|x| x.rows(block.first_key, block.keys));
         product(MatrixMut::new(scores, block.keys), false, q, k.transposed(), one);
-        exponentials(scores, block, sizes.heads.scale(), &mut running);
-        sizes.drop(scores, block, task);
+        exponentials(scores, block, layout.heads.scale(), &mut running);
+        layout.apply_dropout(scores, block, task);
         let adds = block.first_key > 0;
         if adds {
             (0..rows).for_each(|row| multiply(y.row(row), running.shrunk[row]));
@@ -219,8 +221,8 @@ fn forward_rows<T: Factor>(
 ///
 /// A head of keys and values belongs to one thread, which takes the heads of queries that it serves
 /// one after another: their gradients are then always added in the same order.
-fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], denominators: &[f32], sizes: Sizes) -> Vec<f32> {
-    let Sizes { batch, time, heads, .. } = sizes;
+fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], denominators: &[f32], layout: Layout) -> Vec<f32> {
+    let Layout { batch, time, heads, .. } = layout;
     let mut dqkv = unfilled(qkv.len());
     let output = Shared::new(&mut dqkv);
     (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Scratch::default, |scratch, of_keys| {
@@ -229,18 +231,18 @@ fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], denominators: &[f32], sizes: Siz
             // SAFETY: the heads of keys and values are this thread's, and of queries the one that
             // is at hand.
             let gradients =
-                sizes.parts_at(number).map(|first| unsafe { output.matrix(first, sizes.size(), heads.width()) });
-            let (y, dy) = (sizes.head(y, number), sizes.head(dy, number));
+                layout.parts_at(number).map(|first| unsafe { output.matrix(first, layout.size(), heads.width()) });
+            let (y, dy) = (layout.head(y, number), layout.head(dy, number));
             // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the
             // place of a pass over the scores.
             scratch.dots.clear();
             scratch.dots.extend((0..time).map(|row| T::dot(y.row(row), dy.row(row))));
             let denominators = &denominators[number * time..][..time];
             let mut task =
-                Task { parts: sizes.parts(qkv, number), gradients, dy, denominators, number, adds: served > 0 };
+                Task { parts: layout.parts(qkv, number), gradients, dy, denominators, number, adds: served > 0 };
             for first_key in (0..time).step_by(KEYS) {
                 for block in Block::of_keys(first_key, time) {
-                    task.backward(block, sizes, scratch);
+                    task.backward(block, layout, scratch);
                 }
             }
         }
@@ -271,7 +273,7 @@ struct Scratch<T> {
 
 impl<T: Factor> Task<'_, T> {
     /// What one block of scores adds to the gradients.
-    fn backward(&mut self, block: Block, sizes: Sizes, scratch: &mut Scratch<T>) {
+    fn backward(&mut self, block: Block, layout: Layout, scratch: &mut Scratch<T>) {
         let Block { first, rows, first_key, keys } = block;
         let one = Threads::One;
         let [q, dy] = [self.parts[0], self.dy].map(|x| x.rows(first, rows));
@@ -282,14 +284,14 @@ impl<T: Factor> Task<'_, T> {
         let (weights, ds) = (room(weights, rows * keys), room(ds, rows * keys));
         // The last rows come first and see every key: they write dk and dv, and the others add to
         // them.
-        let adds = self.adds || first + rows < sizes.time;
+        let adds = self.adds || first + rows < layout.time;
 
         product(MatrixMut::new(weights, keys), false, q, k.transposed(), one);
-        weights_again(weights, block, sizes.heads.scale(), &self.denominators[first..]);
-        let used: &[f32] = if sizes.dropout.is_some() {
+        weights_again(weights, block, layout.heads.scale(), &self.denominators[first..]);
+        let used: &[f32] = if layout.dropout.is_some() {
             dropped.clear();
             dropped.extend_from_slice(weights);
-            sizes.drop(dropped, block, self.number);
+            layout.apply_dropout(dropped, block, self.number);
             dropped
         } else {
             weights
@@ -297,8 +299,8 @@ impl<T: Factor> Task<'_, T> {
         // dV = Pᵀ dY and dP = dY Vᵀ
         product(dv, adds, Matrix::new(T::of(used, factors), keys).transposed(), dy, one);
         product(MatrixMut::new(ds, keys), false, dy, v.transposed(), one);
-        sizes.drop(ds, block, self.number);
-        scores_backward(weights, ds, block, sizes.heads.scale(), &dots[first..]);
+        layout.apply_dropout(ds, block, self.number);
+        scores_backward(weights, ds, block, layout.heads.scale(), &dots[first..]);
         // dQ = dS K and dK = dSᵀ Q
         let ds = Matrix::new(T::of(ds, factors), keys);
         product(dq, first_key > 0, ds, k, one);

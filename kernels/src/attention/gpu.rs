@@ -1,6 +1,6 @@
-//! What multiplies the tiles of attention on a device: tensor cores where it has them for the
-//! numbers at hand, and where they have shown that they compute what plain multiply-adds compute;
-//! plain multiply-adds everywhere else.
+//! Causal attention on a GPU, and what multiplies its tiles there: tensor cores where the device
+//! has them for the numbers at hand, and where they have shown that they compute what plain
+//! multiply-adds compute; plain multiply-adds everywhere else.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

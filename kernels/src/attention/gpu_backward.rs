@@ -236,7 +236,7 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
     let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
     let (line, n_head, dqkv) = (shape.line, shape.heads.n_head, unfilled_like(&qkv));
     let dots = unfilled(&y, [shape.batch * n_head, shape.time], DType::F32);
-    for (grid, layout) in shape.launches(&y, [ROW_UNITS, ROW_UNITS, n_head]) {
+    for (grid, layout) in shape.launches(&y, ROW_UNITS, ROW_UNITS, n_head) {
         // SAFETY: as in `launch`.
         unsafe { launch!(row_dots, grid, line, [&y, &dy, &dots], layout, shape.vectors(), elem(y.dtype)) };
     }
@@ -252,14 +252,14 @@ fn launch<P: ProductsFamily>(engine: Engine, [qkv, dy, log_sums, dots, dqkv]: [&
     let (line, drops, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.dropout.is_some(), shape.heads);
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, QUERIES, head_size, qkv.dtype);
-    for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, n_head]) {
+    for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
             launch!(queries_backward::<P>, grid, line, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
         }
     }
     let tile = engine.tile_on(&qkv.client, KEYS, head_size, qkv.dtype);
-    for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, n_kv_head]) {
+    for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, n_kv_head) {
         // SAFETY: as above.
         unsafe {
             launch!(keys_backward::<P>, grid, line, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);

@@ -175,6 +175,7 @@ pub struct Shape {
     pub heads: Heads,
     /// Numbers that are read at once: they divide a head.
     pub line: usize,
+    /// What drops weights, where anything does.
     pub dropout: Option<DropoutMask>,
 }
 
@@ -191,16 +192,21 @@ impl Shape {
         self.heads.head_size / self.line
     }
 
-    /// A cube of so many `units` for every tile of `rows` positions of every head of `n`, in as
-    /// many launches as the device needs for them, and the kernels' argument in each.
-    pub fn launches(&self, qkv: &CubeTensor, tiles: [usize; 3]) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
-        let [rows, units, n] = tiles;
+    /// A cube of so many `units` for every tile of `rows` positions of each of `heads`, in as many
+    /// launches as the device needs for them, and the kernels' argument in each.
+    pub fn launches(
+        &self,
+        qkv: &CubeTensor,
+        rows: usize,
+        units: usize,
+        heads: usize,
+    ) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
         let (_, _, most) = qkv.client.properties().hardware.max_cube_count;
         let Heads { n_head, n_kv_head, .. } = self.heads;
         let (tiles, scale) = (self.time.div_ceil(rows) as u32, self.heads.scale());
         let batch = if self.time > 0 { self.batch } else { 0 };
-        stretches(batch, most as usize).map(move |(first, rows)| {
-            let cubes = CubeCount::Static(tiles, n as u32, rows as u32);
+        stretches(batch, most as usize).map(move |(first, batch_rows)| {
+            let cubes = CubeCount::Static(tiles, heads as u32, batch_rows as u32);
             let (drop, _) = mask_launch(self.dropout);
             let layout = LayoutLaunch::new(self.time, self.before, first, n_head, n_kv_head, scale, drop);
             (Grid::new(&[qkv], cubes, CubeDim::new_1d(units as u32)), layout)
@@ -240,7 +246,7 @@ fn launch<P: ProductsFamily>(engine: Engine, [qkv, y, log_sums]: [&CubeTensor; 3
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
     let (line, drops) = (shape.line, shape.dropout.is_some());
-    for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, shape.heads.n_head]) {
+    for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, shape.heads.n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe { launch!(forward::<P>, grid, line, [qkv, y, log_sums], layout, drops, tile, types) };
     }

@@ -284,6 +284,11 @@ simd_versions! {
 
 /// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how
 /// many values those are.
+///
+/// # Safety
+/// The processor must have the instructions of `S`, and the caller be compiled for them. These
+/// vectors must lie inside `y` and inside the heads of all slots, `n` values each, which must be
+/// there.
 #[inline(always)]
 unsafe fn weighted_sum<S: InstructionSet, const VECTORS: usize>(
     weights: &[f32],
@@ -292,7 +297,7 @@ unsafe fn weighted_sum<S: InstructionSet, const VECTORS: usize>(
     n: usize,
     y: &mut [f32],
 ) -> usize {
-    // SAFETY: the caller's promise: these vectors are inside y and every head.
+    // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [S::zero(); VECTORS];
         for (position, weight) in weights.iter().enumerate() {

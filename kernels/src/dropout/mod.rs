@@ -1,6 +1,7 @@
 //! Dropout ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)) by masks that
 //! are computed, not stored.
 
+pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
@@ -22,7 +23,7 @@ pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
 /// Inverted dropout by a mask that the CPU computes; the identity without one.
 pub fn plain<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tensor<D> {
     let Some(mask) = mask else { return x };
-    let kept = mask::masked(&vec![1.0; x.shape().num_elements()], mask);
+    let kept = cpu::masked(&vec![1.0; x.shape().num_elements()], mask);
     let kept = Tensor::<1>::from_floats(kept.as_slice(), &x.device()).cast(x.dtype());
     x.clone() * kept.reshape(x.shape())
 }

@@ -19,7 +19,7 @@ use crate::operation::apply;
 const A: f32 = 1.595_769;
 const B: f32 = 0.044_715;
 
-/// GELU of every value.
+/// GELU of every value of `x` `[batch, time, width]`, in the shape and type of `x`.
 pub fn gelu(x: Tensor<3>) -> Tensor<3> {
     apply(Gelu, [x.into_dispatch()])
 }

@@ -25,6 +25,14 @@ thread_local! {
 /// The part of `product` in these rows and columns, by the instructions `S`, whose functions for
 /// tiles are in `tiles`, by rows and vectors. Block by block of k; in each, some rows; for them
 /// panel by panel of columns, which stays near while the rows pass by.
+///
+/// # Safety
+/// - The processor must have the instructions of `S`, and the caller be compiled for them.
+/// - `tiles[rows - 1][vectors - 1]` must be for so many rows and vectors of `S`, by instructions
+///   that the processor has.
+/// - The sizes in `product` must go together with one another and with `c`, which is float32 where
+///   it is added to, and `rows` and `columns` lie in `c`: as [`Product::write`] checks them.
+/// - Nobody else may read or write these rows and columns of `c` meanwhile.
 #[inline(always)]
 pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     product: &Product<L::Value>,

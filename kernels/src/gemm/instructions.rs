@@ -6,8 +6,14 @@ use burn::tensor::bf16;
 use crate::{halves::narrowed, simd::Portable};
 
 /// Vectors of lanes of 4 bytes, and what a tile does with them.
+///
+/// # Safety
+/// For each of the functions the processor must have the set's instructions, and the caller be
+/// compiled for them. A pointer must be to memory that may be read, or written where something is
+/// stored: of `LANES` values, and of one lane where that is repeated. It need not be aligned.
 pub trait InstructionSet: Copy {
-    /// A vector of float32; also of lanes that hold something else.
+    /// A vector of float32, `LANES` of them and nothing else; also of lanes that hold something
+    /// else.
     type Vector: Copy;
     /// Lanes in a vector, at most 16.
     const LANES: usize;
@@ -23,25 +29,25 @@ pub trait InstructionSet: Copy {
         // SAFETY: a vector of numbers.
         unsafe { std::mem::zeroed() }
     }
-    /// From memory, which need not be aligned.
+    /// From memory.
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::Vector {
         // SAFETY: the caller's promise.
         unsafe { from.cast::<Self::Vector>().read_unaligned() }
     }
-    /// To memory, which need not be aligned.
+    /// To memory.
     #[inline(always)]
     unsafe fn store(to: *mut f32, values: Self::Vector) {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<Self::Vector>().write_unaligned(values) };
     }
-    /// The nearest bfloat16 of float32 to memory, which need not be aligned.
+    /// The nearest bfloat16 of float32 to memory.
     #[inline(always)]
     unsafe fn store_bf16(to: *mut bf16, values: Self::Vector) {
         // SAFETY: the caller's promise.
         unsafe { store_narrowed::<Self>(to, values) };
     }
-    /// One lane in all places; need not be aligned.
+    /// One lane in all places.
     unsafe fn repeat(lane: *const u32) -> Self::Vector;
     /// `a + b` of float32.
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -65,12 +71,12 @@ pub trait InstructionSet: Copy {
             }
         }
     }
-    /// Asks for a line that is written to later.
-    #[inline(always)]
-    unsafe fn prefetch(_place: *const u8) {}
 }
 
 /// [`InstructionSet::store_bf16`] where no instruction rounds a vector.
+///
+/// # Safety
+/// As that function's.
 #[inline(always)]
 pub unsafe fn store_narrowed<S: InstructionSet>(to: *mut bf16, values: S::Vector) {
     let mut wide = [0f32; 16];

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 pub struct Matrix<'a, T = f32> {
     pub(super) values: &'a [T],
     /// Rows and columns.
-    pub size: [usize; 2],
+    pub(super) size: [usize; 2],
     /// Values from one row to the next, and from one column to the next.
     pub(super) step: [usize; 2],
 }
@@ -24,6 +24,11 @@ impl<'a, T> Matrix<'a, T> {
     pub fn strided(values: &'a [T], size: [usize; 2], step: usize) -> Self {
         assert!(is_inside(size, step, values.len()), "{size:?} with rows {step} apart in {} values", values.len());
         Self { values, size, step: [step, 1] }
+    }
+
+    /// Rows and columns.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
     }
 
     /// The same values with rows and columns exchanged.
@@ -58,7 +63,8 @@ pub struct MatrixMut<'a, T = f32> {
     values: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: what is shared writes by the promises of those who take it, each a part of its own.
+// SAFETY: nothing safe writes through a shared reference. Those who do, the loops around a tile,
+// have their callers promise that each thread writes a part of its own.
 unsafe impl<T: Send> Sync for MatrixMut<'_, T> {}
 
 impl<'a, T> MatrixMut<'a, T> {
@@ -70,8 +76,9 @@ impl<'a, T> MatrixMut<'a, T> {
 
     /// A matrix with `step` values from one row to the next.
     ///
-    /// # Safety Its rows must lie inside memory that may be written, and nobody else may read or
-    /// write them as long as the matrix is there.
+    /// # Safety
+    /// Its rows must lie inside memory that may be written, and nobody else may read or write them
+    /// as long as the matrix is there.
     pub unsafe fn from_raw(start: *mut T, size: [usize; 2], step: usize) -> Self {
         Self { start, size, step, values: PhantomData }
     }

@@ -28,10 +28,17 @@ pub trait Lane: 'static {
     /// Whether values that lie side by side are lanes just as they are.
     const AS_STORED: bool = true;
 
-    /// The lane of values `step` apart, of which `count` are there.
+    /// The lane of values `step` apart, of which `count` are there, from 1 to [`Self::VALUES`].
+    ///
+    /// # Safety
+    /// So many must be there to read, aligned for their type.
     unsafe fn of(from: *const Self::Value, step: usize, count: usize) -> u32;
 
     /// A vector of lanes of values that lie side by side.
+    ///
+    /// # Safety
+    /// The processor must have the instructions of `S`, and the caller be compiled for them; the
+    /// values of `S::LANES` lanes must be there to read, aligned for their type.
     #[inline(always)]
     unsafe fn vector<S: InstructionSet>(from: *const Self::Value) -> S::Vector {
         let mut lanes = [0; 16];
@@ -105,6 +112,11 @@ pub fn panel_lanes(depth: usize) -> usize {
 }
 
 /// Packs `[rows, k]` of a, whose values of a row lie side by side, in the same order.
+///
+/// # Safety
+/// So many rows and columns of `a` must be there to read, and at `to` there must be room for the
+/// rows' lanes, `k.div_ceil(L::VALUES)` each, which nobody else reads or writes; all aligned for
+/// their types.
 #[inline(always)]
 pub unsafe fn in_rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32) {
     let (whole, depth) = (k / L::VALUES, k.div_ceil(L::VALUES));
@@ -124,6 +136,11 @@ pub unsafe fn in_rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *m
 
 /// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` lanes apart, in each the rows'
 /// lanes side by side.
+///
+/// # Safety
+/// So many rows and columns of `a` must be there to read, and at `to` there must be room for
+/// `rows.div_ceil(PANEL_ROWS)` panels, which nobody else reads or writes; all aligned for their
+/// types. `panel` must be at least [`panel_lanes`] of the lanes in `k`.
 #[inline(always)]
 pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
     let depth = k.div_ceil(L::VALUES);
@@ -168,6 +185,12 @@ const AHEAD: usize = 16;
 
 /// Packs `[k, columns]` of b, the columns of one panel: for each lane of k the columns' lanes side
 /// by side, up to a whole vector.
+///
+/// # Safety
+/// The processor must have the instructions of `S`, and the caller be compiled for them. So many
+/// rows and columns of `b` must be there to read, and at `to` there must be room for a whole number
+/// of vectors as wide as the columns, for each of `k.div_ceil(L::VALUES)` lanes, which nobody else
+/// reads or writes; all aligned for their types.
 #[inline(always)]
 pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, columns]: [usize; 2], to: *mut u32) {
     let whole = k / L::VALUES;

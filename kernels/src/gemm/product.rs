@@ -14,10 +14,19 @@ pub trait Element: Pod + burn::tensor::Element {
     /// The nearest value.
     fn nearest(value: f32) -> Self;
     /// To memory, which need not be aligned.
+    ///
+    /// # Safety
+    /// The processor must have the instructions of `S`, and the caller be compiled for them; at
+    /// `to` there must be `S::LANES` values to write.
     unsafe fn store<S: InstructionSet>(to: *mut Self, values: S::Vector);
 }
 
 /// Computes the part of a product in these rows and columns.
+///
+/// # Safety
+/// The processor must have the instructions that it is compiled for. The sizes in the product must
+/// go together with one another and with the result, which is float32 where it is added to, and the
+/// rows and columns lie in the result, where nobody else may read or write them meanwhile.
 pub type Compute<T, O> = unsafe fn(&Product<T>, &MatrixMut<O>, Range<usize>, Range<usize>);
 
 /// Who computes a product.

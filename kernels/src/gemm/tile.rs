@@ -1,6 +1,7 @@
 //! The innermost loop: a tile of the result in registers.
 
 use super::{instructions::InstructionSet, product::Element};
+use crate::simd::prefetch;
 
 /// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one
 /// another in k.
@@ -29,10 +30,23 @@ pub struct Finish<O> {
 }
 
 /// A function for a tile of certain rows and vectors, given the lanes in k.
+///
+/// # Safety
+/// As [`tile`]'s, for these rows and vectors.
 pub type Tile<O> = unsafe fn(usize, Factor, Factor, &Finish<O>);
 
 /// `ROWS` rows of the result, `VECTORS` vectors wide: for each lane of k one vector after another
 /// of b, times each row's lane of a.
+///
+/// # Safety
+/// The processor must have the instructions of `S`, and the caller be compiled for them. There must
+/// be:
+/// - `depth` lanes in each of `ROWS` rows of `a`, and in `b` `depth` times `VECTORS` vectors side
+///   by side, all to read;
+/// - at most `VECTORS` vectors of `finish.columns`;
+/// - `ROWS` rows of so many values at `finish.c`, which nobody else reads or writes meanwhile; as
+///   many at `finish.onto`, which may be the same, and one row at `finish.bias`, to read, where
+///   these are not null. They must be aligned for their types.
 #[inline(always)]
 pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTORS: usize>(
     depth: usize,
@@ -40,13 +54,13 @@ pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTO
     b: Factor,
     finish: &Finish<O>,
 ) {
-    // SAFETY: the factors have `depth` lanes, the result `ROWS` rows of `finish.columns`.
+    // SAFETY: the caller's promise.
     unsafe {
         let mut rows = [a.start; ROWS];
         for (i, row) in rows.iter_mut().enumerate() {
             *row = a.start.byte_add(i * a.row);
             for j in 0..VECTORS {
-                S::prefetch(finish.c.wrapping_add(i * finish.c_row + j * S::LANES).cast());
+                prefetch::<1, _>(finish.c.wrapping_add(i * finish.c_row + j * S::LANES), 1);
             }
         }
         let mut sums = [[S::zero(); VECTORS]; ROWS];
@@ -97,10 +111,13 @@ pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTO
     }
 }
 
-/// Finishes a row of a tile that is wider than the result.
+/// Finishes row `i` of a tile that is wider than the result.
+///
+/// # Safety
+/// What `finish` names must be there, as for [`tile`].
 unsafe fn part_of_row<O: Element>(finish: &Finish<O>, i: usize, values: &[f32]) {
     for (j, value) in values[..finish.columns].iter().enumerate() {
-        // SAFETY: as the tile's.
+        // SAFETY: the caller's promise.
         unsafe {
             let mut value = *value;
             if !finish.bias.is_null() {

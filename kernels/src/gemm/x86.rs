@@ -72,10 +72,6 @@ impl<const BF16: bool> InstructionSet for Avx512<BF16> {
             rows[12 + j] = _mm512_shuffle_f32x4::<0xdd>(low_odd, high_odd);
         }
     }
-    #[inline(always)]
-    unsafe fn prefetch(place: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
 }
 
 // 12 of 16 registers hold sums.
@@ -115,9 +111,5 @@ impl InstructionSet for Avx2 {
             rows[j] = _mm256_permute2f128_ps::<0x20>(b[j], b[4 + j]);
             rows[4 + j] = _mm256_permute2f128_ps::<0x31>(b[j], b[4 + j]);
         }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(place: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
     }
 }

@@ -6,7 +6,7 @@ use burn::{backend::ops::FloatTensorOps, tensor::FloatDType, tensor::bf16};
 use super::{Linear, LinearGelu, LinearOnto, Unembed, one_row::add_one_row, one_row::one_row_transposed};
 use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
-use crate::{cpu::prelude::*, dropout::mask::dropped, halves::widen_bf16, simd::add, simd::sum_of};
+use crate::{cpu::prelude::*, dropout::cpu::dropped, halves::widen_bf16, simd::add, simd::sum_of};
 
 impl Operation<Flex, 3> for Linear {
     type Kept = [FlexTensor; 2];
@@ -178,7 +178,7 @@ fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32> {
 }
 
 fn multiply<T: Element, O: Element>(a: Matrix<T>, b: Matrix<T>, added: Added) -> Vec<O> {
-    let ([m, _], [_, n]) = (a.size, b.size);
+    let ([m, _], [_, n]) = (a.size(), b.size());
     let onto = added.residual.map_or(Onto::Nothing, |residual| Onto::Matrix(Matrix::new(residual, n)));
     let mut c = unfilled(m * n);
     Product { a, b, onto, bias: added.bias }.write(MatrixMut::new(&mut c, n), Threads::All);

@@ -49,7 +49,7 @@ impl Operation<CubeBackend, 3> for LinearGelu {
 
     fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
         let h = linear(x.clone(), weight.clone(), None);
-        ([biased(h.clone(), bias.clone(), true)], [x, weight, bias, h])
+        ([gelu_of_biased(h.clone(), bias.clone())], [x, weight, bias, h])
     }
 
     fn backward(&self, [x, weight, bias, h]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
@@ -136,7 +136,17 @@ fn biased_kernel<T: Float, N: Size>(
     }
 }
 
-/// `x + b`, or GELU of that, over `x` where nothing else holds it.
+/// `x + b`, over `x` where nothing else holds it.
+fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
+    biased(x, bias, false)
+}
+
+/// `gelu(x + b)`, over `x` where nothing else holds it.
+fn gelu_of_biased(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
+    biased(x, bias, true)
+}
+
+/// `x + b`, or GELU of that where it `activates`, over `x` where nothing else holds it.
 fn biased(x: CubeTensor, bias: CubeTensor, activates: bool) -> CubeTensor {
     let bias = float32(bias);
     let [rows, width, vector] = rows_of_vectors(&x);
@@ -273,7 +283,7 @@ fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTe
     let (shape, dtype) = (with_width(&x, weight.meta.shape()[1]), x.dtype);
     let mut y = product(matrix(x), weight, dtype);
     if let Some(bias) = bias {
-        y = biased(y, bias, false);
+        y = add_bias(y, bias);
     }
     reshaped(y, shape)
 }

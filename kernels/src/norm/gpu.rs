@@ -344,7 +344,7 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
     [dx, of_groups(sums)]
 }
 
-/// That of a matrix.
+/// The layout of the rows of a matrix.
 fn all_rows(rows: usize, width: usize) -> LayoutLaunch {
     LayoutLaunch::new(rows, width, 1, 1, 1, 1)
 }

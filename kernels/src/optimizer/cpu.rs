@@ -2,53 +2,14 @@
 
 use burn::tensor::Tensor;
 
+use super::update::{MuonUpdate, SMALLEST_NORM, STEPS, Update, X, X3, X5};
 use crate::{cpu::prelude::*, gemm::Matrix, gemm::add_product};
 
-/// The numbers of one step of AdamW for one parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Update {
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the denominator.
-    pub epsilon: f32,
-    /// Learning rate over the first moment's bias correction.
-    pub step_size: f32,
-    /// Root of the second moment's bias correction.
-    pub root_correction: f32,
-    /// What weight decay leaves of the parameter.
-    pub keep: f32,
-    /// What clipping leaves of the gradient.
-    pub scale: f32,
-}
-
-/// The numbers of one step of Muon for one matrix.
-#[derive(Clone, Debug)]
-pub struct MuonUpdate {
-    /// Columns of each matrix that stands in it.
-    pub widths: Vec<usize>,
-    /// Decay of the momentum.
-    pub momentum: f32,
-    /// Muon's own learning rate.
-    pub learning_rate: f32,
-    /// What weight decay leaves of the matrix.
-    pub keep: f32,
-    /// What clipping leaves of the gradient.
-    pub scale: f32,
-}
-
-impl MuonUpdate {
-    /// What a part `[n_in, n_out]` moves by.
-    pub(super) fn step_size(&self, n_in: usize, n_out: usize) -> f32 {
-        self.learning_rate * (n_out as f32 / n_in as f32).max(1.0).sqrt()
-    }
-}
-
 /// Values one task takes; also the unit in which squares are summed.
-const CHUNK: usize = 16_384;
+pub const CHUNK: usize = 16_384;
 
-/// Parameter, first and second moment after one step.
+/// Parameter, first and second moment after one step of AdamW, given the gradient: each `[n]`, in
+/// float32 on the CPU.
 pub fn adamw(parameter: Tensor<1>, gradient: Tensor<1>, moments: [Tensor<1>; 2], update: Update) -> [Tensor<1>; 3] {
     let [first, second] = moments;
     let [gradient, mut parameter, mut first, mut second] =
@@ -86,7 +47,7 @@ pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update:
     [matrix, momentum].map(from_flex)
 }
 
-/// `average + share (weights - average)`.
+/// `average + share (weights - average)`, both `[n]`, in float32 on the CPU.
 pub fn follow(average: Tensor<1>, weights: Tensor<1>, share: f32) -> Tensor<1> {
     let [mut average, weights] = [average, weights].map(|tensor| contiguous(flex(tensor)));
     values_mut(&mut average)
@@ -96,7 +57,7 @@ pub fn follow(average: Tensor<1>, weights: Tensor<1>, share: f32) -> Tensor<1> {
     from_flex(average)
 }
 
-/// The sum of the squares of all values, `[1]`.
+/// The sum of the squares of all values of a float32 tensor on the CPU, `[1]`.
 pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
     let gradient = contiguous(flex(gradient));
     let partial: Vec<f32> = values(&gradient).par_chunks(CHUNK).map(squares).collect();
@@ -122,17 +83,6 @@ fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) ->
     });
     parts.collect()
 }
-
-/// Rounds of [`orthogonalise`].
-pub const STEPS: usize = 5;
-/// The polynomial's coefficients of `x`, `x³` and `x⁵`.
-pub const X: f32 = 3.4445;
-/// See [`X`].
-pub const X3: f32 = -4.7750;
-/// See [`X`].
-pub const X5: f32 = 2.0315;
-/// What the norm is taken for where it is smaller: the orthogonalisation of nothing is nothing.
-pub const SMALLEST_NORM: f32 = 1e-7;
 
 /// Orthogonalises `x`, with `columns` columns stored row after row, by Newton and Schulz's
 /// iteration: its singular values are brought near 1, its singular vectors kept.

@@ -6,7 +6,7 @@
 
 use burn::tensor::Tensor;
 
-use super::Update;
+use super::update::Update;
 use crate::{gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
 
 /// Values of a tensor that one unit takes, and that a cube takes.

@@ -4,12 +4,16 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+#[cfg(test)]
+mod tests;
+mod update;
 
 use burn::tensor::Tensor;
 
 use crate::is_cpu;
-pub use cpu::{MuonUpdate, Update, adamw, follow, sum_of_squares};
-use cpu::{SMALLEST_NORM, STEPS, X, X3, X5};
+pub use cpu::{adamw, follow, sum_of_squares};
+pub use update::{MuonUpdate, Update};
+use update::{SMALLEST_NORM, STEPS, X, X3, X5};
 
 /// Matrix and momentum `[in, out]` after one step: on the CPU by our kernel, on a GPU by the
 /// formulas.
@@ -52,73 +56,4 @@ fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
         x = x.clone() * X + polynomial.matmul(x);
     }
     if is_tall { x.transpose() } else { x }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use burn::tensor::{Device, Distribution};
-    use itertools::Itertools;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn values(tensor: &Tensor<2>) -> Vec<f32> {
-        tensor.clone().into_data().iter::<f32>().collect()
-    }
-
-    fn largest_difference(a: &Tensor<2>, b: &Tensor<2>) -> f32 {
-        values(a).iter().zip_eq(values(b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
-    }
-
-    fn update(widths: Vec<usize>) -> MuonUpdate {
-        MuonUpdate { widths, momentum: 0.9, learning_rate: 0.02, keep: 0.99, scale: 0.5 }
-    }
-
-    fn random(size: [usize; 2]) -> Tensor<2> {
-        Tensor::random(size, Distribution::Normal(0.0, 1.0), &Device::flex())
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
-        /// Our kernel and the textbook formulas agree, on wide, square and tall parts.
-        #[test]
-        fn the_kernel_computes_the_formulas(n_in in 1usize..40, widths in prop::collection::vec(1usize..40, 1..4)) {
-            let size = [n_in, widths.iter().sum()];
-            let (matrix, gradient, momentum) = (random(size), random(size), random(size));
-            let plain = plain_muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(widths.clone()));
-            let ours = muon(matrix, gradient, momentum, &update(widths));
-            prop_assert!(largest_difference(&plain[0], &ours[0]) < 2e-5);
-            prop_assert!(largest_difference(&plain[1], &ours[1]) < 1e-6);
-        }
-
-        /// A joint matrix steps as its parts would by themselves.
-        #[test]
-        fn parts_do_not_see_each_other(n_in in 1usize..20, first in 1usize..20, second in 1usize..20) {
-            let size = [n_in, first + second];
-            let (matrix, gradient, momentum) = (random(size), random(size), random(size));
-            let part = |from: &Tensor<2>, start, width| from.clone().narrow(1, start, width);
-            let alone = |start, width| {
-                muon(part(&matrix, start, width), part(&gradient, start, width), part(&momentum, start, width), &update(vec![width]))
-            };
-            let (a, b) = (alone(0, first), alone(first, second));
-            let joint = muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(vec![first, second]));
-            prop_assert_eq!(values(&Tensor::cat(vec![a[0].clone(), b[0].clone()], 1)), values(&joint[0]));
-            prop_assert_eq!(values(&Tensor::cat(vec![a[1].clone(), b[1].clone()], 1)), values(&joint[1]));
-        }
-    }
-
-    #[test]
-    fn singular_values_end_near_one() {
-        // A diagonal matrix stays diagonal, and its entries are its singular values.
-        let device = Device::flex();
-        let matrix = Tensor::<2>::from_floats([[3.0, 0.0, 0.0], [0.0, -0.5, 0.0], [0.0, 0.0, 0.1]], &device);
-        let got = values(&orthogonal(matrix));
-        for (i, value) in got.iter().enumerate() {
-            let want = [1.0, -1.0, 1.0][i / 3] * if i % 4 == 0 { 1.0 } else { 0.0 };
-            assert!((value - want).abs() < 0.35, "{got:?}");
-        }
-        assert_eq!(values(&orthogonal(Tensor::zeros([2, 3], &device))), [0.0; 6]);
-    }
 }

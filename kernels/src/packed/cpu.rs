@@ -99,6 +99,10 @@ simd_versions! {
     }
 }
 
+/// The products of `R` rows, the first of which is row `first`, with a panel.
+///
+/// # Safety
+/// The processor must have the instructions of `P`, and the caller be compiled for them.
 #[inline(always)]
 unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(
     x: &[S::Input],
@@ -127,6 +131,9 @@ unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(
 
 /// A part of the columns at a time, whose sums stay in fewer registers, with a block of weights
 /// that stays in the first-level cache meanwhile.
+///
+/// # Safety
+/// As [`batch`].
 #[inline(always)]
 unsafe fn in_parts<const R: usize, S: Stretch, P: Pairs>(
     x: [&[S::Input]; R],

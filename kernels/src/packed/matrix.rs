@@ -57,10 +57,10 @@ pub enum Source<'a> {
 #[derive(Clone, Debug)]
 pub struct Packed {
     pub(super) part: Arc<Part>,
-    /// Rows and columns.
-    pub size: [usize; 2],
-    /// What the weights are stored as.
-    pub weights: WeightType,
+    /// Rows and columns. What `part` holds, and so this and the next, is stated by `new` alone: by
+    /// anything else a product would leave values of its result unwritten.
+    pub(super) size: [usize; 2],
+    pub(super) weights: WeightType,
     pub(super) bias: Option<Arc<[f32]>>,
 }
 
@@ -75,6 +75,9 @@ impl Packed {
     }
 
     /// Packs a matrix `[n_in, n_out]` into the next part of `memory`, which has room for it.
+    ///
+    /// # Panics
+    /// When the next part is not that of a matrix of this size.
     pub fn new(
         memory: &Arc<Memory>,
         weights: WeightType,
@@ -83,12 +86,24 @@ impl Packed {
         bias: Option<&[f32]>,
     ) -> Self {
         let mut part = memory.take();
+        let bytes = part.values::<u8>().len();
+        assert_eq!(bytes, weights.bytes(size[0], size[1]), "room for another matrix than {size:?}");
         match weights {
             WeightType::F32 => fill::<F32Row>(part.values_mut(), source, size),
             WeightType::Bf16 => fill::<Bf16Row>(part.values_mut(), source, size),
             WeightType::Int8 => fill::<Int8Rows>(part.values_mut(), source, size),
         }
         Self { part: Arc::new(part), size, weights, bias: bias.map(Arc::from) }
+    }
+
+    /// Rows and columns.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// What the weights are stored as.
+    pub fn weights(&self) -> WeightType {
+        self.weights
     }
 
     /// Panels of stretches of type `S`, which must be that of `weights`.
@@ -98,8 +113,13 @@ impl Packed {
 
     /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of
     /// ids.
+    ///
+    /// # Panics
+    /// When the matrix has no such column.
     pub fn columns(&self, columns: &[u32]) -> Vec<f32> {
-        let [n_in, _] = self.size;
+        let [n_in, n_out] = self.size;
+        // The last panel would have zeros to give.
+        assert!(columns.iter().all(|&column| (column as usize) < n_out), "a column beyond the {n_out} that there are");
         let mut values = vec![0.0; columns.len() * n_in];
         values.par_chunks_mut(n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {
             WeightType::F32 => self.read_column::<F32Row>(column as usize, values),

@@ -11,12 +11,16 @@ pub const COLUMNS: usize = 16;
 pub type PairOfRows = [[i8; 2]; COLUMNS];
 
 /// How a set of instructions does it.
+///
+/// # Safety
+/// For each of the functions the processor must have the set's instructions, and the caller be
+/// compiled for them.
 pub trait Pairs {
     /// Whether the sums of several rows with a whole panel stay in its registers.
     const KEEPS_PANEL: bool = false;
     /// Weights of all columns in 16 bits.
     type Weights: Copy;
-    /// A sum for each column.
+    /// A sum for each column: as many numbers of 32 bits, one after the other, and nothing else.
     type Sums: Copy;
 
     /// Zeros.

@@ -30,8 +30,8 @@ pub trait Stretch: Pod + Send + Sync {
     /// Rows of `n_in` values as inputs, one for each stretch of a panel.
     fn inputs(x: &[f32], n_in: usize) -> Cow<'_, [Self::Input]>;
 
-    /// Adds the weights of `C` columns, from column `first` on, times `x[r]` to `sums[r]`; both are
-    /// multiples of [`COLUMNS`](super::pairs::COLUMNS).
+    /// Adds the weights of `C` columns, from column `first` on, times `x[r]` to `sums[r]`; `first`
+    /// is a multiple of `C`, and `C` of [`COLUMNS`](super::pairs::COLUMNS).
     ///
     /// # Safety
     /// The processor must have the instructions of `P`, and the caller be compiled for them.

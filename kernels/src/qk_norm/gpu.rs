@@ -42,7 +42,7 @@ fn layout(qkv: &CubeTensor, heads: Heads, in_place: bool) -> (LayoutLaunch, usiz
     (LayoutLaunch::new(rows, width, visited, heads.n_head, normed, all), vector, share, rows)
 }
 
-/// Gradients of `qkv`, `query` and `key`, given that of its output.
+/// Gradients of `qkv`, `query` and `key`, given the gradient `dy` of the output.
 fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads) -> [CubeTensor; 3] {
     let dtypes = inputs.each_ref().map(|input| input.dtype);
     let [qkv, query, key] = inputs;

@@ -1,4 +1,6 @@
-//! The weights: which tensors there are, and reading and writing them in transformers' files.
+//! The weights: which tensors there are, and reading and writing them in transformers' files; and
+//! the shape of a folder's model (`read_config`), of which its weights may know better than its
+//! `config.json`.
 
 use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, path::Path, path::PathBuf};
 

@@ -85,7 +85,7 @@ impl Record {
             return Err(Error::NoMetrics(path.to_owned()));
         }
         let rows: Vec<Row> = jsonl::read(&metrics)?;
-        let file = path.join("config.toml");
+        let file = path.join(folder::CONFIG);
         let text = if file.is_file() { fs::read_to_string(&file).at("cannot read", &file)? } else { String::new() };
         // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the
         // same.

@@ -194,7 +194,7 @@ impl Bench<'_> {
                 logits_bytes: positive(logits_bytes),
                 ..self.parts(peak)
             },
-            operations: prediction::operations(config) as u64,
+            operations: prediction::operation_count(config) as u64,
             graph_nodes,
             flops: self.whole_flops(config),
             logits_difference: difference,
@@ -267,7 +267,7 @@ impl Bench<'_> {
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }
-        let forward = prediction::operations(&config);
+        let forward = prediction::operation_count(&config);
         Ok(Entry {
             predicted,
             measured: measured([weights, gradients_bytes, moments, kept, logits_bytes, whole]),
@@ -309,5 +309,5 @@ pub(super) fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut
 
 /// Operations of one pass in inference, where dropout is none.
 fn inference_operations(config: &GptConfig) -> u64 {
-    prediction::operations(&GptConfig { dropout: 0.0, ..config.clone() }) as u64
+    prediction::operation_count(&GptConfig { dropout: 0.0, ..config.clone() }) as u64
 }

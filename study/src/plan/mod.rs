@@ -1,4 +1,4 @@
-//! What to train on a text, on this device, in a given time: `plan` and `run --minutes`.
+//! What to train on a text, on this device, in a given time.
 //!
 //! A plan is a configuration like any other, made in the one place where configurations are made
 //! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that
@@ -143,7 +143,7 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
 }
 
 /// What a plan would make of these settings, whatever the text: one configuration for each shape,
-/// smallest first, with the windows that a micro-batch asks for.
+/// smallest first, with the windows that a micro-batch asks for; for each that cannot be, why not.
 pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
     let of = |(n_layer, n_embd, _): &(usize, usize, usize)| {
         let mut settings = settings.clone();

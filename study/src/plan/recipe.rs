@@ -1,4 +1,4 @@
-//! A plan as a recipe: a commented TOML file of some thirty lines that `run --config` takes as it
+//! A plan as a recipe: a commented TOML file of some thirty lines, from which a run can begin as it
 //! is.
 
 use super::Proposal;

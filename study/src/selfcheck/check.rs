@@ -10,7 +10,7 @@ use serde::Serialize;
 /// One result of the device beside the CPU's.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The device's name for `--device`.
+    /// The device, as [`DeviceChoice`](ember_model::device::DeviceChoice) writes it.
     pub device: String,
     /// The kernel, or the model and what of it, such as `layer_norm` or `gpt2: gradients`.
     pub what: String,

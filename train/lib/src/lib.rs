@@ -13,8 +13,9 @@
 //!
 //! Invariants:
 //! - All that inference gets from training is the checkpoint folder.
-//! - Every random draw follows from (seed, step, micro-batch): a resumed run ends in the same bits
-//!   as one never interrupted.
+//! - Every random draw follows from the seed and the name of its place: a weight's path, a window's
+//!   index, (step, micro-batch, segment). So a resumed run ends in the same bits as one never
+//!   interrupted.
 //! - A checkpoint is whole or not there; it is saved before anything else is tried at its step.
 //! - A gradient that is not finite never reaches the weights ([`step::guard`]), and weights that
 //!   cease to be finite never reach a checkpoint.

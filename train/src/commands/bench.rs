@@ -14,7 +14,7 @@ use ember_training::config::{
     self, ConfigError, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, keeps_freed_memory};
-use ember_training::run::{check_size, device_kind, text::data_folder, text::windows};
+use ember_training::run::{check_size, device_kind, folder::CONFIG, text::data_folder, text::windows};
 use ember_training::{memory, memory::prediction::Kernels};
 
 use crate::prelude::*;
@@ -168,7 +168,7 @@ fn of_run(run: &Path) -> Result<Source> {
         run.display()
     );
     let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
-    let mut settings = Settings::from_file(&own.join("config.toml"))?;
+    let mut settings = Settings::from_file(&own.join(CONFIG))?;
     settings.init = None;
     let shape = folder::read_config(&found.folder)?;
     Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))

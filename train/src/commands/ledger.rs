@@ -11,7 +11,7 @@ use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, 
 use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_attention};
-use ember_training::run::text::data_folder;
+use ember_training::run::{folder::CONFIG, text::data_folder};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -170,7 +170,7 @@ impl Source {
         // It says how the model was trained, and has its text.
         let run = run_of(&found.folder);
         let config = match run {
-            Some(run) => TrainConfig::from_file(&run.join("config.toml"))?,
+            Some(run) => TrainConfig::from_file(&run.join(CONFIG))?,
             None => {
                 let (config, _) = Settings::default().resolve(&TextFacts::NOTHING, DeviceKind::Cpu)?;
                 TrainConfig { batch_size: BATCH_SIZE, seed: 0, ..config }

@@ -3,8 +3,9 @@
 
 use std::fs;
 
+use ember_training::run::folder::{CONFIG, DATA, RunFolder};
 use ember_training::run::verify::{Comparison, Difference, compare};
-use ember_training::run::{self, Run, Start, folder::RunFolder};
+use ember_training::run::{self, Run, Start};
 use ember_training::{distributed::Alone, distributed::launch::Launch};
 use serde_json::json;
 
@@ -79,12 +80,12 @@ fn copy_beginning(from: &Path, to: &Path) -> Result<()> {
     let copy = |name: &Path| {
         fs::copy(from.join(name), to.join(name)).with_context(|| format!("cannot copy {}", from.join(name).display()))
     };
-    fs::create_dir_all(to.join("data")).with_context(|| format!("cannot create {}", to.display()))?;
-    copy(Path::new("config.toml"))?;
+    fs::create_dir_all(to.join(DATA)).with_context(|| format!("cannot create {}", to.display()))?;
+    copy(Path::new(CONFIG))?;
     // Not there where the text was prepared elsewhere.
-    let Ok(entries) = fs::read_dir(from.join("data")) else { return Ok(()) };
+    let Ok(entries) = fs::read_dir(from.join(DATA)) else { return Ok(()) };
     for entry in entries.flatten() {
-        copy(&Path::new("data").join(entry.file_name()))?;
+        copy(&Path::new(DATA).join(entry.file_name()))?;
     }
     Ok(())
 }

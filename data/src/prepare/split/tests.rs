@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Duplicates), Error> {
-    let mut builder = SplitBuilder::new(val_fraction, true);
+    let mut builder = SplitBuilder::new(val_fraction);
     let mut hash = ContentHash::new(seed);
     for text in texts {
         hash.update(text);
@@ -15,7 +15,7 @@ fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Dupli
 
 #[test]
 fn the_only_document_is_cut_as_nanogpt_cuts_it() {
-    let mut builder = SplitBuilder::new(0.1, true);
+    let mut builder = SplitBuilder::new(0.1);
     builder.push(1, 1_115_394, 1_115_394);
     // int(0.9 * 1115394), the length of nanoGPT's train.bin for tiny Shakespeare.
     assert_eq!(builder.finish().unwrap().0.cut(0), Some(1_003_854));
@@ -102,7 +102,7 @@ fn where_chance_fails_many_documents_the_long_ones_are_chosen_or_cut() {
 #[test]
 fn whole_documents_are_kept_where_they_are_asked_for() {
     let texts: Vec<String> = (0..3).map(|i| format!("{i} story ").repeat(1000 + i)).collect();
-    let mut builder = SplitBuilder::new(0.1, false);
+    let mut builder = SplitBuilder::of_whole_documents(0.1);
     texts.iter().zip(0..).for_each(|(text, hash)| builder.push(hash, text.len() as u64, text.len() as u64));
     let (split, _) = builder.finish().unwrap();
     assert_eq!((0..3).map(|i| split.side(i)).collect::<Vec<_>>(), [Side::Val, Side::Train, Side::Train]);

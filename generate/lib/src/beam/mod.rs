@@ -77,9 +77,7 @@ impl<'a> Search<'a> {
         };
         let prompt = |number: usize| {
             let prompt_len = sequences.ids(number).len();
-            // The last position of the context still has a next token.
-            let fits = (sequences.context_length().saturating_sub(prompt_len)).saturating_add(1);
-            let limit = if config.overflow == Overflow::Stop { fits } else { usize::MAX };
+            let limit = if config.overflow == Overflow::Stop { sequences.room(number) } else { usize::MAX };
             Prompt {
                 number,
                 prompt_len,

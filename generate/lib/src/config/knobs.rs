@@ -52,7 +52,7 @@ pub struct Knob {
     pub used_by: UsedBy,
     /// Its range.
     pub range: Range,
-    /// What it does, in a sentence.
+    /// What it does, in a sentence, for a list of help.
     pub meaning: &'static str,
     /// How it is typed, where that is the same for all: one number, one word, or texts.
     pub typed: Option<Typed>,
@@ -101,9 +101,10 @@ impl Knob {
     }
 }
 
-/// States every knob once. Above it stands what it does, which is also the help of its flag; then
-/// its field, type and value when off; its key in a file and what people call it; the strategies
-/// that use it and its range; where typing it is nothing special, what stands for its value.
+/// States every knob once. Above it stands what it does, for its field and for lists of help, and
+/// how it goes on in a list of help alone (`help`) or at the field alone (`field`); then its field,
+/// type and value when off; its key in a file and what people call it; the strategies that use it
+/// and its range; where typing it is nothing special, what stands for its value.
 ///
 /// The fields of [`GenerationConfig`] and of [`Knobs`] and the lists of help follow in the order of
 /// the statements; [`KNOBS`] has the order of `told`. In square brackets stand the fields of a
@@ -113,11 +114,14 @@ macro_rules! knobs {
         told: [$($told:ident)+]
         $($heading:literal {$(
             $(#[doc = $meaning:literal])+
+            $(#[help = $in_help:literal])?
+            $(#[field = $at_field:literal])?
             $field:ident: $type:ty $(as $kept:ty)? = $off:expr,
             $name:literal, $label:literal, $used_by:ident, $range:expr $(, $placeholder:literal)?;
         )+} [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)*])+
     ) => {
-        /// Everything that decides which tokens follow a prompt, complete and checked.
+        /// Everything that decides which tokens follow a prompt: complete, and checked wherever a
+        /// text begins.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct GenerationConfig {
@@ -126,6 +130,7 @@ macro_rules! knobs {
             $(
                 $(
                     $(#[doc = $meaning])+
+                    $(#[doc = $at_field])?
                     #[doc = concat!("\n`", $name, "` in a file; its values are those of `", stringify!($range), "`.")]
                     pub $field: knobs!(@kept $type $(as $kept)?),
                 )+
@@ -140,7 +145,7 @@ macro_rules! knobs {
             }
         }
 
-        /// The knobs that one source sets, flags or a file; `None` where it says nothing.
+        /// The knobs that one source sets, a caller or a file; `None` where it says nothing.
         ///
         /// Each means what the field of the same name in [`GenerationConfig`] does.
         #[derive(Clone, Debug, Default, PartialEq)]
@@ -166,7 +171,7 @@ macro_rules! knobs {
                 label: $label,
                 used_by: UsedBy::$used_by,
                 range: $range,
-                meaning: concat!($($meaning),+),
+                meaning: concat!($($meaning),+ $(, $in_help)?),
                 typed: knobs!(@typed $heading $field $type $(, $placeholder)?),
                 set: |knobs| knobs.$field.as_ref().map(|value| value as &dyn KnobValue),
                 read: |knobs, json| {
@@ -182,7 +187,7 @@ macro_rules! knobs {
             };)+)+
         }
 
-        /// Every knob that a flag and a file can set, in the order in which they are told.
+        /// Every knob that a caller and a file can set, in the order in which they are told.
         pub const KNOBS: &[Knob] = &[$(row::$told),+];
 
         /// The same in the order of lists of help.
@@ -202,7 +207,10 @@ macro_rules! knobs {
 }
 
 // The ranges are transformers' or narrower: what it would silently ignore, such as a typical_p of
-// 2, is an error here. As a flag, a temperature of 0 means greedy.
+// 2, is an error here. Where a caller sets a temperature of 0, that means greedy.
+//
+// Headings come again, and most brackets are empty, because the order is that of the
+// configuration's fields as they are written into the first line of a trace.
 #[rustfmt::skip]
 knobs! {
     told: [
@@ -212,8 +220,10 @@ knobs! {
         stop_strings max_time_s overflow num_return_sequences min_new_tokens max_new_tokens
     ]
     "Strategy" {
-        /// Whose order and rules the knobs follow
-        semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any;
+        /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's
+        /// [default: hf]
+        #[field = "(the defaults are put in by [`GenerationConfig::resolve`])"]
+        semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any, "STACK";
     } []
     "Stopping" {
         /// Most tokens to write [default: 256]
@@ -222,8 +232,9 @@ knobs! {
         min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any, "N";
     } []
     "Sampling" {
-        /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where
-        /// Hugging Face refuses it
+        /// Sharpens (below 1) or flattens (above 1) the distribution
+        #[help = "; 0 means greedy here, where Hugging Face refuses it"]
+        #[field = "(never 0 here: greedy is a [`Strategy`] of its own)"]
         temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature, "T";
         /// Sample from the K best tokens and those that tie with the last of them; 0 is off
         top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";
@@ -273,12 +284,13 @@ knobs! {
         diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000), "X";
     } []
     "Output" {
-        /// Texts to return for each prompt; with beams, at most as many as beams
-        num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000);
+        /// How many texts to write for each prompt; with beams, at most as many as beams [default:
+        /// 1]
+        num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000), "N";
     } []
     "Strategy" {
-        /// Most prefixes that an exact search looks at
-        max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp;
+        /// Exact search: give up the proof after looking at so many beginnings [default: 100000]
+        max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp, "N";
     } [
         /// Tokens proposed at a time by speculative decoding; 0 is off.
         draft_tokens: usize = 0;
@@ -287,7 +299,9 @@ knobs! {
         end_tokens: Vec<u32> = Vec::new();
     ]
     "Stopping" {
-        /// End the text before this string; may be given again
+        /// End the text before this string
+        #[help = "; may be given again"]
+        #[field = "(any of these; a [`Generator`](crate::Generator) looks for them, which makes text of the tokens)"]
         stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any, "STRING";
         /// End after the step in which so many seconds have passed; of many prompts, each batch has
         /// the time to itself

@@ -1,12 +1,12 @@
 //! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
 //!
-//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`,
-//! else the knob is off (or what another program takes by default, where the caller asks for that
-//! one's ways). All that there is to say of one knob (its type, its value when off, its names, its
-//! range, which strategies use it, what it does, how it is typed) is one statement in `knobs.rs`:
-//! what one source sets ([`Knobs`]), the configuration and its defaults, the table [`KNOBS`] and
-//! most flags follow from it, and whatever treats knobs alike, reading, checking, joining, writing,
-//! walks that table.
+//! A knob's value is what the caller sets, else what the checkpoint folder's
+//! `generation_config.json` says, else the knob is off (or what another program takes by default,
+//! where the caller asks for that one's ways). All that there is to say of one knob (its type, its
+//! value when off, its names, its range, which strategies use it, what it does, how it is typed) is
+//! one statement in `knobs.rs`: what one source sets ([`Knobs`]), the configuration and its
+//! defaults, the table [`KNOBS`] and how a program takes most of them follow from it, and whatever
+//! treats knobs alike, reading, checking, joining, writing, walks that table.
 
 mod error;
 mod folder;

@@ -1,4 +1,4 @@
-//! Whose word counts: the flags and the folder become one configuration.
+//! Whose word counts: what the caller asks for and what the folder says become one configuration.
 
 use std::fmt;
 
@@ -9,40 +9,41 @@ use super::{
 use crate::named::Named;
 
 impl GenerationConfig {
-    /// Joins what the flags say with what the folder says into one configuration, and gives the
-    /// notes to show about it.
+    /// Joins what the caller asks for with what the folder says into one configuration, and gives
+    /// the notes to show about it.
     ///
-    /// Each knob is what its flag says, else what the folder says, else off; a flag that asks for
-    /// another stack's [`Semantics`] puts that stack's defaults before the folder. So is the
-    /// strategy, where no flag names it: any sampling knob among the flags means that tokens are
-    /// drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams (drawn ones
-    /// only with a sampling knob among the flags too), `num_beam_groups` above 1 diverse ones. A
-    /// knob that the strategy would ignore is an error in a flag, and a note in the folder, unless
-    /// it is off anyway.
+    /// Each knob is what the caller sets, else what the folder says, else off; a caller who asks
+    /// for another stack's [`Semantics`] puts that stack's defaults before the folder. So is the
+    /// strategy, where the caller names none: any sampling knob that the caller sets means that
+    /// tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams
+    /// (drawn ones only where the caller sets a sampling knob too), `num_beam_groups` above 1
+    /// diverse ones. A knob that the strategy would ignore is an error where the caller sets it,
+    /// and a note where the folder does, unless it is off anyway.
     ///
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
     ///
     /// # Errors
-    /// For a flag out of range, one that the strategy would ignore, or flags that contradict each
-    /// other; when the folder's file alone contradicts itself, [`KnobError::Impossible`].
-    pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
-        flags.check_ranges()?;
-        let semantics = flags.semantics.or(folder.knobs.semantics).unwrap_or_default();
+    /// When the caller sets a knob out of range, one that the strategy would ignore, or knobs that
+    /// contradict each other; when the folder's file alone contradicts itself,
+    /// [`KnobError::Impossible`].
+    pub fn resolve(asked: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
+        asked.check_ranges()?;
+        let semantics = asked.semantics.or(folder.knobs.semantics).unwrap_or_default();
         let stack = defaults(semantics);
-        let strategy = choose_strategy(flags, &folder.knobs, &stack)?;
+        let strategy = choose_strategy(asked, &folder.knobs, &stack)?;
         let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
-        let mut applied: Vec<String> = folder_chose(flags, &folder.knobs, strategy).into_iter().collect();
+        let mut applied: Vec<String> = folder_chose(asked, &folder.knobs, strategy).into_iter().collect();
         let draws_by_folder = strategy == Strategy::Sample && !applied.is_empty();
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
-        let flags = without_zero(flags);
+        let asked = without_zero(asked);
         let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
-        // A stack asked for by flag is to do what that program does, which would not read the
-        // folder's file: its defaults come first. A file that names a stack itself comes before its
-        // defaults.
-        let sources = match flags.semantics {
-            Some(_) => [(Source::Flags, &flags), of_stack, of_folder],
-            None => [(Source::Flags, &flags), of_folder, of_stack],
+        // A stack that the caller asks for is to do what that program does, which would not read
+        // the folder's file: its defaults come first. A file that names a stack itself comes before
+        // its defaults.
+        let sources = match asked.semantics {
+            Some(_) => [(Source::Caller, &asked), of_stack, of_folder],
+            None => [(Source::Caller, &asked), of_folder, of_stack],
         };
         for knob in KNOBS {
             let first = sources.iter().find_map(|(source, knobs)| Some((source, *knobs, knob.set_in(knobs)?)));
@@ -56,15 +57,15 @@ impl GenerationConfig {
             }
             let words = format!("{} {}", knob.name, value.words());
             match (source, used) {
-                (Source::Flags, true) | (Source::Stack, false) => {}
-                (Source::Flags, false) => return Err(KnobError::Ignored { knob, strategy, named: flags.strategy }),
+                (Source::Caller, true) | (Source::Stack, false) => {}
+                (Source::Caller, false) => return Err(KnobError::Ignored { knob, strategy, named: asked.strategy }),
                 (Source::Folder, true) => applied.push(words),
                 (Source::Folder, false) => ignored.push(words),
                 (Source::Stack, true) => by_stack.push(words),
             }
         }
-        config.draft_tokens = flags.draft_tokens.unwrap_or(0);
-        config.check_together(&flags, &folder.knobs)?;
+        config.draft_tokens = asked.draft_tokens.unwrap_or(0);
+        config.check_together(&asked, &folder.knobs)?;
 
         let notes = [
             (About::Folder { draws: draws_by_folder }, applied),
@@ -76,23 +77,39 @@ impl GenerationConfig {
         Ok((config, told.map(|(about, knobs)| Note { about, knobs }).collect()))
     }
 
-    /// Refuses a configuration that no flags lead to, such as one in a trace that was changed.
+    /// Refuses a configuration that [`Self::resolve`] does not come to, such as one in a trace that
+    /// was changed.
     ///
     /// # Errors
     /// Names the first knob that is wrong, and what it must be.
     pub fn check(&self, vocab_size: usize) -> Result<(), KnobError> {
-        let mut knobs = Knobs { strategy: Some(self.strategy), ..Knobs::default() };
+        self.check_usable(vocab_size)?;
         for knob in KNOBS.iter().filter(|knob| !knob.is_off(knob.of(self))) {
             let value = knob.of(self);
-            knob.check_range(value)?;
-            if let Err(kind) = knob.read(&mut knobs, &value.to_json()) {
+            if let Err(kind) = knob.read(&mut Knobs::default(), &value.to_json()) {
                 return Err(KnobError::Kind { knob, value: value.words(), kind });
             }
         }
-        let outside = knobs.outside_vocabulary(vocab_size).map(|(knob, id)| (knob.name, id));
-        let end_token = self.end_tokens.iter().find(|&&id| id as usize >= vocab_size).map(|&id| ("eos_token_id", id));
-        if let Some((key, id)) = outside.or(end_token) {
-            return Err(KnobError::OutsideVocabulary { key, id, vocab_size });
+        match self.end_tokens.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(KnobError::OutsideVocabulary { key: "eos_token_id", id, vocab_size }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what no text can be written by: cheap enough for the beginning of every generation.
+    ///
+    /// The rest of [`Self::check`] does no harm there: an end token that the model lacks never
+    /// comes, and a sequence without a token is never completed.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_usable(&self, vocab_size: usize) -> Result<(), KnobError> {
+        for knob in KNOBS {
+            let value = knob.of(self);
+            knob.check_range(value)?;
+            if let Some(id) = value.ids().into_iter().find(|&id| id as usize >= vocab_size) {
+                return Err(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size });
+            }
         }
         if self.temperature == 0.0 {
             return Err(KnobError::ZeroTemperature);
@@ -100,21 +117,24 @@ impl GenerationConfig {
         if self.logprobs > vocab_size {
             return Err(KnobError::Logprobs { logprobs: self.logprobs, vocab_size });
         }
-        self.check_together(&Knobs { num_beams: Some(self.num_beams), ..knobs }, &Knobs::default())
+        match self.contradiction(true) {
+            Some((contradiction, _)) => Err(KnobError::Contradiction(contradiction)),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what no knob alone gets wrong.
-    fn check_together(&self, flags: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
-        let beams_are_set = flags.num_beams.or(folder.num_beams).is_some();
+    fn check_together(&self, asked: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
+        let beams_are_set = asked.num_beams.or(folder.num_beams).is_some();
         let Some((contradiction, remedies)) = self.contradiction(beams_are_set) else { return Ok(()) };
-        let set = |name: &&str| KNOBS.iter().any(|knob| knob.name == *name && knob.set_in(flags).is_some());
-        let by_flags = remedies.iter().any(|name| match *name {
-            "strategy" => flags.strategy.is_some(),
+        let set = |name: &&str| KNOBS.iter().any(|knob| knob.name == *name && knob.set_in(asked).is_some());
+        let by_caller = remedies.iter().any(|name| match *name {
+            "strategy" => asked.strategy.is_some(),
             "draft_tokens" => true, // no file sets it
             _ => set(name),
         });
         // Who can put it right is who is told.
-        Err(if by_flags { KnobError::Contradiction(contradiction) } else { KnobError::Impossible(contradiction) })
+        Err(if by_caller { KnobError::Contradiction(contradiction) } else { KnobError::Impossible(contradiction) })
     }
 
     /// What contradicts itself, and the keys of the knobs that can put it right.
@@ -200,12 +220,12 @@ impl fmt::Display for Note {
 
 /// Who sets a knob, the first of them counts.
 enum Source {
-    Flags,
+    Caller,
     Folder,
     Stack,
 }
 
-/// What a stack's own program uses where the user says nothing; every other knob is off in all of
+/// What a stack's own program uses where its user says nothing; every other knob is off in all of
 /// them.
 ///
 /// transformers has none here: a folder's `generation_config.json` says what its model wants
@@ -215,7 +235,7 @@ pub fn defaults(semantics: Semantics) -> Knobs {
     let (temperature, top_k, top_p, min_p) = match semantics {
         Semantics::Hf => return Knobs::default(),
         Semantics::Llamacpp => (0.8, 40, 0.95, 0.05),
-        Semantics::Mlx => (0.0, 0, 1.0, 0.0), // a temperature of 0 is greedy, as in the flag
+        Semantics::Mlx => (0.0, 0, 1.0, 0.0), // a temperature of 0 is greedy, as a caller's
     };
     Knobs {
         do_sample: Some(temperature > 0.0),
@@ -227,58 +247,58 @@ pub fn defaults(semantics: Semantics) -> Knobs {
     }
 }
 
-fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
-    let folder_first = flags.semantics.is_none();
-    let zero = flags.temperature == Some(0.0);
-    let sampling = without_zero(flags).sampling();
+fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
+    let folder_first = asked.semantics.is_none();
+    let zero = asked.temperature == Some(0.0);
+    let sampling = without_zero(asked).sampling();
     if zero && let Some(knob) = sampling {
         return Err(KnobError::Greedy { knob });
     }
     // MLX is greedy unless it is given a temperature, whatever else it is given.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)
-        && flags.temperature.or(folder.temperature.filter(|_| folder_first)).is_none()
+        && asked.temperature.or(folder.temperature.filter(|_| folder_first)).is_none()
     {
         return Err(KnobError::GreedyStack { semantics: Semantics::Mlx, knob });
     }
-    let named = match flags.strategy {
-        None if flags_imply_a_strategy(flags) => None,
+    let named = match asked.strategy {
+        None if implies_a_strategy(asked) => None,
         None => folder.strategy,
         Some(Strategy::Sample) if zero => Some(Strategy::Greedy),
         Some(Strategy::BeamSample) if zero => Some(Strategy::Beam),
         named => named,
     };
     let implied = || {
-        let num_beams = flags.num_beams.or(folder.num_beams).unwrap_or(1);
+        let num_beams = asked.num_beams.or(folder.num_beams).unwrap_or(1);
         let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
         let unasked = if folder_first { folder.do_sample.or(of_stack) } else { of_stack.or(folder.do_sample) };
         // Who asks for beams and no more asks for beam search, however the folder would write a
         // single text.
-        let asks_for_beams = flags.num_beams.is_some_and(|beams| beams > 1);
+        let asks_for_beams = asked.num_beams.is_some_and(|beams| beams > 1);
         let do_sample = sampling.is_some() || (!zero && !asks_for_beams && unasked == Some(true));
-        // The folder's groups count only where no flag asks for what groups cannot be: drawn, or
-        // one beam.
+        // The folder's groups count only where the caller does not ask for what groups cannot be:
+        // drawn, or one beam.
         let of_folder = folder.num_beam_groups.filter(|_| sampling.is_none() && num_beams > 1);
-        Strategy::of_hugging_face(do_sample, num_beams, flags.num_beam_groups.or(of_folder).unwrap_or(1))
+        Strategy::of_hugging_face(do_sample, num_beams, asked.num_beam_groups.or(of_folder).unwrap_or(1))
     };
     Ok(named.unwrap_or_else(implied))
 }
 
-/// The flags without a temperature of 0, once it has said that the strategy is greedy.
-fn without_zero(flags: &Knobs) -> Knobs {
-    Knobs { temperature: flags.temperature.filter(|&t| t != 0.0), ..flags.clone() }
+/// The knobs without a temperature of 0, once it has said that the strategy is greedy.
+fn without_zero(knobs: &Knobs) -> Knobs {
+    Knobs { temperature: knobs.temperature.filter(|&t| t != 0.0), ..knobs.clone() }
 }
 
-fn flags_imply_a_strategy(flags: &Knobs) -> bool {
-    flags.sampling().is_some() || flags.num_beams.is_some() || flags.num_beam_groups.is_some()
+fn implies_a_strategy(asked: &Knobs) -> bool {
+    asked.sampling().is_some() || asked.num_beams.is_some() || asked.num_beam_groups.is_some()
 }
 
 /// What the folder says about the strategy, if it decided it and no other knob of its says so.
-fn folder_chose(flags: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<String> {
-    if flags.strategy.is_some() || flags.sampling().is_some() {
+fn folder_chose(asked: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<String> {
+    if asked.strategy.is_some() || asked.sampling().is_some() {
         return None;
     }
-    if let Some(named) = folder.strategy.filter(|_| !flags_imply_a_strategy(flags)) {
+    if let Some(named) = folder.strategy.filter(|_| !implies_a_strategy(asked)) {
         return Some(format!("strategy {}", named.name()));
     }
     (strategy.samples() && folder.do_sample == Some(true)).then(|| "do_sample true".to_owned())

@@ -12,7 +12,7 @@ pub trait KnobValue {
     /// As Hugging Face's `generation_config.json` writes it; null for a limit that is not set.
     fn to_json(&self) -> Value;
 
-    /// The number to hold against the knob's range; `None` for what is no number.
+    /// The number to hold against the knob's range; `None` for what is no number, or not set.
     fn number(&self) -> Option<f64> {
         None
     }
@@ -115,6 +115,10 @@ fn few_digits(number: &f32) -> Value {
 impl KnobValue for Option<f64> {
     fn to_json(&self) -> Value {
         json!(self)
+    }
+
+    fn number(&self) -> Option<f64> {
+        *self
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a constraint costs on a vocabulary of GPT-2's size. A measurement, not a test: it runs when
 //! it is asked for.
 //!
-//! `cargo test --release -p ember-generate --lib -- --ignored --nocapture constraint::measure`
+//! `cargo test --release -p ember-decoding --lib -- --ignored --nocapture constraint::measure`
 
 #![allow(clippy::unwrap_used)]
 

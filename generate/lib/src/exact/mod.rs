@@ -37,7 +37,7 @@ pub(crate) const MOST_ROWS: usize = 16;
 /// Continues the first prompt by its most probable texts.
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
     let Job { plan, first_prompt: prompt, .. } = *job;
-    let slid = sequences.ids(0).len().saturating_add(plan.config.max_new_tokens) > sequences.context_length() + 1;
+    let slid = plan.config.max_new_tokens > sequences.room(0);
     let certain = |nodes| Certain { row: job.row(prompt, 0), tokens: &[], steps: nodes };
     let (mut completions, finding) = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
     let cut_short = matches!(finding, Finding::Exact { cut_short: Some(_), .. });
@@ -212,17 +212,16 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
 
 /// The length at which a continuation is complete, whatever its tokens.
 fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
-    let (prompt_len, context_length) = (sequences.ids(0).len(), sequences.context_length());
     if config.overflow == Overflow::Slide {
         return Ok(config.max_new_tokens);
     }
-    // The last position has a next token too, which is never read back.
-    let fit = context_length.saturating_sub(prompt_len).saturating_add(1);
-    if config.overflow == Overflow::Error && config.max_new_tokens > fit {
-        let tokens = prompt_len + config.max_new_tokens - 1;
+    let room = sequences.room(0);
+    if config.overflow == Overflow::Error && config.max_new_tokens > room {
+        let tokens = sequences.ids(0).len().saturating_add(config.max_new_tokens - 1);
+        let context_length = sequences.context_length();
         return Err(Error::ContextFull { context_length, overrun: Overrun::Longest(tokens) });
     }
-    Ok(config.max_new_tokens.min(fit))
+    Ok(config.max_new_tokens.min(room))
 }
 
 /// The logits after the prompt and each of `paths`, `[paths, vocab]`. Row 0 stays the prompt; the
@@ -260,7 +259,7 @@ fn measured(
     let ids: Vec<u32> = known.iter().map(|token| token.id).collect();
     let (vocab_size, prompt_len) = (sequences.vocab_size(), sequences.ids(0).len());
     // One pass for what follows within the context, one for each token beyond.
-    let together = sequences.context_length().saturating_sub(prompt_len).saturating_add(1).min(ids.len());
+    let together = ids.len().min(sequences.room(0).max(1));
     let mut tokens = Vec::with_capacity(ids.len());
     while tokens.len() < ids.len() && go_on() {
         let (done, count) = (tokens.len(), if tokens.is_empty() { together } else { 1 });

@@ -26,9 +26,9 @@ pub fn generate(model: &Gpt, prompt: &[u32], config: &GenerationConfig, watch: &
 /// completions, the best first where they are ranked, and fewer where a search finds no more.
 ///
 /// # Errors
-/// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full
-/// under [`Overflow::Error`], the knobs leave no token to choose from, or the logits are not
-/// finite.
+/// When no text can be written by the knobs, as [`GenerationConfig::check`] says ([`Error::Knob`]),
+/// there is no prompt, one is empty, an id is outside the vocabulary, the context is full under
+/// [`Overflow::Error`], the knobs leave no token to choose from, or the logits are not finite.
 pub fn generate_batch(
     model: &Gpt,
     prompts: &[&[u32]],
@@ -37,6 +37,7 @@ pub fn generate_batch(
 ) -> Result<Vec<Vec<Completion>>> {
     let started = Instant::now();
     let (shape, config) = (model.config(), plan.config);
+    config.check_usable(shape.vocab_size)?;
     check_prompts(prompts, config, shape)?;
     let chain = plan.chain();
     let (write, together, rows) = strategy(config, prompts.len());
@@ -60,7 +61,7 @@ pub fn generate_batch(
 type Write = fn(&mut dyn Sequences, &Job, &mut dyn Watch) -> Result<Vec<Vec<Completion>>>;
 
 /// The strategy that the knobs name; how many of the `prompts` it continues together, one pass
-/// through the model a step; and how many rows it makes of each at most.
+/// through the model a step; and for how many rows of each memory is taken at first.
 fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) {
     let each = config.num_return_sequences;
     match config.strategy {
@@ -70,7 +71,9 @@ fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) 
         Strategy::Beam | Strategy::BeamSample | Strategy::DiverseBeam => {
             (beam::write, prompts, each.max(config.num_beams))
         }
-        // One prompt after another, since each wants the model for as many prefixes as fit.
+        // One prompt after another, since each wants the model for as many prefixes as fit. However
+        // many texts are asked for, no more prefixes than these go through the model together; a
+        // search that wants more rows than texts gets more memory as it grows.
         Strategy::Exact => (exact::write, 1, each.min(exact::MOST_ROWS)),
     }
 }

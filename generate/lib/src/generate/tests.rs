@@ -9,7 +9,8 @@ use crate::sequences::{Scripted, Sequences, slots};
 use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
 use crate::{
-    completion::Finding, completion::FinishReason, exact, made_up::Short, softmax::log_sum_exp, tokens::to_tensor,
+    completion::Finding, completion::FinishReason, exact, made_up::Short, named::Named, softmax::log_sum_exp,
+    tokens::to_tensor,
 };
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
@@ -265,6 +266,69 @@ fn what_cannot_be_continued_is_refused() {
     assert!(matches!(error, Err(Error::DraftVocabulary { draft_vocab_size: 12, vocab_size: VOCAB })));
 }
 
+/// What a program's checks of flags and files keep away, a caller can write down.
+#[test]
+fn a_configuration_that_nothing_can_be_written_by_is_refused() {
+    let model = model();
+    for &strategy in Strategy::ALL {
+        let sound = GenerationConfig {
+            strategy,
+            num_beams: 4,
+            num_beam_groups: 2,
+            diversity_penalty: 1.0,
+            num_return_sequences: 2,
+            ..greedy(3)
+        };
+        let refusal = |config: &GenerationConfig| match generate(&model, &[1, 2], config, &mut ()) {
+            Err(Error::Knob(error)) => error.to_string(),
+            other => panic!("{config:?} came to {other:?}"),
+        };
+        generate(&model, &[1, 2], &sound, &mut ()).unwrap();
+        let wrong = [
+            ("max_new_tokens is 0", GenerationConfig { max_new_tokens: 0, ..sound.clone() }),
+            ("num_return_sequences is 0", GenerationConfig { num_return_sequences: 0, ..sound.clone() }),
+            ("temperature is 0;", GenerationConfig { temperature: 0.0, ..sound.clone() }),
+            ("temperature is NaN", GenerationConfig { temperature: f32::NAN, ..sound.clone() }),
+            ("top_p is NaN", GenerationConfig { top_p: f64::NAN, ..sound.clone() }),
+            ("length_penalty is NaN", GenerationConfig { length_penalty: f32::NAN, ..sound.clone() }),
+            ("num_beams is 0", GenerationConfig { num_beams: 0, ..sound.clone() }),
+            ("num_beam_groups is 0", GenerationConfig { num_beam_groups: 0, ..sound.clone() }),
+            ("max_nodes is 0", GenerationConfig { max_nodes: 0, ..sound.clone() }),
+            ("max_time is -1", GenerationConfig { max_time_s: Some(-1.0), ..sound.clone() }),
+            ("min_new_tokens is 4, more", GenerationConfig { min_new_tokens: 4, ..sound.clone() }),
+            ("suppress_tokens has 11", GenerationConfig { suppress_tokens: vec![VOCAB as u32], ..sound.clone() }),
+            ("logprobs is", GenerationConfig { logprobs: usize::MAX, ..sound.clone() }),
+        ];
+        for (says, config) in wrong {
+            let said = refusal(&config);
+            assert!(said.starts_with(says), "{strategy:?}: {said}");
+        }
+        if strategy.has_beams() {
+            let more = refusal(&GenerationConfig { num_return_sequences: 5, ..sound.clone() });
+            assert!(more.starts_with("num_return_sequences is 5, more than num_beams"), "{more}");
+        }
+        if strategy == Strategy::DiverseBeam {
+            let uneven = refusal(&GenerationConfig { num_beam_groups: 3, ..sound.clone() });
+            assert!(uneven.starts_with("num_beam_groups is 3, which does not divide"), "{uneven}");
+        }
+        let drafted = GenerationConfig { draft_tokens: 2, ..sound };
+        refusal(&GenerationConfig { max_new_tokens: 0, ..drafted.clone() });
+        if strategy.ranks_texts() {
+            assert!(refusal(&drafted).starts_with("drafts make"), "{strategy:?}");
+        }
+    }
+}
+
+/// An end token that the model lacks never comes, and drafts of no token are none.
+#[test]
+fn what_does_no_harm_is_not_refused() {
+    let (model, draft) = (model(), model());
+    let plain = generate(&model, &[1, 2], &greedy(4), &mut ()).unwrap();
+    let config = GenerationConfig { end_tokens: vec![VOCAB as u32], draft_tokens: 0, ..greedy(4) };
+    let drafted = generate_batch(&model, &[&[1, 2]], &Plan { draft: Some(&draft), ..Plan::new(&config) }, &mut ());
+    assert_eq!(drafted.unwrap()[0][0].ids, plain.ids);
+}
+
 #[test]
 fn broken_weights_are_named_and_not_sampled() {
     let step = Step { prompt: &[1], generated: &[] };
@@ -272,7 +336,7 @@ fn broken_weights_are_named_and_not_sampled() {
     let (plan, chain) = (Plan::new(&config), Chain::default());
     let job = Job { plan: &plan, chain: &chain, first_prompt: 0, started: Instant::now() };
     for broken in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
-        let error = job.choose(&step, 0, &mut broken.clone()).err().unwrap().to_string();
+        let error = one_by_one::choice::choose(&job, &step, 0, &mut broken.clone()).err().unwrap().to_string();
         assert!(error.contains("not finite"), "{error}");
     }
 }
@@ -321,9 +385,9 @@ fn the_trace_accounts_for_every_token() {
     }
 }
 
-/// What a flag allows is not taken before it is used: these would be hundreds of gigabytes.
+/// What knobs allow is not taken before it is used: these would be hundreds of gigabytes.
 #[test]
-fn memory_is_that_of_the_context_and_not_of_what_flags_allow() {
+fn memory_is_that_of_the_context_and_not_of_what_knobs_allow() {
     let many = u32::MAX as usize;
     assert!(slots(&[&[1; 3], &[1; 100]], 4, usize::MAX, CONTEXT) <= 2 * 5 * CONTEXT);
     let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());

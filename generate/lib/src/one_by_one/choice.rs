@@ -40,68 +40,66 @@ pub(crate) struct Choice {
     pub(super) trace: Option<TracedStep>,
 }
 
-impl Job<'_> {
-    /// What the choice after every row of `sequences` needs: where that is the best token and no
-    /// word on others, no more.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub(super) fn read(&self, sequences: &mut dyn Sequences) -> Result<Next> {
-        let config = self.plan.config;
-        let plain = config.strategy == Strategy::Greedy && self.chain.is_empty();
-        let best_is_all = plain && config.logprobs == 0 && self.plan.traced_candidates == 0;
-        if best_is_all && let Some(argmax) = sequences.argmax()? {
-            return Ok(Next::Argmax(argmax));
-        }
-        sequences.logits().map(Next::Logits)
+/// What the choice after every row of `sequences` needs: where that is the best token and no word on
+/// others, no more.
+///
+/// # Errors
+/// When the device fails.
+pub(super) fn read(job: &Job, sequences: &mut dyn Sequences) -> Result<Next> {
+    let config = job.plan.config;
+    let plain = config.strategy == Strategy::Greedy && job.chain.is_empty();
+    let best_is_all = plain && config.logprobs == 0 && job.plan.traced_candidates == 0;
+    if best_is_all && let Some(argmax) = sequences.argmax()? {
+        return Ok(Next::Argmax(argmax));
     }
+    sequences.logits().map(Next::Logits)
+}
 
-    /// A token for every row, given its ids, what its draws are named by, and what was read.
-    ///
-    /// # Errors
-    /// When logits are not finite, or the knobs leave a row no token.
-    pub(super) fn choose_all(&self, rows: &[(Step, u64)], next: Next, vocab_size: usize) -> Result<Vec<Choice>> {
-        let best = |Argmax { id, logprob }| Choice { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None };
-        let mut logits = match next {
-            Next::Logits(logits) => logits,
-            Next::Argmax(argmax) => return Ok(argmax.into_iter().map(best).collect()),
-        };
-        let at_once = if logits.len() < WORTH_SHARING { usize::MAX } else { 1 };
-        let with_logits = rows.par_iter().with_min_len(at_once).zip(logits.par_chunks_mut(vocab_size));
-        let chosen = with_logits.map(|((step, sequence), logits)| self.choose(step, *sequence, logits));
-        let chosen: Result<Vec<Option<Choice>>> = chosen.collect();
-        let nothing_left = |step: &Step| self.plan.nothing_left(self.chain, step.generated);
-        chosen?.into_iter().zip(rows).map(|(choice, (step, _))| choice.ok_or_else(|| nothing_left(step))).collect()
-    }
+/// A token for every row, given its ids, what its draws are named by, and what was read.
+///
+/// # Errors
+/// When logits are not finite, or the knobs leave a row no token.
+pub(super) fn choose_all(job: &Job, rows: &[(Step, u64)], next: Next, vocab_size: usize) -> Result<Vec<Choice>> {
+    let best = |Argmax { id, logprob }| Choice { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None };
+    let mut logits = match next {
+        Next::Logits(logits) => logits,
+        Next::Argmax(argmax) => return Ok(argmax.into_iter().map(best).collect()),
+    };
+    let at_once = if logits.len() < WORTH_SHARING { usize::MAX } else { 1 };
+    let with_logits = rows.par_iter().with_min_len(at_once).zip(logits.par_chunks_mut(vocab_size));
+    let chosen = with_logits.map(|((step, sequence), logits)| choose(job, step, *sequence, logits));
+    let chosen: Result<Vec<Option<Choice>>> = chosen.collect();
+    let nothing_left = |step: &Step| job.plan.nothing_left(job.chain, step.generated);
+    chosen?.into_iter().zip(rows).map(|(choice, (step, _))| choice.ok_or_else(|| nothing_left(step))).collect()
+}
 
-    /// The next token for this step of the given sequence; none where none is left.
-    ///
-    /// # Errors
-    /// When the logits are not finite, as the model gives them or as the knobs make them.
-    pub(crate) fn choose(&self, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
-        let (config, traced_candidates) = (self.plan.config, self.plan.traced_candidates);
-        let log_sum_exp = finite_log_sum_exp(logits)?;
-        // The chain edits in place; without one there is nothing to keep.
-        let unmodified = if self.chain.is_empty() { None } else { Some(logits.to_vec()) };
-        let mut recorder = (traced_candidates > 0).then(|| Recorder::new(logits));
-        let mut record = |name, logits: &[f32]| {
-            if let Some(recorder) = &mut recorder {
-                recorder.after(name, logits);
-            }
-        };
-        self.chain.process_observed(step, logits, &mut record);
-        if self.chain.highest(logits)? == f32::NEG_INFINITY {
-            return Ok(None);
+/// The next token for this step of the given sequence; none where none is left.
+///
+/// # Errors
+/// When the logits are not finite, as the model gives them or as the knobs make them.
+pub(crate) fn choose(job: &Job, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
+    let (config, traced_candidates) = (job.plan.config, job.plan.traced_candidates);
+    let log_sum_exp = finite_log_sum_exp(logits)?;
+    // The chain edits in place; without one there is nothing to keep.
+    let unmodified = if job.chain.is_empty() { None } else { Some(logits.to_vec()) };
+    let mut recorder = (traced_candidates > 0).then(|| Recorder::new(logits));
+    let mut record = |name, logits: &[f32]| {
+        if let Some(recorder) = &mut recorder {
+            recorder.after(name, logits);
         }
-        let drawn = (config.strategy == Strategy::Sample)
-            .then(|| draw(config.seed, sequence, step.generated.len() as u64, logits));
-        let id = drawn.map_or_else(|| greedy(logits), |drawn| drawn.id);
-        let token = chosen(id, unmodified.as_deref().unwrap_or(logits), log_sum_exp, config.logprobs);
-        let trace = recorder.map(|recorder| TracedStep {
-            choice: recorder.finish(step.generated.len(), id, token.logprob, drawn, traced_candidates),
-            unmodified: unmodified.unwrap_or_else(|| logits.to_vec()),
-            processed: logits.to_vec(),
-        });
-        Ok(Some(Choice { token, trace }))
+    };
+    job.chain.process_observed(step, logits, &mut record);
+    if job.chain.highest(logits)? == f32::NEG_INFINITY {
+        return Ok(None);
     }
+    let drawn =
+        (config.strategy == Strategy::Sample).then(|| draw(config.seed, sequence, step.generated.len() as u64, logits));
+    let id = drawn.map_or_else(|| greedy(logits), |drawn| drawn.id);
+    let token = chosen(id, unmodified.as_deref().unwrap_or(logits), log_sum_exp, config.logprobs);
+    let trace = recorder.map(|recorder| TracedStep {
+        choice: recorder.finish(step.generated.len(), id, token.logprob, drawn, traced_candidates),
+        unmodified: unmodified.unwrap_or_else(|| logits.to_vec()),
+        processed: logits.to_vec(),
+    });
+    Ok(Some(Choice { token, trace }))
 }

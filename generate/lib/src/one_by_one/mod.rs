@@ -5,7 +5,7 @@ pub(crate) mod choice;
 use crate::completion::{ChosenToken, Completion, FinishReason};
 use crate::watch::{Certain, Traced, Watch};
 use crate::{error::Result, job::Job, processors::Step, sequences::Sequences};
-use choice::Choice;
+use choice::{Choice, choose_all, read};
 
 /// Gives each row the best token, or a drawn one, at every step.
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
@@ -15,7 +15,7 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
     // Prefill: every prompt is read once, whatever the number of its continuations. All
     // positions go through the model at once, as in training: much work, limited by arithmetic.
     let parents: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
-    let mut next = job.read(sequences)?.select(&parents, sequences.vocab_size());
+    let mut next = read(job, sequences)?.select(&parents, sequences.vocab_size());
     sequences.select(&parents);
     // The rows that are still being written; `sequences` holds these, in this order.
     let mut live: Vec<usize> = (0..rows.len()).collect();
@@ -25,7 +25,7 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
             (Step { prompt, generated }, rows[row].sequence)
         };
         let steps: Vec<(Step, u64)> = live.iter().enumerate().map(step).collect();
-        let choices = job.choose_all(&steps, next, sequences.vocab_size())?;
+        let choices = choose_all(job, &steps, next, sequences.vocab_size())?;
         take(choices, &live, &mut rows, sequences, job, watch);
         end_what_is_full(&live, &mut rows, sequences, job)?;
         let going_on: Vec<usize> = (0..live.len()).filter(|&place| rows[live[place]].finished.is_none()).collect();
@@ -38,7 +38,7 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
         }
         // Decode: one position of each row goes through the model and attends to the cache.
         // Little work, limited by reading the weights.
-        next = job.read(sequences)?;
+        next = read(job, sequences)?;
     }
     let mut completions = rows.into_iter().map(Row::into_completion);
     Ok((0..prompts).map(|_| completions.by_ref().take(each).collect()).collect())

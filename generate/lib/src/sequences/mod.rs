@@ -25,6 +25,11 @@ pub trait Sequences {
     /// All ids of a row, the prompt's first.
     fn ids(&self, row: usize) -> &[u32];
 
+    /// How many more tokens a row can be given without a window that slides.
+    fn room(&self, row: usize) -> usize {
+        room(self.ids(row).len(), self.context_length())
+    }
+
     /// Appends tokens to a row.
     fn extend(&mut self, row: usize, tokens: &[u32]);
 
@@ -60,6 +65,12 @@ pub trait Sequences {
     fn logits(&mut self) -> Result<Vec<f32>> {
         self.logits_of_last(&vec![1; self.rows()])
     }
+}
+
+/// How many tokens may follow `len` ids: the last position too has a next token, which is never
+/// read back.
+fn room(len: usize, context_length: usize) -> usize {
+    context_length.saturating_add(1).saturating_sub(len)
 }
 
 /// The most probable token after a row, of several the one with the lowest id.

@@ -5,7 +5,7 @@ use ember_kernels::{argmax, is_cpu};
 use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 
-use super::{Argmax, Sequences};
+use super::{Argmax, Sequences, room};
 use crate::logprobs::{finite, logprob};
 use crate::{error::Result, tokens::from_tensor};
 
@@ -217,7 +217,7 @@ impl Sequences for ModelSequences<'_> {
 /// each prompt once, and what every row adds to it.
 pub(crate) fn slots(prompts: &[&[u32]], rows: usize, max_new_tokens: usize, context_length: usize) -> usize {
     let new = max_new_tokens.min(context_length);
-    let each = |prompt: &&[u32]| match prompt.len().saturating_add(max_new_tokens) > context_length + 1 {
+    let each = |prompt: &&[u32]| match max_new_tokens > room(prompt.len(), context_length) {
         true => rows * context_length + new, // a sliding window shares nothing
         false => prompt.len() + rows * new,
     };

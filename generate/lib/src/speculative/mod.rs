@@ -14,6 +14,7 @@
 //! Guesses that are wrong cost time, never quality.
 
 mod proposers;
+mod request;
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,8 @@ use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
 use crate::{config::Strategy, job::Job, processors::Step};
-use proposers::{Draw, PromptLookup, Proposal, Proposer, Request};
+use proposers::{PromptLookup, Proposal, Proposer, SmallerModel};
+use request::{Draw, Request};
 
 /// Writes the first prompt's sequences one after another.
 pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
@@ -43,7 +45,7 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
             None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
             Some(draft) => {
                 let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length);
-                let mut proposer = ModelSequences::new(draft, &[&ids], slots);
+                let mut proposer = SmallerModel(ModelSequences::new(draft, &[&ids], slots));
                 generate(accept_or_replace, target, &mut proposer, &request, watch)?
             }
         };
@@ -142,7 +144,7 @@ pub(crate) fn generate(
         }
         // Guesses that are right are worth more of them, as in transformers' heuristic schedule.
         if !guessed.is_empty() {
-            most = if all_accepted { config.draft_tokens.min(most + 2) } else { (most - 1).max(1) };
+            most = if all_accepted { config.draft_tokens.min(most.saturating_add(2)) } else { (most - 1).max(1) };
         }
     };
 

@@ -1,39 +1,12 @@
-//! What speculative decoding is asked for, its random numbers, and who guesses: the text itself, or
-//! a smaller model.
+//! Who guesses: the text itself, or a smaller model.
 
+use super::request::{Draw, Request};
 use crate::error::{Error, Result};
-use crate::sampler::{greedy, uniform, weighted};
+use crate::sampler::{greedy, weighted};
 use crate::{
-    config::Strategy, job::Job, logprobs::finite_log_sum_exp, processors::Step, sequences::Sequences, softmax::softmax,
+    config::Strategy, logprobs::finite_log_sum_exp, processors::Step, sequences::Sequences, softmax::softmax,
     tokens::common_prefix,
 };
-
-/// What to generate, by guesses or not: a sequence of the job's first prompt, greedy or sampled.
-pub(crate) struct Request<'a> {
-    pub(crate) job: &'a Job<'a>,
-    /// Which of the prompt's sequences it is.
-    pub(crate) number: usize,
-}
-
-/// What is drawn at a position; each has its own place among the random numbers.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Draw {
-    Proposal,
-    Acceptance,
-    Token,
-}
-
-impl Request<'_> {
-    /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
-    ///
-    /// A position is guessed at again only where an earlier guess was refused. What refused it was
-    /// drawn at the earlier position, so that the number here, used a second time, is still as good
-    /// as new.
-    pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
-        let sequence = self.job.plan.sequence(self.job.first_prompt, self.number);
-        uniform(self.job.plan.config.seed, &[sequence, step as u64, what as u64])
-    }
-}
 
 /// A guess at one token.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,18 +58,20 @@ impl Proposer for PromptLookup {
 
 /// One row of a smaller model, whatever it holds, guesses what that would write with the same
 /// knobs.
-impl<S: Sequences> Proposer for S {
+pub(crate) struct SmallerModel<S>(pub(crate) S);
+
+impl<S: Sequences> Proposer for SmallerModel<S> {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
-        let job = request.job;
+        let (Self(model), job) = (self, request.job);
         // What was rejected goes, what replaced it comes.
-        let known = common_prefix(self.ids(0), ids);
-        self.truncate(0, known);
-        self.extend(0, &ids[known..]);
+        let known = common_prefix(model.ids(0), ids);
+        model.truncate(0, known);
+        model.extend(0, &ids[known..]);
         let mut proposals = Vec::with_capacity(most);
         while proposals.len() < most {
-            let mut logits = self.logits()?;
+            let mut logits = model.logits()?;
             finite_log_sum_exp(&logits).map_err(|error| Error::Draft(error.into()))?;
-            let (prompt, generated) = self.ids(0).split_at(prompt_len);
+            let (prompt, generated) = model.ids(0).split_at(prompt_len);
             job.chain.process(&Step { prompt, generated }, &mut logits);
             if job.chain.highest(&logits)? == f32::NEG_INFINITY {
                 break;
@@ -113,7 +88,7 @@ impl<S: Sequences> Proposer for S {
             if job.plan.config.end_tokens.contains(&id) {
                 break;
             }
-            self.extend(0, &[id]);
+            model.extend(0, &[id]);
         }
         Ok(proposals)
     }

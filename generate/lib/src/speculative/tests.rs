@@ -111,7 +111,7 @@ proptest! {
         let prompt: Vec<u32> = (0..prompt_len).map(|at| (seed >> at) as u32 % vocab_size as u32).collect();
 
         let inner = made_up::sequences(&[], vocab_size, draft_logits);
-        let mut draft = Short { context: draft_context, inner };
+        let mut draft = SmallerModel(Short { context: draft_context, inner });
         let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
         let mut target = Short { context, inner: made_up::sequences(&prompt, vocab_size, logits_after) };
         let mut said = Vec::new();
@@ -145,7 +145,7 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
     for strategy in [Strategy::Greedy, Strategy::Sample] {
         let config = config(strategy, 40, 4);
         let mut target = made_up::sequences(&[1], 5, made_up::logits(9, 5, 1.0));
-        let mut draft = made_up::sequences(&[], 5, made_up::logits(9, 5, 1.0));
+        let mut draft = SmallerModel(made_up::sequences(&[], 5, made_up::logits(9, 5, 1.0)));
         let (completion, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
         assert_eq!(completion.ids.len(), 40);
         // Four guesses and one token more each time: 40 tokens in 8 passes.
@@ -158,7 +158,7 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
 fn a_draft_that_is_always_wrong_is_asked_for_less() {
     let config = config(Strategy::Greedy, 30, 5);
     let mut target = made_up::sequences(&[1], 2, |_: &[u32]| vec![1.0, 0.0]);
-    let mut draft = made_up::sequences(&[], 2, |_: &[u32]| vec![0.0, 1.0]);
+    let mut draft = SmallerModel(made_up::sequences(&[], 2, |_: &[u32]| vec![0.0, 1.0]));
     let (_, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
     // 5 + 4 + 3 + 2, then one at a time, and none for the last token.
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
@@ -175,7 +175,7 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
     let miscounts = |ids: &[u32]| says(if ids.len() % 7 == 4 { 0 } else { ids.len() % 7 });
     let config = config(Strategy::Greedy, 22, 4);
     let mut target = made_up::sequences(&[0], 7, counts);
-    let mut draft = made_up::sequences(&[], 7, miscounts);
+    let mut draft = SmallerModel(made_up::sequences(&[], 7, miscounts));
     let (completion, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
     assert_eq!(completion.ids, (1..=22).map(|n| n % 7).collect::<Vec<u32>>());
     assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
@@ -255,7 +255,7 @@ fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     let config = GenerationConfig { seed: 11, ..config(Strategy::Sample, 3, 2) };
     let chain = Chain::of(vec![Arc::new(temperature(TEMPERATURE)), Arc::new(top_k(TOP_K))]);
     let mut target = made_up::sequences(&PROMPT, 4, table(TARGET));
-    let mut draft = made_up::sequences(&PROMPT, 4, table(DRAFT));
+    let mut draft = SmallerModel(made_up::sequences(&PROMPT, 4, table(DRAFT)));
     let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
     let mut counts = [[0.0_f64; 4]; 4];
     let mut fared = Acceptance::default();

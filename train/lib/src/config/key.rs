@@ -32,7 +32,7 @@ pub enum Kind {
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The name, in the configuration file and in `--set name=value`.
+    /// The name, in the configuration file and wherever a person sets it.
     pub name: &'static str,
     /// Values allowed.
     pub kind: Kind,
@@ -119,18 +119,18 @@ macro_rules! keys {
         #[serde(deny_unknown_fields)]
         pub struct TrainConfig {
             $($(
-                #[doc = $meaning]
+                #[doc = keys!(@told $meaning, $unit)]
                 pub $name: $type,
             )*)*
         }
 
-        /// What somebody set of a run: some keys with a value, each checked on its own where it was
-        /// read; the others keep their default or are chosen by the program.
+        /// What somebody set of a run: some keys with a value, which is checked where it is read
+        /// and again before anything is chosen; the others keep their default or are chosen.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Settings {
             $($(
-                #[doc = $meaning]
+                #[doc = keys!(@told $meaning, $unit)]
                 pub $name: Option<$type>,
             )*)*
             /// The keys that were written as whole numbers: so they are shown again.
@@ -151,6 +151,8 @@ macro_rules! keys {
             }),*],
         }),*];
     };
+    (@told $meaning:literal, "") => { $meaning };
+    (@told $meaning:literal, $unit:literal) => { concat!($meaning, " (", $unit, ")") };
     (@default auto) => { None };
     (@default $value:tt) => { Some(stringify!($value)) };
 }

@@ -89,7 +89,11 @@ const MOST_PASSES: f64 = 40.0;
 
 impl Settings {
     /// Fills in what nobody set, and says in one line each what was chosen and why.
+    ///
+    /// # Errors
+    /// For a value that its key may not have, and for values that do not go together.
     pub fn resolve(mut self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
+        self.check()?; // a field may have been set without `set`
         let mut reasons = Vec::new();
         self.choose_model(facts, device, &mut reasons);
         self.choose_computation();
@@ -118,6 +122,9 @@ impl Settings {
 
     /// Refuses parts that no class of transformers has together, which needs no text: there would
     /// be nothing to save the model as.
+    ///
+    /// # Errors
+    /// Names the part that stands in the way.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
         let mut settings = self.clone();
         if self.n_head.is_none() {
@@ -240,8 +247,8 @@ impl Settings {
         }
         let warmup = *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay));
         if warmup >= decay {
-            // Not refused: a short trial of a long recipe, --set max_steps=50, should need no
-            // second change.
+            // Not refused: a short trial of a long recipe, with max_steps alone changed, should need
+            // no second change.
             let line =
                 format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs");
             reasons.push(line.into());

@@ -1,4 +1,4 @@
-//! What a person wrote: a file, then `--set key=value`, the last word winning.
+//! What a person wrote: a file, then single keys, the last word winning.
 
 use std::{fs, path::Path};
 
@@ -22,8 +22,10 @@ pub struct DataConfig {
 }
 
 impl Settings {
-    /// Reads TOML; a syntax error, an unknown key and a value out of range are each a
-    /// [`ConfigError`] of one line.
+    /// Reads TOML.
+    ///
+    /// # Errors
+    /// For a mistake in the TOML, an unknown key and a value out of range, each in one line.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         let written: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -38,12 +40,19 @@ impl Settings {
         Ok(Self { whole, ..checked.try_into().map_err(unreadable)? })
     }
 
-    /// Reads a configuration file; the error names it.
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no TOML, or has an unknown key or a value that its key may not
+    /// have: the error names the file.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         in_file(path, Self::from_toml_str)
     }
 
     /// A configuration file, or a shipped recipe by its name.
+    ///
+    /// # Errors
+    /// As [`Self::from_file`].
     pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
         match shipped(path) {
             Some(text) if !path.exists() => Self::from_toml_str(text),
@@ -52,6 +61,9 @@ impl Settings {
     }
 
     /// Applies one `key=value`, the value written as in TOML; a bare word is taken as text.
+    ///
+    /// # Errors
+    /// For an unknown key, and for a value that it may not have; nothing is set then.
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
         let no_equals = || ConfigError::NoEquals(assignment.to_owned());
         let (name, value) = assignment.split_once('=').ok_or_else(no_equals)?;
@@ -65,7 +77,7 @@ impl Settings {
             (_, value) => value,
         };
         let mut table = self.to_table()?;
-        let mut whole = std::mem::take(&mut self.whole);
+        let mut whole = self.whole.clone();
         whole.retain(|written| written != name);
         whole.extend(value.is_integer().then(|| name.to_owned()));
         insert(&mut table, name, value)?;
@@ -84,6 +96,9 @@ impl Settings {
     }
 
     /// The keys that decide the data, defaults filled in.
+    ///
+    /// # Errors
+    /// When one of them has a value that cannot be written as TOML.
     pub fn data(&self) -> Result<DataConfig, ConfigError> {
         self.with_defaults()?.try_into().map_err(unreadable)
     }
@@ -97,6 +112,11 @@ impl Settings {
         let config: TrainConfig = table.try_into().map_err(unreadable)?;
         config.validate()?;
         Ok(config)
+    }
+
+    /// Refuses a value that its key may not have.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.to_table()?.iter().try_for_each(|(name, value)| keys::find(name)?.check(value))
     }
 
     /// The keys that have a value.

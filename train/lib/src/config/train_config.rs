@@ -10,8 +10,8 @@ use super::keys::{self, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
 
-/// The keys that `resume --set` takes: how long a run goes on, what it bears, and how it is looked
-/// at. Everything else would make it another run.
+/// The keys that a run takes when it is resumed: how long it goes on, what it bears, and how it is
+/// looked at. Everything else would make it another run.
 const CHANGEABLE: &[&str] = &[
     "max_steps",
     "lr_decay_steps",
@@ -28,18 +28,26 @@ const CHANGEABLE: &[&str] = &[
 ];
 
 impl TrainConfig {
-    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a
-    /// [`ConfigError`].
+    /// Reads a saved, complete configuration.
+    ///
+    /// # Errors
+    /// For a missing, an unknown or an impossible value.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Settings::from_toml_str(text)?.with_the_usual_parts().complete()
     }
 
-    /// Reads the configuration a run folder keeps; the error names the file.
+    /// Reads the configuration that a run folder keeps.
+    ///
+    /// # Errors
+    /// As [`Self::from_toml_str`], and when the file cannot be read: the error names it.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         in_file(path, Self::from_toml_str)
     }
 
     /// Checks every range, and what must hold between keys.
+    ///
+    /// # Errors
+    /// Names the first key that is wrong, and what it may be.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let table = self.to_table()?;
         for key in keys::all() {
@@ -91,6 +99,9 @@ impl TrainConfig {
     }
 
     /// The whole configuration as TOML, each key under a comment with its meaning, unit and range.
+    ///
+    /// # Errors
+    /// When a value cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         let table = self.to_table()?;
         let mut text =

@@ -32,7 +32,7 @@ pub fn all_gather(group: &dyn ProcessGroup, own: &[u8]) -> Result<Vec<Vec<u8>>> 
 /// What the process of rank 0 says, in every process; the others' own words are lost.
 ///
 /// # Errors
-/// As [`ProcessGroup::broadcast`].
+/// As [`ProcessGroup::broadcast`], and when `own` cannot be written as JSON and read again.
 pub fn broadcast<T: Serialize + DeserializeOwned>(group: &dyn ProcessGroup, own: &T) -> Result<T> {
     let mut json = serde_json::to_vec(own)?;
     let mut length = (json.len() as u64).to_le_bytes();
@@ -69,8 +69,8 @@ pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -
     Ok(sums)
 }
 
-/// Goes on only if every process can. Else all of them end, and of those that have an error the one
-/// of the lowest rank says it.
+/// Goes on only if every process can. Else all of them leave the group and end, and of those that
+/// have an error the one of the lowest rank says it.
 ///
 /// # Errors
 /// Its own error, or [`GroupError::SaidElsewhere`].

@@ -38,7 +38,8 @@ impl MpiGroup {
     /// Begins MPI and meets the others.
     ///
     /// # Errors
-    /// When the launcher's MPI is not the one that this program was built with.
+    /// When the launcher's MPI is not the one that this program was built with, or MPI was begun
+    /// already.
     pub fn join(launch: Launch, program: Program, interrupt: &Interrupt) -> Result<Self> {
         // All calls come from the thread that runs the command.
         let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
@@ -85,7 +86,7 @@ impl MpiGroup {
     }
 
     /// The sum of at most [`PART`] values. Each process adds up its own share of them, always in
-    /// the order of the ranks, and hands it to the others (reduce-scatter and all-all_gather, as a
+    /// the order of the ranks, and hands it to the others (reduce-scatter and all-gather, as a
     /// ring would: every value crosses the wire twice). MPI only moves bytes, so neither its choice
     /// of algorithm nor the network can change a bit.
     fn sum_part(&self, values: &mut [f32]) {
@@ -137,10 +138,11 @@ impl ProcessGroup for MpiGroup {
     }
 
     fn leave(&self) {
+        let Some(universe) = self.universe.take() else { return }; // left already
         // From the meeting on, a process that is gone has only finished.
         self.watcher.ended.store(true, Ordering::SeqCst);
         self.meet();
-        drop(self.universe.take());
+        drop(universe);
     }
 }
 

@@ -24,11 +24,13 @@ pub trait ProcessGroup {
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()>;
     /// From here on, should another process die, says how to go on with the run in this folder.
     fn keep_watch(&self, _run: &Path) {}
-    /// The code with which all processes end where this one has failed so.
+    /// The code with which all processes end where this one has failed so; not 0, which is that of
+    /// a process that can go on.
     fn code(&self, _error: &Error) -> u8 {
         1
     }
-    /// Parts in peace: every process calls it once, when it has done all that it had to.
+    /// Parts in peace: every process calls it when it has done all that it had to; after that it
+    /// asks nothing more of the group.
     fn leave(&self) {}
 
     /// Whether this process speaks and writes for all.
@@ -87,7 +89,7 @@ pub fn share(
     Ok((first..first + count as u64, largest_divisor(count, micro_batch).unwrap_or(1)))
 }
 
-/// Refuses a step of `windows` windows that `size` processes cannot share.
+/// Refuses a step of `windows` windows that so many `processes` cannot share.
 ///
 /// # Errors
 /// As said.

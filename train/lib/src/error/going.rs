@@ -135,7 +135,7 @@ pub enum GroupError {
          was built with"
     )]
     OtherMpi { launched: usize, seen: usize },
-    /// Something else of MPI failed.
+    /// MPI was begun already.
     #[error("MPI was begun twice in one process")]
     BegunTwice,
     /// The windows of a step do not divide.

@@ -159,7 +159,10 @@ pub fn fit_to_device(
             Fit::Fits(String::new())
         })
     });
-    failure.map_or(Ok(fitted?), Err)
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(fitted?),
+    }
 }
 
 /// Has freed memory kept where there is room for it beside what training by `config` needs; returns

@@ -8,6 +8,7 @@
 //! samples/         what the model wrote while it learned: step-00000500.txt for people, samples.jsonl for programs
 //! tensorboard/     event files, with `tensorboard = true`
 //! data/            the prepared tokens, unless they are prepared elsewhere
+//! reports/         what a batch was like whose loss or gradient was not finite
 //! checkpoints/     what is resumed from and generated with
 //! latest, best     which of them
 //! ```

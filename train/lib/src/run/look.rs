@@ -1,7 +1,7 @@
 //! A look at a run between two steps: a save, an evaluation, a sample, a row of the steps since the
 //! last.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::{module::Module, tensor::FloatDType};
 use ember_model::Gpt;
@@ -54,12 +54,14 @@ impl Trainer<'_> {
         let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, self.learner.group, &stop);
         let Some(val_loss) = measure(&as_inference(gpt))? else { return Ok(false) };
         let average = self.learner.optimizer.average().and_then(|average| average.model(gpt));
-        let ema_val_loss = match average.map(|average| measure(&average.with_precision(FloatDType::F32))).transpose()? {
-            Some(None) => return Ok(false),
-            measured => measured.flatten(),
-        };
-        let eval_s = Some(began.elapsed().as_secs_f64());
-        let kept = self.keep(val_loss, Row { val_loss: Some(val_loss), ema_val_loss, eval_s, ..Row::default() });
+        let mut ema_val_loss = None;
+        if let Some(average) = average {
+            ema_val_loss = measure(&average.with_precision(FloatDType::F32))?;
+            if ema_val_loss.is_none() {
+                return Ok(false);
+            }
+        }
+        let kept = self.keep(val_loss, ema_val_loss, began.elapsed());
         self.go_on_if_full(kept)?;
         Ok(true)
     }
@@ -67,15 +69,15 @@ impl Trainer<'_> {
     /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in
     /// the name of the best, which goes by the trained weights. What a kill leaves undone on the
     /// way, a resume does.
-    fn keep(&mut self, val_loss: f64, found: Row) -> Result<()> {
+    fn keep(&mut self, val_loss: f64, ema_val_loss: Option<f64>, took: Duration) -> Result<()> {
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
-        let ema_val_loss = found.ema_val_loss;
         let is_best = self.learner.progress.evaluations.record(step, val_loss);
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
         self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
-        let (tokens, elapsed_s) = (Some(tokens), Some(elapsed_s));
-        let row = Row { step, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
+        let (tokens, elapsed_s, eval_s) = (Some(tokens), Some(elapsed_s), Some(took.as_secs_f64()));
+        let found = Row { step, val_loss: Some(val_loss), ema_val_loss, eval_s, ..Row::default() };
+        let row = Row { entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
         let logged = self.log.append(&row).and_then(|()| self.log.sync());
         if self.learner.group.leads() {
             save_evaluations(&self.folder, &self.learner.progress)?;

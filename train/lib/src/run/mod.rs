@@ -114,11 +114,11 @@ impl Run {
     }
 
     /// Trains to the end, or until `stop` or the reporter says so, together with the processes of
-    /// `group`, which stay together.
+    /// `group`: the one that the run was begun or resumed with.
     ///
     /// # Errors
     /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved
-    /// before is still there.
+    /// before is still there. The group has been left then.
     pub fn train(
         self,
         group: &dyn ProcessGroup,

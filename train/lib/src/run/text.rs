@@ -9,7 +9,7 @@ use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
-use super::folder::{CONFIG, RunFolder};
+use super::folder::{CONFIG, DATA, RunFolder};
 use crate::config::{ConfigError, DataConfig, TrainConfig};
 use crate::error::{Result, TextError};
 
@@ -61,7 +61,7 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
 /// Where the tokens of a run that was begun are: in the folder that they were prepared into, if
 /// that is the text, also where it is gone; else in the run's own.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
-    let own = run.join("data");
+    let own = run.join(DATA);
     match (prepared(text), text) {
         (Some(folder), _) => folder.to_owned(),
         (None, [gone]) if !Dataset::is_in(&own) && !Path::new(gone).is_file() => PathBuf::from(gone),
@@ -100,7 +100,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
         if Dataset::is_in(path) {
             return Ok(path.to_owned());
         }
-        if path.join("config.toml").is_file() {
+        if path.join(CONFIG).is_file() {
             return data_of_run(path); // also before its first checkpoint
         }
         if !path.exists() {
@@ -114,13 +114,13 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
         around.pop();
     }
     match around.parent().and_then(Path::parent) {
-        Some(run) if run.join("config.toml").is_file() => data_of_run(run),
+        Some(run) if run.join(CONFIG).is_file() => data_of_run(run),
         _ => Err(TextError::NoRun(checkpoint).into()),
     }
 }
 
 fn data_of_run(run: &Path) -> Result<PathBuf> {
-    let config = TrainConfig::from_file(&run.join("config.toml"))?;
+    let config = TrainConfig::from_file(&run.join(CONFIG))?;
     Ok(data_folder(run, &config.text))
 }
 

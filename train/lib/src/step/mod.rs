@@ -4,8 +4,8 @@
 //! On the CPU and among several processes every step is waited for. A GPU by itself is handed the
 //! next step while it is at work on the one before, and decides itself whether a step is taken:
 //! [`Learner::hand_over`] and [`Learner::drain`]. All of a step's randomness is named by (seed,
-//! step, micro-batch). Nothing here saves or tells anything: what there is to tell is in what a
-//! step returns.
+//! step, micro-batch, segment). Nothing here saves or tells anything: what there is to tell is in
+//! what a step returns.
 
 pub mod gradient;
 pub mod guard;

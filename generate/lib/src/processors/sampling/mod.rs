@@ -1,5 +1,4 @@
-//! What reshapes the distribution to sample from, and in which order: their
-//! processors, and below which knob has which.
+//! What reshapes the distribution to sample from: its knobs, their order, and each one's processor.
 
 mod masses;
 mod survivors;

@@ -1,4 +1,4 @@
-//! What is decided of each token by itself: temperature, top-k, min-p, epsilon and eta cutoffs.
+//! Temperature, and what holds all tokens against one bound: top-k, min-p, epsilon and eta cutoffs.
 
 use super::Processor;
 use super::survivors::{Survivors, entropy, kth_highest, order};

@@ -82,7 +82,7 @@ impl Kernels {
 }
 
 /// How many operations the forward pass of our kernels has.
-pub fn operations(config: &GptConfig) -> usize {
+pub fn operation_count(config: &GptConfig) -> usize {
     config.operations().sum(|_| 1)
 }
 

@@ -1,5 +1,6 @@
 //! A backward, operation by operation in bytes: what is there at its worst moment.
 
+use ember_model::MlpKind;
 use ember_model::operations::{Kind, Operation, Residual};
 
 use super::{Sizes, bytes};
@@ -8,7 +9,8 @@ use crate::config::Precision;
 /// One operation of the forward pass, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
-    pub name: &'static str,
+    /// Whether it is the head, which the tied table's first gradient comes from.
+    pub is_head: bool,
     /// The gradient of its input, and that of its output.
     pub input: u64,
     pub output: u64,
@@ -47,9 +49,11 @@ impl Costs {
             Kind::Norm { .. } | Kind::HeadNorms { .. } | Kind::Product { .. } => input,
             Kind::Activation | Kind::Head { .. } => input,
         };
-        let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
+        let is_head = matches!(operation.kind, Kind::Head { .. });
+        let is_attention = matches!(operation.kind, Kind::Attention { .. });
+        let tied = if is_head || matches!(operation.kind, Kind::Lookup { .. }) { tied_table } else { 0 };
         let full = Self {
-            name,
+            is_head,
             input: bytes(input),
             output: bytes(output),
             keeps: bytes(keeps),
@@ -59,25 +63,26 @@ impl Costs {
             tied,
             residual,
         };
-        let is_float32 = keeps == 0 || name.starts_with("ln_");
+        let is_float32 = keeps == 0 || matches!(operation.kind, Kind::Norm { .. });
         if precision == Precision::F32 || is_float32 {
             return full;
         }
         // A product keeps its weight in the half type too.
-        let weight = if name == "lm_head" { tied.max(full.parameters) } else { full.parameters };
+        let weight = if is_head { tied.max(full.parameters) } else { full.parameters };
         let keeps = full.keeps / 2 + weight / 2;
-        let is_product = parameters > 0 || name == "lm_head";
+        let is_product = parameters > 0 || is_head;
         if precision == Precision::Bf16 && is_product {
             // Gradients are halves; but that of the logits comes in float32, and so does, at first,
             // that of the head's input.
-            let copies = if name == "lm_head" { (full.input + full.output) / 2 } else { full.output / 2 };
-            let [input, output] = if name == "lm_head" { [full.input, full.output] } else { [full.input / 2, 0] };
+            let copies = if is_head { (full.input + full.output) / 2 } else { full.output / 2 };
+            let [input, output] = if is_head { [full.input, full.output] } else { [full.input / 2, 0] };
             return Self { input, output, keeps, work: copies, ..full };
         }
-        if precision == Precision::Bf16 && matches!(name, "attention" | "gelu") {
+        let is_gelu = name == MlpKind::Gelu.name();
+        if precision == Precision::Bf16 && (is_attention || is_gelu) {
             // Attention makes its output and its input's gradient in float32 before it puts them
             // away, GELU nothing.
-            let made = |value: u64| if name == "attention" { value } else { 0 };
+            let made = |value: u64| if is_attention { value } else { 0 };
             let [input, output] = [full.input / 2, full.output / 2];
             return Self { input, output, keeps, work: made(full.input), forward_work: made(full.output), ..full };
         }
@@ -85,7 +90,7 @@ impl Costs {
         // of its input away in halves at last.
         let copies = full.keeps + weight;
         // Attention's has a float32 copy of its output as well.
-        let output = if name == "attention" { full.output } else { 0 };
+        let output = if is_attention { full.output } else { 0 };
         Self { keeps, work: copies + output + full.input / 2, forward_work: copies, ..full }
     }
 }
@@ -120,7 +125,7 @@ impl Walk {
             return;
         }
         let dy = if std::mem::take(&mut self.shared) && op.work == 0 { 0 } else { op.output };
-        if op.name == "lm_head" {
+        if op.is_head {
             self.gradients += op.tied;
         }
         self.note(dy + op.input + op.parameters + op.work);

@@ -46,7 +46,7 @@ impl Records {
             let mut file = EventFile::create(&folder, if is_first { 0 } else { step + 1 })?;
             if is_first {
                 let config = fs::read_to_string(run.file(CONFIG)).at("cannot read", run.file(CONFIG))?;
-                file.text(0, "config.toml", &config)?;
+                file.text(0, CONFIG, &config)?;
                 rows.iter().try_for_each(|row| file.row(row))?;
                 for sample in jsonl::read::<Sample>(&samples)? {
                     file.text(sample.step, &tag(&sample), &sample.whole())?;

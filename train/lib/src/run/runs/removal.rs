@@ -7,7 +7,9 @@ use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
 
 use crate::error::FolderError;
-use crate::run::folder::{DAMAGED, LOCK, RunFolder, SUPERSEDED, step_of};
+use crate::run::folder::{
+    CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, step_of,
+};
 
 /// A run that can be removed. Its lock is held: nobody trains it meanwhile.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl Removal {
     /// When something cannot be removed, or was put into the folder meanwhile: the line names it.
     pub fn carry_out(self) -> Result<(), FileError> {
         let root = self.path().canonicalize().at("cannot find", self.path())?;
-        let config = root.join("config.toml");
+        let config = root.join(CONFIG);
         if config.exists() {
             fs::rename(&config, root.join(REMOVING)).at("cannot rename", &config)?;
         }
@@ -73,7 +75,7 @@ impl Removal {
 
 /// Whether a run in the middle of its removal is known by this file.
 fn is_kept_to_the_last(file: &Path) -> bool {
-    ["config.toml", REMOVING, LOCK].iter().any(|name| file == Path::new(name))
+    [CONFIG, REMOVING, LOCK].iter().any(|name| file == Path::new(name))
 }
 
 /// What `config.toml` is called from the moment on at which a run is being removed.
@@ -129,7 +131,7 @@ impl Contents {
 /// Whether runs have a folder of this path, a name each.
 fn is_folder(path: &[&str]) -> bool {
     match path {
-        [name] => ["checkpoints", "data", "reports", "samples", "tensorboard"].contains(name),
+        [name] => ["checkpoints", DATA, "reports", SAMPLES, "tensorboard"].contains(name),
         ["checkpoints", name] => is_checkpoint(name),
         ["checkpoints", _, name] => ["ema", "training"].contains(name),
         _ => false,
@@ -140,11 +142,11 @@ fn is_folder(path: &[&str]) -> bool {
 fn is_file(path: &[&str]) -> bool {
     match path {
         [.., name] if name.starts_with(UNFINISHED) => true,
-        [name] => ["config.toml", REMOVING, LOCK, "metrics.jsonl", "loss.svg", "latest", "best"].contains(name),
-        ["data", name] => {
+        [name] => [CONFIG, REMOVING, LOCK, METRICS, PLOT, "latest", "best"].contains(name),
+        [DATA, name] => {
             ["train.bin", "val.bin", "tokenizer.json", "tokenizer_config.json", "manifest.json"].contains(name)
         }
-        ["samples", name] => *name == "samples.jsonl" || name.starts_with("step-") && name.ends_with(".txt"),
+        [SAMPLES, name] => *name == SAMPLES_LOG || name.starts_with("step-") && name.ends_with(".txt"),
         ["tensorboard", name] => name.starts_with("events.out.tfevents."),
         ["reports", name] => name.starts_with("nonfinite-step-") && name.ends_with(".json"),
         ["checkpoints", _, "training", name] => {
@@ -175,6 +177,6 @@ fn is_checkpoint(name: &str) -> bool {
 /// is half removed.
 pub fn is_run(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).exists();
-    let begun = has("config.toml") && (has("metrics.jsonl") || has("checkpoints"));
-    begun || (has("config.toml") || has("data")) && has(LOCK) || has(REMOVING)
+    let begun = has(CONFIG) && (has(METRICS) || has("checkpoints"));
+    begun || (has(CONFIG) || has(DATA)) && has(LOCK) || has(REMOVING)
 }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::removal::REMOVING;
 use crate::error::LogError;
-use crate::run::folder::{METRICS, Pointer, RunFolder, step_of};
+use crate::run::folder::{CONFIG, METRICS, Pointer, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
 use crate::run::{folder::used_bytes, text::data_folder};
 use crate::step::progress::{Best, Evaluations};
@@ -75,7 +75,7 @@ impl Summary {
     /// Reads what the run in `path` tells. What is damaged tells nothing: to find out what is wrong
     /// with it is another's task.
     pub(super) fn read(path: &Path) -> Self {
-        let config = fs::read_to_string(path.join("config.toml")).unwrap_or_default();
+        let config = fs::read_to_string(path.join(CONFIG)).unwrap_or_default();
         // Not as a TrainConfig: runs of other versions have other keys.
         let config: toml::Table = config.parse().unwrap_or_default();
         let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
@@ -143,7 +143,7 @@ fn state(run: &Path, is_finished: bool) -> State {
         State::Running
     } else if run.join(REMOVING).exists() {
         State::HalfRemoved
-    } else if !run.join("config.toml").exists() {
+    } else if !run.join(CONFIG).exists() {
         State::NotBegun
     } else if is_finished {
         State::Finished

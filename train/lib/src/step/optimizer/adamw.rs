@@ -41,8 +41,9 @@ impl AdamWConfig {
         let update = self.numbers(step, rate, D);
         let [parameter, first, second] =
             arithmetic::adamw(parameter.reshape([n]), gradient.reshape([n]), before, update);
-        moments.put("first", name, first);
-        moments.put("second", name, second);
+        for (kind, moment) in KINDS.into_iter().zip([first, second]) {
+            moments.put(kind, name, moment);
+        }
         parameter.reshape(shape)
     }
 

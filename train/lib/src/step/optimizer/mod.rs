@@ -179,7 +179,7 @@ impl Optimizer {
         if steps == 0 {
             return Ok(());
         }
-        let was_muon = stored.keys().any(|name| name.starts_with("momentum."));
+        let was_muon = stored.keys().any(|name| name.starts_with(state::MUON));
         if was_muon != self.config.muon.is_some() {
             let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
             return Err(OptimizerError::OtherKind { was, is });

@@ -6,6 +6,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::error::OptimizerError;
 
+/// How the names of Muon's moments begin.
+pub(super) const MUON: &str = "momentum.";
+
 /// What a step is taken with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
@@ -40,7 +43,7 @@ impl Moments {
         let values = |moment: &Tensor<1>| moment.clone().into_data().iter::<f32>().collect();
         let mut stored: Vec<_> =
             self.0.iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect();
-        stored.sort_by_key(|(name, _)| name.starts_with("momentum."));
+        stored.sort_by_key(|(name, _)| name.starts_with(MUON)); // false comes first
         stored
     }
 

@@ -1,0 +1,146 @@
+#![allow(clippy::unwrap_used)]
+use burn::tensor::{Device, Distribution};
+use itertools::Itertools;
+use proptest::prelude::*;
+
+use super::*;
+
+fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
+    tensor.clone().into_data().iter::<f32>().collect()
+}
+
+fn largest_difference(a: &Tensor<2>, b: &Tensor<2>) -> f32 {
+    values(a).iter().zip_eq(values(b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn update(widths: Vec<usize>) -> MuonUpdate {
+    MuonUpdate { widths, momentum: 0.9, learning_rate: 0.02, keep: 0.99, scale: 0.5 }
+}
+
+fn random(size: [usize; 2]) -> Tensor<2> {
+    Tensor::random(size, Distribution::Normal(0.0, 1.0), &Device::flex())
+}
+
+/// One value, less than whole vectors of them, and more than two tasks take.
+const SIZES: [usize; 3] = [1, 37, 2 * cpu::CHUNK + 5];
+
+/// Whole numbers from -11 to 11 over a power of two, which are exact in float32; others for each
+/// `seed`.
+fn numbers(n: usize, seed: usize, over: f64) -> Vec<f64> {
+    (0..n).map(|i| (((i * 37 + seed * 11) % 23) as f64 - 11.0) / over).collect()
+}
+
+fn vector(values: &[f64]) -> Tensor<1> {
+    let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+    Tensor::from_floats(values.as_slice(), &Device::flex())
+}
+
+fn assert_near(got: &Tensor<1>, want: &[f64], allowed: f64) {
+    for (got, want) in values(got).into_iter().zip_eq(want) {
+        assert!((f64::from(got) - want).abs() <= allowed, "{got} for {want}");
+    }
+}
+
+/// Loshchilov and Hutter's algorithm 2 in float64, of a clipped gradient.
+#[test]
+fn adamw_computes_its_formula() {
+    let (learning_rate, weight_decay) = (1e-2, 0.1);
+    let [beta1, beta2, epsilon, scale] = [0.9f32, 0.95, 1e-3, 0.5];
+    // As the kernel has them, so that only what it computes sets the two apart.
+    let [b1, b2, eps, clip] = [beta1, beta2, epsilon, scale].map(f64::from);
+    for n in SIZES {
+        let mut parameter = numbers(n, 0, 16.0);
+        let (mut first, mut second) = (vec![0.0; n], vec![0.0; n]);
+        let mut got = [vector(&parameter), vector(&first), vector(&second)];
+        for t in 1..=5 {
+            let gradient = numbers(n, t, 64.0);
+            let [c1, c2] = [b1, b2].map(|beta: f64| 1.0 - beta.powi(t as i32));
+            for (i, g) in gradient.iter().enumerate() {
+                let g = clip * g;
+                first[i] = b1 * first[i] + (1.0 - b1) * g;
+                second[i] = b2 * second[i] + (1.0 - b2) * g * g;
+                let direction = first[i] / c1 / ((second[i] / c2).sqrt() + eps);
+                parameter[i] -= learning_rate * (weight_decay * parameter[i] + direction);
+            }
+            let update = Update {
+                beta1,
+                beta2,
+                epsilon,
+                step_size: (learning_rate / c1) as f32,
+                root_correction: c2.sqrt() as f32,
+                keep: (1.0 - learning_rate * weight_decay) as f32,
+                scale,
+            };
+            let [parameter_before, first_before, second_before] = got;
+            got = adamw(parameter_before, vector(&gradient), [first_before, second_before], update);
+            // Rounded after every operation, five steps of these numbers come to 1.3e-7, 8.6e-10
+            // and 6.6e-11.
+            assert_near(&got[0], &parameter, 3e-7);
+            assert_near(&got[1], &first, 2e-9);
+            assert_near(&got[2], &second, 2e-10);
+        }
+    }
+}
+
+/// Exact in float32, by the numbers chosen.
+#[test]
+fn an_average_goes_its_share_of_the_way() {
+    for n in SIZES {
+        let (average, weights) = (numbers(n, 1, 16.0), numbers(n, 2, 16.0));
+        let want: Vec<f64> = average.iter().zip_eq(&weights).map(|(a, w)| a + 0.125 * (w - a)).collect();
+        assert_near(&follow(vector(&average), vector(&weights), 0.125), &want, 0.0);
+    }
+}
+
+/// Exact in float32, by the numbers chosen.
+#[test]
+fn squares_are_summed_over_all_values() {
+    for n in SIZES {
+        let gradient = numbers(n, 3, 1.0);
+        let want: f64 = gradient.iter().map(|g| g * g).sum();
+        assert_near(&sum_of_squares(vector(&gradient)), &[want], 0.0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Our kernel and the textbook formulas agree, on wide, square and tall parts.
+    #[test]
+    fn the_kernel_computes_the_formulas(n_in in 1usize..40, widths in prop::collection::vec(1usize..40, 1..4)) {
+        let size = [n_in, widths.iter().sum()];
+        let (matrix, gradient, momentum) = (random(size), random(size), random(size));
+        let plain = plain_muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(widths.clone()));
+        let ours = muon(matrix, gradient, momentum, &update(widths));
+        prop_assert!(largest_difference(&plain[0], &ours[0]) < 2e-5);
+        prop_assert!(largest_difference(&plain[1], &ours[1]) < 1e-6);
+    }
+
+    /// A joint matrix steps as its parts would by themselves.
+    #[test]
+    fn parts_do_not_see_each_other(n_in in 1usize..20, first in 1usize..20, second in 1usize..20) {
+        let size = [n_in, first + second];
+        let (matrix, gradient, momentum) = (random(size), random(size), random(size));
+        let part = |from: &Tensor<2>, start, width| from.clone().narrow(1, start, width);
+        let alone = |start, width| {
+            muon(part(&matrix, start, width), part(&gradient, start, width), part(&momentum, start, width), &update(vec![width]))
+        };
+        let (a, b) = (alone(0, first), alone(first, second));
+        let joint = muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(vec![first, second]));
+        prop_assert_eq!(values(&Tensor::cat(vec![a[0].clone(), b[0].clone()], 1)), values(&joint[0]));
+        prop_assert_eq!(values(&Tensor::cat(vec![a[1].clone(), b[1].clone()], 1)), values(&joint[1]));
+    }
+}
+
+#[test]
+fn singular_values_end_near_one() {
+    // A diagonal matrix stays diagonal, and its entries are its singular values.
+    let device = Device::flex();
+    let matrix = Tensor::<2>::from_floats([[3.0, 0.0, 0.0], [0.0, -0.5, 0.0], [0.0, 0.0, 0.1]], &device);
+    let got = values(&orthogonal(matrix));
+    for (i, value) in got.iter().enumerate() {
+        let want = [1.0, -1.0, 1.0][i / 3] * if i % 4 == 0 { 1.0 } else { 0.0 };
+        assert!((value - want).abs() < 0.35, "{got:?}");
+    }
+    assert_eq!(values(&orthogonal(Tensor::zeros([2, 3], &device))), [0.0; 6]);
+}
