@@ -50,20 +50,47 @@ where
     let inputs = inputs.map(|input| without_autodiff(input.kind));
     #[cfg(feature = "gpu")]
     if matches!(inputs[0], DispatchTensorKind::Cube(_)) {
-        let inputs = inputs.map(|input| match input {
-            DispatchTensorKind::Cube(input) => input,
-            _ => panic!("inputs on a GPU and on another device"),
-        });
-        let outputs = apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Cube));
-        return outputs.map(|kind| DispatchTensor { kind, autodiff });
+        return dispatched(apply_on(operation, on_gpu(inputs)), DispatchTensorKind::Cube, autodiff);
     }
-    let inputs = inputs.map(|input| match input {
+    dispatched(apply_on(operation, on_cpu(inputs)), DispatchTensorKind::Flex, autodiff)
+}
+
+fn apply_on<B: Backend, O: Operation<B, N, M>, const N: usize, const M: usize>(
+    operation: O,
+    inputs: [BackendTensor<B>; N],
+) -> [BackendTensor<B>; M] {
+    #[cfg(feature = "autodiff")]
+    if inputs.iter().any(|input| matches!(input, BackendTensor::Autodiff(_))) {
+        return autodiff::record(operation, inputs).map(BackendTensor::Autodiff);
+    }
+    operation.infer(inputs.map(BackendTensor::float)).map(BackendTensor::Float)
+}
+
+// What follows knows no operation, so that it is compiled once for a number of tensors and not once
+// for every operation.
+
+#[cfg(feature = "gpu")]
+fn on_gpu<const N: usize>(inputs: [DispatchTensorKind; N]) -> [BackendTensor<CubeBackend>; N] {
+    inputs.map(|input| match input {
+        DispatchTensorKind::Cube(input) => input,
+        _ => panic!("inputs on a GPU and on another device"),
+    })
+}
+
+fn on_cpu<const N: usize>(inputs: [DispatchTensorKind; N]) -> [BackendTensor<Flex>; N] {
+    inputs.map(|input| match input {
         DispatchTensorKind::Flex(input) => input,
         #[allow(unreachable_patterns)]
         _ => panic!("inputs on the CPU and on another device"),
-    });
-    let outputs = apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Flex));
-    outputs.map(|kind| DispatchTensor { kind, autodiff })
+    })
+}
+
+fn dispatched<B: Backend, const M: usize>(
+    outputs: [BackendTensor<B>; M],
+    kind: fn(BackendTensor<B>) -> DispatchTensorKind,
+    autodiff: DispatchAutodiffContext,
+) -> [DispatchTensor; M] {
+    outputs.map(|output| DispatchTensor { kind: with_autodiff(output, kind), autodiff })
 }
 
 /// The tensor inside the mark of a device with automatic differentiation, where there is one.
@@ -85,17 +112,6 @@ fn with_autodiff<B: Backend>(
         BackendTensor::Autodiff(_) => DispatchTensorKind::Autodiff(Box::new(kind(tensor))),
         tensor => kind(tensor),
     }
-}
-
-fn apply_on<B: Backend, O: Operation<B, N, M>, const N: usize, const M: usize>(
-    operation: O,
-    inputs: [BackendTensor<B>; N],
-) -> [BackendTensor<B>; M] {
-    #[cfg(feature = "autodiff")]
-    if inputs.iter().any(|input| matches!(input, BackendTensor::Autodiff(_))) {
-        return autodiff::record(operation, inputs).map(BackendTensor::Autodiff);
-    }
-    operation.infer(inputs.map(BackendTensor::float)).map(BackendTensor::Float)
 }
 
 #[cfg(feature = "autodiff")]
@@ -131,25 +147,30 @@ mod autodiff {
         operation: O,
         inputs: [BackendTensor<B>; N],
     ) -> [FloatTensor<Autodiff<B>>; M] {
-        let inputs = inputs.map(|input| match input {
-            BackendTensor::Autodiff(input) => input,
-            constant => Autodiff::<B>::from_inner(constant.float()),
-        });
-        let nodes = inputs.each_ref().map(|input| input.node());
-        let inputs = inputs.map(|input| input.into_primitive());
+        let inputs = recorded(inputs);
+        let nodes = inputs.each_ref().map(<FloatTensor<Autodiff<B>>>::node);
+        let inputs = inputs.map(<FloatTensor<Autodiff<B>>>::into_primitive);
         match Recorded::<O, M>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let (outputs, kept) = operation.forward(inputs);
-                first_and_others(outputs, |y| prepared.finish((operation, kept), y))
+                first_and_others(outputs, Box::new(|y| prepared.finish((operation, kept), y)))
             }
-            OpsKind::UnTracked(prepared) => first_and_others(operation.infer(inputs), |y| prepared.finish(y)),
+            OpsKind::UnTracked(prepared) => first_and_others(operation.infer(inputs), Box::new(|y| prepared.finish(y))),
         }
+    }
+
+    /// The tensors as what is recorded knows them; a constant is made known now.
+    fn recorded<B: Backend, const N: usize>(inputs: [BackendTensor<B>; N]) -> [FloatTensor<Autodiff<B>>; N] {
+        inputs.map(|input| match input {
+            BackendTensor::Autodiff(input) => input,
+            constant => Autodiff::<B>::from_inner(constant.float()),
+        })
     }
 
     /// The first output as `first` has it, the others as constants.
     fn first_and_others<B: Backend, const M: usize>(
         outputs: [FloatTensor<B>; M],
-        first: impl FnOnce(FloatTensor<B>) -> FloatTensor<Autodiff<B>>,
+        first: Box<dyn FnOnce(FloatTensor<B>) -> FloatTensor<Autodiff<B>> + '_>,
     ) -> [FloatTensor<Autodiff<B>>; M] {
         let mut first = Some(first);
         outputs.map(|output| match first.take() {

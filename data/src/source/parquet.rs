@@ -2,8 +2,9 @@
 
 use super::{error::Error, event::Event, event::Sink};
 use ember_host::panics::quietly;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::{column::reader::ColumnReader, data_type::ByteArray};
 use std::{fs::File, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Rows decoded at once: few, since each may be a book.
@@ -19,43 +20,86 @@ pub fn read<E: From<Error>>(
     read_bytes: &AtomicU64,
     sink: &mut Sink<'_, E>,
 ) -> Result<(), E> {
-    let reader = of_library(name, || SerializedFileReader::new(file))?;
-    let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let columns: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
-    let Some(index) = columns.iter().position(|column| column == field) else {
-        return Err(Error::NoField { what: format!("{name} has no column \"{field}\""), fields: columns }.into());
-    };
-    let no_text = |what| Error::NoTextField(format!("{name}: the column \"{field}\" {what}"));
-    let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
+    let mut column = Column::open(name, file, field)?;
     let mut seen_rows = 0;
-    for group in 0..reader.num_row_groups() {
-        let column_reader = || reader.get_row_group(group)?.get_column_reader(index);
-        let ColumnReader::ByteArrayColumnReader(mut values) = of_library(name, column_reader)? else {
-            return Err(no_text("holds no strings; name another").into());
-        };
-        if schema.column(index).max_rep_level() > 0 {
-            return Err(no_text("holds lists; name one of strings").into());
+    while let Some((rows, texts)) = column.next_rows()? {
+        for text in &texts {
+            let Ok(text) = std::str::from_utf8(text.data()) else {
+                let what = format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another");
+                return Err(Error::NoTextField(what).into());
+            };
+            sink(Event::Text(text))?;
+            sink(Event::EndOfDocument)?;
         }
-        loop {
-            let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
-            let (records, _, _) = of_library(name, || values.read_records(ROWS, Some(&mut levels), None, &mut texts))?;
-            if records == 0 {
-                break;
-            }
-            for text in &texts {
-                let Ok(text) = std::str::from_utf8(text.data()) else {
-                    let what = format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another");
-                    return Err(Error::NoTextField(what).into());
-                };
-                sink(Event::Text(text))?;
-                sink(Event::EndOfDocument)?;
-            }
-            let before = file_bytes * seen_rows / all_rows;
-            seen_rows = all_rows.min(seen_rows + records as u64);
-            read_bytes.fetch_add(file_bytes * seen_rows / all_rows - before, Ordering::Relaxed);
-        }
+        let before = file_bytes * seen_rows / column.rows;
+        seen_rows = column.rows.min(seen_rows + rows);
+        read_bytes.fetch_add(file_bytes * seen_rows / column.rows - before, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// A column of strings, as far as it has been read.
+struct Column<'a> {
+    /// What the file and the column are called.
+    file: &'a str,
+    field: &'a str,
+    reader: SerializedFileReader<File>,
+    index: usize,
+    /// Of the file; at least one, to divide by.
+    rows: u64,
+    /// The group of rows that comes next.
+    next_group: usize,
+    /// What is left of the group that is being read.
+    group: Option<ColumnReaderImpl<ByteArrayType>>,
+}
+
+impl<'a> Column<'a> {
+    fn open(name: &'a str, file: File, field: &'a str) -> Result<Self, Error> {
+        let reader = of_library(name, || SerializedFileReader::new(file))?;
+        let metadata = reader.metadata().file_metadata();
+        let rows = metadata.num_rows().max(1) as u64;
+        let columns = metadata.schema_descr().columns();
+        let names: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+        let Some(index) = names.iter().position(|name| name == field) else {
+            return Err(Error::NoField { what: format!("{name} has no column \"{field}\""), fields: names });
+        };
+        Ok(Self { file: name, field, index, rows, next_group: 0, group: None, reader })
+    }
+
+    /// The next rows, how many and the strings in them; `None` behind the last.
+    fn next_rows(&mut self) -> Result<Option<(u64, Vec<ByteArray>)>, Error> {
+        loop {
+            if let Some(group) = &mut self.group {
+                let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
+                let read = || group.read_records(ROWS, Some(&mut levels), None, &mut texts);
+                let (rows, _, _) = of_library(self.file, read)?;
+                if rows > 0 {
+                    return Ok(Some((rows as u64, texts)));
+                }
+            }
+            if self.next_group == self.reader.num_row_groups() {
+                return Ok(None);
+            }
+            self.group = Some(self.group(self.next_group)?);
+            self.next_group += 1;
+        }
+    }
+
+    fn group(&self, number: usize) -> Result<ColumnReaderImpl<ByteArrayType>, Error> {
+        let column = || self.reader.get_row_group(number)?.get_column_reader(self.index);
+        let ColumnReader::ByteArrayColumnReader(values) = of_library(self.file, column)? else {
+            return Err(self.no_text("holds no strings; name another"));
+        };
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        match schema.column(self.index).max_rep_level() {
+            0 => Ok(values),
+            _ => Err(self.no_text("holds lists; name one of strings")),
+        }
+    }
+
+    fn no_text(&self, what: &str) -> Error {
+        Error::NoTextField(format!("{}: the column \"{}\" {what}", self.file, self.field))
+    }
 }
 
 /// Calls the library; its errors, and its panics over damaged files, are errors of the file.

@@ -180,9 +180,9 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     if !state.is_file() {
         return Err(CheckpointError::NoState(dir.to_owned()).into());
     }
-    let text = fs::read_to_string(&state).at("cannot read", &state)?;
+    let json = fs::read(&state).at("cannot read", &state)?;
     let damaged = |source| CheckpointError::DamagedState { file: state.clone(), source };
-    let mut progress: Progress = serde_json::from_str(&text).map_err(damaged)?;
+    let mut progress: Progress = serde_json::from_slice(&json).map_err(damaged)?;
     // Not there where it was not evaluated; where the file is damaged, it is again.
     if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
         progress.evaluations = found;
