@@ -8,6 +8,8 @@ use serde::Serialize;
 #[cfg(feature = "tuning-cache")]
 use crate::tuning;
 use ember_host::panics::quietly;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+use ember_kernels::{gpu::bandwidth::measure_within_memory, is_cpu};
 
 /// Why a device that was asked for cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -169,14 +171,14 @@ pub fn cuda_count() -> usize {
 
 fn cuda() -> Vec<Selected> {
     #[cfg(feature = "cuda")]
-    return found("cuda", burn::tensor::DeviceType::Cuda);
+    return found("cuda", || Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec());
     #[cfg(not(feature = "cuda"))]
     Vec::new()
 }
 
 fn wgpu() -> Vec<Selected> {
     #[cfg(feature = "wgpu")]
-    return found("wgpu", burn::tensor::DeviceType::Wgpu);
+    return found("wgpu", ember_kernels::gpu::adapters::list);
     #[cfg(not(feature = "wgpu"))]
     Vec::new()
 }
@@ -184,16 +186,21 @@ fn wgpu() -> Vec<Selected> {
 impl Selected {
     /// The device after a small computation on it.
     fn tested(self) -> Self {
+        #[cfg(any(feature = "wgpu", feature = "cuda"))]
+        if !is_cpu(&self.device) {
+            // Where not even that works, the computation says so.
+            let _ = quietly(|| measure_within_memory(&self.device));
+        }
         Self { problem: multiplies(&self.device, FloatDType::F32).err(), ..self }
     }
 }
 
 /// The runtime's devices, not yet tested; a missing driver means there are none.
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn found(kind: &str, device_type: burn::tensor::DeviceType) -> Vec<Selected> {
+fn found(kind: &str, enumerate: fn() -> Vec<Device>) -> Vec<Selected> {
     #[cfg(feature = "tuning-cache")]
     tuning::keep();
-    let devices = quietly(|| Device::enumerate(device_type).into_vec()).unwrap_or_default();
+    let devices = quietly(enumerate).unwrap_or_default();
     devices
         .into_iter()
         .enumerate()

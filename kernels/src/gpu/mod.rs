@@ -1,5 +1,8 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
 
+#[cfg(feature = "wgpu")]
+pub mod adapters;
+pub mod bandwidth;
 pub(crate) mod engine;
 pub(crate) mod launch;
 pub(crate) mod sum;

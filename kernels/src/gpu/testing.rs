@@ -2,21 +2,17 @@
 //! plain formula on the same device, the value and the gradient of every input.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, Device, DeviceType, Distribution, Gradients, Tensor};
+use super::{adapters, bandwidth::measure_within_memory};
+use burn::tensor::{DType, Device, Distribution, Gradients, Tensor};
 use ember_host::panics::quietly;
 
-/// A GPU of this kind, a real one rather than software, that multiplies; `None`, with a line that
-/// says so, where there is none.
-fn find(kind: DeviceType) -> Option<Device> {
-    let name = format!("{kind:?}");
-    let mut found = quietly(|| Device::enumerate(kind).into_vec()).unwrap_or_default();
-    let is_real = |device: &Device| {
-        let identity = quietly(|| device.identity()).ok().flatten();
-        identity.is_some_and(|identity| identity.physical.is_some())
-    };
-    found.sort_by_key(|device| !is_real(device));
+/// The first GPU of those that are found, if it multiplies; `None`, with a line that says so, where
+/// there is none.
+fn find(name: &str, enumerate: fn() -> Vec<Device>) -> Option<Device> {
+    let found = quietly(enumerate).unwrap_or_default();
     let multiplies = |device: &Device| {
         let ones = || Tensor::<2>::ones([4, 4], device);
+        let _ = quietly(|| measure_within_memory(device));
         quietly(|| ones().matmul(ones()).sum().into_scalar::<f32>()) == Ok(64.0)
     };
     let found = found.into_iter().next().filter(multiplies);
@@ -28,16 +24,16 @@ fn find(kind: DeviceType) -> Option<Device> {
 
 /// The adapter of wgpu, software Vulkan included.
 pub fn gpu() -> Option<Device> {
-    find(DeviceType::Wgpu)
+    find("wgpu", adapters::list)
 }
 
 /// Every kind of GPU that is there.
 pub fn gpus() -> Vec<Device> {
     #[cfg(feature = "cuda")]
-    let cuda = find(DeviceType::Cuda);
+    let cuda = find("CUDA", || Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec());
     #[cfg(not(feature = "cuda"))]
     let cuda = None;
-    find(DeviceType::Wgpu).into_iter().chain(cuda).collect()
+    gpu().into_iter().chain(cuda).collect()
 }
 
 /// The device with automatic differentiation.

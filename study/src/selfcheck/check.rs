@@ -50,6 +50,9 @@ impl Check {
         let all = self.parts.iter().enumerate().map(|(i, part)| {
             let what = if part.is_empty() { self.name.to_owned() } else { format!("{}: {part}", self.name) };
             let (difference, problem) = match &got {
+                Ok(got) if got[i].len() < want[i].len() => {
+                    (None, Some(format!("{} of {} results are there", got[i].len(), want[i].len())))
+                }
                 Ok(got) => (largest_difference(&got[i], &want[i]), None),
                 Err(problem) => (None, Some(problem.to_string())),
             };

@@ -1,0 +1,70 @@
+//! Room for what the runtime measures of a GPU. Before it tunes products it times copies between
+//! two buffers of up to 1 GiB each. Where they do not fit, that panics in the middle of whatever
+//! was computed, and leaves the thread in a mode in which each tensor gets memory of its own: then
+//! no step can be recorded. So the buffers are tried out beforehand, and where they do not fit the
+//! runtime is told that the speed is unknown; it tunes without.
+
+use burn::tensor::{Device, Tensor};
+use cubecl::throughput::{DEFAULT_WORKING_SET_BYTES, MemoryAccess, MemorySpec, ThroughputKey};
+use cubecl::throughput::{ThroughputMode, ThroughputValue, working_set_sweep};
+use cubecl::{MemoryAllocationMode, client::Client};
+use ember_host::panics::quietly;
+
+use super::tensor::cube;
+
+/// The runtime's buffers hold what is copied at once this many times.
+const WINDOWS: u64 = 2;
+
+/// Sees to it that the runtime measures nothing that does not fit into `device`, a GPU. To be
+/// called before anything is computed there.
+pub fn measure_within_memory(device: &Device) {
+    let client = cube(Tensor::<1>::zeros([1], device)).client;
+    let largest = client.properties().memory.max_page_size;
+    let window = DEFAULT_WORKING_SET_BYTES.min(largest / WINDOWS);
+    if fit(&client, [(window * WINDOWS) as usize; 2]) {
+        return;
+    }
+    for access in [MemoryAccess::Copy, MemoryAccess::Read, MemoryAccess::Write] {
+        for bytes in working_set_sweep(window * access.buffers()) {
+            let key = ThroughputKey { mode: ThroughputMode::Memory(MemorySpec::new(access, bytes)) };
+            // It gives back what it has just been told.
+            let _ = client.measure_throughput(key, || Ok(ThroughputValue::ZERO));
+        }
+    }
+}
+
+/// Whether the device has room for buffers of so many bytes, which are given back at once.
+fn fit<const N: usize>(client: &Client, bytes: [usize; N]) -> bool {
+    let taken = quietly(|| {
+        client.memory_dedicated_allocation((), |()| {
+            let buffers = bytes.map(|bytes| client.empty(bytes));
+            client.check(&buffers).is_ok()
+        })
+    });
+    if taken.is_err() {
+        // SAFETY: it is this thread's mode alone, which the panic kept from being set back, and
+        // nothing was allocated in it.
+        unsafe { client.allocation_mode(MemoryAllocationMode::Auto) };
+    }
+    taken == Ok(true)
+}
+
+#[cfg(all(test, feature = "autodiff"))]
+mod tests {
+    use burn::tensor::capture;
+
+    use super::*;
+    use crate::gpu::testing;
+
+    /// In the mode that a refusal may leave behind, no memory is held that a recording could use.
+    #[test]
+    fn what_does_not_fit_is_refused_and_steps_can_be_recorded_after_it() {
+        let Some(device) = testing::gpu() else { return };
+        let client = cube(Tensor::<1>::zeros([1], &device)).client;
+        assert!(fit(&client, [1 << 10; 2]));
+        assert!(!fit(&client, [1 << 50]));
+        let x = Tensor::<1>::ones([64], &device);
+        let step = capture(&device, || x.clone() * 2.0 + 1.0);
+        assert!(step.is_hardware());
+    }
+}
