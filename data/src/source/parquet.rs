@@ -7,6 +7,8 @@ use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::{fs::File, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
+type Strings = ColumnReaderImpl<ByteArrayType>;
+
 /// Rows decoded at once: few, since each may be a book.
 const ROWS: usize = 16;
 
@@ -20,86 +22,66 @@ pub fn read<E: From<Error>>(
     read_bytes: &AtomicU64,
     sink: &mut Sink<'_, E>,
 ) -> Result<(), E> {
-    let mut column = Column::open(name, file, field)?;
+    let (reader, index) = open(name, file, field)?;
+    let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
     let mut seen_rows = 0;
-    while let Some((rows, texts)) = column.next_rows()? {
-        for text in &texts {
-            let Ok(text) = std::str::from_utf8(text.data()) else {
-                let what = format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another");
-                return Err(Error::NoTextField(what).into());
-            };
-            sink(Event::Text(text))?;
-            sink(Event::EndOfDocument)?;
+    for group in 0..reader.num_row_groups() {
+        let mut column = strings(name, field, &reader, group, index)?;
+        while let Some((rows, texts)) = next_rows(name, &mut column)? {
+            for text in &texts {
+                let Ok(text) = std::str::from_utf8(text.data()) else {
+                    let what = format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another");
+                    return Err(Error::NoTextField(what).into());
+                };
+                sink(Event::Text(text))?;
+                sink(Event::EndOfDocument)?;
+            }
+            let before = file_bytes * seen_rows / all_rows;
+            seen_rows = all_rows.min(seen_rows + rows);
+            read_bytes.fetch_add(file_bytes * seen_rows / all_rows - before, Ordering::Relaxed);
         }
-        let before = file_bytes * seen_rows / column.rows;
-        seen_rows = column.rows.min(seen_rows + rows);
-        read_bytes.fetch_add(file_bytes * seen_rows / column.rows - before, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// A column of strings, as far as it has been read.
-struct Column<'a> {
-    /// What the file and the column are called.
-    file: &'a str,
-    field: &'a str,
-    reader: SerializedFileReader<File>,
-    index: usize,
-    /// Of the file; at least one, to divide by.
-    rows: u64,
-    /// The group of rows that comes next.
-    next_group: usize,
-    /// What is left of the group that is being read.
-    group: Option<ColumnReaderImpl<ByteArrayType>>,
+// What calls the library is not generic, so that it is compiled once and not for every sink.
+
+/// The file, and which of its columns is meant.
+fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<File>, usize), Error> {
+    let reader = of_library(name, || SerializedFileReader::new(file))?;
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    let fields: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
+    match fields.iter().position(|column| column == field) {
+        Some(index) => Ok((reader, index)),
+        None => Err(Error::NoField { what: format!("{name} has no column \"{field}\""), fields }),
+    }
 }
 
-impl<'a> Column<'a> {
-    fn open(name: &'a str, file: File, field: &'a str) -> Result<Self, Error> {
-        let reader = of_library(name, || SerializedFileReader::new(file))?;
-        let metadata = reader.metadata().file_metadata();
-        let rows = metadata.num_rows().max(1) as u64;
-        let columns = metadata.schema_descr().columns();
-        let names: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
-        let Some(index) = names.iter().position(|name| name == field) else {
-            return Err(Error::NoField { what: format!("{name} has no column \"{field}\""), fields: names });
-        };
-        Ok(Self { file: name, field, index, rows, next_group: 0, group: None, reader })
+/// The column in one group of rows.
+fn strings(
+    name: &str,
+    field: &str,
+    reader: &SerializedFileReader<File>,
+    group: usize,
+    index: usize,
+) -> Result<Strings, Error> {
+    let no_text = |what| Err(Error::NoTextField(format!("{name}: the column \"{field}\" {what}")));
+    let column = || reader.get_row_group(group)?.get_column_reader(index);
+    let ColumnReader::ByteArrayColumnReader(column) = of_library(name, column)? else {
+        return no_text("holds no strings; name another");
+    };
+    match reader.metadata().file_metadata().schema_descr().column(index).max_rep_level() {
+        0 => Ok(column),
+        _ => no_text("holds lists; name one of strings"),
     }
+}
 
-    /// The next rows, how many and the strings in them; `None` behind the last.
-    fn next_rows(&mut self) -> Result<Option<(u64, Vec<ByteArray>)>, Error> {
-        loop {
-            if let Some(group) = &mut self.group {
-                let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
-                let read = || group.read_records(ROWS, Some(&mut levels), None, &mut texts);
-                let (rows, _, _) = of_library(self.file, read)?;
-                if rows > 0 {
-                    return Ok(Some((rows as u64, texts)));
-                }
-            }
-            if self.next_group == self.reader.num_row_groups() {
-                return Ok(None);
-            }
-            self.group = Some(self.group(self.next_group)?);
-            self.next_group += 1;
-        }
-    }
-
-    fn group(&self, number: usize) -> Result<ColumnReaderImpl<ByteArrayType>, Error> {
-        let column = || self.reader.get_row_group(number)?.get_column_reader(self.index);
-        let ColumnReader::ByteArrayColumnReader(values) = of_library(self.file, column)? else {
-            return Err(self.no_text("holds no strings; name another"));
-        };
-        let schema = self.reader.metadata().file_metadata().schema_descr();
-        match schema.column(self.index).max_rep_level() {
-            0 => Ok(values),
-            _ => Err(self.no_text("holds lists; name one of strings")),
-        }
-    }
-
-    fn no_text(&self, what: &str) -> Error {
-        Error::NoTextField(format!("{}: the column \"{}\" {what}", self.file, self.field))
-    }
+/// How many rows come next, and the strings in them; `None` behind the last.
+fn next_rows(name: &str, column: &mut Strings) -> Result<Option<(u64, Vec<ByteArray>)>, Error> {
+    let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
+    let read = || column.read_records(ROWS, Some(&mut levels), None, &mut texts);
+    let (rows, _, _) = of_library(name, read)?;
+    Ok((rows > 0).then_some((rows as u64, texts)))
 }
 
 /// Calls the library; its errors, and its panics over damaged files, are errors of the file.

@@ -2,6 +2,7 @@
 //! take where none of them is there, is left out: our kernels are tested on none of its drivers.
 
 use burn::tensor::Device;
+use cubecl::device::WgpuDeviceKind::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 
 /// What is asked for adapters, in this order.
@@ -11,31 +12,18 @@ const INTERFACES: &[WgpuBackend] = if cfg!(target_os = "macos") {
     &[WgpuBackend::Vulkan, WgpuBackend::Dx12]
 };
 
-/// Cards, the faster kinds first.
-const CARDS: [WgpuDeviceKind; 4] = [
-    WgpuDeviceKind::DiscreteGpu(0),
-    WgpuDeviceKind::IntegratedGpu(0),
-    WgpuDeviceKind::VirtualGpu(0),
-    WgpuDeviceKind::Other(0),
-];
+/// Cards, the faster kinds first, and then software.
+const KINDS: [WgpuDeviceKind; 5] = [DiscreteGpu(0), IntegratedGpu(0), VirtualGpu(0), Other(0), Cpu];
 
 /// The adapters of the first interface that knows a card, or else that knows any, cards before
 /// software; the others know the same ones. None was tried.
 pub fn list() -> Vec<Device> {
-    let of_interface = |interface: &WgpuBackend| {
-        let of_kind = |kind: &WgpuDeviceKind| like(WgpuDevice::new(kind.clone()).on(*interface));
-        (CARDS.iter().flat_map(of_kind).collect::<Vec<_>>(), of_kind(&WgpuDeviceKind::Cpu))
+    let of = |interface: &WgpuBackend, kinds: &[WgpuDeviceKind]| -> Vec<Device> {
+        kinds.iter().flat_map(|kind| like(WgpuDevice::new(kind.clone()).on(*interface))).collect()
     };
-    let mut software = Vec::new();
-    for (cards, others) in INTERFACES.iter().map(of_interface) {
-        if !cards.is_empty() {
-            return cards.into_iter().chain(others).collect();
-        }
-        if software.is_empty() {
-            software = others;
-        }
-    }
-    software
+    let with = |kinds: &[WgpuDeviceKind]| INTERFACES.iter().find(|interface| !of(interface, kinds).is_empty());
+    let interface = with(&KINDS[..KINDS.len() - 1]).or_else(|| with(&KINDS));
+    interface.map(|interface| of(interface, &KINDS)).unwrap_or_default()
 }
 
 /// All adapters of the kind and the interface of one, which need not be there.

@@ -19,27 +19,22 @@ const WINDOWS: u64 = 2;
 /// called before anything is computed there.
 pub fn measure_within_memory(device: &Device) {
     let client = cube(Tensor::<1>::zeros([1], device)).client;
-    let largest = client.properties().memory.max_page_size;
-    let window = DEFAULT_WORKING_SET_BYTES.min(largest / WINDOWS);
+    let window = DEFAULT_WORKING_SET_BYTES.min(client.properties().memory.max_page_size / WINDOWS);
     if fit(&client, [(window * WINDOWS) as usize; 2]) {
         return;
     }
-    for access in [MemoryAccess::Copy, MemoryAccess::Read, MemoryAccess::Write] {
-        for bytes in working_set_sweep(window * access.buffers()) {
-            let key = ThroughputKey { mode: ThroughputMode::Memory(MemorySpec::new(access, bytes)) };
-            // It gives back what it has just been told.
-            let _ = client.measure_throughput(key, || Ok(ThroughputValue::ZERO));
-        }
+    for bytes in working_set_sweep(window * MemoryAccess::Copy.buffers()) {
+        let mode = ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes));
+        // It gives back what it has just been told.
+        let _ = client.measure_throughput(ThroughputKey { mode }, || Ok(ThroughputValue::ZERO));
     }
 }
 
 /// Whether the device has room for buffers of so many bytes, which are given back at once.
 fn fit<const N: usize>(client: &Client, bytes: [usize; N]) -> bool {
     let taken = quietly(|| {
-        client.memory_dedicated_allocation((), |()| {
-            let buffers = bytes.map(|bytes| client.empty(bytes));
-            client.check(&buffers).is_ok()
-        })
+        let take = |()| client.check(&bytes.map(|bytes| client.empty(bytes))).is_ok();
+        client.memory_dedicated_allocation((), take)
     });
     if taken.is_err() {
         // SAFETY: it is this thread's mode alone, which the panic kept from being set back, and
