@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use cubecl::throughput::{DEFAULT_WORKING_SET_BYTES, MemoryAccess, MemorySpec, ThroughputKey};
 use cubecl::throughput::{ThroughputMode, ThroughputValue, working_set_sweep};
 use cubecl::{MemoryAllocationMode, client::Client};
-use ember_host::panics::quietly;
+use ember_host::panics::{Panicked, quietly};
 
 use super::tensor::cube;
 
@@ -32,34 +32,41 @@ pub fn measure_within_memory(device: &Device) {
 
 /// Whether the device has room for buffers of so many bytes, which are given back at once.
 fn fit<const N: usize>(client: &Client, bytes: [usize; N]) -> bool {
-    let taken = quietly(|| {
-        let take = |()| client.check(&bytes.map(|bytes| client.empty(bytes))).is_ok();
-        client.memory_dedicated_allocation((), take)
-    });
-    if taken.is_err() {
+    let take = || client.check(&bytes.map(|bytes| client.empty(bytes))).is_ok();
+    in_memory_of_its_own(client, take) == Ok(true)
+}
+
+/// What `f` gives, whose tensors get memory of their own; or the message that it panicked with.
+fn in_memory_of_its_own(client: &Client, f: impl FnOnce() -> bool + Send) -> Result<bool, Panicked> {
+    let result = quietly(|| client.memory_dedicated_allocation((), |()| f()));
+    if result.is_err() {
         // SAFETY: it is this thread's mode alone, which the panic kept from being set back, and
         // nothing was allocated in it.
         unsafe { client.allocation_mode(MemoryAllocationMode::Auto) };
     }
-    taken == Ok(true)
+    result
 }
 
 #[cfg(all(test, feature = "autodiff"))]
 mod tests {
-    use burn::tensor::capture;
+    use cubecl::MemoryScope;
 
     use super::*;
     use crate::gpu::testing;
 
-    /// In the mode that a refusal may leave behind, no memory is held that a recording could use.
+    /// What stays in memory of its own after a refusal is never held for a recording.
     #[test]
-    fn what_does_not_fit_is_refused_and_steps_can_be_recorded_after_it() {
+    fn after_a_refusal_memory_comes_from_what_is_held() {
         let Some(device) = testing::gpu() else { return };
         let client = cube(Tensor::<1>::zeros([1], &device)).client;
+        let of_their_own = || {
+            let _taken = client.empty(1 << 10);
+            let report = client.memory_report(MemoryScope::CurrentStream);
+            report.streams.iter().map(|stream| stream.pools.dedicated.pages).sum::<u64>()
+        };
         assert!(fit(&client, [1 << 10; 2]));
         assert!(!fit(&client, [1 << 50]));
-        let x = Tensor::<1>::ones([64], &device);
-        let step = capture(&device, || x.clone() * 2.0 + 1.0);
-        assert!(step.is_hardware());
+        assert!(in_memory_of_its_own(&client, || of_their_own() == 1 && panic!("out of memory")).is_err());
+        assert_eq!(of_their_own(), 0);
     }
 }

@@ -51,7 +51,7 @@ pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Normally distributed values that are the same on every device.
+/// Normally distributed values. The seed is the process's: a test in another thread may change them.
 pub fn random<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
     Device::flex().seed(seed);
     let values = Tensor::<D>::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex());

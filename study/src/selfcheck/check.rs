@@ -92,3 +92,29 @@ pub(super) fn tensor(values: Vec<f32>, shape: [usize; 3], device: &Device) -> Te
 pub(super) fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use ember_model::device::{DeviceChoice, select};
+
+    use super::*;
+
+    /// What one check of `lists`, on the "device" where they come the second time, finds.
+    fn compared(lists: [Vec<Vec<f32>>; 2]) -> Comparison {
+        let calls = Cell::new(0);
+        let compute = move |_: &Device, _: FloatDType| vec![lists[calls.replace(1)].clone()];
+        let check = Check { name: "sum", parts: &[""], roundings: 4.0, compute: Box::new(compute) };
+        let cpu = select(DeviceChoice::Cpu).unwrap();
+        check.compare(&cpu, FloatDType::F32, 0.25).swap_remove(0)
+    }
+
+    #[test]
+    fn a_difference_is_held_against_the_roundings_and_a_missing_result_is_said() {
+        let near = compared([vec![vec![2.0], vec![1.0]], vec![vec![3.0], vec![1.0]]]);
+        assert_eq!((near.difference, near.tolerance, near.holds, near.problem), (Some(0.5), 1.0, true, None));
+        let missing = compared([vec![vec![1.0], vec![2.0]], vec![vec![1.0]]]);
+        assert_eq!((missing.holds, missing.problem.as_deref()), (false, Some("1 of 2 results are there")));
+    }
+}
