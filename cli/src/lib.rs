@@ -2,6 +2,7 @@
 //! a terminal.
 
 pub mod devices;
+pub mod failure;
 pub mod interrupt;
 pub mod program;
 pub mod shape;

@@ -6,10 +6,9 @@
 //! closed pipe, a panic) into an exit code and at most one line on standard error. Not here: what
 //! any command does.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Mutex, PoisonError};
-use std::{any::Any, fmt};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
@@ -17,6 +16,7 @@ use ember_host::interrupt::Interrupt;
 use ember_kernels::simd;
 use ember_model::{device::DeviceChoice, recorded};
 
+use crate::failure::{self, Panic};
 use crate::interrupt::{self, INTERRUPTED};
 use crate::terminal::{self, printable};
 use crate::wording;
@@ -154,7 +154,7 @@ pub fn parse<C: Parser>() -> C {
 /// a closed pipe ends quietly with 0. The environment variable `RUST_BACKTRACE` brings panics back
 /// in full, for whoever hunts one.
 pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ! {
-    remember_panics();
+    failure::remember_panics();
     quieten_wayland();
     let whole = || -> Result<Outcome> {
         simd::limit().map_err(UsageError::new)?;
@@ -170,7 +170,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     };
     let ending = match panic::catch_unwind(AssertUnwindSafe(whole)) {
         Ok(result) => ending_of(result),
-        Err(payload) => ending_of_panic(&first_panic(&*payload)),
+        Err(payload) => ending_of_panic(&failure::first_panic(&*payload)),
     };
     if let Some(line) = ending.line {
         terminal::say(format_args!("error: {line}"));
@@ -209,12 +209,13 @@ fn ending_of(result: Result<Outcome>) -> Ending {
     }
 }
 
-fn ending_of_panic(message: &str) -> Ending {
+fn ending_of_panic(panic: &Panic) -> Ending {
     // What `println!` panics with when the reader of the pipe is gone.
+    let message = &panic.message;
     if message.contains("failed printing to") && message.contains("Broken pipe") {
         return Ending { code: 0, line: None };
     }
-    Ending { code: 1, line: Some(explain_panic(message)) }
+    Ending { code: 1, line: Some(failure::of_panic(panic)) }
 }
 
 fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
@@ -225,54 +226,9 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     kind == Some(io::ErrorKind::BrokenPipe)
 }
 
-/// What to tell the user about a panic: a cause they can act on where the message shows one, else
-/// that it is our mistake.
-fn explain_panic(message: &str) -> String {
-    let lower = message.to_lowercase();
-    let any = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let message = one_line(message);
-    if any(&["out of memory", "outofmemory", "out_of_memory", "buffer too big", "capacity overflow"]) {
-        format!("out of memory ({message}); use a smaller batch or model, or another --device")
-    } else if any(&["wgpu", "vulkan", "adapter", "cuda", "device lost", "nvrtc", "cublas"]) {
-        format!("the device failed ({message}); try --device cpu, or see the `devices` command")
-    } else {
-        format!(
-            "internal error: {message}; this is a mistake in the program, please report it with the command you ran"
-        )
-    }
-}
-
 /// Joins the lines of a message into one, since an error is one line.
 fn one_line(message: &str) -> String {
     message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
-}
-
-/// The first panic of this process, "message (file:line)": later ones tend to be its consequences.
-static PANIC: Mutex<String> = Mutex::new(String::new());
-
-/// What is known of the panic that ended the work.
-fn first_panic(payload: &(dyn Any + Send)) -> String {
-    let first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = || payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string));
-    // One that only goes on here, from another thread, was not told to the hook again.
-    if first.is_empty() { own().unwrap_or_else(|| "no message".to_owned()) } else { first.clone() }
-}
-
-fn remember_panics() {
-    let in_full = panic::take_hook();
-    let wants_it_in_full = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
-    panic::set_hook(Box::new(move |info| {
-        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.is_empty() {
-            let message = info.payload_as_str().unwrap_or("no message");
-            let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line()));
-            *first = format!("{message}{}", place.unwrap_or_default());
-        }
-        drop(first);
-        if wants_it_in_full {
-            in_full(info);
-        }
-    }));
 }
 
 #[cfg(test)]
@@ -316,21 +272,13 @@ mod tests {
         assert_eq!(ending_of(Err(error.into())), Ending { code: 0, line: None });
         let full = io::Error::from(io::ErrorKind::StorageFull);
         assert_eq!(ending_of(Err(full.into())).code, 1);
-        let panic = "failed printing to stdout: Broken pipe (os error 32) (library/std/src/io/stdio.rs:1165)";
-        assert_eq!(ending_of_panic(panic), Ending { code: 0, line: None });
+        let panic = Panic::without_place("failed printing to stdout: Broken pipe (os error 32)");
+        assert_eq!(ending_of_panic(&panic), Ending { code: 0, line: None });
     }
 
     #[test]
     fn what_another_process_says_is_not_said_again() {
         let error = anyhow::Error::new(SaidElsewhere(2)).context("cannot start");
         assert_eq!(ending_of(Err(error)), Ending { code: 2, line: None });
-    }
-
-    #[test]
-    fn a_panic_is_explained_in_one_line() {
-        let line = |message| ending_of_panic(message).line.unwrap();
-        assert!(line("index out of bounds\n(src/a.rs:1)").starts_with("internal error: index out of bounds; (src"));
-        assert!(line("wgpu error: Out of Memory").starts_with("out of memory ("));
-        assert!(line("No possible adapter available for wgpu").contains("--device cpu"));
     }
 }

@@ -16,12 +16,12 @@ static EVERYWHERE: AtomicUsize = AtomicUsize::new(0);
 /// the thread that waits.
 const OF_THE_RUNTIME: &str = "DS";
 
-/// A panic that was held back: the first line of its message.
+/// A panic that was held back: the line of its message that tells most.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Panicked(pub String);
 
-/// Runs `f`, turning a panic into the first line of its message, of which the process's panic hook
+/// Runs `f`, turning a panic into [the line of its message that tells most](telling_line), of which the process's panic hook
 /// hears nothing. It hears of every other thread's as ever, but for the runtime's own while an
 /// attempt is made anywhere.
 ///
@@ -44,9 +44,37 @@ pub fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
     HERE.set(outer);
     result.map_err(|payload| {
         let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-        Panicked(message.unwrap_or("no reason given").lines().next().unwrap_or_default().to_owned())
+        Panicked(telling_line(message.unwrap_or("no reason given")))
     })
 }
+
+/// The line of a message that tells most: the last cause, where a runtime wraps what happened in
+/// what came of it; else the first.
+pub fn telling_line(message: &str) -> String {
+    // Some messages stand quoted inside another.
+    let message = message.replace("\\n", "\n");
+    let lines = message.lines().map(|line| line.trim().trim_end_matches("\")").trim_matches('"'));
+    let tells = |line: &&str| !line.is_empty() && !WRAPPING.iter().any(|words| line.contains(words));
+    let is_wrapped = message.contains(CAUSED_BY);
+    let found = if is_wrapped { lines.clone().filter(tells).next_back() } else { None };
+    found.or(lines.clone().next()).unwrap_or_default().to_owned()
+}
+
+const CAUSED_BY: &str = "Caused by";
+
+/// What lines say that only wrap another.
+const WRAPPING: &[&str] = &[
+    CAUSED_BY,
+    "acktrace",
+    "Asked at",
+    "Several failures",
+    "is poisoned",
+    "An IO error happened",
+    "An error happened",
+    "Error while reading data",
+    "still claiming",
+    "skipped `",
+];
 
 /// Whether the thread that asks makes an attempt, or may work for one that does.
 fn is_part_of_an_attempt() -> bool {

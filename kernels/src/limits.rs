@@ -1,10 +1,10 @@
-//! The widest heads that a GPU's shared memory bears: decided from its size alone, so that heads
-//! that are too wide are refused in a line before anything runs, on any machine.
+//! What a GPU must have for a model: decided from its limits alone, so that what it cannot compute is
+//! refused in a line before anything runs, on any machine.
 
 use burn::tensor::{Device, FloatDType};
 use thiserror::Error;
 
-/// What attention is to be computed for.
+/// What a model is to be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Scored, or written with.
@@ -13,7 +13,31 @@ pub enum Use {
     Training(FloatDType),
 }
 
-/// Why a device cannot compute attention.
+/// What a model asks of a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// Width of a head.
+    pub head_size: usize,
+    /// What it is for.
+    pub used: Use,
+    /// Values of the largest parameter.
+    pub largest: usize,
+}
+
+/// What a GPU has of what kernels may need more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that the units of a cube share.
+    pub shared_memory: usize,
+    /// Units of a cube.
+    pub units: usize,
+    /// Buffers that a kernel can see.
+    pub buffers: usize,
+    /// Bytes of a buffer that it can see.
+    pub buffer_bytes: u64,
+}
+
+/// What a device has too little of.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
@@ -25,63 +49,141 @@ pub enum LimitError {
         shared_memory >> 10
     )]
     HeadsTooWide { head_size: usize, shared_memory: usize, widest: usize },
+    /// A parameter has more bytes than a kernel can see of a buffer.
+    #[error(
+        "the model's largest matrix takes {} MiB, and this GPU's kernels see {} MiB of a buffer",
+        bytes.div_ceil(1 << 20),
+        most >> 20
+    )]
+    TooLarge { bytes: u64, most: u64 },
+    /// Its kernels can have fewer units, or see fewer buffers, than ours do.
+    #[error("kernels on this GPU can have {has} {what}, and ours need {needs}")]
+    Small { what: &'static str, has: usize, needs: usize },
 }
 
-/// Refuses heads that `device` cannot compute attention with, which no CPU does.
+/// Refuses a model that `device` cannot compute, of which there is none for a CPU.
 ///
 /// # Errors
-/// Which heads, and which it can.
-pub fn check_heads(head_size: usize, used: Use, device: &Device) -> Result<(), LimitError> {
+/// What there is too little of.
+pub fn check(demand: Demand, device: &Device) -> Result<(), LimitError> {
     #[cfg(feature = "gpu")]
-    if !crate::is_cpu(device) {
-        let tensor = crate::gpu::tensor::cube(burn::tensor::Tensor::<1>::zeros([1], &device.clone().inner()));
-        return shared_memory::check(head_size, used, tensor.client.properties().hardware.max_shared_memory_size);
+    if let Some(limits) = Limits::of(device) {
+        return limits.check(demand);
     }
-    let _ = (head_size, used, device);
+    let _ = (demand, device);
     Ok(())
 }
 
-/// What the kernels ask of shared memory.
+/// The most logits that are computed at once on `device`, where memory allows so many as `most`.
+pub fn logits_at_once(most: usize, device: &Device) -> usize {
+    #[cfg(feature = "gpu")]
+    if let Some(limits) = Limits::of(device) {
+        return most.min((limits.buffer_bytes / size_of::<f32>() as u64) as usize);
+    }
+    let _ = device;
+    most
+}
+
 #[cfg(feature = "gpu")]
-mod shared_memory {
+mod on_gpus {
     use burn::tensor::DType;
 
     use super::*;
-    use crate::gpu::{engine::Engine, tile::Holds};
+    use crate::gpu::{engine::Engine, sum::UNITS, tile::Holds};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
-    /// Whether a device whose cubes have `shared_memory` bytes together computes attention with
-    /// heads of `head_size`.
-    fn bears(head_size: usize, used: Use, shared_memory: usize) -> bool {
-        let tiled = |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, shared_memory).is_some();
-        let learned = match used {
-            Use::Inference => true,
-            Use::Training(dtype) => KERNELS.iter().all(|holds| tiled(holds, dtype.into())),
-        };
-        cached_attention::shared_memory(head_size) <= shared_memory && learned && tiled(&FORWARD, DType::F32)
-    }
+    /// Buffers that the kernel with the most of them sees, the runtime's own among them: as many as
+    /// WebGPU guarantees.
+    const BUFFERS: usize = 8;
 
-    /// Refuses heads that are too wide for cubes with `shared_memory` bytes.
-    ///
-    /// # Errors
-    /// Which heads, the memory, and the widest that fit.
-    pub fn check(head_size: usize, used: Use, shared_memory: usize) -> Result<(), LimitError> {
-        if bears(head_size, used, shared_memory) {
-            return Ok(());
+    /// Shared memory with which attention has the tiles that suit most GPUs.
+    const USUAL: usize = 48 << 10;
+
+    impl Limits {
+        /// Those of `device`; `None` for the CPU.
+        pub fn of(device: &Device) -> Option<Self> {
+            if crate::is_cpu(device) {
+                return None;
+            }
+            let tensor = crate::gpu::tensor::cube(burn::tensor::Tensor::<1>::zeros([1], &device.clone().inner()));
+            let properties = tensor.client.properties();
+            let hardware = &properties.hardware;
+            Some(Self {
+                shared_memory: hardware.max_shared_memory_size,
+                units: hardware.max_units_per_cube as usize,
+                // wgpu keeps one of them for itself on some devices, and says so.
+                buffers: hardware.max_bindings.saturating_add(1) as usize,
+                buffer_bytes: properties.memory.max_page_size,
+            })
         }
-        let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && bears(*size, used, shared_memory));
-        Err(LimitError::HeadsTooWide { head_size, shared_memory, widest: widest.unwrap_or(0) })
+
+        /// Refuses what these limits do not bear.
+        ///
+        /// # Errors
+        /// What there is too little of.
+        pub fn check(&self, demand: Demand) -> Result<(), LimitError> {
+            let Demand { head_size, used, largest } = demand;
+            let bytes = (largest * size_of::<f32>()) as u64;
+            for (what, has, needs) in [("units", self.units, UNITS as usize), ("buffers", self.buffers, BUFFERS)] {
+                if has < needs {
+                    return Err(LimitError::Small { what, has, needs });
+                }
+            }
+            if bytes > self.buffer_bytes {
+                return Err(LimitError::TooLarge { bytes, most: self.buffer_bytes });
+            }
+            self.check_heads(head_size, used)
+        }
+
+        fn check_heads(&self, head_size: usize, used: Use) -> Result<(), LimitError> {
+            if self.bears(head_size, used) {
+                return Ok(());
+            }
+            let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && self.bears(*size, used));
+            let shared_memory = self.shared_memory;
+            Err(LimitError::HeadsTooWide { head_size, shared_memory, widest: widest.unwrap_or(0) })
+        }
+
+        /// Whether attention with heads of `head_size` fits into the shared memory.
+        fn bears(&self, head_size: usize, used: Use) -> bool {
+            let tiled =
+                |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, self.shared_memory).is_some();
+            let learned = match used {
+                Use::Inference => true,
+                Use::Training(dtype) => KERNELS.iter().all(|holds| tiled(holds, dtype.into())),
+            };
+            cached_attention::shared_memory(head_size) <= self.shared_memory && learned && tiled(&FORWARD, DType::F32)
+        }
+
+        /// Why attention takes longer in training than it would with the shared memory that most
+        /// GPUs have: its tiles, and those.
+        pub fn small_tiles(&self, head_size: usize) -> Option<String> {
+            let tile = |shared_memory| {
+                let hungriest = KERNELS.last()?;
+                let tile = Engine::Units.tile(*hungriest, head_size, DType::F32, shared_memory)?;
+                Some([tile.rows, tile.columns])
+            };
+            let ([rows, columns], usual) = (tile(self.shared_memory)?, tile(USUAL)?);
+            let smaller = rows * columns < usual[0] * usual[1];
+            smaller.then(|| format!("attention in tiles of {rows} x {columns}, not {} x {}", usual[0], usual[1]))
+        }
     }
 
     #[cfg(test)]
     mod tests {
+        #![allow(clippy::unwrap_used)]
         use super::*;
 
         const KIB: usize = 1 << 10;
         const TRAINING: Use = Use::Training(FloatDType::F32);
 
-        fn widest(used: Use, shared_memory: usize) -> usize {
-            (8..2048).step_by(8).filter(|size| bears(*size, used, shared_memory)).max().unwrap_or(0)
+        /// As WebGPU guarantees them, but for the shared memory.
+        fn limits(shared_memory: usize) -> Limits {
+            Limits { shared_memory: shared_memory * KIB, units: 256, buffers: 8, buffer_bytes: 128 << 20 }
+        }
+
+        fn widest(used: Use, limits: Limits) -> usize {
+            (8..2048).step_by(8).filter(|size| limits.bears(*size, used)).max().unwrap_or(0)
         }
 
         /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48
@@ -90,20 +192,39 @@ mod shared_memory {
         fn heads_of_every_usual_width_are_borne_and_wider_ones_refused() {
             for (shared_memory, training, inference) in [(16, 320, 368), (32, 664, 880), (48, 1008, 1392)] {
                 for size in (1..=256).chain([320]) {
-                    assert!(bears(size, TRAINING, shared_memory * KIB), "{size} in {shared_memory} KiB");
+                    assert!(limits(shared_memory).bears(size, TRAINING), "{size} in {shared_memory} KiB");
                 }
-                let found = [TRAINING, Use::Inference].map(|used| widest(used, shared_memory * KIB));
+                let found = [TRAINING, Use::Inference].map(|used| widest(used, limits(shared_memory)));
                 assert_eq!(found, [training, inference], "{shared_memory} KiB");
-                let line = check(training + 8, TRAINING, shared_memory * KIB)
-                    .err()
-                    .map(|error| error.to_string())
-                    .unwrap_or_default();
+                let demand = Demand { head_size: training + 8, used: TRAINING, largest: 1 << 20 };
+                let line = limits(shared_memory).check(demand).err().map(|error| error.to_string()).unwrap_or_default();
                 assert!(
                     line.contains(&format!("the {shared_memory} KiB of this GPU")) && !line.contains('\n'),
                     "{line}"
                 );
                 assert!(line.contains(&format!("heads of {training}")), "{line}");
             }
+        }
+
+        #[test]
+        fn what_webgpu_guarantees_is_enough_and_less_is_said() {
+            let demand = Demand { head_size: 64, used: TRAINING, largest: 1 << 25 };
+            assert_eq!(limits(16).check(demand), Ok(()));
+            let line = |limits: Limits, demand| limits.check(demand).unwrap_err().to_string();
+            let less = Limits { buffers: 7, ..limits(16) };
+            assert_eq!(line(less, demand), "kernels on this GPU can have 7 buffers, and ours need 8");
+            let less = Limits { units: 128, ..limits(16) };
+            assert_eq!(line(less, demand), "kernels on this GPU can have 128 units, and ours need 256");
+            let large = Demand { largest: (1 << 25) + 1, ..demand };
+            let want = "the model's largest matrix takes 129 MiB, and this GPU's kernels see 128 MiB of a buffer";
+            assert_eq!(line(limits(16), large), want);
+        }
+
+        #[test]
+        fn small_tiles_are_told_apart() {
+            let slower = limits(16).small_tiles(128);
+            assert_eq!(slower.as_deref(), Some("attention in tiles of 8 x 8, not 16 x 16"));
+            assert_eq!(limits(48).small_tiles(128), None);
         }
 
         /// What is chosen takes no more than there is, and what was chosen before small tiles were
@@ -137,7 +258,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_head_is_too_wide_for_a_cpu() {
-        assert_eq!(check_heads(1 << 20, Use::Training(FloatDType::F32), &Device::flex()), Ok(()));
+    fn nothing_is_too_large_for_a_cpu() {
+        let demand = Demand { head_size: 1 << 20, used: Use::Training(FloatDType::F32), largest: 1 << 40 };
+        assert_eq!(check(demand, &Device::flex()), Ok(()));
+        assert_eq!(logits_at_once(1 << 40, &Device::flex()), 1 << 40);
     }
 }

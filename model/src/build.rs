@@ -11,7 +11,7 @@ use crate::init::{Init, ParameterSource, Random};
 use crate::layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
 use crate::{GptConfig, ParameterMapper, WeightType, device::multiplies, operations::Operation};
 use crate::{error::Error, error::Result};
-use ember_kernels::{arena::Memory, is_cpu, limits::Use, limits::check_heads, packed::Packed, packed::Source};
+use ember_kernels::{arena::Memory, is_cpu, limits::Use, limits::check, packed::Packed, packed::Source};
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections
@@ -30,7 +30,7 @@ impl Gpt {
     /// When the shape is impossible, on this device or on any, or the source has no such tensor.
     pub fn build(config: &GptConfig, source: &dyn ParameterSource, device: &Device) -> Result<Self> {
         config.validate()?;
-        check_heads(config.head_size, Use::Inference, device)?;
+        check(config.demand(Use::Inference), device)?;
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 

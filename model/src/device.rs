@@ -8,8 +8,7 @@ use serde::Serialize;
 #[cfg(feature = "tuning-cache")]
 use crate::tuning;
 use ember_host::panics::quietly;
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-use ember_kernels::{gpu::bandwidth::measure_within_memory, is_cpu};
+use ember_kernels::linear;
 
 /// Why a device that was asked for cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -186,11 +185,6 @@ fn wgpu() -> Vec<Selected> {
 impl Selected {
     /// The device after a small computation on it.
     fn tested(self) -> Self {
-        #[cfg(any(feature = "wgpu", feature = "cuda"))]
-        if !is_cpu(&self.device) {
-            // Where not even that works, the computation says so.
-            let _ = quietly(|| measure_within_memory(&self.device));
-        }
         Self { problem: multiplies(&self.device, FloatDType::F32).err(), ..self }
     }
 }
@@ -228,7 +222,7 @@ pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
             return None;
         }
         let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device).cast(dtype);
-        Some(a.clone().matmul(a).cast(FloatDType::F32).into_data().iter::<f32>().collect::<Vec<_>>())
+        Some(linear(a.clone().unsqueeze(), a, None).cast(FloatDType::F32).into_data().iter::<f32>().collect::<Vec<_>>())
     })
     .map_err(|problem| format!("failed a small computation ({problem})"))?;
     let Some(product) = product else { return Err(format!("does not know {dtype:?}")) };

@@ -18,9 +18,9 @@ pub enum Error {
     /// There is no such device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device cannot compute attention with heads of this width.
+    /// The device's limits do not bear the model.
     #[error(transparent)]
-    Heads(#[from] LimitError),
+    Limits(#[from] LimitError),
     /// The device cannot multiply with weights stored like this.
     #[error("weights in {}: {problem}", weights.name())]
     Weights { weights: WeightType, problem: String },

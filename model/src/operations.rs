@@ -5,6 +5,8 @@
 //! file, FLOPs, what inference packs, what training keeps. A new part of the model has its place in
 //! the forward pass and here.
 
+use ember_kernels::limits::{Demand, Use};
+
 use crate::{GptConfig, config::NormKind, config::Positions};
 
 /// One operation, in values of one position.
@@ -127,6 +129,13 @@ impl Operations {
         of(&self.embedding) + self.n_layer * of(&self.block) + of(&self.head)
     }
 
+    /// Values of the largest tensor.
+    fn largest(&self) -> usize {
+        let operations = self.embedding.iter().chain(&self.block).chain(&self.head);
+        let sizes = operations.flat_map(Operation::tensors).map(|(_, shape)| shape.iter().product());
+        sizes.max().unwrap_or_default()
+    }
+
     /// Every tensor with its shape, in the model's order; one by one, so that an absurd number of
     /// layers costs nothing.
     pub fn tensors(self) -> impl Iterator<Item = (String, Vec<usize>)> {
@@ -216,6 +225,11 @@ impl GptConfig {
     /// Number of trainable values; a tied head counts once.
     pub fn parameters(&self) -> usize {
         self.operations().sum(Operation::parameters)
+    }
+
+    /// What a model of this shape asks of a GPU.
+    pub fn demand(&self, used: Use) -> Demand {
+        Demand { head_size: self.head_size, used, largest: self.operations().largest() }
     }
 
     /// Values of the position table, which is only looked up.

@@ -1,9 +1,11 @@
 //! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said
 //! where things are.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use ember_cli::failure;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::say;
 use ember_host::interrupt::Interrupt;
@@ -12,6 +14,7 @@ use ember_study::{error::Error, plot::loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
+use ember_training::error::Error as TrainingError;
 use ember_training::run::{Ended, Run, Trained, device_line, folder};
 use ember_training::{run::report::Row, run::report::jsonl, step::progress::Best};
 
@@ -36,7 +39,17 @@ pub fn train(
     interrupt: &Interrupt,
 ) -> Result<Outcome> {
     interrupt.before_exit(restore_terminal);
-    let trained = run.train(group, screen, &|| interrupt.requested())?;
+    let path = run.folder.path().to_owned();
+    let train = AssertUnwindSafe(|| run.train(group, screen, &|| interrupt.requested()));
+    let failed = |line: String| anyhow!("{line}; {}", saved_and_way_on(&path));
+    let trained = match panic::catch_unwind(train) {
+        Ok(Err(TrainingError::Device(problem))) => Err(failed(failure::of_device(&problem))),
+        Ok(result) => result.map_err(Into::into),
+        Err(payload) => match failure::of_device_panic(&*payload) {
+            Some(line) => Err(failed(line)),
+            None => panic::resume_unwind(payload),
+        },
+    }?;
     if group.leads() {
         // All that was learned is saved: what cannot be drawn now can be drawn again.
         if let Err(error) = conclude(&trained, notes) {
@@ -48,6 +61,13 @@ pub fn train(
         Ended::Finished => Outcome::Done,
         Ended::Interrupted => Outcome::Interrupted,
     })
+}
+
+/// What is saved of a run that failed, and the command that goes on from there, on any device.
+fn saved_and_way_on(run: &Path) -> String {
+    let saved = folder::newest_step(run)
+        .map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
+    format!("{saved}, go on with `ember-train resume {}`", run.display())
 }
 
 /// Draws the losses and says what there is now and what to do with it.

@@ -3,7 +3,7 @@
 
 use std::error::Error as StdError;
 
-use ember_cli::{program::SaidElsewhere, wording, wording::Worded, wording::shared};
+use ember_cli::{failure, program::SaidElsewhere, wording, wording::Worded, wording::shared};
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
@@ -50,7 +50,8 @@ fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
         .or_else(|| found(cause).and_then(of_checkpoint))
         .or_else(|| found(cause).and_then(of_guard))
         .or_else(|| found(cause).and_then(of_init))
-        .or_else(|| found(cause).and_then(of_study));
+        .or_else(|| found(cause).and_then(of_study))
+        .or_else(|| found(cause).and_then(of_device));
     let usage = || {
         None.or_else(|| found(cause).map(of_config))
             .or_else(|| found(cause).map(DoesNotFit::to_string))
@@ -82,7 +83,7 @@ fn of_config(error: &ConfigError) -> String {
         Precision { precision, device, name, problem } => format!(
             "precision = {precision}: {device} ({name}) {problem}; use --set precision=f32, or another --device"
         ),
-        WideHeads(error) => wording::heads(error),
+        Limits(error) => wording::limits(error),
         VocabSize { recipe, tokenizer } => format!(
             "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
             recipe.display()
@@ -154,12 +155,17 @@ fn of_processes(error: &GroupError) -> Option<String> {
     }
 }
 
+fn of_device(error: &Error) -> Option<String> {
+    let Error::Device(problem) = error else { return None };
+    Some(failure::of_device(problem))
+}
+
 fn of_study(error: &StudyError) -> Option<String> {
     match error {
         StudyError::TooLong(_) => Some(format!("{error} with --corpus")),
         StudyError::NoAxis(axis) => Some(format!("no loss can be drawn over {axis}; try another --by")),
         StudyError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
-        StudyError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
+        StudyError::Device(problem) => Some(failure::of_device(problem)),
         _ => None,
     }
 }

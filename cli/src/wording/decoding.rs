@@ -9,6 +9,7 @@ use ember_decoding::{
 };
 
 use super::{data, model};
+use crate::failure;
 use crate::usage::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
@@ -57,7 +58,7 @@ fn decoding(error: &Error) -> Option<Worded> {
              share a tokenizer"
         )),
         Error::Draft(_) => Worded::Failure("--draft".to_owned()),
-        Error::Device(_) => Worded::Failure(format!("{error}; try --device cpu")),
+        Error::Device(problem) => Worded::Failure(failure::of_device(problem)),
         _ => return None,
     })
 }
@@ -216,7 +217,7 @@ mod tests {
         let draft = Error::Draft(Box::new(Error::NotFinite));
         assert!(said(draft).0.starts_with("--draft: the model's logits are not finite numbers"));
         let device = Error::Device("lost".to_owned());
-        assert_eq!(said(device).0, "the device failed: lost; try --device cpu");
+        assert!(said(device).0.starts_with("the device failed (lost); try --device cpu"));
         let nodes = Error::NoCompleteText { nodes: 1, processors: vec!["add"] };
         assert!(said(nodes).0.ends_with("add left no token to go on with; raise --max-nodes or ask for less"));
         assert_eq!(

@@ -11,7 +11,7 @@ mod model;
 use std::error::Error;
 
 pub use crate::usage::Worded;
-pub use model::heads;
+pub use model::limits;
 
 use crate::usage::UsageError;
 

@@ -17,14 +17,19 @@ pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
         (_, Some(ModelError::Weights { .. })) => {
             Some("weights in int8 are for the CPU; use --weights bf16 or f32, or --device cpu".to_owned())
         }
-        (_, Some(ModelError::Heads(error))) => Some(heads(error)),
+        (_, Some(ModelError::Limits(error))) => Some(limits(error)),
         _ => None,
     }
 }
 
-/// The line for heads that a GPU does not bear.
-pub fn heads(error: &LimitError) -> String {
-    format!("{error}; choose a larger n_head, or --device cpu")
+/// The line for a model that a GPU does not bear.
+pub fn limits(error: &LimitError) -> String {
+    let way_out = match error {
+        LimitError::HeadsTooWide { .. } => "choose a larger n_head, or --device cpu",
+        LimitError::TooLarge { .. } => "choose a smaller vocabulary or n_embd, or --device cpu",
+        _ => "use --device cpu",
+    };
+    format!("{error}; {way_out}")
 }
 
 fn device(error: &DeviceError) -> Option<String> {

@@ -1,8 +1,8 @@
-//! Room for what the runtime measures of a GPU. Before it tunes products it times copies between
+//! Room for what the runtime measures of a GPU. Before it times products it times copies between
 //! two buffers of up to 1 GiB each. Where they do not fit, that panics in the middle of whatever
 //! was computed, and leaves the thread in a mode in which each tensor gets memory of its own: then
 //! no step can be recorded. So the buffers are tried out beforehand, and where they do not fit the
-//! runtime is told that the speed is unknown; it tunes without.
+//! runtime is told that the speed is unknown; it does without.
 
 use burn::tensor::{Device, Tensor};
 use cubecl::throughput::{DEFAULT_WORKING_SET_BYTES, MemoryAccess, MemorySpec, ThroughputKey};
@@ -16,7 +16,7 @@ use super::tensor::cube;
 const WINDOWS: u64 = 2;
 
 /// Sees to it that the runtime measures nothing that does not fit into `device`, a GPU. To be
-/// called before anything is computed there.
+/// called before a product is timed there.
 pub fn measure_within_memory(device: &Device) {
     let client = cube(Tensor::<1>::zeros([1], device)).client;
     let window = DEFAULT_WORKING_SET_BYTES.min(client.properties().memory.max_page_size / WINDOWS);

@@ -2,9 +2,10 @@
 
 #[cfg(feature = "wgpu")]
 pub mod adapters;
-pub mod bandwidth;
+pub(crate) mod bandwidth;
 pub(crate) mod engine;
 pub(crate) mod launch;
+pub mod products;
 pub(crate) mod sum;
 pub mod tensor;
 pub(crate) mod tensor_cores;

@@ -1,18 +1,18 @@
-//! Products with the weights: burn's tuned product, and what comes before and after it in one
+//! Products with the weights: the runtime's, and what comes before and after it in one
 //! kernel each.
 //!
 //! Of `gelu(x W + b)` the product is kept as it comes, and both GELU and its gradient add the bias
 //! on their way, so that neither the bias nor its gradient takes a pass of its own over the widest
 //! tensor of a block.
 //!
-//! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
+//! Products take matrices, `[batch, time]` as one dimension, so that few shapes are to be tuned for.
 
 use burn::tensor::Shape;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
 use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
+use crate::gpu::products::product;
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
 
@@ -89,16 +89,6 @@ impl Operation<CubeBackend, 2> for Unembed {
         let dx = product(dy, weight, dtype);
         [reshaped(dx, shape), dweight]
     }
-}
-
-/// `a b` for `a` `[m, k]` and `b` `[k, n]` of one type, rounded to `to` from sums in float32.
-fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
-    let shape = [a.meta.shape()[0], b.meta.shape()[1]];
-    let y = unfilled(&a, shape, to);
-    let Ok(y) = matmul(a, b, Some(y), MatmulStrategy::default(), to) else {
-        unreachable!("burn has a kernel for every product of matrices")
-    };
-    y
 }
 
 fn transposed(mut matrix: CubeTensor) -> CubeTensor {

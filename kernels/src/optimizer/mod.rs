@@ -10,7 +10,7 @@ mod update;
 
 use burn::tensor::Tensor;
 
-use crate::is_cpu;
+use crate::{is_cpu, linear};
 pub use cpu::{adamw, follow, sum_of_squares};
 pub use update::{MuonUpdate, Update};
 use update::{SMALLEST_NORM, STEPS, X, X3, X5};
@@ -51,9 +51,14 @@ fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
     let norm = matrix.clone().powi_scalar(2).sum_dim(0).sum_dim(1).sqrt().clamp_min(SMALLEST_NORM); // [1, 1]
     let mut x = matrix / norm;
     for _ in 0..STEPS {
-        let gram = x.clone().matmul(x.clone().transpose());
-        let polynomial = gram.clone() * X3 + gram.clone().matmul(gram) * X5;
-        x = x.clone() * X + polynomial.matmul(x);
+        let gram = product(x.clone(), x.clone().transpose());
+        let polynomial = gram.clone() * X3 + product(gram.clone(), gram) * X5;
+        x = x.clone() * X + product(polynomial, x);
     }
     if is_tall { x.transpose() } else { x }
+}
+
+/// `a b`, by the kernel that the model's products go by.
+fn product(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    linear(a.unsqueeze::<3>(), b, None).squeeze_dim(0)
 }

@@ -21,6 +21,8 @@ pub enum Note {
     RateEnds { step: u64, rate: f64 },
     /// The first step on a GPU takes far longer than the others.
     FirstStep { seconds: f64, kept: Option<PathBuf> },
+    /// From here on the GPU's products of matrices are timed.
+    Tuning,
     /// The disk was too full to write something, which is tried again when it is due.
     DiskFull(Error),
     /// A checkpoint is damaged.
@@ -50,9 +52,11 @@ impl Note {
             Self::FirstStep { seconds, kept } => {
                 let kept = kept.as_ref().map(|file| format!("kept in {} for the next run", file.display()));
                 let kept = kept.unwrap_or_else(|| "which each run does anew".to_owned());
-                let compiled = "the GPU's kernels were compiled and its matrix products tuned";
-                format!("the first step took {seconds:.1} s: {compiled}, {kept}")
+                format!("the first step took {seconds:.1} s: the GPU's kernels were compiled, {kept}")
             }
+            Self::Tuning => "the next step takes longer: so much of the run is left that it pays to find out which of \
+                             many kernels multiplies each pair of matrices fastest"
+                .to_owned(),
             Self::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
             Self::Damaged { error, aside } => format!("{} (it is put aside as {})", line(error), aside.display()),
             Self::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),

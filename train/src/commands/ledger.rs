@@ -10,7 +10,7 @@ use crate::prelude::*;
 use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, modes::Plan, page, table};
 use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
 use ember_training::memory::prediction::{Kernels, training::Step};
-use ember_training::memory::{self, fit::check_attention};
+use ember_training::memory::{self, fit::check_limits};
 use ember_training::run::{folder::CONFIG, text::data_folder};
 
 /// Arguments of `ledger`.
@@ -70,7 +70,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let (config, new_tokens) = in_one_pass(args, &source, common)?;
     let selected = select(common, &notes)?;
     precision::check(config.precision, &selected)?;
-    check_attention(config.precision, &source.shape, &selected)?;
+    check_limits(config.precision, &source.shape, &selected)?;
     refuse_what_cannot_fit(args, &source, &config, &selected)?;
 
     let (batch, real_text) = source.batch(&config, &notes)?;

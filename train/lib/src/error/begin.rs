@@ -49,9 +49,9 @@ pub enum ConfigError {
     /// with the step that it has come to: one line that names the keys.
     #[error("{0}")]
     Contradiction(String),
-    /// Heads that are too wide for the device's kernels.
+    /// The device's limits do not bear the model.
     #[error(transparent)]
-    WideHeads(LimitError),
+    Limits(LimitError),
     /// A key that decides what is learned is to change in the middle of a run.
     #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
     Fixed { assignment: String, name: String, can: &'static [&'static str] },

@@ -7,7 +7,7 @@
 use std::iter;
 
 use ember_host::memory::ASSUMED_BYTES;
-use ember_kernels::limits::{Use, check_heads};
+use ember_kernels::limits::{Use, check};
 use ember_model::{GptConfig, device::Selected};
 
 use super::keeping::keep_where_there_is_room;
@@ -171,13 +171,13 @@ pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Se
     keep_where_there_is_room(training(config, shape, Kernels::on(&selected.device)).peak_bytes, memory)
 }
 
-/// Refuses a model whose heads are too wide for the device's kernels.
+/// Refuses a model that the device's limits do not bear.
 ///
 /// # Errors
 /// In one line.
-pub fn check_attention(precision: Precision, shape: &GptConfig, selected: &Selected) -> Result<(), ConfigError> {
+pub fn check_limits(precision: Precision, shape: &GptConfig, selected: &Selected) -> Result<(), ConfigError> {
     let used = Use::Training(float_dtype(precision));
-    check_heads(shape.head_size, used, &selected.device).map_err(ConfigError::WideHeads)
+    check(shape.demand(used), &selected.device).map_err(ConfigError::Limits)
 }
 
 /// Why the micro-batch that somebody set may be too large, where that can be told.

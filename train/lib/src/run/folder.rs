@@ -282,6 +282,11 @@ pub(super) const SUPERSEDED: &str = "superseded";
 /// What the name of a checkpoint begins with that the disk has damaged.
 pub(super) const DAMAGED: &str = "damaged";
 
+/// The newest step that is saved of the run in a folder, whoever uses it.
+pub fn newest_step(run: &Path) -> Option<u64> {
+    RunFolder::owned_elsewhere(run).saved().first().and_then(|checkpoint| step_of(checkpoint))
+}
+
 /// The step that the name of a checkpoint's folder says, if it is one.
 pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use burn::{module::Module, tensor::FloatDType};
+use burn::module::Module;
+use burn::tensor::{Device, FloatDType};
+use ember_kernels::gpu::products;
 use ember_model::Gpt;
 
 use super::checkpoint::{Checkpoint, save_evaluations};
@@ -163,9 +165,24 @@ impl Trainer<'_> {
             ..Row::default()
         })?;
         self.reporter.step(&report);
+        if step > 1 {
+            self.tune_where_it_pays(&gpt.device(), tokens_left / tokens_per_s);
+        }
         Ok(())
     }
+
+    /// Lets the GPU's products be timed, once, in a run that has so much before it that it pays.
+    fn tune_where_it_pays(&mut self, device: &Device, remaining_s: f64) {
+        if std::mem::take(&mut self.may_tune) && remaining_s >= WORTH_TUNING_S {
+            products::tune(device);
+            self.reporter.note(Note::Tuning);
+        }
+    }
 }
+
+/// What has to be left of a run for its products to be timed, which software Vulkan took half a
+/// minute for. A shorter run goes by the rule.
+const WORTH_TUNING_S: f64 = 300.0;
 
 /// The model as `ember-generate` will have it from the checkpoint: without a graph, in float32.
 fn as_inference(gpt: &Gpt) -> Gpt {

@@ -165,6 +165,7 @@ impl Run {
             last: None,
             reporter,
             time_budget,
+            may_tune: selected.gpu,
         };
         let result = trainer.train(gpt, stop);
         trainer.reporter.finish();

@@ -13,7 +13,7 @@ use super::{Run, text};
 use crate::config::{TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
-use crate::memory::fit::{check_attention, keeps_freed_memory, share_of};
+use crate::memory::fit::{check_limits, keeps_freed_memory, share_of};
 use crate::step::progress::{DataChecksums, Evaluations, Progress};
 use crate::{memory, note::Note, step::optimizer::Optimizer};
 
@@ -95,7 +95,7 @@ fn restore(
     if !is_model_of(shape, &config, &dataset) {
         return Err(CheckpointError::OtherModel(run.path().to_owned()).into());
     }
-    check_attention(config.precision, shape, selected)?;
+    check_limits(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
     Ok((config.changed(changes, restored.progress.step)?, dataset, restored))
 }

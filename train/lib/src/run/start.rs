@@ -288,7 +288,7 @@ fn follow(path: &Path) -> Result<(RunFolder, Described)> {
 /// As said, in one line.
 pub fn check_size(config: &TrainConfig, shape: &GptConfig, selected: &Selected, processes: usize) -> Result<()> {
     shape.validate()?;
-    fit::check_attention(config.precision, shape, selected)?;
+    fit::check_limits(config.precision, shape, selected)?;
     Ok(check_share(config.windows_per_step(), processes)?)
 }
 

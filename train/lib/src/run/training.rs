@@ -44,6 +44,8 @@ pub struct Trainer<'a> {
     pub reporter: &'a mut dyn Reporter,
     /// Of a run that was promised to end at a time.
     pub time_budget: Option<TimeBudget>,
+    /// Whether it is still open if products on this device are to be timed.
+    pub may_tune: bool,
 }
 
 /// How training ended.

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::{random, windows::Batch};
 use ember_kernels::cross_entropy::Objective;
-use ember_kernels::{DropoutMask, is_cpu};
+use ember_kernels::{DropoutMask, is_cpu, limits::logits_at_once};
 use ember_model::Gpt;
 use rand_chacha::rand_core::Rng;
 
@@ -70,7 +70,8 @@ impl Passes {
 
     /// The same passes, with as many logits at once as suit `device`.
     pub fn on(self, device: &Device) -> Self {
-        Self { most_logits: if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU }, ..self }
+        let most = if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU };
+        Self { most_logits: logits_at_once(most, device), ..self }
     }
 
     /// Whether a pass with so many logits goes through the model in segments: then no moment has

@@ -1,0 +1,128 @@
+//! What ends a program from below, in a line: a panic, or a device that fails. The runtimes of devices
+//! report some failures as errors, some as panics of their own threads, and wrap what happened in
+//! many lines.
+
+use std::any::Any;
+use std::panic;
+use std::sync::{Mutex, PoisonError};
+
+use ember_host::panics::telling_line;
+
+/// The first panic of this process: later ones tend to be its consequences.
+static PANIC: Mutex<Option<Panic>> = Mutex::new(None);
+
+#[derive(Clone)]
+pub(crate) struct Panic {
+    pub(crate) message: String,
+    /// "file:line", where it is known.
+    place: Option<String>,
+}
+
+impl Panic {
+    pub(crate) fn without_place(message: impl Into<String>) -> Self {
+        Self { message: message.into(), place: None }
+    }
+}
+
+/// Keeps panics off the terminal, and remembers the first. The environment variable
+/// `RUST_BACKTRACE` brings them back in full, for whoever hunts one.
+pub(crate) fn remember_panics() {
+    let in_full = panic::take_hook();
+    let wants_it_in_full = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    panic::set_hook(Box::new(move |info| {
+        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| Panic {
+            message: info.payload_as_str().unwrap_or("no message").to_owned(),
+            place: info.location().map(|place| format!("{}:{}", place.file(), place.line())),
+        });
+        drop(first);
+        if wants_it_in_full {
+            in_full(info);
+        }
+    }));
+}
+
+/// The panic that ended the work.
+pub(crate) fn first_panic(payload: &(dyn Any + Send)) -> Panic {
+    let own = || payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string));
+    // One that only goes on here, from another thread, was not told to the hook again.
+    remembered().unwrap_or_else(|| Panic::without_place(own().unwrap_or_else(|| "no message".to_owned())))
+}
+
+fn remembered() -> Option<Panic> {
+    PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// How a device failed that says so by `message`, and what to do.
+pub fn of_device(message: &str) -> String {
+    // The runtime's thread may have said more than what came of it.
+    let first = remembered().map(|panic| panic.message).unwrap_or_default();
+    let said = |words: &[&str]| [first.as_str(), message].into_iter().find(|message| contains(message, words));
+    if let Some(message) = said(FULL) {
+        let what = telling_line(message);
+        format!("out of memory ({what}); use a smaller batch or model, or another --device")
+    } else if let Some(message) = said(&["device is lost", "device lost", "device_lost"]) {
+        let what = telling_line(message);
+        format!(
+            "the device is gone ({what}): its driver gave it up, as after an update, a reset, or a kernel that took too long; \
+             try again, or --device cpu"
+        )
+    } else {
+        let what = telling_line(message);
+        format!("the device failed ({what}); try --device cpu, or see the `devices` command")
+    }
+}
+
+/// How a device failed, where that is what somebody panicked over.
+pub fn of_device_panic(payload: &(dyn Any + Send)) -> Option<String> {
+    let Panic { message, .. } = first_panic(payload);
+    contains(&message, DEVICES).then(|| of_device(&message))
+}
+
+/// What to tell the user about a panic: a cause they can act on where the message shows one, else
+/// that it is our mistake.
+pub(crate) fn of_panic(Panic { message, place }: &Panic) -> String {
+    if contains(message, FULL) || contains(message, DEVICES) {
+        return of_device(message);
+    }
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let message =
+        lines.map(str::to_owned).chain(place.as_ref().map(|place| format!("({place})"))).collect::<Vec<_>>().join("; ");
+    format!("internal error: {message}; this is a mistake in the program, please report it with the command you ran")
+}
+
+/// What a message says where there is not enough memory.
+const FULL: &[&str] = &["out of memory", "outofmemory", "out_of_memory", "buffer too big", "allocate buffer", "capacity overflow"];
+
+/// What a message says where a device failed.
+const DEVICES: &[&str] =
+    &["wgpu", "vulkan", "adapter", "cuda", "device lost", "device is lost", "host access failed", "nvrtc", "cublas"];
+
+fn contains(message: &str, words: &[&str]) -> bool {
+    let lower = message.to_lowercase();
+    words.iter().any(|word| lower.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_explained_in_one_line() {
+        let line =
+            |message: &str| of_panic(&Panic { message: message.to_owned(), place: Some("src/a.rs:1".to_owned()) });
+        assert!(line("index out of\nbounds").starts_with("internal error: index out of; bounds; (src/a.rs:1); this"));
+        assert!(line("wgpu error: Out of Memory").starts_with("out of memory (wgpu error: Out of Memory);"));
+        assert!(line("No possible adapter available for wgpu").contains("--device cpu"));
+    }
+
+    #[test]
+    fn a_device_says_what_happened_among_much_else() {
+        let lost = "The device is poisoned\nCaused by:\n  Unknown: Device is lost\nBacktrace:\nNo backtrace available";
+        assert!(of_device(lost).starts_with("the device is gone (Unknown: Device is lost): its driver"));
+        let read = format!("bytes: host access failed: Read({lost:?})");
+        assert_eq!(of_panic(&Panic::without_place(read)), of_device(lost));
+        let refused = "The device is poisoned\nCaused by:\n  Unknown: Unexpected error variant\nBacktrace:\n";
+        assert!(of_device(refused).starts_with("the device failed (Unknown: Unexpected error variant); try"));
+    }
+}

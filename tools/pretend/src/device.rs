@@ -1,0 +1,108 @@
+//! A device that fails: no memory is left, a kernel is refused, the device is lost.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::mem::transmute;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
+
+use ash::vk::{self, Handle};
+
+use crate::below::DEVICE;
+use crate::wish::Wish;
+
+/// The functions below that are called here.
+pub const NAMES: &[&CStr] = &[c"vkAllocateMemory", c"vkFreeMemory", c"vkQueueSubmit", c"vkCreateComputePipelines"];
+
+/// The function of ours with this name.
+pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
+    // SAFETY: all functions are void ones until they are called.
+    unsafe {
+        Some(match name.to_bytes() {
+            b"vkAllocateMemory" => transmute::<vk::PFN_vkAllocateMemory, unsafe extern "system" fn()>(allocate),
+            b"vkFreeMemory" => transmute::<vk::PFN_vkFreeMemory, unsafe extern "system" fn()>(free),
+            b"vkQueueSubmit" => transmute::<vk::PFN_vkQueueSubmit, unsafe extern "system" fn()>(submit),
+            b"vkCreateComputePipelines" => {
+                transmute::<vk::PFN_vkCreateComputePipelines, unsafe extern "system" fn()>(create_pipelines)
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Bytes of what is allocated now.
+static ALLOCATED: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
+
+// SAFETY of all functions below: Vulkan calls them with what its specification says, and they pass
+// it on.
+
+unsafe extern "system" fn allocate(
+    device: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    memory: *mut vk::DeviceMemory,
+) -> vk::Result {
+    let mut allocated = ALLOCATED.lock().unwrap();
+    unsafe {
+        let bytes = (*info).allocation_size;
+        if Wish::get().memory.is_some_and(|most| allocated.values().sum::<u64>() + bytes > most) {
+            return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+        }
+        let next: vk::PFN_vkAllocateMemory = DEVICE.function(c"vkAllocateMemory");
+        let result = next(device, info, allocator, memory);
+        if result == vk::Result::SUCCESS {
+            allocated.insert((*memory).as_raw(), bytes);
+        }
+        result
+    }
+}
+
+unsafe extern "system" fn free(
+    device: vk::Device,
+    memory: vk::DeviceMemory,
+    allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    ALLOCATED.lock().unwrap().remove(&memory.as_raw());
+    unsafe {
+        let next: vk::PFN_vkFreeMemory = DEVICE.function(c"vkFreeMemory");
+        next(device, memory, allocator);
+    }
+}
+
+unsafe extern "system" fn submit(
+    queue: vk::Queue,
+    count: u32,
+    submissions: *const vk::SubmitInfo<'_>,
+    fence: vk::Fence,
+) -> vk::Result {
+    static SUBMITTED: AtomicU64 = AtomicU64::new(0);
+    let number = SUBMITTED.fetch_add(1, Ordering::SeqCst);
+    if Wish::get().lost.is_some_and(|lost| number >= lost) {
+        return vk::Result::ERROR_DEVICE_LOST;
+    }
+    unsafe {
+        let next: vk::PFN_vkQueueSubmit = DEVICE.function(c"vkQueueSubmit");
+        next(queue, count, submissions, fence)
+    }
+}
+
+unsafe extern "system" fn create_pipelines(
+    device: vk::Device,
+    cache: vk::PipelineCache,
+    count: u32,
+    infos: *const vk::ComputePipelineCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    pipelines: *mut vk::Pipeline,
+) -> vk::Result {
+    unsafe {
+        let mut names = slice::from_raw_parts(infos, count as usize).iter().map(|info| CStr::from_ptr(info.stage.p_name));
+        if let Some(word) = &Wish::get().refused
+            && names.any(|name| name.to_string_lossy().contains(word.as_str()))
+        {
+            return vk::Result::ERROR_UNKNOWN;
+        }
+        let next: vk::PFN_vkCreateComputePipelines = DEVICE.function(c"vkCreateComputePipelines");
+        next(device, cache, count, infos, allocator, pipelines)
+    }
+}

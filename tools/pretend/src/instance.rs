@@ -1,0 +1,194 @@
+//! What an adapter says of itself, with less in it.
+
+use std::{ffi::CStr, ffi::c_void, mem::transmute, ptr::null_mut};
+
+use ash::vk;
+
+use crate::below::{DEVICE, INSTANCE, take_link};
+use crate::{device, wish::Wish};
+
+/// The functions below that are called here.
+const NAMES: &[&CStr] = &[
+    c"vkCreateDevice",
+    c"vkGetPhysicalDeviceProperties",
+    c"vkGetPhysicalDeviceProperties2",
+    c"vkGetPhysicalDeviceFeatures2",
+    c"vkGetPhysicalDeviceMemoryProperties",
+    c"vkGetPhysicalDeviceMemoryProperties2",
+];
+
+/// The function of ours with this name.
+pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
+    // SAFETY: all functions are void ones until they are called.
+    unsafe {
+        Some(match name.to_bytes() {
+            b"vkCreateInstance" => transmute::<vk::PFN_vkCreateInstance, unsafe extern "system" fn()>(create_instance),
+            b"vkCreateDevice" => transmute::<vk::PFN_vkCreateDevice, unsafe extern "system" fn()>(create_device),
+            b"vkGetPhysicalDeviceProperties" => {
+                transmute::<vk::PFN_vkGetPhysicalDeviceProperties, unsafe extern "system" fn()>(properties)
+            }
+            b"vkGetPhysicalDeviceProperties2" | b"vkGetPhysicalDeviceProperties2KHR" => {
+                transmute::<vk::PFN_vkGetPhysicalDeviceProperties2, unsafe extern "system" fn()>(properties2)
+            }
+            b"vkGetPhysicalDeviceFeatures2" | b"vkGetPhysicalDeviceFeatures2KHR" => {
+                transmute::<vk::PFN_vkGetPhysicalDeviceFeatures2, unsafe extern "system" fn()>(features2)
+            }
+            b"vkGetPhysicalDeviceMemoryProperties" => {
+                transmute::<vk::PFN_vkGetPhysicalDeviceMemoryProperties, unsafe extern "system" fn()>(memory)
+            }
+            b"vkGetPhysicalDeviceMemoryProperties2" | b"vkGetPhysicalDeviceMemoryProperties2KHR" => {
+                transmute::<vk::PFN_vkGetPhysicalDeviceMemoryProperties2, unsafe extern "system" fn()>(memory2)
+            }
+            _ => return None,
+        })
+    }
+}
+
+// SAFETY of all functions below: Vulkan calls them with what its specification says, and they pass
+// it on.
+
+unsafe extern "system" fn create_instance(
+    info: *const vk::InstanceCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    instance: *mut vk::Instance,
+) -> vk::Result {
+    unsafe {
+        let Some(link) = take_link((*info).p_next, vk::StructureType::LOADER_INSTANCE_CREATE_INFO) else {
+            return vk::Result::ERROR_INITIALIZATION_FAILED;
+        };
+        let Some(create) = (link.instance_functions)(vk::Instance::null(), c"vkCreateInstance".as_ptr()) else {
+            return vk::Result::ERROR_INITIALIZATION_FAILED;
+        };
+        let functions = link.instance_functions;
+        let result = transmute::<unsafe extern "system" fn(), vk::PFN_vkCreateInstance>(create)(info, allocator, instance);
+        if result == vk::Result::SUCCESS {
+            INSTANCE.set(functions, NAMES, |name| functions(*instance, name.as_ptr()));
+        }
+        result
+    }
+}
+
+unsafe extern "system" fn create_device(
+    adapter: vk::PhysicalDevice,
+    info: *const vk::DeviceCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    device: *mut vk::Device,
+) -> vk::Result {
+    unsafe {
+        let Some(link) = take_link((*info).p_next, vk::StructureType::LOADER_DEVICE_CREATE_INFO) else {
+            return vk::Result::ERROR_INITIALIZATION_FAILED;
+        };
+        let functions = link.device_functions;
+        let create: vk::PFN_vkCreateDevice = INSTANCE.function(c"vkCreateDevice");
+        let result = create(adapter, info, allocator, device);
+        if result == vk::Result::SUCCESS {
+            DEVICE.set(functions, device::NAMES, |name| functions(*device, name.as_ptr()));
+        }
+        result
+    }
+}
+
+unsafe extern "system" fn properties(adapter: vk::PhysicalDevice, properties: *mut vk::PhysicalDeviceProperties) {
+    unsafe {
+        let next: vk::PFN_vkGetPhysicalDeviceProperties = INSTANCE.function(c"vkGetPhysicalDeviceProperties");
+        next(adapter, properties);
+        lessen(&mut *properties, Wish::get());
+    }
+}
+
+unsafe extern "system" fn properties2(adapter: vk::PhysicalDevice, properties: *mut vk::PhysicalDeviceProperties2<'_>) {
+    let wish = Wish::get();
+    unsafe {
+        let next: vk::PFN_vkGetPhysicalDeviceProperties2 = INSTANCE.function(c"vkGetPhysicalDeviceProperties2");
+        next(adapter, properties);
+        lessen(&mut (*properties).properties, wish);
+        each((*properties).p_next, |s_type, structure| match s_type {
+            vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES => {
+                let structure = structure as *mut vk::PhysicalDeviceMaintenance3Properties<'_>;
+                at_most(&mut (*structure).max_memory_allocation_size, wish.buffer);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES => {
+                let structure = structure as *mut vk::PhysicalDeviceMaintenance4Properties<'_>;
+                at_most(&mut (*structure).max_buffer_size, wish.buffer);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES if wish.no_subgroups => {
+                let structure = structure as *mut vk::PhysicalDeviceSubgroupProperties<'_>;
+                (*structure).supported_operations = vk::SubgroupFeatureFlags::empty();
+            }
+            _ => (),
+        });
+    }
+}
+
+/// The limits and the kind of an adapter that is to have less.
+fn lessen(properties: &mut vk::PhysicalDeviceProperties, wish: &Wish) {
+    let limits = &mut properties.limits;
+    at_most(&mut limits.max_compute_shared_memory_size, wish.shared);
+    at_most(&mut limits.max_compute_work_group_invocations, wish.invocations);
+    limits.max_compute_work_group_size.iter_mut().for_each(|side| at_most(side, wish.invocations));
+    limits.max_compute_work_group_count.iter_mut().for_each(|count| at_most(count, wish.groups));
+    at_most(&mut limits.max_per_stage_descriptor_storage_buffers, wish.buffers);
+    // Of all stages together; a program counts on two.
+    at_most(&mut limits.max_descriptor_set_storage_buffers, wish.buffers.map(|buffers| 2 * buffers));
+    at_most(&mut limits.max_storage_buffer_range, wish.binding);
+    if wish.card {
+        properties.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
+    }
+}
+
+unsafe extern "system" fn features2(adapter: vk::PhysicalDevice, features: *mut vk::PhysicalDeviceFeatures2<'_>) {
+    unsafe {
+        let next: vk::PFN_vkGetPhysicalDeviceFeatures2 = INSTANCE.function(c"vkGetPhysicalDeviceFeatures2");
+        next(adapter, features);
+        if !Wish::get().no_float16 {
+            return;
+        }
+        each((*features).p_next, |s_type, structure| match s_type {
+            vk::StructureType::PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES => {
+                (*(structure as *mut vk::PhysicalDeviceShaderFloat16Int8Features<'_>)).shader_float16 = vk::FALSE;
+            }
+            vk::StructureType::PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES => {
+                let structure = structure as *mut vk::PhysicalDevice16BitStorageFeatures<'_>;
+                (*structure).storage_buffer16_bit_access = vk::FALSE;
+                (*structure).uniform_and_storage_buffer16_bit_access = vk::FALSE;
+            }
+            _ => (),
+        });
+    }
+}
+
+unsafe extern "system" fn memory(adapter: vk::PhysicalDevice, memory: *mut vk::PhysicalDeviceMemoryProperties) {
+    unsafe {
+        let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties = INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties");
+        next(adapter, memory);
+        (*memory).memory_heaps.iter_mut().for_each(|heap| at_most(&mut heap.size, Wish::get().memory));
+    }
+}
+
+unsafe extern "system" fn memory2(adapter: vk::PhysicalDevice, memory: *mut vk::PhysicalDeviceMemoryProperties2<'_>) {
+    unsafe {
+        let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties2 = INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties2");
+        next(adapter, memory);
+        let heaps = &mut (*memory).memory_properties.memory_heaps;
+        heaps.iter_mut().for_each(|heap| at_most(&mut heap.size, Wish::get().memory));
+    }
+}
+
+/// Calls `f` with each structure of a chain and its type.
+///
+/// # Safety
+/// `chain` is a chain of Vulkan's structures.
+unsafe fn each(chain: *mut c_void, mut f: impl FnMut(vk::StructureType, *mut c_void)) {
+    let mut at = chain as *mut vk::BaseOutStructure<'_>;
+    while at != null_mut() {
+        // SAFETY: each structure of a chain begins with its type and the next one's place.
+        unsafe {
+            f((*at).s_type, at as *mut c_void);
+            at = (*at).p_next as *mut vk::BaseOutStructure<'_>;
+        }
+    }
+}
+
+fn at_most<T: Ord + Copy>(limit: &mut T, most: Option<T>) {
+    *limit = most.map_or(*limit, |most| most.min(*limit));
+}
