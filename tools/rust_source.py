@@ -115,11 +115,11 @@ def home(file, roots=()):
 
 
 def program_code(tree):
-    """The code by path that a build without tests has: masked, blanks for test items, without test files, examples, softcuda."""
+    """The code by path that a build without tests has: masked, blanks for test items, without test files, examples, the tools' own crates."""
     code, test_files = {}, []
     for path, text in tree.items():
         parts = PurePosixPath(path).parts
-        if path.endswith(".rs") and not {"tests", "examples", "benches", "softcuda"} & set(parts):
+        if path.endswith(".rs") and not {"tests", "examples", "benches", "softcuda", "pretend", "shaders"} & set(parts):
             code[path], names = without_tests(masked(text))
             test_files += [module_file(tree, path, name) for name in names]
     for file in filter(None, test_files):

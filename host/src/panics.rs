@@ -56,7 +56,7 @@ pub fn telling_line(message: &str) -> String {
     let lines = message.lines().map(|line| line.trim().trim_end_matches("\")").trim_matches('"'));
     let tells = |line: &&str| !line.is_empty() && !WRAPPING.iter().any(|words| line.contains(words));
     let is_wrapped = message.contains(CAUSED_BY);
-    let found = if is_wrapped { lines.clone().filter(tells).next_back() } else { None };
+    let found = if is_wrapped { lines.clone().rfind(tells) } else { None };
     found.or(lines.clone().next()).unwrap_or_default().to_owned()
 }
 

@@ -27,7 +27,7 @@ pub fn compare<E>(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<Comparison>, E> {
     let mut all = Vec::new();
-    for precision in [FloatDType::F32, FloatDType::BF16] {
+    for precision in [FloatDType::F32, FloatDType::BF16, FloatDType::F16] {
         if precision != FloatDType::F32 && multiplies(&selected.device, precision).is_err() {
             continue;
         }
@@ -54,6 +54,7 @@ fn rounding(selected: &Selected, precision: FloatDType) -> f64 {
         // Sums of some hundred values, in another order: 2^-24 and a margin for the cancellation in
         // them.
         FloatDType::F32 => 2f64.powi(-17),
+        FloatDType::F16 => 2f64.powi(-11),
         _ => 2f64.powi(-9),
     }
 }

@@ -29,7 +29,8 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
     fn backward(&self, gradient: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
         let gradient = writable(gradient);
         let values = gradient.meta.num_elements();
-        let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES as usize) as u32;
+        let (most, ..) = gradient.client.properties().hardware.max_cube_count;
+        let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES.min(most) as usize) as u32;
         let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));
         // SAFETY: the kernel reads and writes below the length of `gradient` alone.
         unsafe { launch!(multiply, grid, [&gradient, float32(dy)], values, elem(gradient.dtype)) };

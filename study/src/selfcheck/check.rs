@@ -14,7 +14,7 @@ pub struct Comparison {
     pub device: String,
     /// The kernel, or the model and what of it, such as `layer_norm` or `gpt2: gradients`.
     pub what: String,
-    /// What products are computed in on the device: `f32` or `bf16`.
+    /// What products are computed in on the device: `f32`, `bf16` or `f16`.
     pub precision: &'static str,
     /// The largest difference over the largest value; `None` where there is no finite one.
     pub difference: Option<f64>,
@@ -46,7 +46,11 @@ impl Check {
         let want = (self.compute)(&Device::flex(), FloatDType::F32);
         let got = quietly(|| (self.compute)(&selected.device, precision));
         let tolerance = self.roundings * rounding;
-        let precision = if precision == FloatDType::F32 { "f32" } else { "bf16" };
+        let precision = match precision {
+            FloatDType::F32 => "f32",
+            FloatDType::F16 => "f16",
+            _ => "bf16",
+        };
         let all = self.parts.iter().enumerate().map(|(i, part)| {
             let what = if part.is_empty() { self.name.to_owned() } else { format!("{}: {part}", self.name) };
             let (difference, problem) = match &got {
@@ -106,7 +110,7 @@ mod tests {
         let calls = Cell::new(0);
         let compute = move |_: &Device, _: FloatDType| vec![lists[calls.replace(1)].clone()];
         let check = Check { name: "sum", parts: &[""], roundings: 4.0, compute: Box::new(compute) };
-        let cpu = select(DeviceChoice::Cpu).unwrap();
+        let cpu = select(DeviceChoice::Cpu).expect("the CPU is always there");
         check.compare(&cpu, FloatDType::F32, 0.25).swap_remove(0)
     }
 

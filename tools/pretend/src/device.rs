@@ -96,7 +96,8 @@ unsafe extern "system" fn create_pipelines(
     pipelines: *mut vk::Pipeline,
 ) -> vk::Result {
     unsafe {
-        let mut names = slice::from_raw_parts(infos, count as usize).iter().map(|info| CStr::from_ptr(info.stage.p_name));
+        let mut names =
+            slice::from_raw_parts(infos, count as usize).iter().map(|info| CStr::from_ptr(info.stage.p_name));
         if let Some(word) = &Wish::get().refused
             && names.any(|name| name.to_string_lossy().contains(word.as_str()))
         {

@@ -1,6 +1,6 @@
 //! What an adapter says of itself, with less in it.
 
-use std::{ffi::CStr, ffi::c_void, mem::transmute, ptr::null_mut};
+use std::{ffi::CStr, ffi::c_void, mem::transmute};
 
 use ash::vk;
 
@@ -60,7 +60,8 @@ unsafe extern "system" fn create_instance(
             return vk::Result::ERROR_INITIALIZATION_FAILED;
         };
         let functions = link.instance_functions;
-        let result = transmute::<unsafe extern "system" fn(), vk::PFN_vkCreateInstance>(create)(info, allocator, instance);
+        let result =
+            transmute::<unsafe extern "system" fn(), vk::PFN_vkCreateInstance>(create)(info, allocator, instance);
         if result == vk::Result::SUCCESS {
             INSTANCE.set(functions, NAMES, |name| functions(*instance, name.as_ptr()));
         }
@@ -140,14 +141,21 @@ unsafe extern "system" fn features2(adapter: vk::PhysicalDevice, features: *mut 
     unsafe {
         let next: vk::PFN_vkGetPhysicalDeviceFeatures2 = INSTANCE.function(c"vkGetPhysicalDeviceFeatures2");
         next(adapter, features);
-        if !Wish::get().no_float16 {
-            return;
+        let wish = Wish::get();
+        if wish.no_wide_numbers {
+            (*features).features.shader_int64 = vk::FALSE;
+            (*features).features.shader_float64 = vk::FALSE;
         }
         each((*features).p_next, |s_type, structure| match s_type {
-            vk::StructureType::PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES => {
+            vk::StructureType::PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT if wish.no_float_atomics => {
+                let structure = structure as *mut vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT<'_>;
+                (*structure).shader_buffer_float32_atomics = vk::FALSE;
+                (*structure).shader_buffer_float32_atomic_add = vk::FALSE;
+            }
+            vk::StructureType::PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES if wish.no_float16 => {
                 (*(structure as *mut vk::PhysicalDeviceShaderFloat16Int8Features<'_>)).shader_float16 = vk::FALSE;
             }
-            vk::StructureType::PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES => {
+            vk::StructureType::PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES if wish.no_float16 => {
                 let structure = structure as *mut vk::PhysicalDevice16BitStorageFeatures<'_>;
                 (*structure).storage_buffer16_bit_access = vk::FALSE;
                 (*structure).uniform_and_storage_buffer16_bit_access = vk::FALSE;
@@ -159,7 +167,8 @@ unsafe extern "system" fn features2(adapter: vk::PhysicalDevice, features: *mut 
 
 unsafe extern "system" fn memory(adapter: vk::PhysicalDevice, memory: *mut vk::PhysicalDeviceMemoryProperties) {
     unsafe {
-        let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties = INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties");
+        let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties =
+            INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties");
         next(adapter, memory);
         (*memory).memory_heaps.iter_mut().for_each(|heap| at_most(&mut heap.size, Wish::get().memory));
     }
@@ -167,7 +176,8 @@ unsafe extern "system" fn memory(adapter: vk::PhysicalDevice, memory: *mut vk::P
 
 unsafe extern "system" fn memory2(adapter: vk::PhysicalDevice, memory: *mut vk::PhysicalDeviceMemoryProperties2<'_>) {
     unsafe {
-        let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties2 = INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties2");
+        let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties2 =
+            INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties2");
         next(adapter, memory);
         let heaps = &mut (*memory).memory_properties.memory_heaps;
         heaps.iter_mut().for_each(|heap| at_most(&mut heap.size, Wish::get().memory));
@@ -180,11 +190,11 @@ unsafe extern "system" fn memory2(adapter: vk::PhysicalDevice, memory: *mut vk::
 /// `chain` is a chain of Vulkan's structures.
 unsafe fn each(chain: *mut c_void, mut f: impl FnMut(vk::StructureType, *mut c_void)) {
     let mut at = chain as *mut vk::BaseOutStructure<'_>;
-    while at != null_mut() {
+    while !at.is_null() {
         // SAFETY: each structure of a chain begins with its type and the next one's place.
         unsafe {
             f((*at).s_type, at as *mut c_void);
-            at = (*at).p_next as *mut vk::BaseOutStructure<'_>;
+            at = (*at).p_next;
         }
     }
 }

@@ -48,7 +48,9 @@ unsafe extern "system" fn instance_function(of: vk::Instance, name: *const c_cha
     let wanted = unsafe { CStr::from_ptr(name) };
     if wanted == c"vkGetInstanceProcAddr" {
         // SAFETY: all functions are void ones until they are called.
-        return unsafe { std::mem::transmute::<vk::PFN_vkGetInstanceProcAddr, vk::PFN_vkVoidFunction>(instance_function) };
+        return unsafe {
+            std::mem::transmute::<vk::PFN_vkGetInstanceProcAddr, vk::PFN_vkVoidFunction>(instance_function)
+        };
     }
     let ours = instance::ours(wanted).or_else(|| device_function_of_ours(wanted));
     // SAFETY: as the loader asked us.

@@ -23,6 +23,10 @@ pub struct Wish {
     pub no_subgroups: bool,
     /// `float16=off`.
     pub no_float16: bool,
+    /// `atomics=off`: none of floats.
+    pub no_float_atomics: bool,
+    /// `wide=off`: no numbers of 64 bits.
+    pub no_wide_numbers: bool,
     /// `kind=card`: no software.
     pub card: bool,
     /// `lost=N`: from the N-th submission on the device is lost.
@@ -60,6 +64,8 @@ impl Wish {
                 "memory" => wish.memory = Some(number()?),
                 "subgroups" => wish.no_subgroups = off()?,
                 "float16" => wish.no_float16 = off()?,
+                "atomics" => wish.no_float_atomics = off()?,
+                "wide" => wish.no_wide_numbers = off()?,
                 "kind" if value == "card" => wish.card = true,
                 "lost" => wish.lost = Some(number()?),
                 "refused" => wish.refused = Some(value.to_owned()),

@@ -1,0 +1,47 @@
+//! Translates the kernels of a log to what GPUs' interfaces take: `README.md` says why.
+
+mod log;
+mod translate;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{env, fs, process};
+
+use anyhow::{Context, Result, bail};
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error:#}");
+        process::exit(1);
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [log, folder] = arguments.as_slice() else { bail!("usage: shaders LOG FOLDER") };
+    let text = fs::read_to_string(log).with_context(|| format!("cannot read {log}"))?;
+    let kernels: BTreeMap<&str, &str> = log::kernels(&text).collect();
+    if kernels.is_empty() {
+        bail!("{log} has no kernel in it");
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {folder}"))?;
+    let mut most = translate::Needs::default();
+    let mut wrong = 0;
+    for (name, source) in &kernels {
+        match translate::translate(source) {
+            Ok((needs, spirv)) => {
+                let path = Path::new(folder).join(format!("{name}.spv"));
+                let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
+                fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+                most = most.max(needs);
+            }
+            Err(error) => {
+                wrong += 1;
+                println!("{name}: {error:#}");
+            }
+        }
+    }
+    println!("{} kernels in SPIR-V, Metal's language and HLSL, {wrong} refused", kernels.len());
+    println!("at most {} bytes of shared memory, {} units, {} buffers", most.shared, most.units, most.buffers);
+    if wrong > 0 { bail!("{wrong} kernels would be refused") } else { Ok(()) }
+}

@@ -1,0 +1,90 @@
+//! One kernel in the three languages, and what it needs of a device.
+
+use anyhow::{Context, Result, anyhow, ensure};
+use naga::back::{hlsl, msl, spv};
+use naga::proc::{GlobalCtx, Layouter};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, Module, ShaderStage};
+
+/// What a kernel needs of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    /// Bytes that units share.
+    pub shared: u32,
+    /// Units.
+    pub units: u32,
+    /// Buffers.
+    pub buffers: usize,
+}
+
+impl Needs {
+    /// The larger of each.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            shared: self.shared.max(other.shared),
+            units: self.units.max(other.units),
+            buffers: self.buffers.max(other.buffers),
+        }
+    }
+}
+
+/// What Metal lets a group share ("Metal Feature Set Tables", all GPU families); DirectX 12 the same
+/// (Direct3D 11.3 functional specification, 7.16).
+const SHARED: u32 = 32 << 10;
+/// Units of a group: 1,024 in both; Metal's older families have 512.
+const UNITS: u32 = 512;
+/// Buffers: 31 in Metal; DirectX 12's smallest tier has 8 (tier 1, feature level 11.0).
+const BUFFERS: usize = 8;
+
+/// The needs of the kernel in `source`, and its SPIR-V.
+///
+/// # Errors
+/// Which language or limit refuses it.
+pub fn translate(source: &str) -> Result<(Needs, Vec<u32>)> {
+    let module = naga::front::wgsl::parse_str(source).map_err(|error| anyhow!("{}", error.emit_to_string(source)))?;
+    // What not every device has is not allowed, numbers of 64 bits, atomics of floats, subgroups, but for float16, which is asked for
+    // before it is used.
+    let info =
+        Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16).validate(&module).context("not valid")?;
+    let needs = needs(&module)?;
+    ensure!(needs.shared <= SHARED, "{} bytes of shared memory", needs.shared);
+    ensure!(needs.units <= UNITS, "{} units", needs.units);
+    ensure!(needs.buffers <= BUFFERS, "{} buffers", needs.buffers);
+    let spirv = spv::write_vec(&module, &info, &spv::Options::default(), None).context("SPIR-V")?;
+    metal(&module, &info).context("Metal")?;
+    hlsl(&module, &info).context("HLSL")?;
+    Ok((needs, spirv))
+}
+
+fn needs(module: &Module) -> Result<Needs> {
+    let mut layouter = Layouter::default();
+    let context = GlobalCtx {
+        types: &module.types,
+        constants: &module.constants,
+        overrides: &module.overrides,
+        global_expressions: &module.global_expressions,
+    };
+    layouter.update(context).context("layout")?;
+    let of = |space: fn(&AddressSpace) -> bool| module.global_variables.iter().filter(move |(_, it)| space(&it.space));
+    let shared = of(|space| *space == AddressSpace::WorkGroup).map(|(_, it)| layouter[it.ty].size).sum();
+    let buffers = of(|space| matches!(space, AddressSpace::Storage { .. })).count();
+    let kernel = module.entry_points.iter().find(|entry| entry.stage == ShaderStage::Compute);
+    let units = kernel.context("no kernel")?.workgroup_size.iter().product();
+    Ok(Needs { shared, units, buffers })
+}
+
+fn metal(module: &Module, info: &ModuleInfo) -> Result<()> {
+    let options = msl::Options { lang_version: (3, 0), fake_missing_bindings: true, ..Default::default() };
+    msl::write_string(module, info, &options, &msl::PipelineOptions::default())?;
+    Ok(())
+}
+
+fn hlsl(module: &Module, info: &ModuleInfo) -> Result<()> {
+    // The first model with float16.
+    let shader_model = hlsl::ShaderModel::V6_2;
+    let options = hlsl::Options { shader_model, fake_missing_bindings: true, ..Default::default() };
+    let mut text = String::new();
+    let pipeline = hlsl::PipelineOptions::default();
+    hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None)?;
+    Ok(())
+}
