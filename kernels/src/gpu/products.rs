@@ -3,20 +3,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
-use ember_host::panics::quietly;
 
-use super::{bandwidth::measure_within_memory, tensor::unfilled};
+use super::tensor::unfilled;
 
 static TUNED: AtomicBool = AtomicBool::new(false);
 
-/// Lets products on `device`, a GPU, and on all others be timed from here on, which takes seconds
-/// for each shape but pays where many follow; without it they go by the rule.
-pub fn tune(device: &Device) {
-    // Where not even that works, the first product says so.
-    let _ = quietly(|| measure_within_memory(device));
+/// Lets products be timed from here on, in the whole process, which takes seconds for each shape
+/// but pays where many follow; without it they go by the rule.
+pub fn tune() {
     TUNED.store(true, Ordering::Relaxed);
 }
 
