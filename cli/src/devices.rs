@@ -1,25 +1,32 @@
 //! `ember-generate devices`: what this program can compute on.
 
-use std::io::Write;
+use std::{io::Write, iter};
 
 use anyhow::Result;
-use ember_model::device::{self, Selected};
+use ember_model::device::{self, Described, Details, Selected};
 
 use crate::program::{CommonArgs, Outcome};
 use crate::terminal;
 
-/// Writes every device, the preferred first, one a line; `ember-train devices` is the same.
+/// Writes every device, the preferred first, and what matters of it; `ember-train devices` is the same.
 ///
 /// # Errors
 /// When standard output cannot be written to.
 pub fn run(common: &CommonArgs) -> Result<Outcome> {
     let mut out = terminal::stdout();
-    for listed in device::list() {
-        let text = || format!("{:<8}  {}  {}", listed.id, listed.name, state(&listed));
+    for listed in device::described() {
+        let text = || lines(&listed);
         common.format.write_line(&mut out, || serde_json::to_string(&listed), text)?;
     }
     out.flush()?;
     Ok(Outcome::Done)
+}
+
+/// The line of a device, and below it those of what matters of it.
+pub fn lines(Described { device, details }: &Described) -> String {
+    let first = format!("{:<8}  {}  {}", device.id, device.name, state(device));
+    let details = details.iter().flat_map(Details::lines).map(|line| format!("{:<8}  {line}", ""));
+    iter::once(first).chain(details).collect::<Vec<_>>().join("\n")
 }
 
 fn state(listed: &Selected) -> String {

@@ -2,6 +2,7 @@
 //! refused in a line before anything runs, on any machine.
 
 use burn::tensor::{Device, FloatDType};
+use serde::Serialize;
 use thiserror::Error;
 
 /// What a model is to be used for.
@@ -25,7 +26,7 @@ pub struct Demand {
 }
 
 /// What a GPU has of what kernels may need more of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Bytes that the units of a cube share.
     pub shared_memory: usize,
@@ -223,7 +224,7 @@ mod on_gpus {
         #[test]
         fn small_tiles_are_told_apart() {
             let slower = limits(16).small_tiles(128);
-            assert_eq!(slower.as_deref(), Some("attention in tiles of 8 x 8, not 16 x 16"));
+            assert_eq!(slower.as_deref(), Some("attention in tiles of 8 x 4, not 16 x 16"));
             assert_eq!(limits(48).small_tiles(128), None);
         }
 

@@ -1,5 +1,7 @@
 //! Which device computes: what this build and this machine offer, and which of them truly works.
 
+mod details;
+
 use std::{fmt, str::FromStr};
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
@@ -9,6 +11,10 @@ use serde::Serialize;
 use crate::tuning;
 use ember_host::panics::quietly;
 use ember_kernels::linear;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu};
+
+pub use details::{Described, Details, described};
 
 /// Why a device that was asked for cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -185,6 +191,11 @@ fn wgpu() -> Vec<Selected> {
 impl Selected {
     /// The device after a small computation on it.
     fn tested(self) -> Self {
+        #[cfg(any(feature = "wgpu", feature = "cuda"))]
+        if !is_cpu(&self.device) {
+            // Where not even that works, the computation says so.
+            let _ = quietly(|| leave_unmeasured(&self.device));
+        }
         Self { problem: multiplies(&self.device, FloatDType::F32).err(), ..self }
     }
 }
@@ -194,6 +205,8 @@ impl Selected {
 fn found(kind: &str, enumerate: fn() -> Vec<Device>) -> Vec<Selected> {
     #[cfg(feature = "tuning-cache")]
     tuning::keep();
+    #[cfg(not(feature = "tuning-cache"))]
+    ember_kernels::gpu::compiling::configure();
     let devices = quietly(enumerate).unwrap_or_default();
     devices
         .into_iter()

@@ -18,6 +18,7 @@ pub(crate) use kept::keep;
 #[cfg(feature = "tuning-cache")]
 mod kept {
     use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+    use ember_kernels::gpu::compiling::configuration;
     use serde_json::{Value, json};
 
     /// Lets the runtime keep them where [`file`](super::file) says; does nothing the second time.
@@ -25,8 +26,7 @@ mod kept {
     ///
     /// A `cubecl.toml` of the user's that names another folder is followed.
     pub(crate) fn keep() {
-        let config = CubeClRuntimeConfig::from_current_dir().override_from_env();
-        if let Some(config) = kept_by(&config) {
+        if let Some(config) = kept_by(&configuration()) {
             // It is `false` where something has read the configuration before us: then that stands.
             CubeClRuntimeConfig::try_set(config);
         }

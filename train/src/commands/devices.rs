@@ -5,6 +5,7 @@ use std::io::Write;
 
 use ember_cli::{devices, terminal};
 use ember_kernels::gpu::attention_said;
+use ember_model::device;
 
 use crate::prelude::*;
 use ember_study::selfcheck::{self, Comparison};
@@ -16,6 +17,10 @@ pub struct DevicesArgs {
     /// float32 and in bfloat16
     #[arg(long)]
     pub check: bool,
+
+    /// Also write what --check found to a page in Markdown: for a report of a fault
+    #[arg(long, value_name = "FILE", requires = "check")]
+    pub report: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -42,6 +47,10 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         return Ok(Outcome::Interrupted);
     }
     attention_said().iter().for_each(|line| notes.say(line));
+    if let Some(path) = &args.report {
+        write_file(path, &page(&selected, &all))?;
+        notes.say(format!("the page is {}", path.display()));
+    }
     let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds).collect();
     let Some(first) = wrong.first() else { return Ok(Outcome::Done) };
     bail!(
@@ -52,6 +61,30 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         counted(all.len(), "comparison"),
         first.what,
         first.precision,
+    )
+}
+
+/// What a report of a fault needs, in Markdown: the program, the machine, its devices, and what the
+/// comparisons found.
+fn page(selected: &Selected, all: &[Comparison]) -> String {
+    let wrong = all.iter().filter(|comparison| !comparison.holds).count();
+    let described = device::described();
+    let devices = described.iter().map(devices::lines).collect::<Vec<_>>().join("\n");
+    let comparisons = all.iter().map(line).collect::<Vec<_>>().join("\n");
+    format!(
+        "# ember-train devices --check\n\n\
+         - ember-train {} on {} {}\n\
+         - checked: {} ({})\n\
+         - {} of {} comparisons with the CPU are right\n\n\
+         ## Devices\n\n```text\n{devices}\n```\n\n\
+         ## Comparisons\n\n```text\n{comparisons}\n```\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        selected.id,
+        selected.name,
+        all.len() - wrong,
+        all.len(),
     )
 }
 

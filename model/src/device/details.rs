@@ -1,0 +1,119 @@
+//! What matters of a GPU beside its name: what it is reached by, what it has of what kernels may
+//! need more of, and what it computes in.
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+use burn::tensor::Device;
+use burn::tensor::FloatDType;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+use ember_kernels::gpu::names_tensor_cores;
+use ember_kernels::limits::{Demand, Use};
+use serde::Serialize;
+
+use super::{Selected, multiplies};
+
+/// A device and what matters of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Described {
+    /// The device, tried.
+    #[serde(flatten)]
+    pub device: Selected,
+    /// `None` of a processor, and of what does not work.
+    #[serde(flatten)]
+    pub details: Option<Details>,
+}
+
+/// What matters of a GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Details {
+    /// What the adapter says of itself, behind wgpu.
+    #[cfg(feature = "wgpu")]
+    pub adapter: Option<ember_kernels::gpu::adapters::Adapter>,
+    /// What its kernels can have.
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    pub limits: ember_kernels::limits::Limits,
+    /// The types that it multiplies in, of `f32`, `bf16` and `f16`.
+    pub computes_in: Vec<&'static str>,
+    /// Whether it names tensor cores.
+    pub tensor_cores: bool,
+    /// Why its limits do not bear a model like GPT-2 of 124 million parameters, where they do not.
+    pub too_small_for_gpt2: Option<String>,
+}
+
+/// GPT-2's width of a head, and its table of tokens, trained.
+const GPT2: Demand = Demand { head_size: 64, used: Use::Training(FloatDType::F32), largest: 50257 * 768 };
+
+/// As [`list`](super::list), with what matters of each.
+pub fn described() -> Vec<Described> {
+    let describe = |device: Selected| {
+        let details = if device.problem.is_none() { details(&device) } else { None };
+        Described { device, details }
+    };
+    super::list().into_iter().map(describe).collect()
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn details(selected: &Selected) -> Option<Details> {
+    let limits = ember_kernels::limits::Limits::of(&selected.device)?;
+    Some(Details {
+        #[cfg(feature = "wgpu")]
+        adapter: adapter(&selected.id),
+        limits,
+        computes_in: computes_in(&selected.device),
+        tensor_cores: names_tensor_cores(&selected.device),
+        too_small_for_gpt2: limits.check(GPT2).err().map(|error| error.to_string()),
+    })
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn computes_in(device: &Device) -> Vec<&'static str> {
+    let types = [("f32", FloatDType::F32), ("bf16", FloatDType::BF16), ("f16", FloatDType::F16)];
+    types.into_iter().filter(|(_, dtype)| multiplies(device, *dtype).is_ok()).map(|(name, _)| name).collect()
+}
+
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+fn details(_: &Selected) -> Option<Details> {
+    let _ = (multiplies, GPT2);
+    None
+}
+
+#[cfg(feature = "wgpu")]
+fn adapter(id: &str) -> Option<ember_kernels::gpu::adapters::Adapter> {
+    let number: usize = id.strip_prefix("wgpu:")?.parse().ok()?;
+    ember_kernels::gpu::adapters::said().into_iter().nth(number)
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+impl Details {
+    /// In lines.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        #[cfg(feature = "wgpu")]
+        if let Some(adapter) = &self.adapter {
+            let subgroups = match adapter.subgroups {
+                Some([least, most]) if least == most => format!("subgroups of {least}"),
+                Some([least, most]) => format!("subgroups of {least} to {most}"),
+                None => "no subgroups".to_owned(),
+            };
+            lines.push(format!("{}, driver {}; {subgroups}", adapter.interface, adapter.driver));
+        }
+        let ember_kernels::limits::Limits { shared_memory, units, buffers, buffer_bytes } = self.limits;
+        lines.push(format!(
+            "a kernel can have {} KiB of shared memory, {units} units, {buffers} buffers of at most {} MiB",
+            shared_memory >> 10,
+            buffer_bytes >> 20
+        ));
+        let on = if self.tensor_cores { "the halves on tensor cores where their sizes fit" } else { "no tensor cores" };
+        lines.push(format!("computes in {}; {on}", self.computes_in.join(", ")));
+        let too_small = self.too_small_for_gpt2.iter();
+        lines.extend(too_small.map(|problem| format!("too small for GPT-2 (124M): {problem}")));
+        lines
+    }
+}
+
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+impl Details {
+    /// In lines.
+    pub fn lines(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
