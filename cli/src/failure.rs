@@ -92,7 +92,8 @@ pub(crate) fn of_panic(Panic { message, place }: &Panic) -> String {
 }
 
 /// What a message says where there is not enough memory.
-const FULL: &[&str] = &["out of memory", "outofmemory", "out_of_memory", "buffer too big", "allocate buffer", "capacity overflow"];
+const FULL: &[&str] =
+    &["out of memory", "outofmemory", "out_of_memory", "buffer too big", "allocate buffer", "capacity overflow"];
 
 /// What a message says where a device failed.
 const DEVICES: &[&str] =

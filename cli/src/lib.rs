@@ -1,6 +1,7 @@
 //! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to
 //! a terminal.
 
+pub mod compiling;
 pub mod devices;
 pub mod failure;
 pub mod interrupt;

@@ -5,7 +5,7 @@ mod lines;
 
 use std::io::{self, IsTerminal};
 
-use ember_cli::terminal;
+use ember_cli::{compiling::Wait, terminal};
 use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
 
@@ -18,40 +18,60 @@ pub struct Screen {
     quiet: bool,
     /// Shows a run while it trains, and its notes before and after: then nothing but notes comes.
     shows: Box<dyn Reporter>,
+    /// What is waited for, and the dashboard that opens then.
+    waits: Option<(Wait, Opening)>,
 }
+
+/// What a dashboard opens with: the run's name, its first step and its last.
+struct Opening(String, u64, u64);
+
+/// Kernels that a step of a usual model compiles.
+const KERNELS_OF_A_STEP: usize = 41;
 
 impl Screen {
     /// A screen on which nothing is shown yet.
     pub fn new(quiet: bool) -> Self {
-        Self { quiet, shows: if quiet { Box::new(Silent) } else { Box::new(Lines::new(terminal::stderr())) } }
+        let shows: Box<dyn Reporter> = if quiet { Box::new(Silent) } else { Box::new(Lines::new(terminal::stderr())) };
+        Self { quiet, shows, waits: None }
+    }
+
+    /// The first step is over, or something else has to be said.
+    fn wait_no_longer(&mut self) {
+        let Some((wait, Opening(run, first_step, max_steps))) = self.waits.take() else { return };
+        drop(wait);
+        let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
+        if terminal
+            && !self.quiet
+            && let Some(dashboard) = Dashboard::open(&run, first_step, max_steps)
+        {
+            self.shows = Box::new(dashboard);
+        }
     }
 }
 
 impl Reporter for Screen {
     fn begin(&mut self, run: &str, first_step: u64, max_steps: u64) {
-        *self = Self::new(self.quiet);
-        let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
-        if terminal
-            && !self.quiet
-            && let Some(dashboard) = Dashboard::open(run, first_step, max_steps)
-        {
-            self.shows = Box::new(dashboard);
-        }
+        let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
+        *self = Self { waits: Some((wait, Opening(run.to_owned(), first_step, max_steps))), ..Self::new(self.quiet) };
     }
 
     fn step(&mut self, report: &StepReport) {
+        self.wait_no_longer();
         self.shows.step(report);
     }
 
     fn evaluation(&mut self, report: &EvalReport) {
+        self.wait_no_longer();
         self.shows.evaluation(report);
     }
 
     fn sample(&mut self, step: u64, text: &str) {
+        self.wait_no_longer();
         self.shows.sample(step, text);
     }
 
     fn note(&mut self, note: Note) {
+        self.wait_no_longer();
         self.shows.note(note);
     }
 
@@ -60,6 +80,7 @@ impl Reporter for Screen {
     }
 
     fn finish(&mut self) {
+        self.waits = None;
         self.shows.finish();
         *self = Self::new(self.quiet);
     }

@@ -26,6 +26,8 @@ pub(super) struct Loaded {
     /// What the device calls itself.
     pub(super) device_name: String,
     pub(super) on_gpu: bool,
+    /// Whether notes are shown.
+    pub(super) is_quiet: bool,
 }
 
 impl Loaded {
@@ -54,7 +56,8 @@ impl Loaded {
             notes.say(UNKNOWN_DECODER);
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
-        Ok(Self { folder, model, tokenizer, device_kind: kind, device_name: device.name, on_gpu: device.gpu })
+        let (device_name, on_gpu, is_quiet) = (device.name, device.gpu, !notes.are_shown());
+        Ok(Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet })
     }
 
     /// Refuses ids given on the command line that the model does not have.

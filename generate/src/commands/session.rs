@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::trace_file::{self, TraceSink};
 use super::{loaded::Loaded, prompts::Prompt};
-use ember_cli::program::UsageError;
+use ember_cli::{compiling::Wait, program::UsageError};
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::{FinishReason, Generator, Traced};
 use ember_decoding::{config::GenerationConfig, constraint::Grammar, plan::Clock};
@@ -77,7 +77,9 @@ impl<'a> Session<'a> {
             clocks: &batch.repeats.clocks,
             traced_candidates: if trace.is_some() { TRACED_CANDIDATES.max(config.logprobs) } else { 0 },
         };
-        let mut listener = Listener { session: self, batch, stream, trace, failed: Ok(()) };
+        let quiet = self.loaded.is_quiet || self.loaded.device_kind == "cpu";
+        let wait = Some(Wait::begin(KERNELS_OF_A_TEXT, quiet));
+        let mut listener = Listener { session: self, batch, stream, trace, wait, failed: Ok(()) };
         let written = self.generator.write(&prompts, &mut listener)?;
         let Listener { mut trace, failed, .. } = listener;
         failed?;
@@ -104,17 +106,23 @@ impl Batch<'_> {
     }
 }
 
+/// Kernels that a prompt and the first tokens compile.
+const KERNELS_OF_A_TEXT: usize = 20;
+
 /// Shows the text of the first sequence, takes down the trace, and ends what the user asks to end.
 struct Listener<'a, 'stream, 'trace> {
     session: &'a Session<'a>,
     batch: &'a Batch<'a>,
     stream: Option<&'stream mut dyn Write>,
+    /// For the first token.
+    wait: Option<Wait>,
     trace: Option<&'trace mut dyn TraceSink>,
     failed: Result<()>,
 }
 
 impl Reader for Listener<'_, '_, '_> {
     fn text(&mut self, row: usize, text: &str) {
+        self.wait = None;
         if let Some(stream) = self.stream.as_mut().filter(|_| row == 0 && self.failed.is_ok()) {
             self.failed = write!(stream, "{text}").and_then(|()| stream.flush()).map_err(Into::into);
         }

@@ -131,6 +131,9 @@ impl Caller for Program<'_> {
     }
 
     fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit, Error> {
+        let (id, micro_batch) = (&selected.id, config.micro_batch);
+        Notes::new(self.quiet)
+            .say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels for that"));
         first_steps(config, shape, selected).map_err(cause)
     }
 }
