@@ -76,13 +76,13 @@ pub fn of_device(message: &str) -> String {
 /// How a device failed, where that is what somebody panicked over.
 pub fn of_device_panic(payload: &(dyn Any + Send)) -> Option<String> {
     let Panic { message, .. } = first_panic(payload);
-    contains(&message, DEVICES).then(|| of_device(&message))
+    is_of_a_device(&message).then(|| of_device(&message))
 }
 
 /// What to tell the user about a panic: a cause they can act on where the message shows one, else
 /// that it is our mistake.
 pub(crate) fn of_panic(Panic { message, place }: &Panic) -> String {
-    if contains(message, FULL) || contains(message, DEVICES) {
+    if is_of_a_device(message) {
         return of_device(message);
     }
     let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -98,6 +98,10 @@ const FULL: &[&str] =
 /// What a message says where a device failed.
 const DEVICES: &[&str] =
     &["wgpu", "vulkan", "adapter", "cuda", "device lost", "device is lost", "host access failed", "nvrtc", "cublas"];
+
+fn is_of_a_device(message: &str) -> bool {
+    contains(message, FULL) || contains(message, DEVICES)
+}
 
 fn contains(message: &str, words: &[&str]) -> bool {
     let lower = message.to_lowercase();

@@ -36,6 +36,8 @@ pub struct Limits {
     pub buffers: usize,
     /// Bytes of a buffer that it can see.
     pub buffer_bytes: u64,
+    /// Whether the device names tensor cores.
+    pub tensor_cores: bool,
 }
 
 /// What a device has too little of.
@@ -67,22 +69,30 @@ pub enum LimitError {
 /// # Errors
 /// What there is too little of.
 pub fn check(demand: Demand, device: &Device) -> Result<(), LimitError> {
-    #[cfg(feature = "gpu")]
-    if let Some(limits) = Limits::of(device) {
-        return limits.check(demand);
-    }
-    let _ = (demand, device);
-    Ok(())
+    Limits::of(device).map_or(Ok(()), |limits| limits.check(demand))
 }
 
 /// The most logits that are computed at once on `device`, where memory allows so many as `most`.
 pub fn logits_at_once(most: usize, device: &Device) -> usize {
-    #[cfg(feature = "gpu")]
-    if let Some(limits) = Limits::of(device) {
-        return most.min((limits.buffer_bytes / size_of::<f32>() as u64) as usize);
+    let at_once = |limits: Limits| (limits.buffer_bytes / size_of::<f32>() as u64) as usize;
+    Limits::of(device).map_or(most, |limits| most.min(at_once(limits)))
+}
+
+/// In a build that knows no GPU there are no limits.
+#[cfg(not(feature = "gpu"))]
+impl Limits {
+    /// Those of a GPU.
+    pub fn of(_device: &Device) -> Option<Self> {
+        None
     }
-    let _ = device;
-    most
+
+    /// Refuses what these limits do not bear.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn check(&self, _demand: Demand) -> Result<(), LimitError> {
+        Ok(())
+    }
 }
 
 #[cfg(feature = "gpu")]
@@ -90,7 +100,7 @@ mod on_gpus {
     use burn::tensor::DType;
 
     use super::*;
-    use crate::gpu::{engine::Engine, sum::UNITS, tile::Holds};
+    use crate::gpu::{engine::Engine, products::names_tensor_cores, sum::UNITS, tile::Holds};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
     /// Buffers that the kernel with the most of them sees, the runtime's own among them: as many as
@@ -115,6 +125,7 @@ mod on_gpus {
                 // wgpu keeps one of them for itself on some devices, and says so.
                 buffers: hardware.max_bindings.saturating_add(1) as usize,
                 buffer_bytes: properties.memory.max_page_size,
+                tensor_cores: names_tensor_cores(&tensor.client),
             })
         }
 
@@ -180,7 +191,13 @@ mod on_gpus {
 
         /// As WebGPU guarantees them, but for the shared memory.
         fn limits(shared_memory: usize) -> Limits {
-            Limits { shared_memory: shared_memory * KIB, units: 256, buffers: 8, buffer_bytes: 128 << 20 }
+            Limits {
+                shared_memory: shared_memory * KIB,
+                units: 256,
+                buffers: 8,
+                buffer_bytes: 128 << 20,
+                tensor_cores: false,
+            }
         }
 
         fn widest(used: Use, limits: Limits) -> usize {

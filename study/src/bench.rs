@@ -107,7 +107,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     let device = &selected.device;
     let mut meter = Meter::new(device)?;
     if selected.gpu {
-        products::tune(); // as a run that is worth measuring for does
+        products::tune(device); // as a run that is worth measuring for does
     }
     let (mut bench, model_s) = meter.time(|| Bench::new(config, shape, windows, selected))?;
     let (first_step_s, peak_bytes) = first_steps(&mut bench, &mut meter)?;

@@ -41,7 +41,7 @@ pub fn train(
     interrupt.before_exit(restore_terminal);
     let path = run.folder.path().to_owned();
     let train = AssertUnwindSafe(|| run.train(group, screen, &|| interrupt.requested()));
-    let failed = |line: String| anyhow!("{line}; {}", saved_and_way_on(&path));
+    let failed = |line: String| anyhow!("{line}; {}", way_on(&path, folder::newest_step(&path), group.size()));
     let trained = match panic::catch_unwind(train) {
         Ok(Err(TrainingError::Device(problem))) => Err(failed(failure::of_device(&problem))),
         Ok(result) => result.map_err(Into::into),
@@ -61,13 +61,6 @@ pub fn train(
         Ended::Finished => Outcome::Done,
         Ended::Interrupted => Outcome::Interrupted,
     })
-}
-
-/// What is saved of a run that failed, and the command that goes on from there, on any device.
-fn saved_and_way_on(run: &Path) -> String {
-    let saved = folder::newest_step(run)
-        .map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
-    format!("{saved}, go on with `ember-train resume {}`", run.display())
 }
 
 /// Draws the losses and says what there is now and what to do with it.
@@ -144,23 +137,24 @@ fn gone(gone: &Gone) {
         Event::LateStep => say(format_args!(
             "{}: the step is not over; should mpirun end it before it is, {}",
             gone.run.display(),
-            way_on(gone)
+            way_on(&gone.run, gone.saved, gone.size)
         )),
         Event::Died { rank, pid, said_here } => {
             if said_here {
                 let (run, size) = (gone.run.display(), gone.size);
                 let died = format!("the process of rank {rank} (pid {pid}) is gone, so all {size} end");
-                say(format_args!("error: {run}: {died}; {}", way_on(gone)));
+                say(format_args!("error: {run}: {died}; {}", way_on(&gone.run, gone.saved, gone.size)));
             }
             exit(1)
         }
     }
 }
 
-/// What is saved, and the command that goes on from there.
-fn way_on(gone: &Gone) -> String {
-    let saved = gone.saved.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
-    format!("{saved}, go on with `mpirun -n {} ember-train resume {}`", gone.size, gone.run.display())
+/// What is saved of a run, and the command that goes on from there with so many processes.
+fn way_on(run: &Path, saved: Option<u64>, processes: usize) -> String {
+    let saved = saved.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
+    let mpirun = if processes > 1 { format!("mpirun -n {processes} ") } else { String::new() };
+    format!("{saved}, go on with `{mpirun}ember-train resume {}`", run.display())
 }
 
 #[cfg(test)]
@@ -169,9 +163,8 @@ mod tests {
 
     #[test]
     fn the_line_names_what_is_saved_and_the_command() {
-        let gone = |saved| Gone { run: "/a".into(), saved, size: 2, what: Event::LateStep };
-        let nothing = "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`";
-        assert_eq!(way_on(&gone(None)), nothing);
-        assert!(way_on(&gone(Some(14))).starts_with("step 14 is saved, "));
+        let run = Path::new("/a");
+        assert_eq!(way_on(run, None, 2), "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`");
+        assert_eq!(way_on(run, Some(14), 1), "step 14 is saved, go on with `ember-train resume /a`");
     }
 }

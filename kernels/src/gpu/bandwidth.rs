@@ -5,6 +5,7 @@
 //! of its own: then no step can be recorded.
 
 use burn::tensor::{Device, Tensor};
+use cubecl::client::Client;
 use cubecl::throughput::{DEFAULT_WORKING_SET_BYTES, MemoryAccess, MemorySpec, ThroughputKey};
 use cubecl::throughput::{ThroughputMode, ThroughputValue, working_set_sweep};
 
@@ -18,12 +19,17 @@ const WINDOWS: u64 = 2;
 /// there.
 pub fn leave_unmeasured(device: &Device) {
     let client = cube(Tensor::<1>::zeros([1], device)).client;
-    let window = DEFAULT_WORKING_SET_BYTES.min(client.properties().memory.max_page_size / WINDOWS);
-    for bytes in working_set_sweep(window * MemoryAccess::Copy.buffers()) {
-        let mode = ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes));
+    for key in keys(&client) {
         // It gives back what it has just been told.
-        let _ = client.measure_throughput(ThroughputKey { mode }, || Ok(ThroughputValue::ZERO));
+        let _ = client.measure_throughput(key, || Ok(ThroughputValue::ZERO));
     }
+}
+
+/// What it would measure.
+fn keys(client: &Client) -> impl Iterator<Item = ThroughputKey> {
+    let window = DEFAULT_WORKING_SET_BYTES.min(client.properties().memory.max_page_size / WINDOWS);
+    let sizes = working_set_sweep(window * MemoryAccess::Copy.buffers()).into_iter();
+    sizes.map(|bytes| ThroughputKey { mode: ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes)) })
 }
 
 #[cfg(all(test, feature = "autodiff"))]
@@ -36,10 +42,8 @@ mod tests {
     fn the_speed_of_copies_is_not_measured() {
         let Some(device) = testing::gpu() else { return };
         let client = cube(Tensor::<1>::zeros([1], &device)).client;
-        let window = DEFAULT_WORKING_SET_BYTES.min(client.properties().memory.max_page_size / WINDOWS);
-        for bytes in working_set_sweep(window * MemoryAccess::Copy.buffers()) {
-            let mode = ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes));
-            let known = client.measure_throughput(ThroughputKey { mode }, || panic!("measured"));
+        for key in keys(&client) {
+            let known = client.measure_throughput(key, || panic!("measured"));
             assert_eq!(known.ok(), Some(ThroughputValue::ZERO));
         }
     }

@@ -16,12 +16,6 @@ pub(crate) mod tile;
 
 pub use crate::attention::gpu::said as attention_said;
 
-/// Whether `device`, a GPU, names tensor cores.
-pub fn names_tensor_cores(device: &burn::tensor::Device) -> bool {
-    let tensor = tensor::cube(burn::tensor::Tensor::<1>::zeros([1], device));
-    !tensor.client.properties().features.matmul.cmma.is_empty()
-}
-
 /// What an operation on a GPU is written with.
 pub(crate) mod prelude {
     pub use burn::tensor::DType;

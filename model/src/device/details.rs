@@ -1,12 +1,10 @@
 //! What matters of a GPU beside its name: what it is reached by, what it has of what kernels may
 //! need more of, and what it computes in.
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-use burn::tensor::Device;
-use burn::tensor::FloatDType;
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-use ember_kernels::gpu::names_tensor_cores;
-use ember_kernels::limits::{Demand, Use};
+use burn::tensor::{Device, FloatDType};
+#[cfg(feature = "wgpu")]
+use ember_kernels::gpu::adapters::{self, Adapter};
+use ember_kernels::limits::{Demand, Limits, Use};
 use serde::Serialize;
 
 use super::{Selected, multiplies};
@@ -27,14 +25,11 @@ pub struct Described {
 pub struct Details {
     /// What the adapter says of itself, behind wgpu.
     #[cfg(feature = "wgpu")]
-    pub adapter: Option<ember_kernels::gpu::adapters::Adapter>,
+    pub adapter: Option<Adapter>,
     /// What its kernels can have.
-    #[cfg(any(feature = "wgpu", feature = "cuda"))]
-    pub limits: ember_kernels::limits::Limits,
+    pub limits: Limits,
     /// The types that it multiplies in, of `f32`, `bf16` and `f16`.
     pub computes_in: Vec<&'static str>,
-    /// Whether it names tensor cores.
-    pub tensor_cores: bool,
     /// Why its limits do not bear a model like GPT-2 of 124 million parameters, where they do not.
     pub too_small_for_gpt2: Option<String>,
 }
@@ -51,69 +46,56 @@ pub fn described() -> Vec<Described> {
     super::list().into_iter().map(describe).collect()
 }
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
 fn details(selected: &Selected) -> Option<Details> {
-    let limits = ember_kernels::limits::Limits::of(&selected.device)?;
+    let limits = Limits::of(&selected.device)?;
     Some(Details {
         #[cfg(feature = "wgpu")]
         adapter: adapter(&selected.id),
         limits,
         computes_in: computes_in(&selected.device),
-        tensor_cores: names_tensor_cores(&selected.device),
         too_small_for_gpt2: limits.check(GPT2).err().map(|error| error.to_string()),
     })
 }
 
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg(feature = "wgpu")]
+fn adapter(id: &str) -> Option<Adapter> {
+    let number: usize = id.strip_prefix("wgpu:")?.parse().ok()?;
+    adapters::said().into_iter().nth(number)
+}
+
 fn computes_in(device: &Device) -> Vec<&'static str> {
     let types = [("f32", FloatDType::F32), ("bf16", FloatDType::BF16), ("f16", FloatDType::F16)];
     types.into_iter().filter(|(_, dtype)| multiplies(device, *dtype).is_ok()).map(|(name, _)| name).collect()
 }
 
-#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
-fn details(_: &Selected) -> Option<Details> {
-    let _ = (multiplies, GPT2);
-    None
-}
-
-#[cfg(feature = "wgpu")]
-fn adapter(id: &str) -> Option<ember_kernels::gpu::adapters::Adapter> {
-    let number: usize = id.strip_prefix("wgpu:")?.parse().ok()?;
-    ember_kernels::gpu::adapters::said().into_iter().nth(number)
-}
-
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
 impl Details {
     /// In lines.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        #[cfg(feature = "wgpu")]
-        if let Some(adapter) = &self.adapter {
-            let subgroups = match adapter.subgroups {
-                Some([least, most]) if least == most => format!("subgroups of {least}"),
-                Some([least, most]) => format!("subgroups of {least} to {most}"),
-                None => "no subgroups".to_owned(),
-            };
-            lines.push(format!("{}, driver {}; {subgroups}", adapter.interface, adapter.driver));
-        }
-        let ember_kernels::limits::Limits { shared_memory, units, buffers, buffer_bytes } = self.limits;
-        lines.push(format!(
+        let Limits { shared_memory, units, buffers, buffer_bytes, tensor_cores } = self.limits;
+        let has = format!(
             "a kernel can have {} KiB of shared memory, {units} units, {buffers} buffers of at most {} MiB",
             shared_memory >> 10,
             buffer_bytes >> 20
-        ));
-        let on = if self.tensor_cores { "the halves on tensor cores where their sizes fit" } else { "no tensor cores" };
-        lines.push(format!("computes in {}; {on}", self.computes_in.join(", ")));
-        let too_small = self.too_small_for_gpt2.iter();
-        lines.extend(too_small.map(|problem| format!("too small for GPT-2 (124M): {problem}")));
-        lines
+        );
+        let on = if tensor_cores { "the halves on tensor cores where their sizes fit" } else { "no tensor cores" };
+        let computes = format!("computes in {}; {on}", self.computes_in.join(", "));
+        let too_small = self.too_small_for_gpt2.iter().map(|problem| format!("too small for GPT-2 (124M): {problem}"));
+        self.reached_by().into_iter().chain([has, computes]).chain(too_small).collect()
     }
-}
 
-#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
-impl Details {
-    /// In lines.
-    pub fn lines(&self) -> Vec<String> {
-        Vec::new()
+    #[cfg(feature = "wgpu")]
+    fn reached_by(&self) -> Option<String> {
+        let adapter = self.adapter.as_ref()?;
+        let subgroups = match adapter.subgroups {
+            Some([least, most]) if least == most => format!("subgroups of {least}"),
+            Some([least, most]) => format!("subgroups of {least} to {most}"),
+            None => "no subgroups".to_owned(),
+        };
+        Some(format!("{}, driver {}; {subgroups}", adapter.interface, adapter.driver))
+    }
+
+    #[cfg(not(feature = "wgpu"))]
+    fn reached_by(&self) -> Option<String> {
+        None
     }
 }

@@ -15,7 +15,7 @@ const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 const fn limits(shared_memory: usize, units: usize, buffers: usize, buffer_bytes: u64) -> Limits {
-    Limits { shared_memory, units, buffers, buffer_bytes }
+    Limits { shared_memory, units, buffers, buffer_bytes, tensor_cores: false }
 }
 
 /// Adapters and the limits that they are known to have at least, with the source.
@@ -72,7 +72,7 @@ fn the_table_of_adapters_is_what_the_program_decides() {
     page.push_str("\n|---|---|---|");
     RECIPES.iter().for_each(|_| page.push_str("---|"));
     for (name, limits, source) in ADAPTERS {
-        let Limits { shared_memory, units, buffers, buffer_bytes } = limits;
+        let Limits { shared_memory, units, buffers, buffer_bytes, .. } = limits;
         let (shared, largest) = (shared_memory >> 10, buffer_bytes >> 20);
         write!(page, "\n| {name} | {shared} KiB, {units} units, {buffers} buffers, {largest} MiB | {source} |")
             .unwrap();

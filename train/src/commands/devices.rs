@@ -14,7 +14,7 @@ use ember_study::selfcheck::{self, Comparison};
 #[derive(Args, Debug)]
 pub struct DevicesArgs {
     /// Compare --device with the CPU: every kernel, forward and backward, and small models, in
-    /// float32 and in bfloat16
+    /// float32, bfloat16 and float16, where it knows them
     #[arg(long)]
     pub check: bool,
 

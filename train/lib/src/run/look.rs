@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
-use burn::tensor::FloatDType;
+use burn::tensor::{Device, FloatDType};
 use ember_kernels::gpu::products;
 use ember_model::Gpt;
 
@@ -166,15 +166,14 @@ impl Trainer<'_> {
         })?;
         self.reporter.step(&report);
         if step > 1 {
-            self.tune_where_it_pays(tokens_left / tokens_per_s);
+            self.tune_where_it_pays(&gpt.device(), tokens_left / tokens_per_s);
         }
         Ok(())
     }
 
     /// Lets the GPU's products be timed, once, in a run that has so much before it that it pays.
-    fn tune_where_it_pays(&mut self, remaining_s: f64) {
-        if std::mem::take(&mut self.may_tune) && remaining_s >= WORTH_TUNING_S {
-            products::tune();
+    fn tune_where_it_pays(&mut self, device: &Device, remaining_s: f64) {
+        if std::mem::take(&mut self.may_tune) && remaining_s >= WORTH_TUNING_S && products::tune(device) {
             self.reporter.note(Note::Tuning);
         }
     }
