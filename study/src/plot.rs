@@ -105,6 +105,7 @@ struct Curves {
     rate: Points,
     /// Name, height and colour of the horizontal lines.
     marks: Vec<(&'static str, f64, RGBColor)>,
+    over_fits_from: Option<f64>,
     last_step: f64,
     low: f64,
     high: f64,
@@ -138,7 +139,8 @@ impl Curves {
         let pad = 0.06 * (high - low).max(0.05);
 
         let (smooth, rate) = (smooth(&train), curve(|row| row.learning_rate));
-        Self { train, smooth, val, ema, rate, marks, last_step, low: low - pad, high: high + pad }
+        let over_fits_from = over_fits_from(rows);
+        Self { train, smooth, val, ema, rate, marks, over_fits_from, last_step, low: low - pad, high: high + pad }
     }
 
     /// Right of the panels there is room for the names of the horizontal lines, where there are
@@ -191,6 +193,7 @@ fn summary(rows: &[Row]) -> String {
         last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),
         last(rows, |row| row.val_loss).map(|loss| format!("validation {loss:.3}")),
         best(rows).map(|(loss, step)| format!("best {loss:.3} at step {}", grouped(step))),
+        lowest(rows, |row| row.bits_per_byte).map(|(bits, _)| format!("{bits:.3} bits a byte")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ·  ")
 }
@@ -202,7 +205,19 @@ pub(crate) fn last<T>(rows: &[Row], value: fn(&Row) -> Option<T>) -> Option<T> {
 
 /// The lowest validation loss, and its step.
 pub(crate) fn best(rows: &[Row]) -> Option<(f64, u64)> {
-    rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
+    lowest(rows, |row| row.val_loss)
+}
+
+fn lowest(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Option<(f64, u64)> {
+    rows.iter().filter_map(|row| Some((value(row)?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// The step from which a run learned its text by heart: that of the lowest validation loss, where
+/// the last is higher by a hundredth.
+fn over_fits_from(rows: &[Row]) -> Option<f64> {
+    const BY: f64 = 1.01;
+    let (least, step) = best(rows)?;
+    (last(rows, |row| row.val_loss)? > BY * least).then_some(step as f64)
 }
 
 /// The name of the x axis, with the tokens of a step where they are known.
@@ -300,6 +315,10 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
         let ends = [(0.0, *height), (curves.last_step, *height)];
         chart.draw_series(DashedLineSeries::new(ends, 5, 4, colour.stroke_width(1)))?;
     }
+    if let Some(step) = curves.over_fits_from {
+        let ends = [(step, curves.low), (step, curves.high)];
+        chart.draw_series(DashedLineSeries::new(ends, 2, 4, GREY.stroke_width(1)))?;
+    }
     for (points, colour, width) in
         [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.ema, EMA, 2), (&curves.val, VAL, 2)]
     {
@@ -312,6 +331,12 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
         let (x, y) = chart.backend_coord(&(curves.last_step, *height));
         let text = format!("{name} {height:.3}");
         area.draw(&Text::new(text, (x + 8, y - top), beside(HPos::Left, 12, colour)))?;
+    }
+    if let Some(step) = curves.over_fits_from {
+        // On the side where there is room for it.
+        let (x, y) = chart.backend_coord(&(step, curves.high));
+        let (side, x) = if step > 0.6 * curves.last_step { (HPos::Right, x - 8) } else { (HPos::Left, x + 8) };
+        area.draw(&Text::new("from here it learns by heart", (x, y - top + 12), beside(side, 12, &GREY)))?;
     }
     if let Some(first) = curves.train.first().filter(|first| first.1 > curves.high) {
         let (x, y) = chart.backend_coord(&(first.0, curves.high));
@@ -401,6 +426,22 @@ mod tests {
         ] {
             assert!(svg.contains(text), "{text} is not in the picture");
         }
+    }
+
+    #[test]
+    fn a_run_that_learns_by_heart_says_from_where() {
+        let turning = |row: Row| {
+            let val_loss = row.val_loss.map(|loss| loss + (row.step as f64 / 1000.0 - 1.5).max(0.0));
+            Row { val_loss, bits_per_byte: val_loss.map(|loss| loss / 2.0), entropy_floor: None, ..row }
+        };
+        let rows: Vec<Row> = run().into_iter().map(turning).collect();
+        let svg = draw(&rows, "turning").unwrap();
+        if let Some(path) = std::env::var_os("EMBER_PLOT") {
+            std::fs::write(Path::new(&path).with_extension("turning.svg"), &svg).unwrap();
+        }
+        assert!(svg.contains("from here it learns by heart") && svg.contains("bits a byte"));
+        assert_eq!(over_fits_from(&rows), Some(1500.0));
+        assert!(!draw(&run(), "well").unwrap().contains("by heart"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ember_decoding::config::GenerationConfig;
 use ember_decoding::generate;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{GptConfig, Parameter, checkpoint};
-use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig};
+use ember_training::config::{Curve, DeviceKind, Settings, TextFacts, TrainConfig};
 use ember_training::loss::cross_entropy;
 use ember_training::run::schedule;
 use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
@@ -152,6 +152,7 @@ fn parity(name: &str, prefix: &'static str) {
         min_learning_rate: knobs.min_learning_rate,
         warmup_steps: knobs.warmup_steps,
         lr_decay_steps: knobs.max_steps,
+        schedule: Curve::Cosine,
         ..usual
     };
     let mut gpt = gpt;

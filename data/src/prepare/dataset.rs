@@ -51,6 +51,15 @@ pub struct Manifest {
     pub marks: Option<Marks>,
 }
 
+impl Manifest {
+    /// A loss in nats per held-out token as bits per byte of the held-out text, which compares
+    /// whatever the tokens are.
+    pub fn bits_per_byte(&self, loss: f64) -> Option<f64> {
+        let tokens_per_byte = self.val.tokens as f64 / self.val.bytes as f64;
+        (self.val.bytes > 0).then(|| loss * tokens_per_byte / std::f64::consts::LN_2)
+    }
+}
+
 /// Known losses on a validation split of the built-in corpus, in nats per validation target (a
 /// token or its document's end).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -67,10 +67,9 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     }
     out.flush().at(DOING, &part)?;
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
-    // Too large for characters as a whole, so the part must not be taken for a small text.
-    let large = text_bytes as f64 / share >= super::LARGE_TEXT_BYTES as f64;
+    // By the size of the whole, not by that of the part.
     let tokenizer = match &options.tokenizer {
-        TokenizerChoice::Auto if large => super::DEFAULT_BPE,
+        TokenizerChoice::Auto => super::bpe_for((text_bytes as f64 / share) as u64, 0),
         choice => choice.clone(),
     };
     let options =

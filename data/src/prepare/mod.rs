@@ -1,9 +1,9 @@
 //! From text to a folder of tokens that training reads.
 //!
 //! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer
-//! where one is to be learnt and decides which text validates; the second encodes. The tokenizer is
-//! learnt from all of the text (byte pair encoding: from a sample of at most 32 MiB spread over
-//! it), validation included, as is usual.
+//! where one is to be learnt and decides which text validates; the second encodes. Characters are
+//! those of all of the text; byte pair encoding is learnt from what teaches alone (a sample of at
+//! most 32 MiB spread over it).
 //!
 //! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and
 //! `tokenizer_config.json`, and `manifest.json`, which is written last: without it the folder is
@@ -16,6 +16,7 @@ mod error;
 mod excerpt;
 mod options;
 mod report;
+mod sample;
 mod split;
 mod survey;
 
@@ -43,11 +44,24 @@ use survey::{Survey, survey};
 /// A text with more different characters than this is not encoded by characters unless asked for.
 const MOST_CHARACTERS: usize = 256;
 
-/// A text from this size on is not encoded by characters unless asked for.
-const LARGE_TEXT_BYTES: u64 = 20_000_000;
+/// Nor is one of so many bytes: it is enough to learn the frequent parts of words from, by which a
+/// model reads twice as far with every step.
+const ENOUGH_BYTES: u64 = 50_000;
 
-/// The vocabulary of a tokenizer nobody asked for.
-const DEFAULT_BPE: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 8192 };
+/// The vocabularies of tokenizers that nobody asked for.
+const VOCAB_SIZES: std::ops::RangeInclusive<u64> = 512..=8192;
+
+/// A token for each so many bytes, so that all are seen often (`bench/LEARNING.md`).
+const BYTES_A_TOKEN: u64 = 1000;
+
+/// Byte pair encoding for a text of so many bytes and different characters: the power of two next
+/// to what the bytes can teach, and room for every character where there are many.
+fn bpe_for(bytes: u64, characters: usize) -> TokenizerChoice {
+    let of_bytes = 2f64.powf(((bytes / BYTES_A_TOKEN).max(1) as f64).log2().round()) as u64;
+    let of_characters = if characters > MOST_CHARACTERS { 2 * characters as u64 } else { 0 };
+    let wanted = of_bytes.max(of_characters).next_power_of_two();
+    TokenizerChoice::Bpe { vocab_size: wanted.clamp(*VOCAB_SIZES.start(), *VOCAB_SIZES.end()) as usize }
+}
 
 /// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last,
 /// `manifest.json` in `options.out`, which is created where it does not exist.
@@ -168,7 +182,7 @@ fn make_tokenizer(
         TokenizerChoice::Bytes => Tokenizer::bytes()?,
         TokenizerChoice::Bpe { vocab_size } => {
             tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
-            Tokenizer::train_bpe(*vocab_size, survey.sample.blocks())?
+            Tokenizer::train_bpe(*vocab_size, survey.sample.teaching(&survey.split))?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,
         TokenizerChoice::Auto => unreachable!("it was resolved above"),
@@ -202,12 +216,11 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     let (characters, bytes) = (survey.characters.len(), survey.bytes);
     if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
         (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
-    } else if characters <= MOST_CHARACTERS && bytes < LARGE_TEXT_BYTES {
-        (TokenizerChoice::Chars, format!("{characters} different characters and under 20 MB"))
-    } else if characters > MOST_CHARACTERS {
-        (DEFAULT_BPE, format!("{characters} different characters are too many for a token each"))
+    } else if characters <= MOST_CHARACTERS && bytes < ENOUGH_BYTES {
+        let reason = format!("{characters} different characters, and too little text to learn parts of words from");
+        (TokenizerChoice::Chars, reason)
     } else {
-        (DEFAULT_BPE, format!("{} MB are enough to learn words from", bytes / 1_000_000))
+        (bpe_for(bytes, characters), "each token occurs often enough to be learnt".to_owned())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::{corpus::Corpus, encode::Encoded, split::Duplicates, survey::SAMPLE_BYTES, survey::Survey};
+use super::{corpus::Corpus, encode::Encoded, sample::SAMPLE_BYTES, split::Duplicates, survey::Survey};
 use crate::{source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,5 +1,6 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
+use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
 use super::{
     corpus::Corpus, corpus::Reading, corpus::Source, error::Error, options::PrepareOptions, options::Progress,
@@ -42,7 +43,7 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
                 }
                 Event::EndOfDocument => {
                     split.push(hash.finish(), document_bytes, document_characters);
-                    sample.end_block();
+                    sample.end_document();
                     documents += 1;
                     bytes += document_bytes;
                     (document_bytes, document_characters) = (0, 0);
@@ -114,67 +115,6 @@ fn count_characters(text: &str) -> Vec<(char, u64)> {
     occurring.filter_map(|(code, count)| Some((char::from_u32(code)?, count))).collect()
 }
 
-/// How much text a tokenizer is learnt from.
-pub const SAMPLE_BYTES: usize = 32 << 20;
-
-/// Blocks taken at even distances from all of the text, of bounded size together.
-///
-/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them
-/// being dropped then: so the sample of a short text is all of it, and that of a long text is
-/// spread over the whole.
-pub struct Sample {
-    budget: usize,
-    distance: u64,
-    number: u64,
-    block_bytes: usize,
-    /// Bytes of all blocks.
-    pub bytes: usize,
-    blocks: Vec<(u64, String)>,
-}
-
-impl Sample {
-    /// A block ends with its document, or when it is so long.
-    const BLOCK_BYTES: usize = 64 << 10;
-
-    fn new(budget: usize) -> Self {
-        Self { budget, distance: 1, number: 0, block_bytes: 0, bytes: 0, blocks: Vec::new() }
-    }
-
-    fn add(&mut self, text: &str) {
-        let mut rest = text;
-        while !rest.is_empty() {
-            let room = Self::BLOCK_BYTES - self.block_bytes;
-            let end = if rest.len() > room { rest.ceil_char_boundary(room) } else { rest.len() };
-            if self.number.is_multiple_of(self.distance) {
-                match self.blocks.last_mut() {
-                    Some((number, block)) if *number == self.number => block.push_str(&rest[..end]),
-                    _ => self.blocks.push((self.number, rest[..end].to_owned())),
-                }
-                self.bytes += end;
-            }
-            self.block_bytes += end;
-            if self.block_bytes >= Self::BLOCK_BYTES {
-                self.end_block();
-            }
-            rest = &rest[end..];
-        }
-    }
-
-    fn end_block(&mut self) {
-        (self.number, self.block_bytes) = (self.number + 1, 0);
-        while self.bytes > self.budget && self.blocks.len() > 1 {
-            self.distance *= 2;
-            self.blocks.retain(|(number, _)| number.is_multiple_of(self.distance));
-            self.bytes = self.blocks.iter().map(|(_, block)| block.len()).sum();
-        }
-    }
-
-    /// The blocks, in order.
-    pub fn blocks(&self) -> impl Iterator<Item = &str> {
-        self.blocks.iter().map(|(_, block)| block.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,31 +126,5 @@ mod tests {
         let counts = counts.finish();
         assert_eq!((counts[&'a'], counts[&'é'], counts[&'🙂'], counts[&'.']), (600_000, 600_000, 300_000, 2_400_000));
         assert_eq!(counts.values().sum::<u64>(), 300_000 * 28);
-    }
-
-    #[test]
-    fn a_short_text_is_its_own_sample() {
-        let mut sample = Sample::new(1000);
-        sample.add("one");
-        sample.add(" two");
-        sample.end_block();
-        sample.add("three");
-        assert_eq!(sample.blocks().collect::<Vec<_>>(), ["one two", "three"]);
-    }
-
-    #[test]
-    fn the_sample_of_a_long_text_is_bounded_and_spread() {
-        let mut sample = Sample::new(1000);
-        for i in 0..10_000 {
-            sample.add(&format!("{i:010}"));
-            sample.end_block();
-        }
-        assert!((400..=1000).contains(&sample.bytes), "{}", sample.bytes);
-        let numbers: Vec<u32> = sample.blocks().filter_map(|block| block.parse().ok()).collect();
-        assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] == numbers[1] - numbers[0]));
-        assert!(numbers.last().is_some_and(|&last| last > 9_000));
-        let mut one = Sample::new(200 << 10);
-        one.add(&"é".repeat(10 << 20));
-        assert!(one.bytes <= 200 << 10);
     }
 }

@@ -102,8 +102,12 @@ fn no_document_of_validation_stands_in_training() {
 fn what_auto_chooses() {
     let kinds = |text: &str| try_text(text, "auto").unwrap().manifest.tokenizer;
     assert_eq!(kinds(&"plain words ".repeat(100)), "chars");
+    assert_eq!(kinds(&"plain words ".repeat(10_000)), "bpe:512");
+    assert_eq!(kinds(&"plain words ".repeat(100_000)), "bpe:1024");
     let many: String = (0..300).filter_map(|i| char::from_u32(0x4e00 + i)).collect();
-    assert_eq!(kinds(&many), "bpe:8192");
+    assert_eq!(kinds(&many), "bpe:1024");
+    let bpe = |bytes| bpe_for(bytes, 100).to_string();
+    assert_eq!([3_500_000, 10_000_000, u64::MAX].map(bpe), ["bpe:4096", "bpe:8192", "bpe:8192"]);
 }
 
 #[test]

@@ -13,8 +13,8 @@ const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the variant says what its field is
 pub enum TokenizerChoice {
-    /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB,
-    /// else `bpe:8192`.
+    /// Decided from the text: characters when it has at most 256 different ones and is under 50 KB,
+    /// else byte pair encoding with about a token for each kilobyte, 512 to 8,192 of them.
     Auto,
     /// One token a character that occurs in the text.
     Chars,

@@ -33,6 +33,8 @@ pub struct Statistics {
     /// Loss on the held-out split, in nats per token, of n-gram models for n = 1 to [`MOST_ORDER`]
     /// that counted at most 500,000 tokens.
     pub ngram_losses: [f64; MOST_ORDER],
+    /// Bytes of held-out text for each token of it.
+    pub bytes_per_token: f64,
     /// The least loss that any model can have, where it is known: on the built-in stories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entropy_floor: Option<f64>,
@@ -53,6 +55,7 @@ impl Statistics {
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
             ngram_losses: ngram_losses(&counted, &predicted, manifest.vocab_size),
+            bytes_per_token: manifest.val.bytes as f64 / manifest.val.tokens.max(1) as f64,
             entropy_floor: manifest.marks.map(|marks| marks.entropy_floor),
         })
     }

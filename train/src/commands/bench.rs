@@ -174,9 +174,11 @@ fn of_run(run: &Path) -> Result<Source> {
     Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))
 }
 
-/// Nothing but sizes, as a peer's script has them: no dropout.
+/// Nothing but sizes, as a peer's script has them: GPT-2's parts, AdamW, no dropout.
 fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
+    settings.set("architecture=gpt2")?;
+    settings.set("optimizer=adamw")?;
     for (key, size) in [
         ("n_layer", shape.n_layer),
         ("n_head", shape.n_head),

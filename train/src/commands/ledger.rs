@@ -8,7 +8,9 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 use crate::prelude::*;
 use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, modes::Plan, page, table};
-use ember_training::config::{DeviceKind, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
+use ember_training::config::{
+    DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
+};
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
 use ember_training::run::{folder::CONFIG, text::data_folder};
@@ -173,7 +175,7 @@ impl Source {
             Some(run) => TrainConfig::from_file(&run.join(CONFIG))?,
             None => {
                 let (config, _) = Settings::default().resolve(&TextFacts::NOTHING, DeviceKind::Cpu)?;
-                TrainConfig { batch_size: BATCH_SIZE, seed: 0, ..config }
+                TrainConfig { optimizer: OptimizerKind::AdamW, batch_size: BATCH_SIZE, seed: 0, ..config }
             }
         };
         let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));

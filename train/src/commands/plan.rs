@@ -9,13 +9,8 @@ use ember_study::{error::Error, plan::check::Check, plan::check::check, plan::sp
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::{memory, run::Caller, run::Start, run::text};
 
-use super::{prepare::prepare_shown, run::LENGTH, run::minutes};
+use super::{prepare::prepare_shown, run::LENGTH, run::MINUTES, run::minutes};
 use crate::prelude::*;
-
-/// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
-/// start.
-const MINUTES: f64 = 10.0;
-const GPU_MINUTES: f64 = 30.0;
 
 /// A text of more bytes than this is judged by so much of it.
 const EXCERPT_BYTES: u64 = 12_000_000;
@@ -26,9 +21,9 @@ pub struct PlanArgs {
     /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare`
     /// made; none: the built-in stories
     pub text: Vec<String>,
-    /// How long the run may take [default: 10, or 30 on a GPU]
-    #[arg(long, value_name = "M", value_parser = minutes)]
-    pub minutes: Option<f64>,
+    /// How long the run may take
+    #[arg(long, value_name = "M", default_value_t = MINUTES, value_parser = minutes)]
+    pub minutes: f64,
     /// A configuration file, or the name of a shipped one: what it sets stays
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -86,11 +81,10 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         show(&json_line(&text)?)?;
         return Ok(Outcome::Done);
     }
-    let minutes = args.minutes.unwrap_or(if selected.gpu { GPU_MINUTES } else { MINUTES });
     notes.say("measuring the device");
     let request = Request {
         settings,
-        seconds: 60.0 * minutes,
+        seconds: 60.0 * args.minutes,
         memory_bytes: memory::available(args.memory_limit, &selected),
         measuring: MEASURING,
         processes: 1,
@@ -102,11 +96,11 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected)?) } else { None };
 
-    write_file(&out, &recipe_file::toml(&proposal, minutes, &selected.name))
+    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name))
         .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
     let json = || {
         let Selected { id, name, .. } = &selected;
-        json_line(&json!({ "device": id, "device_name": name, "minutes": minutes, "recipe": out, "plan": proposal,
+        json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
             "measured": checked }))
     };
     answer(common, || page(&proposal, checked.as_ref(), &out), json)
@@ -229,16 +223,16 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     if common.format == OutputFormat::Json {
         return show(&json_line(&json!({ "points": points, "fit": fit }))?);
     }
-    let Constants { e, n0, a, d0, b, s0, g } = fit.constants;
+    let Constants { e, n0, a, d0, b, s0, g, p } = fit.constants;
     let [n0, d0] = [n0, d0].map(short);
     let percent = |error: f64| format!("{:+.1}%", 100.0 * error);
     let mut text = format!(
-        "late = E + (1 - e) H3 ((N0 / N)^a + (D0 / D)^b)\n\
+        "late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b)), A = H3^p (2 B)^(1 - p)\n\
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
          D    = U (1 + R (1 - exp(-r / R)))\n\
-         e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, R = 15.4\n\n\
-         H1, H3: loss of unigrams and trigrams; E = e H3, or the least there can be where that is known; N: parameters without\n\
-         positions; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
+         e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, p = {p:.3}, R = 15.4\n\n\
+         H1, H3: loss of unigrams and trigrams; B: bytes a token; N: parameters without positions; U: tokens seen once, r: how\n\
+         often they are repeated; S: steps\n\n\
          {:<26}{:>9}{:>9}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}{:>9}\n",
         "text", "N", "tokens", "U", "S", "measured", "fit", "off", "left out", "text out",
     );

@@ -15,6 +15,9 @@ use crate::prelude::*;
 /// The keys that say how long a run is.
 pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 
+/// A run of which nobody says how long it is takes so many: a coffee's worth.
+pub const MINUTES: f64 = 10.0;
+
 /// The share of the deadlined time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
 
@@ -49,7 +52,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
     /// Be done in so many minutes: all that is left open is planned for that, and the length is
-    /// corrected on the way
+    /// corrected on the way [default: 10, where no length is set]
     #[arg(long, value_name = "M", value_parser = minutes)]
     pub minutes: Option<f64>,
     /// Print every configuration key with its unit, range and default, and end
@@ -79,11 +82,14 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let group = join(interrupt)?;
     let common = &voice(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let deadline = args.minutes.map(|minutes| Deadline { began, seconds: 60.0 * minutes });
+    let settings = all_ok(&*group, settings(args, common).map_err(cause))?;
+    let minutes = args.minutes.or_else(|| LENGTH.iter().all(|key| !settings.has(key)).then_some(MINUTES));
+    if let (None, Some(minutes)) = (args.minutes, minutes) {
+        notes.say(format!("planned for {minutes} minutes, since nothing says how long; --minutes M changes that"));
+    }
+    let deadline = minutes.map(|minutes| Deadline { began, seconds: 60.0 * minutes });
     let program = Program { deadline, quiet: common.quiet, interrupt };
-    let start = settings(args, common)
-        .map_err(cause)
-        .and_then(|settings| Start::new(settings, common.device, args.memory_limit, &program, &mut screen));
+    let start = Start::new(settings, common.device, args.memory_limit, &program, &mut screen);
     let start = all_ok(&*group, start)?;
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
     let Some(run) = start.begin(&path, &*group, &program, &mut screen)? else {

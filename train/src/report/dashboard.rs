@@ -106,7 +106,8 @@ impl Reporter for Dashboard {
     fn evaluation(&mut self, report: &EvalReport) {
         let averaged = report.ema_val_loss.map(|averaged| format!(" (averaged {averaged:.4})")).unwrap_or_default();
         let floor = report.entropy_floor.map(|floor| format!(" (floor {floor:.4})")).unwrap_or_default();
-        let text = format!("{:.4}{averaged}{floor}", report.val_loss);
+        let bits = report.bits_per_byte.map(|bits| format!(", {bits:.3} bits a byte")).unwrap_or_default();
+        let text = format!("{:.4}{bits}{averaged}{floor}", report.val_loss);
         self.show(|screen| screen.update_valid(numeric(LOSS, report.val_loss, text)));
     }
 

@@ -13,8 +13,8 @@ const SHAPES: [(&str, &str); 5] = [
     ("--set architecture=llama", "LlamaForCausalLM"),
     ("--set architecture=llama --set n_head=4 --set n_kv_head=1 --set bias=true --set n_inner=44", "LlamaForCausalLM"),
     ("--set architecture=qwen3 --set n_kv_head=1 --set tied_head=false --set rope_theta=500", "Qwen3ForCausalLM"),
-    ("--set bias=false --set n_inner=48", "GPT2LMHeadModel"),
-    ("--set tied_head=false --set rope_theta=77", "GPT2LMHeadModel"),
+    ("--set architecture=gpt2 --set bias=false --set n_inner=48", "GPT2LMHeadModel"),
+    ("--set positions=learned --set tied_head=false --set rope_theta=77", "GPT2LMHeadModel"),
 ];
 
 #[test]
@@ -64,11 +64,11 @@ fn every_architecture_trains_resumes_and_writes() {
 fn parts_that_no_class_has_together_are_refused_before_the_text_is_read() {
     let place = Place::new();
     for (set, says) in [
-        ("positions=rotary", "norm = layernorm does not go with positions = rotary"),
-        ("norm=rmsnorm", "norm = rmsnorm does not go with positions = learned"),
-        ("mlp=swiglu", "mlp = swiglu does not go with positions = learned"),
-        ("qk_norm=true", "qk_norm = true does not go with positions = learned"),
-        ("n_kv_head=1", "n_kv_head = 1 of 2 heads does not go with positions = learned"),
+        ("architecture=gpt2 --set positions=rotary", "norm = layernorm does not go with positions = rotary"),
+        ("architecture=gpt2 --set norm=rmsnorm", "norm = rmsnorm does not go with positions = learned"),
+        ("architecture=gpt2 --set mlp=swiglu", "mlp = swiglu does not go with positions = learned"),
+        ("architecture=gpt2 --set qk_norm=true", "qk_norm = true does not go with positions = learned"),
+        ("architecture=gpt2 --set n_kv_head=1", "n_kv_head = 1 of 2 heads does not go with positions = learned"),
         ("architecture=llama --set mlp=gelu", "mlp = gelu does not go with positions = rotary"),
         ("architecture=qwen3 --set bias=true", "qk_norm = true does not go with bias = true"),
     ] {

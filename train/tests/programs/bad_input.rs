@@ -34,7 +34,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set n_layer=many"),
     ("ember-train", "run count.txt --set n_embd"),
     ("ember-train", "run count.txt --set n_embd=30 --set n_head=4 --device cpu"),
-    ("ember-train", "run count.txt --set positions=rotary --device cpu"),
+    ("ember-train", "run count.txt --set architecture=gpt2 --set positions=rotary --device cpu"),
     // What no text could make right, before it is looked for
     ("ember-train", "run missing.txt --set n_embd=64 --set n_head=7 --device cpu"),
     ("ember-train", "run missing.txt --set batch_size=4 --set micro_batch=3 --device cpu"),
@@ -90,7 +90,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "plan count.txt --memory-limit much"),
     ("ember-train", "plan missing.txt"),
     ("ember-train", "plan count.txt --set init=a-run"),
-    ("ember-train", "plan count.txt --set norm=rmsnorm --device cpu"),
+    ("ember-train", "plan count.txt --set architecture=gpt2 --set norm=rmsnorm --device cpu"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),
@@ -287,7 +287,7 @@ fn set_up(place: &Place) {
     std::fs::remove_file(place.path("wrong-knob/checksums.json")).unwrap();
     place.write("wrong-knob/generation_config.json", "{\"top_p\": 2}");
     for (name, was, is) in [
-        ("other-optimizer", "optimizer = \"adamw\"", "optimizer = \"muon\""),
+        ("other-optimizer", "optimizer = \"muon\"", "optimizer = \"adamw\""),
         ("no-average", "ema_decay = 0.0", "ema_decay = 0.9"),
     ] {
         copy_folder(&place.path("a-run"), &place.path(name));

@@ -210,7 +210,7 @@ fn prompts_from_a_file_come_back_in_order_each_as_alone() {
 #[test]
 fn a_form_is_kept_and_a_text_cut_off_says_so() {
     let place = Place::new();
-    let schema = json!({"type": "object", "properties": {"name": {"enum": ["one", "two"]}, "count": {"type": "integer", "maximum": 99}},
+    let schema = json!({"type": "object", "properties": {"name": {"enum": ["one", "two"]}, "count": {"type": "integer", "minimum": 0, "maximum": 99}},
         "required": ["name", "count"], "additionalProperties": false});
     place.write("schema.json", schema.to_string());
     for knobs in [

@@ -64,7 +64,11 @@ fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
         .map(|(i, line)| if i % 150 == 75 && i < 1300 { format!("Q\t{line}\n") } else { format!("{line}\n") })
         .collect();
     place.write("rare.txt", rare);
-    place.train(&format!("run rare.txt --out poisoned --set tied_head=false --set max_steps=8 {SMALL}")).well();
+    place
+        .train(&format!(
+            "run rare.txt --out poisoned --set architecture=gpt2 --set tied_head=false --set max_steps=8 {SMALL}"
+        ))
+        .well();
     let run = place.path("poisoned");
     let weights = checkpoint(&run, 8).join("model.safetensors");
     let file = TensorFile::open(&weights).unwrap();

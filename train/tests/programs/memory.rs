@@ -133,7 +133,7 @@ fn the_micro_batch_is_what_the_memory_holds() {
     place.write("count.txt", text().repeat(2));
     let run = |name: &str, more: &str| {
         place.train(&format!(
-            "run count.txt --out {name} --device cpu --set tokenizer=chars --set n_layer=12 --set n_head=1 --set n_embd=16 \
+            "run count.txt --out {name} --device cpu --set tokenizer=chars --set architecture=gpt2 --set n_layer=12 --set n_head=1 --set n_embd=16 \
              --set context_length=1024 --set batch_size=4 --set max_steps=1 --set dropout=0 --set sample_tokens=2 {more}"
         ))
     };

@@ -31,7 +31,7 @@ fn the_list_tells_what_there_is_to_choose_from() {
     assert_eq!(column("lowest"), [false, false, true]);
     assert_eq!(column("tokenizer"), ["chars", "bytes", "chars"]);
     for row in &rows {
-        assert_eq!((&row["architecture"], &row["problem"]), (&Value::from("gpt2"), &Value::Null));
+        assert_eq!((&row["architecture"], &row["problem"]), (&Value::from("qwen3"), &Value::Null));
         assert!(row["best"]["val_loss"].as_f64() > Some(0.0));
         assert!(row["bits_per_byte"].as_f64() > Some(1.0) && row["parameters"].as_u64() > Some(10_000));
         assert!(row["bytes"].as_u64() > row["checkpoint_bytes"].as_u64() && row["trained"].as_f64() > Some(1e9));

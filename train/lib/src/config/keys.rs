@@ -35,6 +35,16 @@ pub enum OptimizerKind {
     Muon,
 }
 
+impl OptimizerKind {
+    /// What a configuration calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AdamW => "adamw",
+            Self::Muon => "muon",
+        }
+    }
+}
+
 /// What happens to a gradient of unusual length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -92,7 +102,7 @@ keys! {
             ["block_size", "n_positions", "n_ctx", "seq_len", "sequence_length", "max_seq_len"];
         dropout: f64 = auto, Below(0.0, 1.0), "probability",
             "activations zeroed while training; helps when the text is read many times", [];
-        architecture: String = "gpt2", Choice(&["gpt2", "llama", "qwen3"]), "",
+        architecture: String = auto, Choice(&["gpt2", "llama", "qwen3"]), "",
             "what the keys below are where they are not set: GPT-2's parts, Llama's, or Llama's \
              with QK-norm", ["model_type"];
         positions: Positions = auto, Choice(&["learned", "rotary"]), "",
@@ -136,7 +146,7 @@ keys! {
         activation_checkpointing: bool = false, Flag, "",
             "keep only each block's input and compute the rest again in the backward: less \
              memory, a third more time", ["gradient_checkpointing", "checkpoint_activations"];
-        optimizer: OptimizerKind = "adamw", Choice(&["adamw", "muon"]), "",
+        optimizer: OptimizerKind = auto, Choice(&["adamw", "muon"]), "",
             "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
         learning_rate: f64 = auto, Above(0.0, 1.0), "",
             "the peak, reached after warm-up", ["lr", "max_lr"];
@@ -146,17 +156,17 @@ keys! {
             "linear climb from 0 to learning_rate", ["warmup_iters", "warmup"];
         lr_decay_steps: u64 = auto, Count(1, MANY), "optimizer steps",
             "the step at which cosine and wsd reach min_learning_rate", ["lr_decay_iters"];
-        schedule: Curve = "cosine", Choice(&["cosine", "wsd", "constant"]), "",
+        schedule: Curve = auto, Choice(&["cosine", "wsd", "constant"]), "",
             "after warm-up: half a cosine; level, then straight down over the last \
              decay_fraction; or level to the end",
             ["lr_scheduler_type", "scheduler", "lr_schedule"];
-        decay_fraction: f64 = 0.2, Above(0.0, 1.0), "share of lr_decay_steps",
+        decay_fraction: f64 = auto, Above(0.0, 1.0), "share of lr_decay_steps",
             "how long the way down of schedule wsd is", [];
-        muon_learning_rate: f64 = 0.02, Above(0.0, 1.0), "",
+        muon_learning_rate: f64 = auto, Above(0.0, 1.0), "",
             "Muon's peak for matrices; it follows the same schedule", [];
-        muon_momentum: f64 = 0.95, Below(0.0, 1.0), "",
+        muon_momentum: f64 = auto, Below(0.0, 1.0), "",
             "Muon's memory of the gradient", [];
-        weight_decay: f64 = 0.1, Real(0.0, 10.0), "",
+        weight_decay: f64 = auto, Real(0.0, 10.0), "",
             "decoupled decay, on matrices only", [];
         beta1: f64 = 0.9, Below(0.0, 1.0), "",
             "AdamW's memory of the gradient", [];

@@ -4,15 +4,17 @@
 //! Every choice is a rule of thumb with its reason, which is printed; a key that somebody set is
 //! never touched. The rules: a text supports about as many parameters as it has tokens when it is
 //! read once, and some ten times as many when it is read often with dropout (nanoGPT trains 10.7
-//! million on a million characters); the learning rate falls with the width (Yang et al. 2022,
-//! Tensor Programs V); an evaluation may cost a twentieth of the training.
+//! million on a million characters); AdamW's learning rate falls with the width (Yang et al. 2022,
+//! Tensor Programs V); an evaluation may cost a twentieth of the training. How a model is built and
+//! how it learns is what `bench/learning.py` found to learn the most
+//! in a given time, with its figures in `bench/LEARNING.md`.
 
 use std::{fmt::Display, path::Path};
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 
-use super::keys::{Precision, Settings, TrainConfig};
+use super::keys::{Curve, OptimizerKind, Precision, Settings, TrainConfig};
 use crate::units::{grouped, short};
 use crate::{error::ConfigError, note::Note};
 
@@ -57,7 +59,7 @@ struct Shape {
 /// The steps of the ladder, smallest first, each with the fewest training tokens that call for it.
 const CPU_SHAPES: &[(u64, Shape)] = &[
     (0, Shape { n_layer: 2, n_embd: 64, context_length: 64, batch_size: 16 }),
-    (50_000, Shape { n_layer: 4, n_embd: 128, context_length: 128, batch_size: 16 }),
+    (50_000, Shape { n_layer: 4, n_embd: 128, context_length: 64, batch_size: 16 }),
 ];
 const GPU_SHAPES: &[(u64, Shape)] = &[
     (0, Shape { n_layer: 4, n_embd: 128, context_length: 128, batch_size: 32 }),
@@ -84,6 +86,12 @@ impl DeviceKind {
     }
 }
 
+/// The architecture that learns the most, of those that a class of transformers computes.
+const BEST: &str = "qwen3";
+
+/// GPT-2's, which everybody knows.
+const CLASSIC: &str = "gpt2";
+
 /// More passes than this over one text teach little but the text itself.
 const MOST_PASSES: f64 = 40.0;
 
@@ -95,10 +103,11 @@ impl Settings {
     pub fn resolve(mut self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
         self.check()?; // a field may have been set without `set`
         let mut reasons = Vec::new();
+        self.choose_optimizer(&mut reasons);
         self.choose_model(facts, device, &mut reasons);
         self.choose_computation();
         self.choose_length(facts, device, &mut reasons);
-        self.choose_learning_rate(&mut reasons);
+        self.choose_rates(&mut reasons);
         self.choose_intervals(facts, &mut reasons);
         Ok((self.complete()?, reasons))
     }
@@ -114,8 +123,12 @@ impl Settings {
     /// parts and computed in float32.
     pub(super) fn with_the_usual_parts(mut self) -> Self {
         if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
+            self.architecture.get_or_insert_with(|| CLASSIC.to_owned());
             self.choose_parts(1);
             self.choose_computation();
+            self.optimizer.get_or_insert(OptimizerKind::AdamW);
+            self.schedule.get_or_insert(Curve::Cosine);
+            self.choose_what_the_optimizer_needs();
         }
         self
     }
@@ -130,7 +143,49 @@ impl Settings {
         if self.n_head.is_none() {
             settings.n_kv_head = None; // of how many heads is not known yet
         }
+        settings.choose_architecture(&mut Vec::new());
         Family::of(&settings.choose_parts(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
+    }
+
+    /// How the model learns. One that begins from another goes on as that one most likely began:
+    /// with AdamW and a cosine.
+    fn choose_optimizer(&mut self, reasons: &mut Vec<Note>) {
+        let (optimizer, schedule) = match self.init() {
+            None => (OptimizerKind::Muon, Curve::Wsd),
+            Some(_) => (OptimizerKind::AdamW, Curve::Cosine),
+        };
+        if self.optimizer.is_none() {
+            let why = "its steps teach more than AdamW's".to_owned();
+            let why = if self.init().is_some() { "what most models were trained with".to_owned() } else { why };
+            reasons.push(format!("optimizer = {}: {why}", optimizer.name()).into());
+        }
+        self.optimizer.get_or_insert(optimizer);
+        self.schedule.get_or_insert(schedule);
+        self.choose_what_the_optimizer_needs();
+    }
+
+    /// The first architecture that has the parts and the sizes which somebody named.
+    fn choose_architecture(&mut self, reasons: &mut Vec<Note>) {
+        if self.architecture.is_some() {
+            return;
+        }
+        let sized = self.n_embd.is_some() && self.n_head.is_some();
+        let has_the_parts = |architecture: &&str| {
+            let mut settings = Self { architecture: Some((*architecture).to_owned()), ..self.clone() };
+            let shape = settings.choose_parts(1);
+            Family::of(&shape).is_ok() && (!sized || shape.validate().is_ok())
+        };
+        let first = [BEST, "llama", CLASSIC].into_iter().find(has_the_parts).unwrap_or(BEST);
+        let why =
+            if first == BEST { "the parts that learn the most in a given time" } else { "has the parts asked for" };
+        reasons.push(format!("architecture = {first}: {why}").into());
+        self.architecture = Some(first.to_owned());
+    }
+
+    fn choose_what_the_optimizer_needs(&mut self) {
+        self.decay_fraction.get_or_insert(0.8);
+        self.muon_learning_rate.get_or_insert(0.015);
+        self.muon_momentum.get_or_insert(0.9);
     }
 
     fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
@@ -146,6 +201,7 @@ impl Settings {
         let head_size = if n_embd <= 128 { 32 } else { 64 };
         let heads = (1..=(n_embd / head_size).max(1)).rev().find(|heads| n_embd.is_multiple_of(*heads)).unwrap_or(1);
         chosen.key("n_head", &mut self.n_head, heads);
+        self.choose_architecture(reasons);
         let shape_so_far = self.choose_parts(facts.vocab_size);
         let parameters = short((shape_so_far.parameters() - shape_so_far.position_table()) as f64);
         let tokens = short(facts.train_tokens as f64);
@@ -215,30 +271,48 @@ impl Settings {
         self.lr_decay_steps.get_or_insert(max_steps);
 
         let passes = max_steps as f64 * tokens_per_step / train_tokens;
-        let dropout = match passes {
-            ..2.0 => 0.0,
-            2.0..8.0 => 0.1,
-            _ => 0.2,
-        };
-        Chosen::one("dropout", &mut self.dropout, dropout)
-            .because(format!("the text is read {passes:.1} times"), reasons);
+        self.choose_regularisation(passes, reasons);
     }
 
-    fn choose_learning_rate(&mut self, reasons: &mut Vec<Note>) {
+    /// What keeps a model from learning a text by heart that it reads so often.
+    fn choose_regularisation(&mut self, passes: f64, reasons: &mut Vec<Note>) {
+        let (dropout, weight_decay) = match passes {
+            ..4.0 => (0.0, 0.1),
+            4.0..8.0 => (0.1, 0.1),
+            _ => (0.2, 0.5),
+        };
+        // AdamW's decay is used to its usual strength.
+        let weight_decay = if self.optimizer == Some(OptimizerKind::Muon) { weight_decay } else { 0.1 };
+        let mut chosen = Chosen::default();
+        chosen.key("dropout", &mut self.dropout, dropout);
+        chosen.key("weight_decay", &mut self.weight_decay, weight_decay);
+        chosen.because(format!("the text is read {passes:.1} times"), reasons);
+    }
+
+    fn choose_rates(&mut self, reasons: &mut Vec<Note>) {
         let n_embd = self.n_embd.unwrap_or(1);
         let init = self.init().map(str::to_owned);
         // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
         let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
         let (rate, reason) = match &init {
-            None => (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide")),
             Some(folder) => (
                 rate / 1e5,
                 format!("a tenth of what a new model of this width would take, to keep what {folder} knows"),
             ),
+            // Of embeddings and norms alone, which bear more.
+            None if self.optimizer == Some(OptimizerKind::Muon) => {
+                let rate = (60.0 * (128.0 / n_embd as f64).sqrt()).round().clamp(10.0, 60.0);
+                (rate / 1e4, format!("of what Muon does not step; {n_embd} wide"))
+            }
+            None => (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide")),
         };
         Chosen::one("learning_rate", &mut self.learning_rate, rate).because(reason, reasons);
         let peak = self.learning_rate.unwrap_or(rate);
-        self.min_learning_rate.get_or_insert((peak / 10.0 * 1e9).round() / 1e9);
+        let least = match self.schedule {
+            Some(Curve::Wsd) => 0.0,
+            _ => (peak / 10.0 * 1e9).round() / 1e9,
+        };
+        self.min_learning_rate.get_or_insert(least);
 
         let decay = self.lr_decay_steps.unwrap_or(1);
         if init.is_some() {

@@ -188,7 +188,7 @@ fn a_text_alone_gets_a_model_and_reasons() {
     assert!(
         reasons.iter().any(|reason| reason
             .to_string()
-            .starts_with("n_layer = 4, n_embd = 128, n_head = 4: about 802k parameters")),
+            .starts_with("n_layer = 4, n_embd = 128, n_head = 4: about 813k parameters")),
         "{reasons:?}"
     );
     for name in ["context_length", "batch_size", "max_steps", "dropout", "learning_rate", "eval_interval"] {

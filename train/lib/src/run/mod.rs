@@ -156,6 +156,7 @@ impl Run {
             pause_at,
             val_windows,
             tokenizer: dataset.tokenizer,
+            bits_per_nat: dataset.manifest.bits_per_byte(1.0).filter(|_| dataset.manifest.marks.is_none()),
             marks: dataset.manifest.marks,
             peak_flops,
             came_damaged,

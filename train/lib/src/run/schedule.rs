@@ -45,7 +45,7 @@ mod tests {
     use crate::config::{DeviceKind, Settings, TextFacts};
 
     fn cosine() -> TrainConfig {
-        let keys = "learning_rate = 1e-3\nmin_learning_rate = 1e-4\nwarmup_steps = 9\nlr_decay_steps = 109";
+        let keys = "learning_rate = 1e-3\nmin_learning_rate = 1e-4\nwarmup_steps = 9\nlr_decay_steps = 109\nschedule = \"cosine\"\ndecay_fraction = 0.2";
         Settings::from_toml_str(keys).unwrap().resolve(&TextFacts::assumed(65), DeviceKind::Cpu).unwrap().0
     }
 

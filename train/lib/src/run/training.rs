@@ -26,6 +26,9 @@ pub struct Trainer<'a> {
     pub val_windows: ValWindows,
     /// For samples, and saved with every checkpoint.
     pub tokenizer: Tokenizer,
+    /// What a nat per held-out token is in bits per byte, of a text that is not the built-in
+    /// stories: their losses are compared with their marks.
+    pub bits_per_nat: Option<f64>,
     /// What is known of the built-in corpus.
     pub marks: Option<Marks>,
     /// Floating-point operations a second that the device can do, where known.

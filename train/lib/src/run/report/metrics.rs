@@ -26,6 +26,8 @@ row! {
     train_loss: f64,
     /// Loss on the validation split.
     val_loss: f64,
+    /// The same in bits per byte of the text, which compares whatever the tokens are.
+    bits_per_byte: f64,
     /// Loss there of the averaged weights.
     ema_val_loss: f64,
     /// The built-in stories' entropy on the validation split: no model can be lower.

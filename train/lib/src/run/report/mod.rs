@@ -47,7 +47,9 @@ pub struct EvalReport {
     pub step: u64,
     /// Mean loss in nats per token.
     pub val_loss: f64,
-    /// The same of the averaged weights, where an average is kept.
+    /// The same in bits per byte, of a text that is not the built-in stories.
+    pub bits_per_byte: Option<f64>,
+    /// The loss of the averaged weights, where an average is kept.
     pub ema_val_loss: Option<f64>,
     /// Whether no evaluation of this run was lower.
     pub is_best: bool,

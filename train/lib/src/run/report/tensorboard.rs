@@ -92,7 +92,8 @@ fn group(key: &str) -> &'static str {
     match key {
         "learning_rate" | "grad_norm" | "clipped" => "optimizer",
         "skipped" | "spike" | "window" => "guard",
-        _ if key.ends_with("loss") || key == "entropy_floor" => "loss",
+        "entropy_floor" | "bits_per_byte" => "loss",
+        _ if key.ends_with("loss") => "loss",
         _ => "cost",
     }
 }

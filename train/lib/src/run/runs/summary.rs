@@ -104,7 +104,10 @@ impl Summary {
             step: rows.iter().map(|row| row.step).max().max(saved).unwrap_or(0),
             max_steps,
             best: evaluations.best,
-            bits_per_byte: evaluations.best.zip(manifest.as_ref()).and_then(|(best, text)| bits_per_byte(best, text)),
+            bits_per_byte: evaluations
+                .best
+                .zip(manifest.as_ref())
+                .and_then(|(best, text)| text.bits_per_byte(best.val_loss)),
             lowest: false,
             parameters: facts.map(|facts| facts.parameters),
             architecture: config.get("architecture").and_then(toml::Value::as_str).map(str::to_owned),
@@ -158,12 +161,6 @@ fn manifest(run: &Path, config: &toml::Table) -> Option<Manifest> {
     let text: Vec<String> = text.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
     let file = data_folder(run, &text).join("manifest.json");
     serde_json::from_slice(&fs::read(file).ok()?).ok()
-}
-
-/// The loss that is nats per token, of which each stands for some bytes of the held-out text.
-fn bits_per_byte(best: Best, text: &Manifest) -> Option<f64> {
-    (text.val.bytes > 0)
-        .then(|| best.val_loss * text.val.tokens as f64 / text.val.bytes as f64 / std::f64::consts::LN_2)
 }
 
 fn name(path: &Path) -> String {

@@ -1,0 +1,175 @@
+//! The text that a tokenizer is learnt from: of a short text all that teaches, of a long one pieces
+//! from all over it. What validates has no part in it: a vocabulary that was made for the held-out
+//! text, too, would flatter every loss on it.
+
+use super::{split::Side, split::Split};
+
+/// How much text a tokenizer is learnt from.
+pub const SAMPLE_BYTES: usize = 32 << 20;
+
+/// Blocks taken at even distances from all of the text, of bounded size together.
+///
+/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them
+/// being dropped then: so the sample of a short text is all of it, and that of a long text is
+/// spread over the whole.
+pub struct Sample {
+    budget: usize,
+    distance: u64,
+    /// The open block, whether or not it is kept.
+    number: u64,
+    block_bytes: usize,
+    /// The open document, and how many of its characters were added.
+    document: u64,
+    characters: u64,
+    /// Bytes of all blocks.
+    pub bytes: usize,
+    blocks: Vec<Block>,
+}
+
+/// A piece of one document.
+struct Block {
+    number: u64,
+    document: u64,
+    /// Characters of the document before it.
+    start: u64,
+    text: String,
+}
+
+impl Sample {
+    /// A block ends with its document, or when it is so long.
+    const BLOCK_BYTES: usize = 64 << 10;
+
+    /// At most about so many bytes.
+    pub fn new(budget: usize) -> Self {
+        Self {
+            budget,
+            distance: 1,
+            number: 0,
+            block_bytes: 0,
+            document: 0,
+            characters: 0,
+            bytes: 0,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Adds text to the open document.
+    pub fn add(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let room = Self::BLOCK_BYTES - self.block_bytes;
+            let end = if rest.len() > room { rest.ceil_char_boundary(room) } else { rest.len() };
+            let piece = &rest[..end];
+            if self.number.is_multiple_of(self.distance) {
+                match self.blocks.last_mut() {
+                    Some(block) if block.number == self.number => block.text.push_str(piece),
+                    _ => {
+                        let Self { number, document, characters: start, .. } = *self;
+                        self.blocks.push(Block { number, document, start, text: piece.to_owned() });
+                    }
+                }
+                self.bytes += end;
+            }
+            self.block_bytes += end;
+            self.characters += piece.chars().count() as u64;
+            if self.block_bytes >= Self::BLOCK_BYTES {
+                self.end_block();
+            }
+            rest = &rest[end..];
+        }
+    }
+
+    /// The next document begins.
+    pub fn end_document(&mut self) {
+        self.end_block();
+        (self.document, self.characters) = (self.document + 1, 0);
+    }
+
+    fn end_block(&mut self) {
+        (self.number, self.block_bytes) = (self.number + 1, 0);
+        while self.bytes > self.budget && self.blocks.len() > 1 {
+            self.distance *= 2;
+            self.blocks.retain(|block| block.number.is_multiple_of(self.distance));
+            self.bytes = self.blocks.iter().map(|block| block.text.len()).sum();
+        }
+    }
+
+    /// What teaches of the blocks, in order.
+    pub fn teaching(&self, split: &Split) -> impl Iterator<Item = &str> {
+        let teaches = |block: &&Block| split.side(block.document) == Side::Train;
+        let before_the_cut = |block: &'_ Block| match split.cut(block.document) {
+            None => block.text.len(),
+            Some(cut) => {
+                let characters = cut.saturating_sub(block.start) as usize;
+                block.text.char_indices().nth(characters).map_or(block.text.len(), |(end, _)| end)
+            }
+        };
+        let texts = self.blocks.iter().filter(teaches).map(move |block| &block.text[..before_the_cut(block)]);
+        texts.filter(|text| !text.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::split::SplitBuilder;
+    use super::*;
+
+    fn texts(sample: &Sample) -> Vec<&str> {
+        sample.blocks.iter().map(|block| block.text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_short_text_is_its_own_sample() {
+        let mut sample = Sample::new(1000);
+        sample.add("one");
+        sample.add(" two");
+        sample.end_document();
+        sample.add("three");
+        assert_eq!(texts(&sample), ["one two", "three"]);
+    }
+
+    #[test]
+    fn the_sample_of_a_long_text_is_bounded_and_spread() {
+        let mut sample = Sample::new(1000);
+        for i in 0..10_000 {
+            sample.add(&format!("{i:010}"));
+            sample.end_document();
+        }
+        assert!((400..=1000).contains(&sample.bytes), "{}", sample.bytes);
+        let numbers: Vec<u32> = texts(&sample).iter().filter_map(|block| block.parse().ok()).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] == numbers[1] - numbers[0]));
+        assert!(numbers.last().is_some_and(|&last| last > 9_000));
+        let mut one = Sample::new(200 << 10);
+        one.add(&"é".repeat(10 << 20));
+        assert!(one.bytes <= 200 << 10);
+    }
+
+    #[test]
+    fn what_validates_is_not_learnt_from() {
+        let text: String = (0..100_000).map(|i| char::from_u32(0xe0 + i / 1000).unwrap()).collect();
+        let (mut sample, mut split) = (Sample::new(1 << 20), SplitBuilder::new(0.1));
+        sample.add(&text);
+        sample.end_document();
+        split.push(1, text.len() as u64, 100_000);
+        let split = split.finish().unwrap().0;
+        let taught: String = sample.teaching(&split).collect();
+        assert_eq!(taught, text.chars().take(90_000).collect::<String>());
+
+        let (mut sample, mut split) = (Sample::new(1 << 20), SplitBuilder::new(0.1));
+        for number in 0..10 {
+            let text = format!("document {number}");
+            sample.add(&text);
+            sample.end_document();
+            split.push(number << 60, text.len() as u64, text.len() as u64);
+        }
+        let split = split.finish().unwrap().0;
+        let taught: Vec<&str> = sample.teaching(&split).collect();
+        let expected: Vec<String> = (0..10)
+            .filter(|&number| split.side(number) == Side::Train)
+            .map(|number| format!("document {number}"))
+            .collect();
+        assert_eq!(taught, expected);
+        assert_eq!(taught.len(), 9);
+    }
+}
