@@ -26,9 +26,9 @@ flags=("$@")
 run float32 shakespeare-char-cpu
 run bfloat16 shakespeare-char-cpu precision=bf16
 run checkpointing shakespeare-char-cpu activation_checkpointing=true
-run muon shakespeare-char-cpu optimizer=muon
+run muon shakespeare-char-cpu optimizer=muon muon_learning_rate=0.02 muon_momentum=0.95
 run llama shakespeare-char-llama-cpu
-run llama-muon shakespeare-char-llama-cpu optimizer=muon
+run llama-muon shakespeare-char-llama-cpu optimizer=muon muon_learning_rate=0.02 muon_momentum=0.95
 run ema shakespeare-char-cpu ema_decay=0.99
 
 python3 - "$work" "$steps" float32 bfloat16 checkpointing muon llama llama-muon ema <<'PY'

@@ -147,16 +147,13 @@ impl Settings {
         Family::of(&settings.choose_parts(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
     }
 
-    /// How the model learns. One that begins from another goes on as that one most likely began:
-    /// with AdamW and a cosine.
+    /// How the model learns.
     fn choose_optimizer(&mut self, reasons: &mut Vec<Note>) {
-        let (optimizer, schedule) = match self.init() {
-            None => (OptimizerKind::Muon, Curve::Wsd),
-            Some(_) => (OptimizerKind::AdamW, Curve::Cosine),
+        let (optimizer, schedule, why) = match self.init() {
+            None => (OptimizerKind::Muon, Curve::Wsd, "its steps teach more than AdamW's"),
+            Some(_) => (OptimizerKind::AdamW, Curve::Cosine, "its steps are small, and keep what the model knows"),
         };
         if self.optimizer.is_none() {
-            let why = "its steps teach more than AdamW's".to_owned();
-            let why = if self.init().is_some() { "what most models were trained with".to_owned() } else { why };
             reasons.push(format!("optimizer = {}: {why}", optimizer.name()).into());
         }
         self.optimizer.get_or_insert(optimizer);
