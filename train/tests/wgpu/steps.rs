@@ -29,7 +29,7 @@ fn poisoned(path: &Path) {
     let text: String = (0..120).map(|i| if i % 2 == 1 { format!("Q {line}") } else { line.to_owned() }).collect();
     let file = path.with_extension("txt");
     fs::write(&file, text).unwrap();
-    let settings = "n_layer=1 n_head=2 n_embd=32 context_length=16 batch_size=2 grad_accum_steps=2 micro_batch=2 dropout=0 \
+    let settings = "architecture=gpt2 optimizer=adamw n_layer=1 n_head=2 n_embd=32 context_length=16 batch_size=2 grad_accum_steps=2 micro_batch=2 dropout=0 \
         tied_head=false max_steps=2 eval_interval=1000 eval_tokens=32 checkpoint_interval=1000 sample_interval=0 log_interval=5 \
         ema_decay=0.9 max_skipped_batches=50 learning_rate=1e-3 precision=f32";
     let [text, run] = [&file, path].map(|path| path.to_str().unwrap());
