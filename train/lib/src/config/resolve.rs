@@ -305,11 +305,9 @@ impl Settings {
         };
         Chosen::one("learning_rate", &mut self.learning_rate, rate).because(reason, reasons);
         let peak = self.learning_rate.unwrap_or(rate);
-        let least = match self.schedule {
-            Some(Curve::Wsd) => 0.0,
-            _ => (peak / 10.0 * 1e9).round() / 1e9,
-        };
-        self.min_learning_rate.get_or_insert(least);
+        // Not zero: a run that is made longer goes on at this rate.
+        let share = if self.schedule == Some(Curve::Wsd) { 100.0 } else { 10.0 };
+        self.min_learning_rate.get_or_insert((peak / share * 1e9).round() / 1e9);
 
         let decay = self.lr_decay_steps.unwrap_or(1);
         if init.is_some() {
