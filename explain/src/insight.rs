@@ -14,9 +14,6 @@ const MOST_WEIGHTS: usize = 64_000;
 /// Tokens told of what each layer would have said.
 const TOP: usize = 5;
 
-/// What an error calls that which is read from the device.
-const COMPUTED: &str = "what the model computed";
-
 /// Attention is stored in whole parts of so many.
 const PARTS: f32 = 1000.0;
 
@@ -91,7 +88,7 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(Atten
     let shape = model.config();
     let first_query = first_query(time, shape.n_layer * shape.n_head);
     let heads = |weights: Tensor<4>| -> Result<Vec<Vec<Vec<u16>>>> {
-        let weights = from_tensor(weights.narrow(2, first_query, time - first_query), COMPUTED)?;
+        let weights = from_tensor(weights.narrow(2, first_query, time - first_query))?;
         let head =
             |rows: &[f32]| rows.chunks(time).zip(first_query..).map(|(row, query)| parts(&row[..=query])).collect();
         Ok(weights.chunks((time - first_query) * time).map(head).collect())
@@ -101,7 +98,7 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(Atten
 
     let chosen = recorded.steps[step].choice.id;
     let said = |(number, residual): (usize, Tensor<3>)| -> Result<LensLayer> {
-        let logits = from_tensor(model.lens(residual.narrow(1, time - 1, 1)), COMPUTED)?; // [1, 1, vocab]
+        let logits = from_tensor(model.lens(residual.narrow(1, time - 1, 1)))?; // [1, 1, vocab]
         let name = if number == 0 { "embedding".to_owned() } else { format!("block {number}") };
         Ok(LensLayer::of(name, &logits, chosen))
     };

@@ -84,9 +84,6 @@ pub enum Error {
     /// A text of one token or none.
     #[error("{} leaves nothing to score: each token is scored after those before it; give more text", if *tokens == 0 { "no token" } else { "1 token" })]
     NothingToScore { tokens: usize },
-    /// What was computed cannot be read from the device.
-    #[error("cannot read {what}: {reason}")]
-    Unreadable { what: &'static str, reason: String },
     /// The device fails.
     #[error("the device failed: {0}")]
     Device(String),

@@ -125,7 +125,7 @@ fn log_probabilities_at(
         let places = to_tensor(&[positions], &device).reshape([positions.len()]); // [positions]
         let logits = model.logits(hidden.clone().select(1, places)); // [1, positions, vocab]
         let chosen = to_tensor(&[targets], &device).unsqueeze_dim(2); // [1, positions, 1]
-        logprobs.extend(from_tensor(log_softmax(logits, 2).gather(2, chosen), "the log-probabilities")?);
+        logprobs.extend(from_tensor(log_softmax(logits, 2).gather(2, chosen))?);
     }
     Ok(logprobs)
 }

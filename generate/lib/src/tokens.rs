@@ -23,10 +23,9 @@ pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
 /// The numbers of a tensor, row-major.
 ///
 /// # Errors
-/// When they cannot be read from the device; `what` is what the error calls them.
-pub fn from_tensor<const D: usize>(tensor: Tensor<D>, what: &'static str) -> Result<Vec<f32>> {
-    let unreadable = |error| Error::Unreadable { what, reason: format!("{error:?}") };
-    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
+/// When the device fails: what it was asked to compute, it says only now.
+pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
+    tensor.into_data().try_into_vec::<f32>().map_err(Error::device)
 }
 
 /// Rows of one length as a tensor, `[batch, time]`.

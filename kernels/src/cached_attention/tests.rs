@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::attention::plain_attend;
 use crate::heads::{Heads, for_queries, parts};
-use crate::testing::{difference, heads, random};
+use crate::testing::{self, difference, heads, random};
 use crate::{CachedAttention, CachedRows};
 
 /// The formula in burn's tensor operations, row by row.
@@ -63,7 +63,7 @@ proptest! {
         heads in heads(), seed: u64,
     ) {
         let device = Device::flex();
-        device.seed(seed);
+        testing::seed(seed);
         let (rows, slots) = scattered(&lengths);
         let qkv = random([1, rows.new.iter().sum(), heads.width()], &device);
         let cache = [0, 1].map(|_| random([heads.n_kv_head, slots, heads.head_size], &device));

@@ -5,7 +5,7 @@ use itertools::Itertools;
 use proptest::prelude::*;
 
 use crate::DropoutMask;
-use crate::testing::{Inputs, device, difference, random, same};
+use crate::testing::{self, Inputs, device, difference, random, same};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
@@ -66,7 +66,7 @@ proptest! {
         batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, head in prop::bool::ANY, seed: u64,
     ) {
         let (device, to) = (device(), FloatDType::BF16);
-        device.seed(seed);
+        testing::seed(seed);
         let rounded = |values: Tensor<3>| values.cast(to).cast(DType::F32);
         let x = rounded(random([batch, time, n_in], &device));
         let matrix = rounded(random([1, n_in, n_out], &device)).squeeze_dim::<2>(0);

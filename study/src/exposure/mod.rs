@@ -281,7 +281,7 @@ fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn()
         for hidden in hidden.split((LOGITS_AT_ONCE / vocab_size).max(1), 1) {
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
-            flat.extend(from_tensor(entropy, "the entropies")?);
+            flat.extend(from_tensor(entropy)?);
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }

@@ -81,7 +81,7 @@ pub fn measure(
 
 /// The values of logits, on the host.
 fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
-    Ok(from_tensor(logits, "the logits")?)
+    Ok(from_tensor(logits)?)
 }
 
 /// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its

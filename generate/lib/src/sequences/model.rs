@@ -17,9 +17,6 @@ const MOST_TOKENS: usize = 8192;
 /// costs as much as a few steps.
 const STEADY: usize = 16;
 
-/// What an error calls that which is read from the device.
-const LOGITS: &str = "the logits";
-
 /// Rows of token ids, the model that continues them, and the cache of what it has read of each.
 pub struct ModelSequences<'a> {
     model: &'a Gpt,
@@ -105,7 +102,7 @@ impl<'a> ModelSequences<'a> {
         }
         if self.steady > STEADY {
             return match self.recorded_step(output) {
-                Some(values) => from_tensor(values, LOGITS),
+                Some(values) => from_tensor(values),
                 None => self.read(counts, output),
             };
         }
@@ -127,7 +124,7 @@ impl<'a> ModelSequences<'a> {
             }
             if tokens > 0 {
                 let part = output.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache));
-                let part = from_tensor(part, LOGITS)?;
+                let part = from_tensor(part)?;
                 if read.is_empty() { read = part } else { read.extend(part) }
             }
         }

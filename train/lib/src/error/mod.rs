@@ -80,7 +80,16 @@ macro_rules! from_below {
 
 from_below!(prepare::Error, prepare::OpenError, tokenizer::Error, tokens::Error, windows::Error);
 from_below!(ember_model::Error, ShapeError, DeviceError, ModelFolderError, serde_json::Error);
-from_below!(ember_decoding::Error, FindError);
+from_below!(FindError);
+
+impl From<ember_decoding::Error> for Error {
+    fn from(error: ember_decoding::Error) -> Self {
+        match error {
+            ember_decoding::Error::Device(problem) => Self::Device(problem),
+            error => Self::Other(error.into()),
+        }
+    }
+}
 
 impl Error {
     /// What `cause` is, where it is an [`Error`] that only wraps it; else `cause` itself.
