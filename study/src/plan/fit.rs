@@ -180,6 +180,11 @@ impl Constants {
         late + (first - late).max(0.0) / (1.0 + (run.steps / self.s0).powf(self.g))
     }
 
+    /// The loss of a point over the formula's, less 1.
+    fn error_at(&self, point: &Point) -> f64 {
+        point.val_loss / self.loss(point.run()) - 1.0
+    }
+
     /// The constants that bring the formula nearest to `points`.
     pub fn fit(points: &[Point]) -> Self {
         let start = Self::START.map(f64::ln);
@@ -216,8 +221,6 @@ pub struct Fit {
     pub constants: Constants,
     /// For each point its loss over that by the constants from all points, less 1.
     pub residuals: Vec<f64>,
-    /// The same by the constants from all other points.
-    pub left_out: Vec<f64>,
     /// The same by the constants from the points of all other texts.
     pub text_left_out: Vec<f64>,
     /// Tokens of the shortest run among the points.
@@ -225,26 +228,18 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Fits the formula to `points`, once with all of them, once without each, and once without
-    /// each text.
+    /// Fits the formula to `points`, once with all of them and once without each text.
     pub fn new(points: &[Point]) -> Self {
         let constants = Constants::fit(points);
-        let relative = |constants: &Constants, point: &Point| point.val_loss / constants.loss(point.run()) - 1.0;
-        let fit_where = |is_in: &dyn Fn(&Point) -> bool| {
-            Constants::fit(&points.iter().filter(|point| is_in(point)).cloned().collect::<Vec<_>>())
-        };
-        let left_out =
-            points.iter().map(|point| relative(&fit_where(&|other| !std::ptr::eq(other, point)), point)).collect();
         let mut without: BTreeMap<&str, Constants> = BTreeMap::new();
         let text_left_out = points.iter().map(|point| {
-            let fit = || fit_where(&|other| other.source() != point.source());
-            relative(without.entry(point.source()).or_insert_with(fit), point)
+            let fit = || fit_where(points, |other| other.source() != point.source());
+            without.entry(point.source()).or_insert_with(fit).error_at(point)
         });
         let text_left_out = text_left_out.collect();
         Self {
             constants,
-            residuals: points.iter().map(|point| relative(&constants, point)).collect(),
-            left_out,
+            residuals: points.iter().map(|point| constants.error_at(point)).collect(),
             text_left_out,
             fewest_tokens: points.iter().map(|point| point.run().tokens).fold(f64::MAX, f64::min),
         }
@@ -260,6 +255,18 @@ impl Fit {
         let nothing = (run.text.vocab_size as f64).ln().max(loss);
         Estimate { loss, low: loss * (1.0 - spread), high: (loss * (1.0 + spread)).min(nothing) }
     }
+}
+
+/// For each point its loss over that by the constants from all other points, less 1. As many fits
+/// as points: half a second.
+pub fn left_out(points: &[Point]) -> Vec<f64> {
+    let without = |point: &Point| fit_where(points, |other| !std::ptr::eq(other, point));
+    points.iter().map(|point| without(point).error_at(point)).collect()
+}
+
+/// The constants from some of the points.
+fn fit_where(points: &[Point], is_in: impl Fn(&Point) -> bool) -> Constants {
+    Constants::fit(&points.iter().filter(|point| is_in(point)).cloned().collect::<Vec<_>>())
 }
 
 /// The root of the mean square.
@@ -328,7 +335,8 @@ mod tests {
         assert!(points.len() >= 12);
         let fit = Fit::new(&points);
         assert!(root_mean_square(&fit.residuals) < 0.08, "{:?}", fit.residuals);
-        assert!(root_mean_square(&fit.left_out) < 0.15, "{:?}", fit.left_out);
+        let left_out = left_out(&points);
+        assert!(root_mean_square(&left_out) < 0.15, "{left_out:?}");
         let spread = quantile(&fit.text_left_out, 0.9);
         let inside = fit.text_left_out.iter().filter(|error| error.abs() <= spread).count();
         assert!(10 * inside >= 9 * points.len() && spread < 0.3, "{:?}", fit.text_left_out);

@@ -216,11 +216,13 @@ fn beside(checked: &Check) -> Vec<String> {
 /// The fit, its points and how far each is off.
 fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     let points = fit::points()?;
-    let fit = Fit::new(&points);
+    let (fit, left_out) = (Fit::new(&points), fit::left_out(&points));
     if let Some(path) = svg {
         fit_svg(&points, &fit, path)?;
     }
     if common.format == OutputFormat::Json {
+        let mut fit = json!(fit);
+        fit["left_out"] = json!(left_out);
         return show(&json_line(&json!({ "points": points, "fit": fit }))?);
     }
     let Constants { e, n0, a, d0, b, s0, g, p } = fit.constants;
@@ -238,9 +240,9 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     );
     for (i, point) in points.iter().enumerate() {
         let run = point.run();
-        let [off, left_out, text_out] = [fit.residuals[i], fit.left_out[i], fit.text_left_out[i]].map(percent);
+        let [off, without, text_out] = [fit.residuals[i], left_out[i], fit.text_left_out[i]].map(percent);
         text += &format!(
-            "{:<26}{:>9}{:>9}{:>8}{:>8}{:>10.4}{:>10.4}{off:>9}{left_out:>9}{text_out:>9}\n",
+            "{:<26}{:>9}{:>9}{:>8}{:>8}{:>10.4}{:>10.4}{off:>9}{without:>9}{text_out:>9}\n",
             point.text,
             short(run.parameters),
             short(run.tokens),
@@ -250,11 +252,11 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
             fit.constants.loss(run),
         );
     }
-    let [own, left_out, text_out] =
-        [&fit.residuals, &fit.left_out, &fit.text_left_out].map(|errors| 100.0 * root_mean_square(errors));
+    let [own, without, text_out] =
+        [&fit.residuals, &left_out, &fit.text_left_out].map(|errors| 100.0 * root_mean_square(errors));
     let within = 100.0 * quantile(&fit.text_left_out, 0.9);
     text += &format!(
-        "\nroot of the mean square: {own:.1}% on the points themselves, {left_out:.1}% on each left out, {text_out:.1}% on each \
+        "\nroot of the mean square: {own:.1}% on the points themselves, {without:.1}% on each left out, {text_out:.1}% on each \
          text left out;\n\
          nine in ten are within {within:.1}% when their text is left out, which is the interval that `plan` reports\n"
     );
