@@ -119,6 +119,7 @@ impl Curves {
         let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
         let ema = curve(|row| row.ema_val_loss);
         let marks = [
+            ("n-grams", last(rows, |row| row.ngram_loss), TEAL),
             ("forgetful predictor", last(rows, |row| row.forgetful_loss), FORGETFUL),
             ("entropy floor", last(rows, |row| row.entropy_floor), FLOOR),
         ];
@@ -392,6 +393,7 @@ mod tests {
                     train_loss: Some(loss),
                     val_loss: i.is_multiple_of(25).then_some(loss + 0.04),
                     entropy_floor: i.is_multiple_of(25).then_some(1.07),
+                    ngram_loss: i.is_multiple_of(25).then_some(2.2),
                     forgetful_loss: i.is_multiple_of(25).then_some(1.81),
                     learning_rate: Some(2e-3 * (1.0 - i as f64 / 300.0)),
                     tokens: Some(2_048 * step),
@@ -420,6 +422,7 @@ mod tests {
             "optimizer step (2,048 tokens each)",
             "train, smoothed",
             "validation",
+            "n-grams 2.200",
             "entropy floor 1.070",
             "forgetful predictor 1.810",
             "at step 10",

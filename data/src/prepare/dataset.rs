@@ -2,6 +2,7 @@
 //! undamaged.
 
 use super::{corpus::Source, encode::SplitCounts, report::Report};
+use crate::ngrams::{self, MOST_ORDER};
 use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
@@ -49,6 +50,10 @@ pub struct Manifest {
     /// For the built-in corpus: what any model, and the best forgetful one, can reach on this
     /// validation split.
     pub marks: Option<Marks>,
+    /// What counting predicts of the held-out text ([`crate::ngrams`]); earlier versions did not
+    /// say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ngram_losses: Option<[f64; MOST_ORDER]>,
 }
 
 impl Manifest {
@@ -140,6 +145,14 @@ impl Dataset {
         let is_its = tokenizer.vocab_size() == manifest.vocab_size
             && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size);
         if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::mismatch(&path)) }
+    }
+
+    /// Loss on the held-out text, in nats per token, of n-gram models for n = 1 to [`MOST_ORDER`].
+    ///
+    /// # Errors
+    /// When the manifest does not say and the tokens cannot be read.
+    pub fn ngram_losses(&self) -> Result<[f64; MOST_ORDER], tokens::Error> {
+        self.manifest.ngram_losses.map_or_else(|| ngrams::losses(&self.train, &self.val), Ok)
     }
 }
 

@@ -30,7 +30,9 @@ pub use options::{PrepareOptions, Progress, Silent};
 pub use report::{RareCharacters, Report, grouped};
 pub use split::Duplicates;
 
+use crate::ngrams;
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
+use crate::tokens::TokenFile;
 use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
 use corpus::Corpus;
 use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files::checksum, files::write_atomic};
@@ -102,6 +104,9 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
         return Err(Error::changed(""));
     }
+    tell(progress, "counting n-grams", 0, None)?;
+    let [train, val] = ["train.bin", "val.bin"].map(|name| TokenFile::open(&out.join(name)));
+    let ngram_losses = Some(ngrams::losses(&train?, &val?)?);
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -116,6 +121,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         fingerprint,
         report: Report::new(&survey, &encoded, &corpus, &tokenizer),
         marks,
+        ngram_losses,
         left_out: corpus.listing.left_out.clone(),
         sources: survey.sources,
         train: encoded.train,

@@ -227,7 +227,7 @@ struct StopAfter {
 impl Progress for StopAfter {
     fn update(&self, stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
         self.updates.fetch_sub(1, Ordering::Relaxed);
-        self.encodes.store(stage == "encoding", Ordering::Relaxed);
+        self.encodes.store(["encoding", "counting n-grams"].contains(&stage), Ordering::Relaxed);
     }
 
     fn interrupted(&self) -> bool {
@@ -348,7 +348,7 @@ fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
         let data = Dataset::open(&options.out).unwrap();
         let share = manifest.val.bytes as f64 / (manifest.val.bytes + manifest.train.bytes) as f64;
         assert!((share - 0.1).abs() < 1e-3, "{share}");
-        let read = |tokens: &crate::tokens::TokenFile| {
+        let read = |tokens: &TokenFile| {
             let mut ids = Vec::new();
             tokens.get(0..tokens.len(), &mut ids).unwrap();
             ids

@@ -136,6 +136,8 @@ impl Run {
             windows.windows_per_pass()
         );
         reporter.note(line.into());
+        let ngram_loss = dataset.ngram_losses()?.into_iter().fold(f64::INFINITY, f64::min);
+        reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let log = if group.leads() {
             let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
@@ -157,6 +159,7 @@ impl Run {
             val_windows,
             tokenizer: dataset.tokenizer,
             bits_per_nat: dataset.manifest.bits_per_byte(1.0).filter(|_| dataset.manifest.marks.is_none()),
+            ngram_loss,
             marks: dataset.manifest.marks,
             peak_flops,
             came_damaged,

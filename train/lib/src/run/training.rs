@@ -29,6 +29,8 @@ pub struct Trainer<'a> {
     /// What a nat per held-out token is in bits per byte, of a text that is not the built-in
     /// stories: their losses are compared with their marks.
     pub bits_per_nat: Option<f64>,
+    /// The loss of the best n-gram model that counted the text, in nats per held-out token.
+    pub ngram_loss: f64,
     /// What is known of the built-in corpus.
     pub marks: Option<Marks>,
     /// Floating-point operations a second that the device can do, where known.

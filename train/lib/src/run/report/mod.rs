@@ -53,6 +53,8 @@ pub struct EvalReport {
     pub ema_val_loss: Option<f64>,
     /// Whether no evaluation of this run was lower.
     pub is_best: bool,
+    /// The loss of the best n-gram model that counted the text, in nats per token.
+    pub ngram_loss: Option<f64>,
     /// The least loss any model can have on the built-in stories, in nats per token.
     pub entropy_floor: Option<f64>,
     /// The loss of the best predictor that forgets earlier sentences of the built-in stories, in
