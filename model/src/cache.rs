@@ -58,6 +58,13 @@ impl KvCache {
         self.slots
     }
 
+    /// Positions that some of the rows hold, those that they share counted once.
+    pub fn in_use(&self, rows: impl Iterator<Item = usize>) -> usize {
+        let mut is_used = vec![false; self.slots];
+        let mut new = |slot: &u32| !std::mem::replace(&mut is_used[*slot as usize], true);
+        rows.flat_map(|row| &self.rows[row]).filter(|slot| new(slot)).count()
+    }
+
     /// Forgets everything after a row's first `len` positions.
     pub fn truncate(&mut self, row: usize, len: usize) {
         self.rows[row].truncate(len);

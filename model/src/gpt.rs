@@ -279,6 +279,9 @@ impl Gpt {
         assert!(are_there && tokens.len() == counts.len(), "counts {counts:?} do not fit the rows' new tokens");
         kernels::step(&self.device(), || {
             let hidden = self.hidden_cached(tokens, cache);
+            if counts.iter().all(|&count| count == 0) {
+                return Tensor::zeros([0, self.config.vocab_size], &hidden.device());
+            }
             if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
                 return self.rows_of_logits(hidden);
             }

@@ -84,6 +84,9 @@ pub enum Error {
     /// A text of one token or none.
     #[error("{} leaves nothing to score: each token is scored after those before it; give more text", if *tokens == 0 { "no token" } else { "1 token" })]
     NothingToScore { tokens: usize },
+    /// Whoever asked for it does not want it any more.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// The device fails.
     #[error("the device failed: {0}")]
     Device(String),

@@ -8,9 +8,10 @@ use std::{ops::ControlFlow, sync::Arc};
 use ember_data::tokenizer::Tokenizer;
 use ember_model::Gpt;
 
-use crate::completion::{Completion, FinishReason};
+use crate::completion::{ChosenToken, Completion, FinishReason};
 use crate::constraint::{Constraint, Grammar, GrammarError};
 use crate::plan::{Clock, Plan};
+use crate::sequences::Continues;
 use crate::stop::{EmptyStopString, StopStrings};
 use crate::stream::{TextStream, token_bytes};
 use crate::watch::{Certain, Traced, Watch};
@@ -18,7 +19,7 @@ use crate::{config::GenerationConfig, error::Result, generate::generate_batch, p
 
 /// Writes texts with one model and one configuration.
 pub struct Generator<'a> {
-    model: &'a Gpt,
+    model: &'a dyn Continues,
     tokenizer: Option<&'a Tokenizer>,
     config: GenerationConfig,
     constraint: Option<Arc<Constraint>>,
@@ -60,6 +61,9 @@ pub struct Written {
 
 /// A reader who looks on while texts grow; `()` is nobody.
 pub trait Reader {
+    /// A token with which a row is certain to go on, before its text.
+    fn token(&mut self, _row: usize, _token: &ChosenToken) {}
+
     /// Text with which a row (sequences of the first prompt first) is certain to go on.
     fn text(&mut self, _row: usize, _text: &str) {}
 
@@ -81,7 +85,7 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// When a stop string is empty.
     pub fn new(
-        model: &'a Gpt,
+        model: &'a dyn Continues,
         tokenizer: Option<&'a Tokenizer>,
         config: GenerationConfig,
     ) -> Result<Self, EmptyStopString> {
@@ -137,9 +141,10 @@ impl<'a> Generator<'a> {
         // Stop strings are looked for here where texts are ranked, which nobody sees before the
         // search is over; a text written token by token is ended by its stream.
         let stops = config.strategy.ranks_texts() && self.stops.longest() > 0;
+        let (tokenizer, stop_strings) = (self.tokenizer, &self.stops);
         let is_end = |generated: &[u32]| {
             constraint.is_some_and(|constraint| constraint.is_complete(generated))
-                || (stops && completes_a_stop_string(generated, self.tokenizer, &self.stops))
+                || (stops && completes_a_stop_string(generated, tokenizer, stop_strings))
         };
         let plan = Plan {
             config: &config,
@@ -226,7 +231,10 @@ impl Texts<'_> {
 
 impl Watch for Texts<'_> {
     fn certain(&mut self, Certain { row, tokens, steps }: Certain) -> ControlFlow<FinishReason> {
-        tokens.iter().for_each(|token| self.push(row, token.id));
+        for token in tokens {
+            self.reader.token(row, token);
+            self.push(row, token.id);
+        }
         match self.rows[row].stream.stopped() && !self.generator.config.strategy.has_beams() {
             true => ControlFlow::Break(FinishReason::Stop),
             false => self.reader.go_on(row, steps),

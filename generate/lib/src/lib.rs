@@ -4,7 +4,7 @@
 //! What it is: inference. A prompt fills the key-value cache in one pass; after that each new token
 //! costs one position's work ([`sequences`], [`generate`](mod@generate)), its logits go through a
 //! chain of small processors ([`processors`]), and one token is chosen ([`sampler`]). Known text is
-//! only measured, not continued, by [`score`].
+//! only measured, not continued, by [`score`]. Many requests at once share a model by an [`engine`].
 //!
 //! What it is not: training. There is no loss to minimise, no gradient, no optimizer, and no
 //! automatic differentiation.
@@ -26,6 +26,7 @@ pub mod bench;
 pub mod completion;
 pub mod config;
 pub mod constraint;
+pub mod engine;
 pub mod error;
 mod exact;
 pub mod generate;

@@ -126,6 +126,20 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }
 
+/// The checkpoints of a run that hold a model, the first step first.
+///
+/// # Errors
+/// When its folder cannot be read.
+pub fn checkpoints(run: &Path) -> Result<Vec<PathBuf>, FindError> {
+    let folder = run.join("checkpoints");
+    let entries = fs::read_dir(&folder).at("cannot read", &folder)?;
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.retain(|checkpoint| checkpoint.join("config.json").is_file());
+    found.sort(); // the step in a name has as many digits as every other
+    found.iter().try_for_each(|checkpoint| folder::refuse_irregular_files(checkpoint))?;
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -171,6 +185,17 @@ mod tests {
         let best = find_in(run).unwrap();
         assert!(best.folder.ends_with("checkpoints/step-00000100") && best.reason.starts_with("best of "));
         assert_eq!(find_in(&best.folder).unwrap(), Found { folder: best.folder, reason: String::new() });
+    }
+
+    #[test]
+    fn a_run_has_its_checkpoints_in_the_order_of_its_steps() {
+        let dir = tempfile::tempdir().unwrap();
+        checkpoint(dir.path(), "step-00000200");
+        checkpoint(dir.path(), "step-00000030");
+        fs::create_dir(dir.path().join("checkpoints/half")).unwrap();
+        let found = checkpoints(dir.path()).unwrap();
+        assert_eq!(found.len(), 2);
+        assert!(found[0].ends_with("step-00000030") && found[1].ends_with("step-00000200"));
     }
 
     #[test]

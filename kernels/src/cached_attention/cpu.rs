@@ -22,8 +22,9 @@ pub fn attend(qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads, places: &Plac
     (from_flex(y), [keys, cached].map(from_flex))
 }
 
-/// From so many new positions in a row on, matrix products beat one query after another.
-const MANY: usize = 8;
+/// So many new positions in a row are many, which go through matrix products: their numbers are
+/// then the same in pieces of any size but one.
+const MANY: usize = 2;
 
 /// Below this many multiplications all is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 16;

@@ -5,11 +5,11 @@ mod tests;
 
 use std::time::Instant;
 
-use ember_model::{Gpt, GptConfig};
+use ember_model::GptConfig;
 
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::error::{Error, Overrun, Result};
-use crate::sequences::{ModelSequences, Sequences, slots};
+use crate::sequences::{Continues, Sequences, slots};
 use crate::{beam, exact, one_by_one, speculative};
 use crate::{completion::Completion, job::Job, plan::Plan, tokens::check_ids, watch::Watch};
 
@@ -17,7 +17,12 @@ use crate::{completion::Completion, job::Job, plan::Plan, tokens::check_ids, wat
 ///
 /// # Errors
 /// As [`generate_batch`].
-pub fn generate(model: &Gpt, prompt: &[u32], config: &GenerationConfig, watch: &mut dyn Watch) -> Result<Completion> {
+pub fn generate(
+    model: &dyn Continues,
+    prompt: &[u32],
+    config: &GenerationConfig,
+    watch: &mut dyn Watch,
+) -> Result<Completion> {
     let completions = generate_batch(model, &[prompt], &Plan::new(config), watch)?;
     Ok(completions.into_iter().flatten().next().expect("one prompt has one completion"))
 }
@@ -30,7 +35,7 @@ pub fn generate(model: &Gpt, prompt: &[u32], config: &GenerationConfig, watch: &
 /// there is no prompt, one is empty, an id is outside the vocabulary, the context is full under
 /// [`Overflow::Error`], the knobs leave no token to choose from, or the logits are not finite.
 pub fn generate_batch(
-    model: &Gpt,
+    model: &dyn Continues,
     prompts: &[&[u32]],
     plan: &Plan,
     watch: &mut dyn Watch,
@@ -45,9 +50,9 @@ pub fn generate_batch(
     for (number, prompts) in prompts.chunks(together).enumerate() {
         let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length);
         let guessed = config.draft_tokens.min(shape.context_length); // at a time, behind what is certain
-        let mut sequences = ModelSequences::new(model, prompts, slots + guessed);
+        let mut sequences = model.sequences(prompts, slots + guessed);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };
-        completions.extend(write(&mut sequences, &job, watch)?);
+        completions.extend(write(&mut *sequences, &job, watch)?);
     }
     Ok(completions)
 }

@@ -6,6 +6,8 @@
 
 mod model;
 
+use ember_model::{Gpt, GptConfig};
+
 use crate::error::Result;
 
 pub use model::ModelSequences;
@@ -64,6 +66,25 @@ pub trait Sequences {
     /// As [`Self::logits_of_last`].
     fn logits(&mut self) -> Result<Vec<f32>> {
         self.logits_of_last(&vec![1; self.rows()])
+    }
+}
+
+/// What prompts are continued by: a model by itself, or a request's share of an engine.
+pub trait Continues: Sync {
+    /// The model's shape.
+    fn config(&self) -> &GptConfig;
+
+    /// A row for each prompt; it will take about so many `slots` in a cache.
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's>;
+}
+
+impl Continues for Gpt {
+    fn config(&self) -> &GptConfig {
+        self.config()
+    }
+
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
+        Box::new(ModelSequences::new(self, prompts, slots))
     }
 }
 

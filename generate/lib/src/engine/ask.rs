@@ -1,0 +1,42 @@
+//! What requests and the engine say to each other.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
+
+use crate::error::Result;
+
+/// What a request tells the engine.
+pub(super) enum Message {
+    Ask(Ask),
+    /// It is over.
+    Left(u64),
+}
+
+/// The logits after some ids.
+pub(super) struct Ask {
+    pub(super) request: u64,
+    /// Positions that the request will take at most.
+    pub(super) slots: usize,
+    /// All rows of the request.
+    pub(super) rows: Vec<AskedRow>,
+    pub(super) cancelled: Arc<AtomicBool>,
+    pub(super) reply: SyncSender<Result<Answer>>,
+}
+
+/// A row of a question.
+pub(super) struct AskedRow {
+    pub(super) ids: Vec<u32>,
+    /// Of how many of the last ids the logits are wanted; where of none, nothing is read.
+    pub(super) count: usize,
+    /// The row of the request's last question that it goes on from.
+    pub(super) from: Option<usize>,
+}
+
+/// What the engine found.
+pub(super) struct Answer {
+    /// `[sum of counts, vocab]`
+    pub(super) logits: Vec<f32>,
+    /// Tokens that other requests had read already.
+    pub(super) cached_tokens: u64,
+}

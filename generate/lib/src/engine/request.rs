@@ -1,0 +1,134 @@
+//! A request's way to the engine: its rows, and its questions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, sync_channel};
+
+use ember_model::GptConfig;
+
+use super::ask::{Ask, AskedRow, Message};
+use crate::error::{Error, Result};
+use crate::sequences::{Continues, Sequences};
+
+/// One request's way to the engine.
+pub struct Request {
+    to_worker: Sender<Message>,
+    shape: Arc<GptConfig>,
+    /// The number of the next share, of all requests.
+    next: Arc<AtomicU64>,
+    cancelled: Arc<AtomicBool>,
+    cached_tokens: AtomicU64,
+}
+
+impl Request {
+    pub(super) fn new(
+        to_worker: Sender<Message>,
+        shape: Arc<GptConfig>,
+        next: Arc<AtomicU64>,
+        cancelled: Arc<AtomicBool>,
+    ) -> Self {
+        Self { to_worker, shape, next, cancelled, cached_tokens: AtomicU64::new(0) }
+    }
+
+    /// Tokens of its prompts that the cache held already.
+    pub fn cached_tokens(&self) -> u64 {
+        self.cached_tokens.load(Ordering::Relaxed)
+    }
+}
+
+impl Continues for Request {
+    fn config(&self) -> &GptConfig {
+        &self.shape
+    }
+
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Box::new(Share::new(self, number, prompts, slots))
+    }
+}
+
+/// Rows of one request, whose logits the engine computes.
+struct Share<'a> {
+    request: &'a Request,
+    number: u64,
+    /// Positions that it will take at most.
+    slots: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone)]
+struct Row {
+    ids: Vec<u32>,
+    /// What it goes on from in the cache: the row of the last question, where it has not slid since.
+    from: Option<usize>,
+    /// Where its window began then.
+    begin: usize,
+}
+
+impl<'a> Share<'a> {
+    fn new(request: &'a Request, number: u64, prompts: &[&[u32]], slots: usize) -> Self {
+        Self {
+            request,
+            number,
+            slots,
+            rows: prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), from: None, begin: 0 }).collect(),
+        }
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to tell where the engine has ended.
+        let _ = self.request.to_worker.send(Message::Left(self.number));
+    }
+}
+
+impl Sequences for Share<'_> {
+    fn vocab_size(&self) -> usize {
+        self.request.shape.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.request.shape.context_length
+    }
+
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn ids(&self, row: usize) -> &[u32] {
+        &self.rows[row].ids
+    }
+
+    fn extend(&mut self, row: usize, tokens: &[u32]) {
+        self.rows[row].ids.extend_from_slice(tokens);
+    }
+
+    fn truncate(&mut self, row: usize, len: usize) {
+        self.rows[row].ids.truncate(len);
+    }
+
+    fn select(&mut self, parents: &[usize]) {
+        self.rows = parents.iter().map(|&parent| self.rows[parent].clone()).collect();
+    }
+
+    fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
+        let context_length = self.context_length();
+        let asked = |(row, &count): (&mut Row, &usize)| {
+            let begin = row.ids.len().saturating_sub(context_length);
+            // In a window that slides every token gets another position: it begins anew.
+            let from = row.from.filter(|_| std::mem::replace(&mut row.begin, begin) == begin);
+            AskedRow { ids: row.ids[begin..].to_vec(), count, from }
+        };
+        let rows = self.rows.iter_mut().zip(counts).map(asked).collect();
+        let (reply, answer) = sync_channel(1);
+        let Request { to_worker, cancelled, cached_tokens, .. } = self.request;
+        let ask = Ask { request: self.number, slots: self.slots, rows, cancelled: Arc::clone(cancelled), reply };
+        let gone = || Error::Device("the engine has ended".to_owned());
+        to_worker.send(Message::Ask(ask)).map_err(|_| gone())?;
+        let answer = answer.recv().map_err(|_| gone())??;
+        cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);
+        self.rows.iter_mut().enumerate().for_each(|(number, row)| row.from = Some(number));
+        Ok(answer.logits)
+    }
+}

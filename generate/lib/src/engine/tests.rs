@@ -1,0 +1,180 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::atomic::Ordering;
+use std::{ops::ControlFlow, thread, time::Duration};
+
+use burn::tensor::Device;
+use ember_model::{Gpt, GptConfig, WeightType, init::Random};
+use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
+use proptest::strategy::Strategy as Generate;
+
+use super::*;
+use crate::config::{GenerationConfig, Overflow, Strategy};
+use crate::sequences::Continues;
+use crate::watch::Certain;
+use crate::{Completion, Plan, error::Error, generate_batch};
+
+const VOCAB: usize = 11;
+const CONTEXT: usize = 64;
+
+/// As a program has it for inference: its products do not depend on how many rows there are.
+fn model_of(weights: WeightType) -> Gpt {
+    let shape = GptConfig::new(VOCAB, CONTEXT, 2, 2, 40);
+    Gpt::for_inference(&shape, &Random { seed: 3 }, weights, &Device::flex()).unwrap()
+}
+
+fn model() -> Gpt {
+    model_of(WeightType::F32)
+}
+
+fn never() -> Arc<AtomicBool> {
+    Arc::default()
+}
+
+/// What the engine holds once it knows that all are gone.
+fn settled(engine: &Engine) -> Figures {
+    for _ in 0..1000 {
+        let figures = engine.figures();
+        if (figures.running, figures.waiting) == (0, 0) {
+            return figures;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("requests are left behind: {:?}", engine.figures());
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug)]
+struct Wish {
+    prompts: Vec<Vec<u32>>,
+    config: GenerationConfig,
+}
+
+impl Wish {
+    fn write(&self, model: &dyn Continues) -> Vec<Vec<Completion>> {
+        let prompts: Vec<&[u32]> = self.prompts.iter().map(Vec::as_slice).collect();
+        generate_batch(model, &prompts, &Plan::new(&self.config), &mut ()).unwrap()
+    }
+}
+
+/// All that is the same where the bits are: ids, log-probabilities and scores.
+fn bits(completions: &[Vec<Completion>]) -> Vec<(Vec<u32>, Vec<u32>, u64)> {
+    let of_one = |completion: &Completion| {
+        let logprobs = completion.tokens.iter().map(|token| token.logprob.to_bits()).collect();
+        (completion.ids.clone(), logprobs, completion.score.to_bits())
+    };
+    completions.iter().flatten().map(of_one).collect()
+}
+
+/// Prompts of a few kinds, so that some begin alike.
+fn prompt() -> impl Generate<Value = Vec<u32>> {
+    let beginning = prop::sample::select(vec![0usize, 1, 2, 3, 17, 40]);
+    (beginning, prop::collection::vec(0..VOCAB as u32, 1..24))
+        .prop_map(|(shared, own)| (0..shared).map(|i| (i * i % VOCAB) as u32).chain(own).collect())
+}
+
+fn wish() -> impl Generate<Value = Wish> {
+    let config = (0..7usize, 0..99u64, 1..30usize, 1..4usize, prop::bool::ANY).prop_map(
+        |(kind, seed, max_new_tokens, each, slides)| {
+            let strategies = [
+                Strategy::Greedy,
+                Strategy::Sample,
+                Strategy::Sample,
+                Strategy::Beam,
+                Strategy::BeamSample,
+                Strategy::DiverseBeam,
+                Strategy::Exact,
+            ];
+            GenerationConfig {
+                strategy: strategies[kind],
+                seed,
+                max_new_tokens: if kind == 6 { max_new_tokens.min(4) } else { max_new_tokens },
+                num_return_sequences: if kind == 0 { 1 } else { each },
+                num_beams: 2 * each,
+                num_beam_groups: 2,
+                diversity_penalty: 0.7,
+                draft_tokens: if kind == 2 { 3 } else { 0 },
+                overflow: if slides { Overflow::Slide } else { Overflow::Stop },
+                ..Default::default()
+            }
+        },
+    );
+    (prop::collection::vec(prompt(), 1..3), config).prop_map(|(prompts, config)| Wish { prompts, config })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whoever else is there, in whatever order they come, however prompts are cut and whatever the
+    /// cache holds or has forgotten: the same bits as by the model alone.
+    #[test]
+    fn alone_and_in_company_the_bits_are_the_same(
+        wishes in prop::collection::vec(wish(), 1..12), tokens_per_step in 1..40usize, slots in 1..600usize,
+        weights in prop::sample::select(vec![WeightType::F32, WeightType::Bf16, WeightType::Int8]),
+    ) {
+        let model = model_of(weights);
+        let alone: Vec<_> = wishes.iter().map(|wish| bits(&wish.write(&model))).collect();
+        let engine = Engine::start(model, Limits { tokens_per_step, slots });
+        for _ in 0..2 {
+            let in_company: Vec<_> = thread::scope(|scope| {
+                let started: Vec<_> = wishes.iter().map(|wish| scope.spawn(|| bits(&wish.write(&engine.request(never()))))).collect();
+                started.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            prop_assert_eq!(&in_company, &alone);
+        }
+        prop_assert!(settled(&engine).slots <= slots);
+    }
+}
+
+#[test]
+fn a_prompt_that_begins_as_another_is_read_from_there() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 });
+    let config = GenerationConfig { max_new_tokens: 3, ..Default::default() };
+    let read = |prompt: Vec<u32>| {
+        let request = engine.request(never());
+        Wish { prompts: vec![prompt], config: config.clone() }.write(&request);
+        request.cached_tokens()
+    };
+    let shared: Vec<u32> = (0..30).map(|i| i * 7 % VOCAB as u32).collect();
+    assert_eq!(read([&shared[..], &[1, 2, 3]].concat()), 0);
+    assert_eq!(read([&shared[..], &[4, 5]].concat()), 30);
+    // Two positions are read again at least.
+    assert_eq!(read(shared.clone()), 28);
+    assert_eq!(engine.figures().cached_tokens, 58);
+}
+
+#[test]
+fn what_was_least_recently_of_use_is_forgotten_first() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 80 });
+    let config = GenerationConfig { max_new_tokens: 1, ..Default::default() };
+    let read = |first: u32| {
+        let request = engine.request(never());
+        let prompt = (0..20).map(|i| (first + i * i) % VOCAB as u32).collect();
+        Wish { prompts: vec![prompt], config: config.clone() }.write(&request);
+        request.cached_tokens()
+    };
+    assert_eq!([read(1), read(2), read(1)], [0, 0, 18]);
+    assert_eq!(read(3), 0); // the second goes
+    assert_eq!([read(1), read(2)], [18, 0]);
+    assert!(settled(&engine).slots <= 60);
+}
+
+#[test]
+fn a_request_is_cancelled_while_it_is_written() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 });
+    let cancelled = never();
+    let config = GenerationConfig { max_new_tokens: 60, ..Default::default() };
+    let mut steps = 0;
+    let mut watch = |_: Certain| {
+        steps += 1;
+        cancelled.store(steps == 3, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    };
+    let request = engine.request(Arc::clone(&cancelled));
+    let ended = generate_batch(&request, &[&[1, 2]], &Plan::new(&config), &mut watch);
+    assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+    assert_eq!(steps, 3);
+    // Nothing of it is left behind.
+    drop(request);
+    Wish { prompts: vec![vec![5, 6]], config }.write(&engine.request(never()));
+    settled(&engine);
+}

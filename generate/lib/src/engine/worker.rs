@@ -1,0 +1,266 @@
+//! The engine's thread: what it was asked, and which of it goes through the model in each step.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use ember_model::Gpt;
+
+use super::ask::{Answer, Ask, AskedRow, Message};
+use super::held::HeldRows;
+use super::limits::{Figures, Limits};
+use crate::error::{Error, Result};
+use crate::tokens::from_tensor;
+
+/// A question whose rows are in the cache.
+struct Reading {
+    ask: Ask,
+    /// Logits of each row, as far as it is read.
+    logits: Vec<Vec<f32>>,
+    cached_tokens: u64,
+}
+
+pub(super) struct Worker {
+    model: Gpt,
+    limits: Limits,
+    held: HeldRows,
+    /// Questions of requests that wait for room, in the order in which they came.
+    waiting: VecDeque<Ask>,
+    /// Questions that are being answered, the oldest first.
+    reading: Vec<Reading>,
+    /// Requests at work, and the positions that are kept for each.
+    admitted: HashMap<u64, usize>,
+    figures: Figures,
+    told: Arc<RwLock<Figures>>,
+}
+
+impl Worker {
+    pub(super) fn new(model: Gpt, limits: Limits, told: Arc<RwLock<Figures>>) -> Self {
+        let held = HeldRows::new(&model, limits);
+        let (waiting, reading, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
+        Self { model, limits, held, waiting, reading, admitted, figures: Figures::default(), told }
+    }
+
+    /// Answers until nobody can ask any more.
+    pub(super) fn work(mut self, messages: &Receiver<Message>) {
+        let mut took = Duration::ZERO;
+        while self.listen(messages, took) {
+            let began = Instant::now();
+            self.admit();
+            if self.step() {
+                took = began.elapsed();
+            }
+            self.tell();
+        }
+    }
+
+    /// Takes in what there is, and waits where nothing is to be done; also, for as long as the last
+    /// step took, for those who are choosing their next token: a step for many costs hardly more
+    /// than one for few. Gives whether anybody can still ask.
+    fn listen(&mut self, messages: &Receiver<Message>, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let are_choosing = self.admitted.len() > self.reading.len();
+            let message = if !self.reading.is_empty() {
+                let left = if are_choosing { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+                messages.recv_timeout(left)
+            } else if !self.waiting.is_empty() {
+                messages.recv_timeout(LOOK)
+            } else {
+                messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            match message {
+                Ok(message) => self.take_in(message),
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return !(self.reading.is_empty() && self.waiting.is_empty()),
+            }
+            if self.reading.is_empty() && !self.waiting.is_empty() {
+                return true; // one of them may begin
+            }
+        }
+    }
+
+    fn take_in(&mut self, message: Message) {
+        match message {
+            Message::Ask(ask) => {
+                if self.admitted.contains_key(&ask.request) {
+                    self.begin(ask);
+                } else {
+                    self.waiting.push_back(ask);
+                }
+            }
+            Message::Left(request) => {
+                self.admitted.remove(&request);
+                self.waiting.retain(|ask| ask.request != request);
+                self.reading.retain(|reading| reading.ask.request != request);
+                self.held.let_go(request);
+                self.tell();
+            }
+        }
+    }
+
+    /// Lets those begin who wait, in their order, as long as there is room for what they ask; one
+    /// by itself always.
+    fn admit(&mut self) {
+        self.waiting.retain(|ask| {
+            let goes_on = !is_cancelled(ask);
+            if !goes_on {
+                answer(ask, Err(Error::Cancelled));
+            }
+            goes_on
+        });
+        while let Some(ask) = self.waiting.front() {
+            let kept: usize = self.admitted.values().sum();
+            if !self.admitted.is_empty() && kept + ask.slots > self.limits.usable_slots() {
+                break;
+            }
+            self.admitted.insert(ask.request, ask.slots);
+            if let Some(ask) = self.waiting.pop_front() {
+                self.begin(ask);
+            }
+        }
+    }
+
+    fn begin(&mut self, ask: Ask) {
+        let cached_tokens = self.held.take_up(ask.request, &ask.rows);
+        self.figures.cached_tokens += cached_tokens;
+        let logits = vec![Vec::new(); ask.rows.len()];
+        self.reading.push(Reading { ask, logits, cached_tokens });
+    }
+
+    /// One pass through the model, and the answers that are complete with it; none where nothing is
+    /// to be read.
+    fn step(&mut self) -> bool {
+        for Reading { ask, .. } in self.reading.extract_if(.., |reading| is_cancelled(&reading.ask)) {
+            self.held.let_go(ask.request);
+            answer(&ask, Err(Error::Cancelled));
+        }
+        let pieces = self.pieces();
+        if pieces.is_empty() {
+            return false;
+        }
+        self.held.make_room(pieces.iter().map(|piece| piece.tokens).sum());
+        // Where a row stands in the cache follows from what is kept.
+        let request = |piece: &Piece| self.reading[piece.reading].ask.request;
+        let rows: Vec<usize> = pieces.iter().map(|piece| self.held.place(request(piece), piece.row)).collect();
+        let mut news: Vec<&[u32]> = vec![&[]; self.held.rows.len()];
+        let mut wanted = vec![0; self.held.rows.len()];
+        let mut order: Vec<usize> = (0..pieces.len()).collect();
+        order.sort_by_key(|&piece| rows[piece]);
+        for (piece, &row) in pieces.iter().zip(&rows) {
+            let asked = &self.reading[piece.reading].ask.rows[piece.row];
+            let from = self.held.rows[row].ids.len();
+            let to = from + piece.tokens;
+            news[row] = &asked.ids[from..to];
+            wanted[row] = to - from.max(asked.ids.len() - asked.count).min(to);
+        }
+        let logits = from_tensor(self.model.forward_cached_last(&news, &wanted, &mut self.held.cache));
+        self.figures.steps += 1;
+        self.figures.tokens += pieces.iter().map(|piece| piece.tokens as u64).sum::<u64>();
+        let logits = match logits {
+            Ok(logits) => logits,
+            Err(error) => {
+                self.give_up(&error);
+                return true;
+            }
+        };
+        let read: Vec<Vec<u32>> = rows.iter().map(|&row| news[row].to_vec()).collect();
+        let mut logits = logits.as_slice();
+        for piece in order {
+            let (own, rest) = logits.split_at(wanted[rows[piece]] * self.model.config().vocab_size);
+            logits = rest;
+            let Piece { reading, row, .. } = pieces[piece];
+            self.reading[reading].logits[row].extend_from_slice(own);
+            self.held.has_read(rows[piece], &read[piece]);
+        }
+        self.conclude();
+        true
+    }
+
+    /// What goes through the model next: first rows of which one token is left to read, then
+    /// pieces of the others, the oldest first, as far as the budget goes.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut long = Vec::new();
+        for (reading, Reading { ask, .. }) in self.reading.iter().enumerate() {
+            for (row, asked) in ask.rows.iter().enumerate() {
+                match unread(&self.held, ask.request, row, asked) {
+                    0 => {}
+                    1 => pieces.push(Piece { reading, row, tokens: 1 }),
+                    unread => long.push(Piece { reading, row, tokens: unread }),
+                }
+            }
+        }
+        let mut budget = self.limits.tokens_per_step.max(FEWEST_TOKENS);
+        for Piece { tokens: unread, .. } in &mut long {
+            let mut tokens = (*unread).min(budget);
+            // One left by itself would go another way through attention.
+            tokens -= usize::from(*unread == tokens + 1);
+            *unread = if tokens < 2 { 0 } else { tokens };
+            budget -= *unread;
+        }
+        pieces.extend(long.into_iter().filter(|piece| piece.tokens > 0));
+        pieces
+    }
+
+    /// Answers the questions whose rows are read.
+    fn conclude(&mut self) {
+        let (held, mut reading) = (&self.held, std::mem::take(&mut self.reading));
+        let is_read = |reading: &mut Reading| {
+            let Ask { request, rows, .. } = &reading.ask;
+            rows.iter().enumerate().all(|(row, asked)| unread(held, *request, row, asked) == 0)
+        };
+        for Reading { ask, logits, cached_tokens } in reading.extract_if(.., is_read) {
+            answer(&ask, Ok(Answer { logits: logits.concat(), cached_tokens }));
+        }
+        self.reading = reading;
+    }
+
+    /// Tells all who wait for the pass that it failed.
+    fn give_up(&mut self, error: &Error) {
+        for Reading { ask, .. } in self.reading.drain(..) {
+            self.held.let_go(ask.request);
+            answer(&ask, Err(Error::device(error)));
+        }
+    }
+
+    fn tell(&mut self) {
+        let Self { figures, held, waiting, admitted, .. } = self;
+        (figures.running, figures.waiting) = (admitted.len(), waiting.len());
+        figures.slots = held.in_use();
+        *self.told.write().unwrap_or_else(PoisonError::into_inner) = *figures;
+    }
+}
+
+/// Tokens of one row that go through the model in one step.
+struct Piece {
+    /// Which question it is of, and which of its rows.
+    reading: usize,
+    row: usize,
+    tokens: usize,
+}
+
+/// How often those who wait are looked at, who may have been cancelled.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The least budget of a step: less might never get a prompt of three tokens on its way.
+const FEWEST_TOKENS: usize = 4;
+
+/// How many ids of a request's row are still to be read.
+fn unread(held: &HeldRows, request: u64, row: usize, asked: &AskedRow) -> usize {
+    match asked.count {
+        0 => 0,
+        _ => asked.ids.len() - held.rows[held.place(request, row)].ids.len(),
+    }
+}
+
+fn is_cancelled(ask: &Ask) -> bool {
+    ask.cancelled.load(Ordering::Relaxed)
+}
+
+fn answer(ask: &Ask, answer: Result<Answer>) {
+    // Whoever asked may be gone.
+    let _ = ask.reply.send(answer);
+}
