@@ -1,6 +1,7 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
 mod commands;
+mod serve;
 mod twin;
 
 use commands::Cli;

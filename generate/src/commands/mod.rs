@@ -6,8 +6,8 @@ pub mod constraint_args;
 mod explain;
 mod knob_args;
 mod lines;
-mod loaded;
-mod model_args;
+pub(crate) mod loaded;
+pub(crate) mod model_args;
 mod progress;
 pub mod prompts;
 mod replay;
@@ -17,7 +17,7 @@ mod text;
 mod text_args;
 mod text_output;
 mod totals;
-mod trace_file;
+pub(crate) mod trace_file;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -45,6 +45,7 @@ Examples:
   ember-generate explain \"Once upon a time\"           one HTML file that shows how the text came to be
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
   ember-generate score --choices questions.jsonl       how often the right choice is the most probable
+  ember-generate serve                                 answer over HTTP, as OpenAI's API does
 
 RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or a Hugging Face folder of a GPT-2, Llama or Qwen3;
 left out, the newest run under runs/.";
@@ -62,6 +63,8 @@ pub enum Command {
     /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice
     /// questions
     Score(score::ScoreArgs),
+    /// Answer over HTTP, as OpenAI's API does: for programs, and for other people
+    Serve(crate::serve::ServeArgs),
     /// Measure how fast a model reads and writes here, beside what this machine's memory allows
     Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
@@ -80,6 +83,7 @@ impl Command {
             Self::Explain(args) => explain::run(args, common, interrupt),
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
+            Self::Serve(args) => crate::serve::run(args, common, interrupt),
             Self::Bench(args) => bench::run(args, common, interrupt),
             Self::Devices => ember_cli::devices::run(common),
         }

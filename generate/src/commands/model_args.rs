@@ -14,7 +14,7 @@ pub struct WeightsArgs {
     /// and less exact. On the CPU all is computed in float32 whatever they are kept as; on a GPU
     /// bf16 is also computed in, and there is no int8
     #[arg(id = "weights", long = "weights", value_parser = weight_type(), default_value = "f32", value_name = "TYPE", help_heading = "Everywhere")]
-    pub(super) chosen: WeightType,
+    pub(crate) chosen: WeightType,
 }
 
 /// What the names of special tokens in a text are.

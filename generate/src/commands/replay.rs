@@ -55,7 +55,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
         let (then, now) = (header.weight_type.name(), weight_type.name());
         notes.say(format!("the trace was written with weights in {then}, these are in {now}: expect other numbers"));
     }
-    let now = Machine::of(&loaded);
+    let now = Machine::with(&loaded.device_name);
     if loaded.device_kind != header.device {
         notes.say(format!("the trace was written on {}, this is {}", header.device, loaded.device_kind));
     } else if let Some(then) = &header.machine {

@@ -13,9 +13,6 @@ use ember_decoding::{FinishReason, Generator, Traced};
 use ember_decoding::{config::GenerationConfig, constraint::Grammar, plan::Clock};
 use ember_host::interrupt::Interrupt;
 
-/// Candidates of each step that a trace tells of, unless `--logprobs` asks for more.
-const TRACED_CANDIDATES: usize = 10;
-
 /// Prompts that are continued together, each as `count` sequences from its number `first` on.
 #[derive(Clone, Debug)]
 pub(super) struct Batch<'a> {
@@ -75,7 +72,7 @@ impl<'a> Session<'a> {
             first_sequences: &first_sequences,
             sequences: Some(batch.count),
             clocks: &batch.repeats.clocks,
-            traced_candidates: if trace.is_some() { TRACED_CANDIDATES.max(config.logprobs) } else { 0 },
+            traced_candidates: if trace.is_some() { trace_file::TRACED_CANDIDATES.max(config.logprobs) } else { 0 },
         };
         let quiet = self.loaded.is_quiet || self.loaded.device_kind == "cpu";
         let wait = Some(Wait::begin(KERNELS_OF_A_TEXT, quiet));
@@ -140,10 +137,10 @@ impl Reader for Listener<'_, '_, '_> {
 
     fn traced(&mut self, step: Traced) {
         let Some(sink) = self.trace.as_mut().filter(|_| self.failed.is_ok()) else { return };
-        let loaded = self.session.loaded;
+        let text = |id| self.session.loaded.token_text(id);
         self.failed = sink.line(match step {
-            Traced::Choice { row, step } => trace_file::choice(self.batch.place_of_row(row), &step.choice, loaded),
-            Traced::Beams(step) => trace_file::beams(self.batch.prompts[step.prompt].index, step, loaded),
+            Traced::Choice { row, step } => trace_file::choice(self.batch.place_of_row(row), &step.choice, &text),
+            Traced::Beams(step) => trace_file::beams(self.batch.prompts[step.prompt].index, step, &text),
         });
     }
 }

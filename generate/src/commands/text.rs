@@ -221,7 +221,7 @@ impl Writer<'_> {
             weights: weights_checksum(&loaded.folder)?,
             weight_type: loaded.model.weights(),
             device: loaded.device_kind.clone(),
-            machine: Some(Machine::of(loaded)),
+            machine: Some(Machine::with(&loaded.device_name)),
             special_tokens: self.args.special.chosen,
             config: self.session.generator.config().clone(),
             grammar: self.session.generator.constraint().map(|constraint| constraint.grammar().clone()),

@@ -1,0 +1,199 @@
+//! Events become an answer: one, or a stream of pieces as server-sent events.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use ember_data::tokenizer::Tokenizer;
+use ember_decoding::FinishReason;
+use ember_decoding::completion::ChosenToken;
+use ember_decoding::generator::Written;
+use ember_decoding::stream::token_bytes;
+use ember_decoding::trace::{BeamStep, ChoiceTrace};
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
+
+use super::error::ApiError;
+use super::json::Json;
+use super::writing::{Event, Piece, Timings, Work};
+
+/// A dialect's way to tell what is written.
+pub(super) trait Telling: Send + 'static {
+    /// One answer.
+    fn whole(&mut self, work: &Work, heard: Heard) -> Value;
+
+    /// What is told before anything is written.
+    fn first(&mut self, _work: &Work) -> Vec<Value> {
+        Vec::new()
+    }
+
+    /// What is told of an event.
+    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value>;
+}
+
+/// All that came of a request.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// Of each prompt, where they were measured.
+    pub(super) read: Vec<Vec<ChosenToken>>,
+    /// The texts, by choice.
+    pub(super) finished: Vec<(usize, Box<Written>)>,
+    /// How tokens were chosen, each of its choice, in the order in which they were.
+    pub(super) steps: Vec<(usize, ChoiceTrace)>,
+    pub(super) beams: Vec<BeamStep>,
+    pub(super) timings: Timings,
+}
+
+impl Heard {
+    /// How the tokens of a choice were chosen.
+    pub(super) fn steps_of(&self, choice: usize) -> Vec<&ChoiceTrace> {
+        self.steps.iter().filter(|(of, _)| *of == choice).map(|(_, step)| step).collect()
+    }
+}
+
+/// How long nothing may have happened before a stream begins all the same: what fails sooner has a
+/// status of its own.
+const BEFORE_STATUS: Duration = Duration::from_secs(5);
+
+/// How often a stream without news is kept alive.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// Tells what comes of a request.
+pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result<Response, ApiError> {
+    if !work.asked.stream {
+        let heard = hear(&mut work.events, &work.asked.prompts).await?;
+        return Ok(Json(telling.whole(&work, heard)).into_response());
+    }
+    let first = match timeout(BEFORE_STATUS, work.events.recv()).await {
+        Ok(Some(Event::Failed(error))) => return Err(error),
+        Ok(event) => event,
+        Err(_) => None,
+    };
+    let mut told: VecDeque<Value> = telling.first(&work).into();
+    if let Some(event) = first {
+        told.extend(telling.piece(&work, event));
+    }
+    let state = Streaming { work, telling, told, is_over: false };
+    let events = unfold(state, |mut state| async move {
+        let data = state.next().await?;
+        Some((Ok::<_, Infallible>(sse::Event::default().data(data)), state))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response())
+}
+
+/// A stream in the middle.
+struct Streaming<T> {
+    work: Work,
+    telling: T,
+    /// What is to be sent next.
+    told: VecDeque<Value>,
+    is_over: bool,
+}
+
+impl<T: Telling> Streaming<T> {
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(data) = self.told.pop_front() {
+                return Some(data.to_string());
+            }
+            if self.is_over {
+                return None;
+            }
+            match self.work.events.recv().await {
+                Some(Event::Failed(error)) => self.told.push_back(error.body()),
+                Some(event) => self.told.extend(self.telling.piece(&self.work, event)),
+                None => {
+                    self.is_over = true;
+                    return Some("[DONE]".to_owned());
+                }
+            }
+        }
+    }
+}
+
+/// Waits until all is written.
+async fn hear(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<Heard, ApiError> {
+    let mut heard = Heard { read: vec![Vec::new(); prompts.len()], ..Heard::default() };
+    loop {
+        match events.recv().await {
+            Some(Event::Read { prompt, tokens }) => heard.read[prompt] = tokens,
+            Some(Event::Piece(piece)) => {
+                if let Piece { choice, step: Some(step), .. } = *piece {
+                    heard.steps.push((choice, step));
+                }
+            }
+            Some(Event::Beams(step)) => heard.beams.push(*step),
+            Some(Event::Finished { choice, written }) => heard.finished.push((choice, written)),
+            Some(Event::Done(timings)) => {
+                heard.finished.sort_by_key(|(choice, _)| *choice);
+                return Ok(Heard { timings, ..heard });
+            }
+            Some(Event::Failed(error)) => return Err(error),
+            None => return Err(ApiError::ours("the request ended without an answer")),
+        }
+    }
+}
+
+/// The two reasons that OpenAI's API knows.
+pub(super) fn reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Eos | FinishReason::Stop => "stop",
+        FinishReason::Length | FinishReason::Time | FinishReason::Interrupted => "length",
+    }
+}
+
+/// A token's text; one that is no text by itself as OpenAI writes its bytes.
+pub(super) fn token_name(tokenizer: Option<&Tokenizer>, id: u32) -> String {
+    String::from_utf8(token_bytes(tokenizer, id)).unwrap_or_else(|error| {
+        let hex = error.into_bytes().into_iter().map(|byte| format!("\\x{byte:02x}"));
+        format!("bytes:{}", hex.collect::<String>())
+    })
+}
+
+/// A token's text, what is no text by itself shown as U+FFFD.
+pub(super) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> String {
+    String::from_utf8_lossy(&token_bytes(tokenizer, id)).into_owned()
+}
+
+/// A number as JSON, which knows no infinity.
+pub(super) fn finite(number: f32) -> Value {
+    if number.is_finite() { json!(number) } else { Value::Null }
+}
+
+/// As OpenAI's API counts tokens.
+pub(super) fn usage(timings: &Timings) -> Value {
+    let Timings { prompt_tokens, cached_tokens, written_tokens, .. } = *timings;
+    json!({
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": written_tokens,
+        "total_tokens": prompt_tokens + written_tokens,
+        "prompt_tokens_details": { "cached_tokens": cached_tokens },
+    })
+}
+
+/// As llama.cpp's server tells of time.
+pub(super) fn timings(timings: &Timings) -> Value {
+    let Timings { prompt_tokens, cached_tokens, written_tokens, prompt_s, writing_s } = *timings;
+    let read = prompt_tokens.saturating_sub(cached_tokens).max(1);
+    let (prompt_ms, writing_ms) = (1e3 * prompt_s, 1e3 * writing_s);
+    let later = written_tokens.saturating_sub(1) as f64;
+    let rate = |count: f64, ms: f64| if count > 0.0 && ms > 0.0 { 1e3 * count / ms } else { 0.0 };
+    json!({
+        "cache_n": cached_tokens,
+        "prompt_n": read,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / read as f64,
+        "prompt_per_second": rate(read as f64, prompt_ms),
+        "predicted_n": written_tokens,
+        "predicted_ms": writing_ms,
+        "predicted_per_token_ms": if later > 0.0 { writing_ms / later } else { 0.0 },
+        "predicted_per_second": rate(later, writing_ms),
+    })
+}
+
+/// What the program's answers name as their maker.
+pub(super) const FINGERPRINT: &str = concat!("b-ember-", env!("CARGO_PKG_VERSION"));

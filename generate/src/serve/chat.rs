@@ -1,0 +1,321 @@
+//! `POST /v1/chat/completions`, where the checkpoint has a chat template; and what that template
+//! makes of messages.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use ember_data::tokenizer::Tokenizer;
+use ember_decoding::completion::ChosenToken;
+use ember_decoding::constraint::Grammar;
+use ember_decoding::stream::token_bytes;
+use serde_json::{Map, Value, json};
+
+use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, timings, token_text, usage};
+use super::body::{Body, object};
+use super::completions::{draw_unless_told, includes_usage, understood};
+use super::error::ApiError;
+use super::json::Json;
+use super::models::Model;
+use super::request::{Asked, Dialect, Parameters, list};
+use super::server::{Server, count};
+use super::template::{Template, unmarked};
+use super::writing::{Event, Piece, Timings, Work, begin};
+
+/// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.
+const DIALECT: Dialect = Dialect {
+    own: &[
+        "add_generation_prompt",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "grammar",
+        "logprobs",
+        "messages",
+        "response_format",
+        "stream_options",
+        "tools",
+        "top_logprobs",
+        "verbose",
+    ],
+    knobs: &[
+        ("max_completion_tokens", "max_new_tokens"),
+        ("max_tokens", "max_new_tokens"),
+        ("n_predict", "max_new_tokens"),
+        ("min_tokens", "min_new_tokens"),
+    ],
+    without_effect: &[
+        "cache_prompt",
+        "id_slot",
+        "metadata",
+        "modalities",
+        "parallel_tool_calls",
+        "priority",
+        "prompt_cache_key",
+        "reasoning_effort",
+        "reasoning_format",
+        "return_progress",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "timings_per_token",
+        "tool_choice",
+        "user",
+        "verbosity",
+    ],
+};
+
+/// Most tokens to tell beside each, as in OpenAI's API.
+const MOST_LOGPROBS: usize = 20;
+
+pub(super) async fn chat_completions(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
+    count(&server.counts.requests, 1);
+    let place = server.place()?;
+    let body = object(body)?;
+    let (model, asked, telling) = understood(&server, body, read).await?;
+    respond(begin(&server, model, asked, place), telling).await
+}
+
+/// `POST /apply-template`: the text that a conversation becomes.
+pub(super) async fn apply_template(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
+    let body = object(body)?;
+    let rendered = move |server: &Server, model: &Model, body: &Map<String, Value>| {
+        let _ = server;
+        let parameters = Parameters::new(body, model, &DIALECT)?;
+        conversation(&parameters, model).map(|text| unmarked(&text))
+    };
+    Ok(Json(json!({ "prompt": of_model(&server, body, rendered).await? })))
+}
+
+/// `POST /v1/chat/completions/input_tokens`: how many tokens a conversation is.
+pub(super) async fn input_tokens(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
+    let body = object(body)?;
+    let counted = |_: &Server, model: &Model, body: &Map<String, Value>| {
+        let parameters = Parameters::new(body, model, &DIALECT)?;
+        Ok(prompt(&parameters, model)?.1.len())
+    };
+    Ok(Json(json!({ "input_tokens": of_model(&server, body, counted).await? })))
+}
+
+/// Something that is found out with a model, where it holds nobody up.
+pub(super) async fn of_model<T: Send + 'static>(
+    server: &Arc<Server>,
+    body: Map<String, Value>,
+    find: impl FnOnce(&Server, &Model, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let server = Arc::clone(server);
+    let finding = tokio::task::spawn_blocking(move || {
+        let model = server.models.get(super::completions::model_name(&body)?)?;
+        find(&server, &model, &body)
+    });
+    finding.await.map_err(|_| ApiError::ours("the request could not be read"))?
+}
+
+fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Chat), ApiError> {
+    let parameters = Parameters::new(body, model, &DIALECT)?;
+    let mut knobs = parameters.knobs(&DIALECT)?;
+    let writes = knobs.max_new_tokens != Some(0);
+    if !writes {
+        knobs.max_new_tokens = Some(1);
+    }
+    if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
+        knobs.max_new_tokens = Some(model.engine.config().context_length);
+    }
+    draw_unless_told(&mut knobs, model);
+    let mut config = parameters.config(knobs, server.any_seed())?;
+    let logprobs = match (parameters.is_on("logprobs")?, parameters.count("top_logprobs")?) {
+        (false, None) => None,
+        (false, Some(_)) => return Err(ApiError::param("top_logprobs", "top_logprobs needs logprobs: true")),
+        (true, top) => Some(top.unwrap_or(0)),
+    };
+    if logprobs.is_some_and(|top| top > MOST_LOGPROBS) {
+        return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MOST_LOGPROBS} at most")));
+    }
+    config.logprobs = logprobs.unwrap_or(0).min(model.engine.config().vocab_size);
+    let (text, ids) = prompt(&parameters, model)?;
+    let grammar = form(&parameters)?;
+    let asked = Asked { logprobs, writes, ..parameters.asked("messages", vec![ids], config, grammar)? };
+    let telling = Chat {
+        created: server.models.created,
+        includes_usage: includes_usage(&parameters)?,
+        verbose: parameters.is_on("verbose")?.then_some(text),
+    };
+    Ok((asked, telling))
+}
+
+/// What holds the answer to a form: `response_format`, or a grammar by itself.
+fn form(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
+    let Some(format) = parameters.get("response_format") else { return parameters.grammar(Some("grammar")) };
+    let schema = match format.get("type").and_then(Value::as_str) {
+        Some("text") => return parameters.grammar(Some("grammar")),
+        Some("json_object") => format.get("schema").cloned().unwrap_or_else(|| json!({ "type": "object" })),
+        Some("json_schema") => format["json_schema"].get("schema").cloned().unwrap_or(Value::Null),
+        _ => return Err(ApiError::wrong("response_format", "of the type text, json_object or json_schema")),
+    };
+    if !(schema.is_object() || schema.is_boolean()) {
+        return Err(ApiError::wrong("response_format", "a JSON schema: an object"));
+    }
+    let refused =
+        |error: ember_decoding::constraint::GrammarError| ApiError::param("response_format", error.to_string());
+    Ok(Some(Grammar::json_schema("response_format", &schema.to_string()).map_err(refused)?))
+}
+
+/// The text of a conversation and its ids.
+fn prompt(parameters: &Parameters, model: &Model) -> Result<(String, Vec<u32>), ApiError> {
+    let text = conversation(parameters, model)?;
+    let (template, tokenizer) = template(model)?;
+    let ids = template.ids(tokenizer, &text, parameters.special()?)?;
+    Ok((unmarked(&text), ids))
+}
+
+fn template(model: &Model) -> Result<(&Template, &Tokenizer), ApiError> {
+    match (&model.template, &model.tokenizer) {
+        (Some(template), Some(tokenizer)) => Ok((template, tokenizer)),
+        _ => Err(ApiError::invalid(
+            "this checkpoint has no chat template: it goes on with a text, at /v1/completions, and answers nobody",
+        )),
+    }
+}
+
+/// The text that the model goes on with: all messages, and the beginning of an answer. An answer
+/// that stands last already is gone on with.
+fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiError> {
+    let (template, _) = template(model)?;
+    let wrong = || ApiError::wrong("messages", "a list of objects, each with a role and a text as its content");
+    let messages = parameters.get("messages").and_then(|messages| list(messages, message));
+    let mut messages = messages.filter(|messages| !messages.is_empty()).ok_or_else(wrong)?;
+    let is_answer = |message: &Map<String, Value>| message["role"] == "assistant";
+    let continues = parameters.flag("continue_final_message")?;
+    let adds = parameters.flag("add_generation_prompt")?;
+    if continues == Some(true) && adds == Some(true) {
+        let message = "add_generation_prompt and continue_final_message contradict each other";
+        return Err(ApiError::param("continue_final_message", message));
+    }
+    let is_last = messages.last().is_some_and(is_answer);
+    let begun = if is_last && continues != Some(false) { messages.pop() } else { None };
+    if begun.is_some() && messages.last().is_some_and(is_answer) {
+        return Err(ApiError::param("messages", "two answers stand last; only one can be gone on with"));
+    }
+    let empty = Map::new();
+    let more = match parameters.get("chat_template_kwargs") {
+        None => &empty,
+        Some(Value::Object(more)) => more,
+        Some(_) => return Err(ApiError::wrong("chat_template_kwargs", "an object")),
+    };
+    let tools = parameters.get("tools").filter(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty()));
+    let adds = begun.is_some() || adds.unwrap_or(true);
+    let mut text = template.render(&messages, tools, adds, more)?;
+    if let Some(begun) = begun {
+        text += &template.mark(begun["content"].as_str().unwrap_or_default());
+    }
+    Ok(text)
+}
+
+/// A message with its content as one text.
+fn message(value: &Value) -> Option<Map<String, Value>> {
+    let mut message = value.as_object()?.clone();
+    message.get("role")?.as_str()?;
+    let part = |part: &Value| (part["type"] == "text").then(|| Some(part["text"].as_str()?.to_owned()))?;
+    let content = match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        None | Some(Value::Null) if message["role"] == "assistant" => String::new(),
+        Some(parts @ Value::Array(_)) => list(parts, part)?.join("\n"),
+        _ => return None,
+    };
+    message.insert("content".to_owned(), content.into());
+    Some(message)
+}
+
+/// How OpenAI's API tells of a conversation.
+struct Chat {
+    created: u64,
+    includes_usage: bool,
+    /// The text that the conversation became, where that is asked.
+    verbose: Option<String>,
+}
+
+impl Telling for Chat {
+    fn whole(&mut self, work: &Work, heard: Heard) -> Value {
+        let choices: Vec<Value> = heard
+            .finished
+            .iter()
+            .map(|(index, written)| {
+                let completion = &written.completion;
+                json!({
+                    "index": index,
+                    "message": { "role": "assistant", "content": written.text },
+                    "logprobs": logprobs(work, &completion.tokens),
+                    "finish_reason": reason(completion.finish_reason),
+                })
+            })
+            .collect();
+        let mut answer = self.answer(work, "chat.completion", choices);
+        self.add_usage(&mut answer, &heard.timings);
+        if let Some(text) = &self.verbose {
+            answer["__verbose"] = json!({ "prompt": text });
+        }
+        answer
+    }
+
+    fn first(&mut self, work: &Work) -> Vec<Value> {
+        let delta = json!({ "role": "assistant", "content": null });
+        (0..work.asked.config.num_return_sequences).map(|index| self.chunk(work, index, &delta, None, None)).collect()
+    }
+
+    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
+        match event {
+            Event::Piece(piece) => {
+                let Piece { choice, text, token, .. } = *piece;
+                let delta = json!({ "content": text });
+                vec![self.chunk(work, choice, &delta, logprobs(work, token.as_slice()), None)]
+            }
+            Event::Finished { choice, written } => {
+                let completion = &written.completion;
+                let mut told = Vec::new();
+                if work.asked.config.strategy.ranks_texts() {
+                    let delta = json!({ "content": written.text });
+                    told.push(self.chunk(work, choice, &delta, logprobs(work, &completion.tokens), None));
+                }
+                told.push(self.chunk(work, choice, &json!({}), None, Some(reason(completion.finish_reason))));
+                told
+            }
+            Event::Done(timings) if self.includes_usage => {
+                let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
+                self.add_usage(&mut answer, &timings);
+                vec![answer]
+            }
+            Event::Failed(error) => vec![error.body()],
+            Event::Read { .. } | Event::Beams(_) | Event::Done(_) => Vec::new(),
+        }
+    }
+}
+
+impl Chat {
+    fn chunk(&self, work: &Work, index: usize, delta: &Value, logprobs: Option<Value>, reason: Option<&str>) -> Value {
+        let choice = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason });
+        self.answer(work, "chat.completion.chunk", vec![choice])
+    }
+
+    fn answer(&self, work: &Work, object: &str, choices: Vec<Value>) -> Value {
+        json!({
+            "id": format!("chatcmpl-{}", work.id), "object": object, "created": self.created,
+            "model": work.model.name, "system_fingerprint": FINGERPRINT, "choices": choices,
+        })
+    }
+
+    fn add_usage(&self, answer: &mut Value, took: &Timings) {
+        (answer["usage"], answer["timings"]) = (usage(took), timings(took));
+    }
+}
+
+/// What the model thought of tokens, where that is asked.
+fn logprobs(work: &Work, tokens: &[ChosenToken]) -> Option<Value> {
+    work.asked.logprobs?;
+    let tokenizer = work.model.tokenizer.as_ref();
+    let one = |id: u32, logprob: f32| json!({ "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id), "logprob": finite(logprob) });
+    let told = tokens.iter().map(|token| {
+        let mut told = one(token.id, token.logprob);
+        told["top_logprobs"] = token.top.iter().map(|(id, logprob)| one(*id, *logprob)).collect();
+        told
+    });
+    Some(json!({ "content": told.collect::<Vec<_>>() }))
+}

@@ -1,0 +1,406 @@
+//! `POST /v1/completions`, as OpenAI's clients know it.
+
+use std::iter::once;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use ember_data::tokenizer::SpecialTokens;
+use ember_decoding::completion::ChosenToken;
+use ember_decoding::config::{Knobs, Strategy};
+use ember_decoding::stream::token_bytes;
+use ember_decoding::trace::ChoiceTrace;
+use ember_model::folder::weights_checksum;
+use serde_json::{Map, Value, json};
+
+use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, token_name, token_text, usage};
+use super::body::{Body, object};
+use super::error::ApiError;
+use super::models::Model;
+use super::request::{Asked, Dialect, Parameters, ids_of, text_ids};
+use super::server::{Server, count};
+use super::writing::{Event, Piece, Work, begin};
+use crate::commands::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
+
+/// The names of OpenAI's API, and of vLLM's extensions to it.
+pub(super) const DIALECT: Dialect = Dialect {
+    own: &["best_of", "echo", "logprobs", "prompt", "replay", "return_token_ids", "stream_options", "suffix"],
+    knobs: &[("max_tokens", "max_new_tokens"), ("n_predict", "max_new_tokens"), ("min_tokens", "min_new_tokens")],
+    without_effect: &[
+        "cache_prompt",
+        "metadata",
+        "parallel_tool_calls",
+        "priority",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    ],
+};
+
+/// New tokens where neither the request nor the folder says how many, as in OpenAI's API.
+const MAX_TOKENS: usize = 16;
+
+pub(super) async fn completions(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
+    count(&server.counts.requests, 1);
+    let place = server.place()?;
+    let body = object(body)?;
+    let (model, asked, telling) = understood(&server, body, read).await?;
+    respond(begin(&server, model, asked, place), telling).await
+}
+
+/// Reads a request where it holds nobody up: a model may have to be loaded for it, and a long text
+/// made tokens.
+pub(super) async fn understood<T: Send + 'static>(
+    server: &Arc<Server>,
+    body: Map<String, Value>,
+    read: fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, T), ApiError>,
+) -> Result<(Arc<Model>, Asked, T), ApiError> {
+    let server = Arc::clone(server);
+    let reading = tokio::task::spawn_blocking(move || {
+        let model = server.models.get(model_name(&body)?)?;
+        let (asked, telling) = read(&server, &model, &body)?;
+        Ok((model, asked, telling))
+    });
+    reading.await.map_err(|_| ApiError::ours("the request could not be read"))?
+}
+
+/// The model that a request names.
+pub(super) fn model_name(body: &Map<String, Value>) -> Result<Option<&str>, ApiError> {
+    match body.get("model") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) => Ok(Some(name)),
+        Some(_) => Err(ApiError::wrong("model", "a string")),
+    }
+}
+
+fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {
+    let parameters = Parameters::new(body, model, &DIALECT)?;
+    let mut knobs = parameters.knobs(&DIALECT)?;
+    let writes = knobs.max_new_tokens != Some(0);
+    if !writes {
+        knobs.max_new_tokens = Some(1);
+    }
+    if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
+        knobs.max_new_tokens = Some(MAX_TOKENS);
+    }
+    draw_unless_told(&mut knobs, model);
+    if parameters.get("suffix").is_some_and(|suffix| suffix != "") {
+        let message = "suffix is not supported: this model writes on, it does not fill in";
+        return Err(ApiError::param("suffix", message));
+    }
+    let best_of = parameters.count("best_of")?;
+    if best_of.is_some_and(|best| best != knobs.num_return_sequences.unwrap_or(1)) {
+        let message = "best_of other than n is not supported; num_beams finds the most probable texts";
+        return Err(ApiError::param("best_of", message));
+    }
+    let mut config = parameters.config(knobs, server.any_seed())?;
+    let logprobs = match parameters.get("logprobs") {
+        None | Some(Value::Bool(false)) => None,
+        Some(Value::Bool(true)) => Some(1),
+        Some(_) => parameters.count("logprobs")?,
+    };
+    config.logprobs = logprobs.unwrap_or(0).min(model.engine.config().vocab_size);
+    let sent = prompts(model, parameters.get("prompt"), parameters.special()?)?;
+    let prompts = sent.iter().map(|prompt| prompt.ids.clone()).collect();
+    let echo = parameters.is_on("echo")?;
+    let asked = Asked {
+        logprobs,
+        measures: echo && logprobs.is_some(),
+        writes,
+        ..parameters.asked("prompt", prompts, config, parameters.grammar(None)?)?
+    };
+    let mut asked = asked;
+    let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
+    if replay.is_some() {
+        asked.traced_candidates = TRACED_CANDIDATES.max(asked.config.logprobs);
+    }
+    let telling = Completion {
+        replay,
+        created: server.models.created,
+        echoed: sent.into_iter().filter(|_| echo).map(|Prompt { text, before, .. }| (text, before)).collect(),
+        includes_usage: includes_usage(&parameters)?,
+        token_ids: parameters.is_on("return_token_ids")?,
+        offsets: vec![0; asked.prompts.len() * asked.config.num_return_sequences],
+    };
+    Ok((asked, telling))
+}
+
+/// What a trace begins with: all that it takes to do the same again.
+fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked) -> Result<Header, ApiError> {
+    if asked.stream || !asked.writes {
+        return Err(ApiError::param(
+            "replay",
+            "a trace is told with one whole answer; leave stream out, and write something",
+        ));
+    }
+    if asked.config.draft_tokens > 0 {
+        return Err(ApiError::param("replay", "a trace follows no drafts; leave draft_tokens out"));
+    }
+    let weights = weights_checksum(&model.folder).map_err(|error| ApiError::ours(error.to_string()))?;
+    let prompt = |ids: &Vec<u32>| HeaderPrompt { prompt: None, prompt_ids: ids.clone() };
+    Ok(Header {
+        event: "run".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        checkpoint: model.folder.clone(),
+        weights,
+        weight_type: server.models.weights(),
+        device: server.device_kind.clone(),
+        machine: Some(Machine::with(&server.device_name)),
+        special_tokens: parameters.special()?,
+        config: asked.config.clone(),
+        grammar: asked.grammar.clone(),
+        prompts: asked.prompts.iter().map(prompt).collect(),
+        batches: vec![((0..asked.prompts.len()).collect(), 0, asked.config.num_return_sequences)],
+    })
+}
+
+/// Draws where neither the request nor the folder says how tokens are chosen.
+pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
+    let by_request =
+        knobs.strategy.is_some() || knobs.temperature == Some(0.0) || knobs.num_beams.is_some_and(|beams| beams > 1);
+    let folder = &model.settings.knobs;
+    if !by_request && folder.do_sample.is_none() && folder.strategy.is_none() {
+        knobs.strategy = Some(Strategy::Sample);
+    }
+}
+
+pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
+    let Some(options) = parameters.get("stream_options") else { return Ok(false) };
+    let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
+    Ok(options.get("include_usage").and_then(Value::as_bool).unwrap_or(false))
+}
+
+/// A prompt, as ids and as it was sent.
+struct Prompt {
+    ids: Vec<u32>,
+    /// Told again with `echo`: a text as it was sent, ids as text.
+    text: String,
+    /// Tokens before it that are not in the text.
+    before: usize,
+}
+
+/// A string, ids, or a list of either.
+fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Result<Vec<Prompt>, ApiError> {
+    let kinds =
+        || ApiError::wrong("prompt", "a string, a list of strings, a list of token ids, or a list of such lists");
+    let one = |value: &Value| match value {
+        Value::String(text) => {
+            let ids = text_ids(model.tokenizer.as_ref(), "prompt", text, special)?;
+            let before = model.tokenizer.as_ref().map_or(0, |tokenizer| tokenizer.before(text, special).len());
+            Ok(Prompt { ids, text: text.clone(), before })
+        }
+        Value::Array(_) => {
+            let ids = ids_of(value).ok_or_else(kinds)?;
+            let known = ids.iter().all(|id| (*id as usize) < model.engine.config().vocab_size);
+            let text =
+                model.tokenizer.as_ref().filter(|_| known).and_then(|tokenizer| tokenizer.decode_text(&ids).ok());
+            Ok(Prompt { text: text.unwrap_or_default(), ids, before: 0 })
+        }
+        _ => Err(kinds()),
+    };
+    let value = prompt.ok_or_else(|| ApiError::param("prompt", "there is no prompt; send a string"))?;
+    match value {
+        Value::Array(list) if !list.is_empty() && !list[0].is_number() => list.iter().map(one).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+/// How OpenAI's API tells of completions.
+struct Completion {
+    created: u64,
+    /// The prompts, where they are told again before what follows them, and how many of their
+    /// tokens stand before the text.
+    echoed: Vec<(String, usize)>,
+    includes_usage: bool,
+    token_ids: bool,
+    /// The head of a trace, where one is asked for.
+    replay: Option<Header>,
+    /// Of each choice, how many characters were told: the offsets of its tokens.
+    offsets: Vec<usize>,
+}
+
+/// A stretch of a choice.
+#[derive(Default)]
+struct Stretch<'a> {
+    text: &'a str,
+    tokens: Vec<&'a ChosenToken>,
+    steps: Vec<&'a ChoiceTrace>,
+    reason: Option<&'static str>,
+}
+
+impl Telling for Completion {
+    fn whole(&mut self, work: &Work, heard: Heard) -> Value {
+        let asked = &work.asked;
+        let choices: Vec<Value> = if asked.writes {
+            let each = asked.config.num_return_sequences;
+            let choice = |(choice, written): &(usize, Box<ember_decoding::generator::Written>)| {
+                let (prompt, completion) = (choice / each, &written.completion);
+                let text = self.echoed(prompt) + &written.text;
+                let stretch = Stretch {
+                    text: &text,
+                    tokens: heard.read[prompt].iter().chain(&completion.tokens).collect(),
+                    steps: heard.steps_of(*choice),
+                    reason: Some(reason(completion.finish_reason)),
+                };
+                let mut told = self.choice(work, *choice, &stretch);
+                told["score"] = json!(completion.score);
+                if let Some(valid) = written.valid {
+                    told["valid"] = json!(valid);
+                }
+                told
+            };
+            heard.finished.iter().map(choice).collect()
+        } else {
+            let choice = |prompt: usize| {
+                let text = self.echoed(prompt);
+                let tokens = heard.read[prompt].iter().collect();
+                self.choice(
+                    work,
+                    prompt,
+                    &Stretch { text: &text, tokens, reason: Some("length"), ..Stretch::default() },
+                )
+            };
+            (0..asked.prompts.len()).map(choice).collect()
+        };
+        let mut answer = self.answer(work, choices, Some(usage(&heard.timings)));
+        if !heard.beams.is_empty() {
+            answer["beams"] = json!(heard.beams);
+        }
+        if let Some(header) = &self.replay {
+            answer["replay"] = json!(self.trace(work, &heard, header));
+        }
+        answer
+    }
+
+    fn first(&mut self, work: &Work) -> Vec<Value> {
+        if self.echoed.is_empty() || work.asked.measures {
+            return Vec::new();
+        }
+        (0..self.offsets.len()).map(|choice| self.opening(work, choice, Vec::new())).collect()
+    }
+
+    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
+        let each = work.asked.config.num_return_sequences;
+        match event {
+            Event::Read { prompt, tokens } => (prompt * each..(prompt + 1) * each)
+                .map(|choice| self.opening(work, choice, tokens.iter().collect()))
+                .collect(),
+            Event::Piece(piece) => {
+                let Piece { choice, text, token, step } = *piece;
+                let stretch =
+                    Stretch { text: &text, tokens: token.iter().collect(), steps: step.iter().collect(), reason: None };
+                let choice = self.choice(work, choice, &stretch);
+                vec![self.answer(work, vec![choice], None)]
+            }
+            Event::Beams(step) => {
+                let mut answer = self.answer(work, Vec::new(), None);
+                answer["beams"] = json!([step]);
+                vec![answer]
+            }
+            Event::Finished { choice, written } => {
+                let completion = &written.completion;
+                let reason = Some(reason(completion.finish_reason));
+                let mut stretch = Stretch { reason, ..Stretch::default() };
+                if work.asked.config.strategy.ranks_texts() {
+                    (stretch.text, stretch.tokens) = (&written.text, completion.tokens.iter().collect());
+                }
+                let mut choice = self.choice(work, choice, &stretch);
+                choice["score"] = json!(completion.score);
+                vec![self.answer(work, vec![choice], None)]
+            }
+            Event::Done(timings) => {
+                let ends = if work.asked.writes { 0 } else { self.offsets.len() };
+                let end = |choice| {
+                    let stretch = Stretch { reason: Some("length"), ..Stretch::default() };
+                    let choice = self.choice(work, choice, &stretch);
+                    self.answer(work, vec![choice], None)
+                };
+                let mut told: Vec<Value> = (0..ends).map(end).collect();
+                if self.includes_usage {
+                    told.push(self.answer(work, Vec::new(), Some(usage(&timings))));
+                }
+                told
+            }
+            Event::Failed(error) => vec![error.body()],
+        }
+    }
+}
+
+impl Completion {
+    /// The trace of all this, line by line, as `ember-generate replay` reads it.
+    fn trace(&self, work: &Work, heard: &Heard, header: &Header) -> Vec<Value> {
+        let each = work.asked.config.num_return_sequences;
+        let text = |id| work.model.tokenizer.as_ref().map(|tokenizer| token_text(Some(tokenizer), id));
+        let choices = heard.steps.iter().map(|(of, step)| trace_file::choice((of / each, of % each), step, &text));
+        let beams = heard.beams.iter().map(|step| trace_file::beams(step.prompt, step, &text));
+        let ends = heard.finished.iter().map(|(_, written)| trace_file::end(written));
+        once(json!(header)).chain(choices).chain(beams).chain(ends).collect()
+    }
+
+    /// The prompt as text, where it is told again.
+    fn echoed(&self, prompt: usize) -> String {
+        self.echoed.get(prompt).map(|(text, _)| text.clone()).unwrap_or_default()
+    }
+
+    /// The prompt of a choice, as the first piece of a stream.
+    fn opening(&mut self, work: &Work, choice: usize, tokens: Vec<&ChosenToken>) -> Value {
+        let text = self.echoed(choice / work.asked.config.num_return_sequences);
+        let choice = self.choice(work, choice, &Stretch { text: &text, tokens, ..Stretch::default() });
+        self.answer(work, vec![choice], None)
+    }
+
+    fn choice(&mut self, work: &Work, index: usize, stretch: &Stretch) -> Value {
+        let Stretch { text, tokens, steps, reason } = stretch;
+        let logprobs = work.asked.logprobs.map(|_| self.logprobs(work, index, tokens));
+        self.offsets[index] += text.chars().count();
+        let mut choice = json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason });
+        if self.token_ids {
+            choice["token_ids"] = tokens.iter().map(|token| json!(token.id)).collect();
+            choice["top_token_ids"] = tokens.iter().map(|token| json!(token.top)).collect();
+        }
+        if work.asked.traced_candidates > 0 {
+            choice["trace"] = json!(steps);
+        }
+        choice
+    }
+
+    fn logprobs(&self, work: &Work, index: usize, tokens: &[&ChosenToken]) -> Value {
+        let tokenizer = work.model.tokenizer.as_ref();
+        let mut offset = self.offsets[index];
+        let mut offsets = Vec::new();
+        let prompt = if work.asked.writes { index / work.asked.config.num_return_sequences } else { index };
+        let opens = offset == 0 && work.asked.measures;
+        let before = self.echoed.get(prompt).filter(|_| opens).map_or(0, |(_, before)| *before);
+        for (place, token) in tokens.iter().enumerate() {
+            offsets.push(offset);
+            if place < before {
+                continue; // it is not in the text
+            }
+            offset += String::from_utf8_lossy(&token_bytes(tokenizer, token.id)).chars().count();
+        }
+        let top = |token: &&ChosenToken| match token.logprob.is_nan() {
+            true => Value::Null,
+            false => token.top.iter().map(|(id, logprob)| (token_name(tokenizer, *id), finite(*logprob))).collect(),
+        };
+        json!({
+            "tokens": tokens.iter().map(|token| token_name(tokenizer, token.id)).collect::<Vec<_>>(),
+            "token_logprobs": tokens.iter().map(|token| finite(token.logprob)).collect::<Vec<_>>(),
+            "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
+            "text_offset": offsets,
+        })
+    }
+
+    fn answer(&self, work: &Work, choices: Vec<Value>, usage: Option<Value>) -> Value {
+        let mut answer = json!({
+            "id": format!("cmpl-{}", work.id), "object": "text_completion", "created": self.created,
+            "model": work.model.name, "system_fingerprint": FINGERPRINT, "choices": choices,
+            "seed": work.asked.config.seed,
+        });
+        if self.includes_usage || usage.is_some() {
+            answer["usage"] = usage.unwrap_or(Value::Null);
+        }
+        answer
+    }
+}

@@ -1,0 +1,132 @@
+//! What is wrong with a request, as clients read it.
+
+use axum::http::{HeaderValue, StatusCode, header::RETRY_AFTER, header::WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use ember_decoding::Error;
+use ember_decoding::config::KnobError;
+use serde_json::{Value, json};
+
+use super::json::Json;
+
+/// An error in OpenAI's form.
+#[derive(Clone, Debug)]
+pub(super) struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+    /// The parameter at fault.
+    param: Option<String>,
+    /// What llama.cpp tells of a prompt that is too long: its tokens, and what the context holds.
+    sizes: Option<[usize; 2]>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), param: None, sizes: None }
+    }
+
+    /// A request that cannot be followed.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// The same, for the sake of one parameter.
+    pub(super) fn param(param: &str, message: impl Into<String>) -> Self {
+        Self { param: Some(param.to_owned()), ..Self::invalid(message) }
+    }
+
+    /// A parameter of another kind than it must be.
+    pub(super) fn wrong(param: &str, kind: &str) -> Self {
+        Self::param(param, format!("{param} must be {kind}"))
+    }
+
+    /// A prompt that the context does not hold.
+    pub(super) fn too_long(param: &str, tokens: usize, context: usize) -> Self {
+        let message = format!("a prompt has {tokens} tokens, which exceeds the available context size of {context}");
+        let kind = "exceed_context_size_error";
+        Self { kind, sizes: Some([tokens, context]), ..Self::param(param, message) }
+    }
+
+    pub(super) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", "there is no such route; /openapi.json lists them")
+    }
+
+    pub(super) fn unknown_model<'a>(name: &str, served: impl Iterator<Item = &'a str>) -> Self {
+        let name: String = name.chars().take(100).collect();
+        let served = served.collect::<Vec<_>>().join(", ");
+        let message = format!("there is no model {name:?} here; this server has {served}");
+        Self { param: Some("model".to_owned()), ..Self::new(StatusCode::NOT_FOUND, "not_found_error", message) }
+    }
+
+    pub(super) fn method() -> Self {
+        let message = "this route is asked in another way, GET or POST";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+    }
+
+    pub(super) fn key() -> Self {
+        let message = "no right API key; send one as Authorization: Bearer KEY";
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
+    }
+
+    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message)
+    }
+
+    pub(super) fn busy() -> Self {
+        let message = "as many requests as this server takes are at work or waiting; come again";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+    }
+
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message)
+    }
+
+    pub(super) fn ours(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    pub(super) fn body(&self) -> Value {
+        let Self { status, kind, message, param, sizes } = self;
+        let mut error = json!({ "message": message, "type": kind, "param": param, "code": status.as_u16() });
+        if let Some([tokens, context]) = sizes {
+            (error["n_prompt_tokens"], error["n_ctx"]) = (json!(tokens), json!(context));
+        }
+        json!({ "error": error })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Json(self.body()).into_response();
+        *response.status_mut() = self.status;
+        if self.status == StatusCode::UNAUTHORIZED {
+            // A browser asks its user, and sends the key as the password.
+            let ways = HeaderValue::from_static("Bearer, Basic realm=\"ember: the key as password\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, ways);
+        }
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<KnobError> for ApiError {
+    fn from(error: KnobError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Device(_) | Error::Memory(_) | Error::NotFinite => Self::ours(error.to_string()),
+            Error::Cancelled => Self::ours("the request was cancelled"),
+            error => Self::invalid(error.to_string()),
+        }
+    }
+}

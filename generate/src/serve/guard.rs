@@ -1,0 +1,113 @@
+//! Who may ask: by key, by the name that the server was called by, and from which web pages.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::error::ApiError;
+
+/// What is asked of everybody.
+pub(super) struct Guard {
+    keys: Option<Vec<String>>,
+    origins: Vec<String>,
+    port: u16,
+}
+
+/// The keys of a file, one on a line.
+pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --api-key-file {name}"))?;
+    let keys: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    ensure!(!keys.is_empty(), "--api-key-file {name} holds no key; write one on a line");
+    Ok(keys)
+}
+
+impl Guard {
+    pub(super) fn new(keys: Option<Vec<String>>, origins: Vec<String>, port: u16) -> Self {
+        Self { keys, origins, port }
+    }
+
+    /// Whether a request may go on.
+    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
+        let text =
+            |name: header::HeaderName| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
+        if let Some(origin) = text(header::ORIGIN)
+            && !self.allows(origin)
+            && !text(header::HOST).is_some_and(|host| origin == format!("http://{host}"))
+        {
+            return Err(ApiError::forbidden(format!(
+                "pages of {origin} may not ask here; allow them with --cors {origin}"
+            )));
+        }
+        match &self.keys {
+            Some(_) if path == "/health" => Ok(()),
+            Some(keys) => {
+                let bearer = text(header::AUTHORIZATION).and_then(key_of).map(Cow::into_owned);
+                let named = text(header::HeaderName::from_static("x-api-key")).map(str::to_owned);
+                let sent = bearer.or(named).unwrap_or_default();
+                // All keys are compared, whichever is right: the time must tell nothing.
+                let is_one =
+                    keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(sent.as_bytes()));
+                if bool::from(is_one) { Ok(()) } else { Err(ApiError::key()) }
+            }
+            // A page of a stranger may have its own name lead here; then that name is what was asked for.
+            None => match text(header::HOST) {
+                Some(host) if self.is_own(host) => Ok(()),
+                host => Err(ApiError::forbidden(format!(
+                    "this server does not answer as {:?}; ask for localhost, or start it with --api-key-file",
+                    host.unwrap_or_default()
+                ))),
+            },
+        }
+    }
+
+    /// Whether a `Host` names this machine by its address or as localhost.
+    fn is_own(&self, host: &str) -> bool {
+        let name = host.strip_suffix(&format!(":{}", self.port)).unwrap_or(host);
+        let address = name.trim_start_matches('[').trim_end_matches(']');
+        name == "localhost" || address.parse::<std::net::IpAddr>().is_ok()
+    }
+
+    fn allows(&self, origin: &str) -> bool {
+        self.origins.iter().any(|allowed| allowed == origin)
+    }
+}
+
+/// The key in `Authorization`: a bearer's, or the password that a browser asks its user for.
+fn key_of(value: &str) -> Option<Cow<'_, str>> {
+    if let Some(key) = value.strip_prefix("Bearer ") {
+        return Some(Cow::Borrowed(key));
+    }
+    let decoded = STANDARD.decode(value.strip_prefix("Basic ")?).ok()?;
+    Some(Cow::Owned(String::from_utf8(decoded).ok()?.split_once(':')?.1.to_owned()))
+}
+
+/// Answers those who may not ask, and tells browsers which pages may.
+pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let origin = origin.filter(|origin| origin.to_str().is_ok_and(|origin| guard.allows(origin)));
+    let mut response = match request.method() {
+        // A browser asks beforehand, without a key; it goes by the headers.
+        &Method::OPTIONS => StatusCode::OK.into_response(),
+        _ => match guard.check(request.uri().path(), request.headers()) {
+            Ok(()) => next.run(request).await,
+            Err(error) => error.into_response(),
+        },
+    };
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    }
+    response
+}

@@ -1,0 +1,207 @@
+//! What needs no model at work: which models there are, what they are, and text as tokens and back.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use ember_data::tokenizer::SpecialTokens;
+use ember_decoding::config::{GenerationConfig, KNOBS, Knob};
+use ember_decoding::stream::token_bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::body::{Body, object};
+use super::chat::of_model;
+use super::error::ApiError;
+use super::json::Json;
+use super::models::{Model, Named};
+use super::request::{ids_of, text_ids};
+use super::server::Server;
+
+pub(super) async fn health() -> Json {
+    Json(json!({ "status": "ok" }))
+}
+
+pub(super) async fn models(State(server): State<Arc<Server>>) -> Json {
+    let all = server.models.all().iter().map(|named| entry(&server, named));
+    Json(json!({ "object": "list", "data": all.collect::<Vec<_>>() }))
+}
+
+pub(super) async fn model(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Json, ApiError> {
+    Ok(Json(entry(&server, server.models.named(Some(&name))?)))
+}
+
+/// A model as OpenAI's API lists it; what it is, once it is in memory.
+fn entry(server: &Server, Named { name, .. }: &Named) -> Value {
+    let created = server.models.created;
+    let mut told = json!({
+        "id": name, "object": "model", "created": created, "owned_by": "ember", "aliases": [name], "tags": [],
+    });
+    if let Some(model) = server.models.loaded().iter().find(|model| model.name == *name) {
+        let shape = model.engine.config();
+        told["max_model_len"] = json!(shape.context_length);
+        told["meta"] = json!({
+            "n_vocab": shape.vocab_size, "n_ctx_train": shape.context_length, "n_embd": shape.n_embd,
+            "n_params": shape.parameters(),
+        });
+    }
+    told
+}
+
+/// Which model is meant.
+#[derive(Deserialize)]
+pub(super) struct Which {
+    model: Option<String>,
+}
+
+/// `GET /props`: as llama.cpp's server tells of itself, with what a page needs to offer every knob.
+pub(super) async fn props(
+    State(server): State<Arc<Server>>,
+    Query(Which { model }): Query<Which>,
+) -> Result<Json, ApiError> {
+    let body = Map::from_iter(model.map(|name| ("model".to_owned(), name.into())));
+    let told = |server: &Server, model: &Model, _: &Map<String, Value>| {
+        let shape = model.engine.config();
+        let names: Vec<&String> = server.models.all().iter().map(|named| &named.name).collect();
+        let folders: Vec<_> = server.models.all().iter().map(|named| named.folder.display().to_string()).collect();
+        let mut params = json!(GenerationConfig::default());
+        params["seed"] = server.seed.map_or(json!(-1), |seed| json!(seed));
+        Ok(json!({
+            "default_generation_settings": { "n_ctx": shape.context_length, "params": params },
+            "total_slots": server.slots().len(),
+            "model_path": model.folder.display().to_string(),
+            "model_alias": model.name,
+            "models": names,
+            "folders": folders,
+            "folder": server.from,
+            "n_ctx": shape.context_length,
+            "n_params": shape.parameters(),
+            "n_vocab": shape.vocab_size,
+            "chat_template": model.template.as_ref().map(|template| template.source.clone()).unwrap_or_default(),
+            "eos_token": end_token(model),
+            "bos_token": model.opening,
+            "build_info": concat!("ember ", env!("CARGO_PKG_VERSION")),
+            "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
+        }))
+    };
+    Ok(Json(of_model(&server, body, told).await?))
+}
+
+/// What a page has to know of a knob.
+fn knob(knob: &Knob) -> Value {
+    let default = knob.of(&GenerationConfig::default()).to_json();
+    let kind = match &default {
+        Value::Bool(_) => "true or false",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "whole number",
+        Value::String(_) => "word",
+        _ => "list",
+    };
+    json!({
+        "name": knob.name,
+        "flag": format!("--{}", knob.label),
+        "meaning": knob.meaning.trim(),
+        "heading": knob.typed.map(|typed| typed.heading),
+        "kind": kind,
+        "default": default,
+        "range": knob.range.words(),
+    })
+}
+
+/// `GET /slots`: places for requests, and who is at work there.
+pub(super) async fn slots(
+    State(server): State<Arc<Server>>,
+    Query(Slots { fail_on_no_slot }): Query<Slots>,
+) -> Result<Json, ApiError> {
+    let slots = server.slots();
+    if fail_on_no_slot.is_some() && slots.iter().all(Option::is_some) {
+        return Err(ApiError::unavailable("no place is free"));
+    }
+    let loaded = server.models.loaded();
+    let contexts = |name: Option<&str>| {
+        let model = loaded.iter().find(|model| name.is_none_or(|name| model.name == name));
+        model.map_or(0, |model| model.engine.config().context_length)
+    };
+    let one = |(id, busy): (usize, &Option<super::server::Busy>)| match busy {
+        None => json!({ "id": id, "n_ctx": contexts(None), "is_processing": false }),
+        Some(busy) => json!({
+            "id": id, "n_ctx": contexts(Some(&busy.model)), "is_processing": true, "id_task": busy.id,
+            "model": busy.model, "n_prompt_tokens": busy.prompt_tokens,
+            "n_decoded": busy.written.load(std::sync::atomic::Ordering::Relaxed),
+        }),
+    };
+    Ok(Json(slots.iter().enumerate().map(one).collect()))
+}
+
+/// What `/slots` may be asked.
+#[derive(Deserialize)]
+pub(super) struct Slots {
+    fail_on_no_slot: Option<String>,
+}
+
+/// llama.cpp's `{content, add_special, parse_special, with_pieces}`, or vLLM's `{prompt,
+/// add_special_tokens}`.
+pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
+    let tokens = |_: &Server, model: &Model, body: &Map<String, Value>| {
+        let flag = |name: &str| body.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let text = body.get("content").or(body.get("prompt")).and_then(Value::as_str);
+        let text = text.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
+        // Who asks as vLLM is asked has names of special tokens read as these.
+        let parses = flag("parse_special") || !body.contains_key("content");
+        let special = if parses { SpecialTokens::Parse } else { SpecialTokens::Text };
+        let tokenizer = model.tokenizer.as_ref();
+        let ids = match tokenizer {
+            Some(tokenizer) if !(flag("add_special") || flag("add_special_tokens")) => {
+                let ids = tokenizer.encode_with(text, special);
+                ids.map_err(|error| ApiError::param("content", error.to_string()))?
+            }
+            _ => text_ids(tokenizer, "content", text, special)?,
+        };
+        let piece = |id: u32| match String::from_utf8(token_bytes(tokenizer, id)) {
+            Ok(text) => json!({ "id": id, "piece": text }),
+            Err(error) => json!({ "id": id, "piece": error.into_bytes() }),
+        };
+        let tokens = if flag("with_pieces") { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
+        Ok(json!({ "tokens": tokens, "count": ids.len(), "max_model_len": model.engine.config().context_length }))
+    };
+    Ok(Json(of_model(&server, object(body)?, tokens).await?))
+}
+
+pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
+    let text = |_: &Server, model: &Model, body: &Map<String, Value>| {
+        let ids = body.get("tokens").and_then(ids_of);
+        let ids = ids.ok_or_else(|| ApiError::wrong("tokens", "a list of token ids"))?;
+        if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
+            return Err(ApiError::param("tokens", format!("there is no token {id}")));
+        }
+        let Some(tokenizer) = &model.tokenizer else {
+            return Err(ApiError::invalid("this checkpoint holds no tokenizer"));
+        };
+        let text = tokenizer.decode_text(&ids).map_err(|error| ApiError::param("tokens", error.to_string()))?;
+        Ok(json!({ "content": text, "prompt": text }))
+    };
+    Ok(Json(of_model(&server, object(body)?, text).await?))
+}
+
+/// What lm-evaluation-harness asks.
+pub(super) async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {
+    let told = |_: &Server, model: &Model, _: &Map<String, Value>| {
+        Ok(json!({
+            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.opening,
+            "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
+        }))
+    };
+    Ok(Json(of_model(&server, Map::new(), told).await?))
+}
+
+/// The name of the token that ends a text.
+fn end_token(model: &Model) -> Option<String> {
+    let tokenizer = model.tokenizer.as_ref();
+    let end = tokenizer.and_then(|tokenizer| tokenizer.end_of_text()).or(model.end_tokens.first().copied())?;
+    Some(String::from_utf8_lossy(&token_bytes(tokenizer, end)).into_owned())
+}
+
+/// A folder's name for people who go on at a shell.
+pub(super) fn said(from: Option<&std::path::Path>, models: &[Named]) -> String {
+    let path = from.or(models.first().map(|named| &*named.folder));
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}

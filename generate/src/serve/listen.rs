@@ -1,0 +1,89 @@
+//! Connections: how many, how long a client may take to say what it wants, and how all this ends.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use ember_host::interrupt::Interrupt;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::Semaphore;
+
+/// Connections at once; who comes beyond them waits to be let in.
+const MOST_CONNECTIONS: usize = 1024;
+
+/// How long the head of a request may take to come, from the first byte or from when the connection
+/// was opened.
+const HEAD: Duration = Duration::from_secs(15);
+
+/// Bytes of a request's head, which are held before anything else is known of it.
+const MOST_HEAD: usize = 64 << 10;
+
+/// Lines of a request's head.
+const MOST_HEADERS: usize = 100;
+
+/// How often a server looks whether it is asked to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Answers until it is asked to end, and then finishes what it has begun.
+pub(super) fn serve(listener: TcpListener, app: Router, interrupt: &Interrupt) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.context("cannot start the server")?;
+    runtime.block_on(async {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let begun = GracefulShutdown::new();
+        accept(&listener, &app, &begun, asked_to_end(interrupt.clone())).await;
+        drop(listener);
+        begun.shutdown().await;
+        Ok(())
+    })
+}
+
+async fn asked_to_end(interrupt: Interrupt) {
+    while !interrupt.requested() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Lets clients in, until `end`.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    app: &Router,
+    begun: &GracefulShutdown,
+    end: impl Future<Output = ()>,
+) {
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let letting_in = async {
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                // Too many files are open, say: soon there may be fewer.
+                Err(_) => {
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+            };
+            let _ = stream.set_nodelay(true); // a token is to be seen when it comes
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .max_buf_size(MOST_HEAD)
+                .max_headers(MOST_HEADERS)
+                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app.clone()));
+            let connection = begun.watch(connection);
+            tokio::spawn(async move {
+                let _ = connection.await; // a client that is gone is nobody's fault
+                drop(place);
+            });
+        }
+    };
+    let (letting_in, end) = (std::pin::pin!(letting_in), std::pin::pin!(end));
+    futures_util::future::select(letting_in, end).await;
+}

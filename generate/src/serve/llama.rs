@@ -1,0 +1,342 @@
+//! `POST /completion`, as llama.cpp's server answers it: its names, its defaults, its answers.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use ember_data::tokenizer::SpecialTokens;
+use ember_decoding::FinishReason;
+use ember_decoding::completion::ChosenToken;
+use ember_decoding::config::{Knobs, Semantics};
+use ember_decoding::generator::Written;
+use ember_decoding::stream::token_bytes;
+use ember_decoding::trace::{Candidate, ChoiceTrace};
+use serde_json::{Map, Value, json};
+
+use super::answer::{Heard, Telling, finite, respond, timings, token_text};
+use super::body::{Body, object};
+use super::completions::understood;
+use super::error::ApiError;
+use super::models::Model;
+use super::request::{Asked, Dialect, Parameters, list, text_ids};
+use super::server::{Server, count};
+use super::writing::{Event, Piece, Work, begin};
+
+/// llama.cpp's names.
+const DIALECT: Dialect = Dialect {
+    own: &["grammar", "n_probs", "post_sampling_probs", "prompt", "response_fields", "return_tokens"],
+    knobs: &[
+        ("n_predict", "max_new_tokens"),
+        ("max_tokens", "max_new_tokens"),
+        ("repeat_penalty", "repetition_penalty"),
+    ],
+    without_effect: &[
+        "backend_sampling",
+        "cache_prompt",
+        "id_slot",
+        "metadata",
+        "min_keep",
+        "n_cmpl",
+        "n_discard",
+        "n_keep",
+        "repeat_last_n",
+        "return_progress",
+        "samplers",
+        "t_max_predict_ms",
+        "timings_per_token",
+        "user",
+    ],
+};
+
+pub(super) async fn completion(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
+    count(&server.counts.requests, 1);
+    let place = server.place()?;
+    let body = object(body)?;
+    let (model, asked, telling) = understood(&server, body, read).await?;
+    respond(begin(&server, model, asked, place), telling).await
+}
+
+fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {
+    let parameters = Parameters::new(body, model, &DIALECT)?;
+    let mut knobs = parameters.knobs(&DIALECT)?;
+    let context = model.engine.config().context_length;
+    let writes = knobs.max_new_tokens != Some(0);
+    let most = knobs.max_new_tokens.or(model.settings.knobs.max_new_tokens);
+    knobs.max_new_tokens = Some(most.unwrap_or(context).max(1));
+    with_defaults(&mut knobs);
+    let mut config = parameters.config(knobs, server.any_seed())?;
+    let probs = parameters.count("n_probs")?.unwrap_or(0).min(model.engine.config().vocab_size);
+    let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
+    config.logprobs = probs;
+    let prompts = prompts(model, parameters.get("prompt"))?;
+    let mut asked = parameters.asked("prompt", prompts, config, parameters.grammar(Some("grammar"))?)?;
+    asked.writes = writes;
+    if after_sampling {
+        asked.traced_candidates = asked.traced_candidates.max(probs);
+    }
+    let fields = parameters.get("response_fields").map(|fields| {
+        let fields = list(fields, |field| Some(field.as_str()?.to_owned()));
+        fields.ok_or_else(|| ApiError::wrong("response_fields", "a list of strings"))
+    });
+    let telling = Completion {
+        probs,
+        after_sampling,
+        tokens: parameters.is_on("return_tokens")?,
+        fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
+        ignores_ends: parameters.is_on("ignore_eos")?,
+        end_tokens: model.end_tokens.clone(),
+        are_several: body.get("prompt").is_some_and(|prompt| are_several(prompt)),
+        finished: Vec::new(),
+    };
+    Ok((asked, telling))
+}
+
+/// llama.cpp's own defaults, where the request asks for a text written token by token.
+fn with_defaults(knobs: &mut Knobs) {
+    let by_request = knobs.strategy.is_some() || knobs.num_beams.is_some() || knobs.num_beam_groups.is_some();
+    if !by_request {
+        knobs.semantics.get_or_insert(Semantics::Llamacpp);
+    }
+}
+
+/// Whether these are several prompts: a list that holds more than ids, and begins with a list or a
+/// string that is not followed by an id.
+fn are_several(prompt: &Value) -> bool {
+    let Value::Array(items) = prompt else { return false };
+    items.iter().all(|item| item.is_array() || item.is_object())
+        || (items.len() > 1 && items.iter().all(Value::is_string))
+        || (!items.iter().any(Value::is_number) && items.len() == 1)
+}
+
+/// A text, ids, both mixed, or a list of those.
+fn prompts(model: &Model, prompt: Option<&Value>) -> Result<Vec<Vec<u32>>, ApiError> {
+    let prompt = prompt.ok_or_else(|| ApiError::param("prompt", "there is no prompt; send a string"))?;
+    match prompt {
+        Value::Array(items) if are_several(prompt) => items.iter().map(|item| one_prompt(model, item)).collect(),
+        prompt => Ok(vec![one_prompt(model, prompt)?]),
+    }
+}
+
+/// A text, or ids and texts one after the other.
+fn one_prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
+    let wrong = || ApiError::wrong("prompt", "a string, a list of token ids and strings, or a list of such prompts");
+    let text = |text: &str| text_ids(model.tokenizer.as_ref(), "prompt", text, SpecialTokens::Parse);
+    match prompt {
+        Value::String(whole) => text(whole),
+        Value::Object(object) if object.len() == 1 => {
+            text(object.get("prompt_string").and_then(Value::as_str).ok_or_else(wrong)?)
+        }
+        Value::Array(items) => {
+            let mut ids = Vec::new();
+            for (place, item) in items.iter().enumerate() {
+                match (item, &model.tokenizer) {
+                    (Value::Number(id), _) => {
+                        ids.push(id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?);
+                    }
+                    // Only a text that stands first opens a prompt.
+                    (Value::String(more), Some(tokenizer)) if place > 0 => {
+                        let more = tokenizer.encode_with(more, SpecialTokens::Parse);
+                        ids.extend(more.map_err(|error| ApiError::param("prompt", error.to_string()))?);
+                    }
+                    (Value::String(first), _) => ids.extend(text(first)?),
+                    _ => return Err(wrong()),
+                }
+            }
+            Ok(ids)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// How llama.cpp's server tells of completions.
+struct Completion {
+    /// How many tokens to tell beside each.
+    probs: usize,
+    /// Whether their probabilities are those after all knobs.
+    after_sampling: bool,
+    tokens: bool,
+    fields: Option<Vec<String>>,
+    ignores_ends: bool,
+    end_tokens: Vec<u32>,
+    are_several: bool,
+    /// In a stream: texts that are finished, whose last words come with the times.
+    finished: Vec<(usize, Box<Written>)>,
+}
+
+impl Telling for Completion {
+    fn whole(&mut self, work: &Work, heard: Heard) -> Value {
+        if !work.asked.writes {
+            return self.chosen(self.nothing_written(work, &heard));
+        }
+        let told = heard.finished.iter().map(|(choice, written)| {
+            let steps = heard.steps_of(*choice);
+            let mut told = self.last(work, *choice, written, &heard);
+            told["content"] = json!(written.text);
+            told["tokens"] = if self.tokens { json!(written.completion.ids) } else { json!([]) };
+            if self.probs > 0 {
+                let tokens = &written.completion.tokens;
+                let probabilities = tokens.iter().enumerate();
+                told["completion_probabilities"] =
+                    probabilities.map(|(i, token)| self.probabilities(work, token, steps.get(i).copied())).collect();
+            }
+            self.chosen(told)
+        });
+        let mut told: Vec<Value> = told.collect();
+        if self.are_several || told.len() != 1 { Value::Array(told) } else { told.remove(0) }
+    }
+
+    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
+        match event {
+            Event::Piece(piece) => {
+                let Piece { choice, text, token, step } = *piece;
+                let ids: Vec<u32> = token.iter().map(|token| token.id).collect();
+                let mut told = json!({ "index": choice, "content": text, "tokens": ids, "stop": false });
+                if let Some(token) = token.as_ref().filter(|_| self.probs > 0) {
+                    told["completion_probabilities"] = json!([self.probabilities(work, token, step.as_ref())]);
+                }
+                vec![told]
+            }
+            Event::Finished { choice, written } => {
+                let mut told = Vec::new();
+                if work.asked.config.strategy.ranks_texts() {
+                    let ids = &written.completion.ids;
+                    told.push(json!({ "index": choice, "content": written.text, "tokens": ids, "stop": false }));
+                }
+                self.finished.push((choice, written));
+                told
+            }
+            Event::Done(timings) => {
+                let heard = Heard { timings, ..Heard::default() };
+                let finished = std::mem::take(&mut self.finished);
+                let last = |(choice, written): &(usize, Box<Written>)| {
+                    let mut last = self.last(work, *choice, written, &heard);
+                    (last["content"], last["tokens"]) = (json!(""), json!([]));
+                    last
+                };
+                finished.iter().map(last).collect()
+            }
+            Event::Failed(error) => vec![error.body()],
+            Event::Read { .. } | Event::Beams(_) => Vec::new(),
+        }
+    }
+}
+
+impl Completion {
+    /// What is told at the end of a text.
+    fn last(&self, work: &Work, choice: usize, written: &Written, heard: &Heard) -> Value {
+        let asked = &work.asked;
+        let completion = &written.completion;
+        let prompt = choice / asked.config.num_return_sequences;
+        let is_full = completion.finish_reason == FinishReason::Length
+            && completion.ids.len() < asked.config.max_new_tokens
+            || completion.slid;
+        let (stop_type, stopping_word) = match completion.finish_reason {
+            FinishReason::Eos => ("eos", String::new()),
+            FinishReason::Stop => ("word", stopping_word(work, written)),
+            _ => ("limit", String::new()),
+        };
+        json!({
+            "index": choice,
+            "content": null,
+            "tokens": null,
+            "id_slot": 0,
+            "stop": true,
+            "model": work.model.name,
+            "tokens_predicted": completion.ids.len(),
+            "tokens_evaluated": asked.prompts[prompt].len(),
+            "tokens_cached": heard.timings.cached_tokens,
+            "generation_settings": self.settings(work),
+            "prompt": self.prompt(work, prompt),
+            "has_new_line": written.text.contains('\n'),
+            "truncated": is_full,
+            "stop_type": stop_type,
+            "stopping_word": stopping_word,
+            "timings": timings(&heard.timings),
+        })
+    }
+
+    /// What is told where nothing was to be written.
+    fn nothing_written(&self, work: &Work, heard: &Heard) -> Value {
+        json!({
+            "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
+            "has_new_line": false, "model": work.model.name, "prompt": self.prompt(work, 0), "tokens_predicted": 0,
+            "generation_settings": self.settings(work), "timings": timings(&heard.timings),
+        })
+    }
+
+    fn prompt(&self, work: &Work, prompt: usize) -> String {
+        let ids = &work.asked.prompts[prompt];
+        work.model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.decode_text(ids).ok()).unwrap_or_default()
+    }
+
+    fn settings(&self, work: &Work) -> Value {
+        let config = &work.asked.config;
+        let ends: Vec<Value> = match self.ignores_ends {
+            true => self.end_tokens.iter().map(|token| json!({ "token": token, "bias": null })).collect(),
+            false => Vec::new(),
+        };
+        let mut settings = json!(config);
+        (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(ends));
+        settings["n_ctx"] = json!(work.model.engine.config().context_length);
+        settings
+    }
+
+    /// The parts of an answer that were asked for, each by its path.
+    fn chosen(&self, answer: Value) -> Value {
+        let Some(fields) = &self.fields else { return answer };
+        let part = |path: &String| {
+            let part = path.split('/').try_fold(&answer, |value, key| value.get(key))?;
+            Some((path.clone(), part.clone()))
+        };
+        fields.iter().filter_map(part).collect()
+    }
+
+    /// A token beside the others that were probable.
+    fn probabilities(&self, work: &Work, token: &ChosenToken, step: Option<&ChoiceTrace>) -> Value {
+        let tokenizer = work.model.tokenizer.as_ref();
+        let one =
+            |id: u32| json!({ "id": id, "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id) });
+        let mut told = one(token.id);
+        let Some(step) = step.filter(|_| self.after_sampling) else {
+            told["logprob"] = finite(token.logprob);
+            let top = token.top.iter().map(|(id, logprob)| {
+                let mut top = one(*id);
+                top["logprob"] = finite(*logprob);
+                top
+            });
+            told["top_logprobs"] = top.collect();
+            return told;
+        };
+        let mut left: Vec<(u32, f32)> =
+            step.candidates.iter().filter_map(|other| Some((other.id, after(other)?))).collect();
+        left.retain(|(_, probability)| *probability > 0.0);
+        left.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        told["prob"] = json!(left.iter().find(|(id, _)| *id == token.id).map_or(0.0, |(_, probability)| *probability));
+        let top = left.iter().take(self.probs).map(|(id, probability)| {
+            let mut top = one(*id);
+            top["prob"] = json!(probability);
+            top
+        });
+        told["top_probs"] = top.collect();
+        told
+    }
+}
+
+/// A token's probability behind all processors; none once it is removed.
+fn after(candidate: &Candidate) -> Option<f32> {
+    match candidate.changes.last() {
+        _ if candidate.removed_by.is_some() => None,
+        Some(change) => change.after.map(|standing| standing.probability),
+        None => Some(candidate.before.probability),
+    }
+}
+
+/// The stop string before which a text ends.
+fn stopping_word(work: &Work, written: &Written) -> String {
+    let Some(tokenizer) = &work.model.tokenizer else { return String::new() };
+    let whole: Vec<u8> = written.completion.ids.iter().flat_map(|id| token_bytes(Some(tokenizer), *id)).collect();
+    let whole = String::from_utf8_lossy(&whole);
+    let rest = whole.get(written.text.len()..).unwrap_or_default();
+    let stops = work.asked.config.stop_strings.iter().filter(|stop| rest.starts_with(&***stop));
+    stops.max_by_key(|stop| stop.len()).cloned().unwrap_or_default()
+}

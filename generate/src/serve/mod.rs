@@ -1,0 +1,210 @@
+//! `ember-generate serve`: checkpoints behind HTTP, for the clients that people have.
+//!
+//! Who may ask is decided before anything is read ([`guard`]). A request is understood
+//! ([`request`], and a dialect: [`completions`], [`chat`], [`llama`]), waits for a place
+//! ([`server`]), is written on a thread of its own against its model's engine ([`writing`],
+//! [`ember_decoding::engine`]), and told as one answer or as a stream ([`answer`]).
+
+mod answer;
+mod body;
+mod chat;
+mod completions;
+mod error;
+mod gbnf;
+mod guard;
+mod info;
+mod json;
+mod listen;
+mod llama;
+mod log;
+mod metrics;
+mod models;
+mod openapi;
+mod playground;
+mod request;
+mod server;
+mod template;
+#[cfg(test)]
+mod tests;
+mod writing;
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use clap::Args;
+
+use crate::commands::model_args::WeightsArgs;
+use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
+use ember_host::interrupt::Interrupt;
+use ember_model::device;
+use models::{Loading, Models, Named};
+use server::Server;
+
+/// What a request may be long, in bytes: far more than any context holds.
+const MOST_BODY: usize = 4 << 20;
+
+/// The flags of `serve`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    /// The run or checkpoint to serve [default: the newest run under runs/]
+    #[arg(long, value_name = "RUN")]
+    from: Option<PathBuf>,
+
+    /// Serve every checkpoint of the run, too, as run@step
+    #[arg(long)]
+    checkpoints: bool,
+
+    /// Serve the model in this folder under this name; may be given again. Without --from only these
+    #[arg(long, value_name = "NAME=FOLDER", value_parser = models::named)]
+    model: Vec<Named>,
+
+    /// The address to listen on; another than this machine's own needs --api-key-file or --insecure
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: IpAddr,
+
+    /// The port to listen on; 0 takes any that is free, which is said
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+
+    /// A file with a key on each line: who asks must send one, as `Authorization: Bearer KEY`
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+
+    /// Let everybody who reaches the address use the model, without a key
+    #[arg(long)]
+    insecure: bool,
+
+    /// A web page's origin, such as https://example.org, that may ask from a browser; may be given
+    /// again
+    #[arg(long, value_name = "ORIGIN")]
+    cors: Vec<String>,
+
+    /// Requests that are written at once; the others wait
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    at_once: u16,
+
+    /// Requests that may wait; beyond them clients are told to come again
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    queue: u16,
+
+    /// Tokens of prompts that are read in one step: more make prompts faster, and the gaps between
+    /// the tokens of others longer
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(4..))]
+    tokens_per_step: u16,
+
+    /// Memory for a model's cache: of the texts at work, and of beginnings that may come again
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    cache_mib: u32,
+
+    /// Memory for models, weights and caches: where another is asked for, the least recently used
+    /// leaves
+    #[arg(long, value_name = "MIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    models_mib: u32,
+
+    /// Write what is asked and what it took into this file, a line of JSON for each request;
+    /// prompts are in it
+    #[arg(long, value_name = "FILE")]
+    log_requests: Option<PathBuf>,
+
+    #[command(flatten)]
+    weights: WeightsArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ember-generate serve                                 the newest run, on http://127.0.0.1:8080
+  ember-generate serve --from runs/mine --port 9000    another run, another port
+  curl localhost:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'
+
+A browser at the address gives a page to write with the model. The API is OpenAI's and llama.cpp's: docs/serving.md.";
+
+pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let keys = args.api_key_file.as_deref().map(guard::keys).transpose()?;
+    ensure!(
+        args.host.is_loopback() || keys.is_some() || args.insecure,
+        UsageError::new(format!(
+            "--host {}: others can reach this address; add --api-key-file FILE, or --insecure to let everybody use the model",
+            args.host
+        ))
+    );
+    // The engines have threads of their own, outside the pool that the commands run in.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
+    pool.build_global().context("cannot start threads")?;
+    let mut all = args.model.clone();
+    if all.is_empty() || args.from.is_some() || args.checkpoints {
+        all.splice(0..0, models::named_by(args.from.as_deref(), args.checkpoints)?);
+    }
+    let from = info::said(args.from.as_deref(), &all);
+    let selected = device::select(common.device)?;
+    notes.say(format!("device: {} ({}): {}", selected.id, selected.name, selected.reason));
+    let loading = Loading {
+        device: selected.device.clone(),
+        weights: args.weights.chosen,
+        tokens_per_step: args.tokens_per_step.into(),
+        cache_bytes: (args.cache_mib as usize) << 20,
+        most_bytes: (args.models_mib as usize) << 20,
+    };
+    let log = args.log_requests.as_deref().map(log::RequestLog::open).transpose()?;
+    let models = Models::new(all, loading)?;
+    // The first is loaded before anybody is let in: what is wrong with it is said here.
+    let first = models.first()?;
+    notes.say(format!("model: {} ({})", first.name, first.folder.display()));
+    notes.say(format!(
+        "cache: {} positions for texts at work and beginnings that come again, {} MiB",
+        first.usable_slots,
+        (first.slots * first.slot_bytes) >> 20
+    ));
+    for Named { name, .. } in models.all().iter().skip(1) {
+        notes.say(format!("model: {name}, when it is asked for"));
+    }
+    let listener = TcpListener::bind(SocketAddr::new(args.host, args.port))
+        .with_context(|| format!("cannot listen on {}:{}; choose another --port", args.host, args.port))?;
+    let address = listener.local_addr().context("cannot listen")?;
+    let guard = guard::Guard::new(keys, args.cors.clone(), address.port());
+    let mut server = Server::new(models, args.at_once.into(), args.queue.into());
+    (server.from, server.log, server.seed) = (from, log, common.seed);
+    let kind = selected.id.split(':').next().unwrap_or_default();
+    (server.device_kind, server.device_name) = (kind.to_owned(), selected.name);
+    let app = router(Arc::new(server), Arc::new(guard));
+    notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
+    listen::serve(listener, app, interrupt)?;
+    Ok(Outcome::Done)
+}
+
+/// All that can be asked.
+fn router(server: Arc<Server>, guard: Arc<guard::Guard>) -> Router {
+    let of_openai = Router::new()
+        .route("/models", get(info::models))
+        .route("/models/{*model}", get(info::model))
+        .route("/chat/completions", post(chat::chat_completions))
+        .route("/chat/completions/input_tokens", post(chat::input_tokens));
+    Router::new()
+        .nest("/v1", of_openai.clone())
+        .merge(of_openai)
+        .route("/v1/completions", post(completions::completions))
+        .route("/completion", post(llama::completion))
+        .route("/completions", post(llama::completion))
+        .route("/apply-template", post(chat::apply_template))
+        .route("/tokenize", post(info::tokenize))
+        .route("/detokenize", post(info::detokenize))
+        .route("/tokenizer_info", get(info::tokenizer_info))
+        .route("/props", get(info::props))
+        .route("/slots", get(info::slots))
+        .route("/metrics", get(metrics::metrics))
+        .route("/health", get(info::health))
+        .route("/openapi.json", get(openapi::openapi))
+        .route("/docs", get(openapi::docs))
+        .route("/", get(playground::page))
+        .fallback(|| async { error::ApiError::not_found() })
+        .method_not_allowed_fallback(|| async { error::ApiError::method() })
+        .layer(DefaultBodyLimit::max(MOST_BODY))
+        .layer(middleware::from_fn_with_state(guard, guard::guard))
+        .with_state(server)
+}

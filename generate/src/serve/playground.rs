@@ -1,0 +1,53 @@
+//! `GET /`: a page to write with the model, in one file.
+
+use axum::http::HeaderValue;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::response::{IntoResponse, Response};
+
+const PAGE: &str = include_str!("playground/page.html");
+const STYLE: &str = include_str!("playground/style.css");
+
+/// What the page may do: nothing beyond this server.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+pub(super) async fn page() -> Response {
+    let page = PAGE.replacen("/*STYLE*/", STYLE, 1).replacen("/*SCRIPT*/", &scripts(), 1);
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    (headers, page).into_response()
+}
+
+/// The parts of the script, each what those behind it build on.
+fn scripts() -> String {
+    SCRIPTS.concat()
+}
+
+const SCRIPTS: &[&str] = &[
+    include_str!("playground/elements.js"),
+    include_str!("playground/api.js"),
+    include_str!("playground/tokens.js"),
+    include_str!("playground/tree.js"),
+    include_str!("playground/request.js"),
+    include_str!("playground/command.js"),
+    include_str!("playground/store.js"),
+    include_str!("playground/editor.js"),
+    include_str!("playground/alternatives.js"),
+    include_str!("playground/writing.js"),
+    include_str!("playground/treeview.js"),
+    include_str!("playground/form.js"),
+    include_str!("playground/knobs.js"),
+    include_str!("playground/samples.js"),
+    include_str!("playground/compare.js"),
+    include_str!("playground/slider.js"),
+    include_str!("playground/beams.js"),
+    include_str!("playground/chat.js"),
+    include_str!("playground/main.js"),
+];

@@ -1,0 +1,117 @@
+// What could have stood in a token's place: shown beside it on hover, tap or Alt + Enter; a press on one goes on from there.
+
+const REST = 140;
+
+const shownAlternatives = { span: null, timer: 0 };
+
+/** Shows a token's alternatives beside its span; `pick(alternative)` goes on with one. */
+async function showAlternatives(span, token, pick) {
+  const place = byId("alternatives");
+  shownAlternatives.span?.classList.remove("looked-at");
+  shownAlternatives.span = span;
+  span.classList.add("looked-at");
+  await nameAll((token.top ?? []).map(([id]) => id)).catch(() => {});
+  if (shownAlternatives.span !== span) return;
+  place.replaceChildren(...aboutToken(token, pick));
+  place.hidden = false;
+  setBeside(place, span);
+}
+
+function aboutToken({ id, text, logprob, top }, pick) {
+  const head = element("p", { class: "about" }, element("b", { class: "chip", text: visible(text) || nameOf(id) }));
+  if (typeof logprob !== "number") {
+    const why = logprob === null ? "The text begins here: nothing comes before it." : "Not measured yet.";
+    return [head, element("p", { class: "hint", text: why })];
+  }
+  const p = Math.exp(logprob);
+  head.dataset.logprob = logprob;
+  head.append(` ${percent(p)} probable, ${bits(bitsOf(logprob))} of surprise`);
+  const rest = 1 - (top ?? []).reduce((sum, [, other]) => sum + Math.exp(other), 0);
+  const rows = (top ?? []).map((one) => alternativeRow(one, one[0] === id, pick));
+  return [head, element("ol", { class: "rows" }, rows), element("p", { class: "hint", text: `All others together: ${percent(Math.max(0, rest))}` })];
+}
+
+function alternativeRow([id, logprob], isOwn, pick) {
+  const p = Math.exp(logprob);
+  const button = element("button", { type: "button", class: `row${isOwn ? " own" : ""}`, "data-id": id, "data-logprob": logprob, "aria-current": isOwn,
+    onclick: () => { hideAlternatives(); pick([id, logprob]); } },
+  element("span", { class: "chip", text: nameOf(id) }), bar(p), element("span", { class: "value", text: percent(p) }));
+  return element("li", {}, button);
+}
+
+/** Below the token, or above it where there is more room; on a small screen the style makes it a sheet at the foot. */
+function setBeside(place, span) {
+  const box = span.getClientRects()[0];
+  if (!box) return;
+  const [width, height] = [place.offsetWidth, place.offsetHeight];
+  const below = box.bottom + height + 8 < innerHeight;
+  styled(place, {
+    "--left": `${Math.max(8, Math.min(box.left, innerWidth - width - 8))}px`,
+    "--top": `${Math.max(8, below ? box.bottom + 2 : box.top - height - 2)}px`,
+  });
+}
+
+function hideAlternatives() {
+  clearTimeout(shownAlternatives.timer);
+  shownAlternatives.span?.classList.remove("looked-at");
+  shownAlternatives.span = null;
+  byId("alternatives").hidden = true;
+}
+
+/** Makes the tokens in `place` tell their alternatives; `tokenAt(n)` is a token, `pick(n, alternative)` goes on from it. */
+function tellsAlternatives(place, tokenAt, pick) {
+  const spanOf = (event) => event.target.closest?.(".token");
+  const showSpan = (span) => {
+    const n = Number(span.dataset.place);
+    const token = tokenAt(n);
+    if (token && token.text === span.textContent) showAlternatives(span, token, (one) => pick(n, one));
+  };
+  place.addEventListener("pointerover", (event) => {
+    const span = spanOf(event);
+    if (!span || event.pointerType === "touch" || event.buttons > 0) return;
+    clearTimeout(shownAlternatives.timer);
+    shownAlternatives.timer = setTimeout(() => showSpan(span), REST);
+  });
+  place.addEventListener("pointerleave", leave);
+  place.addEventListener("click", (event) => {
+    const span = spanOf(event);
+    if (span && getSelection().isCollapsed) showSpan(span);
+  });
+}
+
+/** Whoever moves from the token into its alternatives has not left. */
+function leave() {
+  clearTimeout(shownAlternatives.timer);
+  shownAlternatives.timer = setTimeout(() => { if (!byId("alternatives").matches(":hover, :focus-within")) hideAlternatives(); }, 2 * REST);
+}
+
+/** The token before the caret, by keyboard. */
+async function alternativesAtCaret() {
+  const caret = caretAt();
+  if (caret === null) return;
+  await settle();
+  const tokens = tokensTo(app.tree, app.current);
+  let end = 0;
+  const n = tokens.findIndex(({ text }) => text !== "" && (end += text.length) >= caret);
+  if (n < 0) return;
+  const span = byId("text").querySelector(`[data-place="${n}"]`);
+  await showAlternatives(span, tokens[n], (one) => branch(n, one));
+  byId("alternatives").querySelector("button")?.focus();
+}
+
+function startAlternatives() {
+  const place = byId("alternatives");
+  tellsAlternatives(byId("text"), (n) => tokensTo(app.tree, app.current)[n], branch);
+  place.addEventListener("pointerenter", () => clearTimeout(shownAlternatives.timer));
+  place.addEventListener("pointerleave", leave);
+  place.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") byId("text").focus();
+    if (!step) return;
+    event.preventDefault();
+    const rows = [...place.querySelectorAll("button")];
+    rows.at((rows.indexOf(document.activeElement) + step) % rows.length)?.focus();
+  });
+  document.addEventListener("pointerdown", (event) => { if (!event.target.closest(".alternatives, .token")) hideAlternatives(); });
+  byId("view-text").addEventListener("scroll", hideAlternatives, { passive: true });
+}

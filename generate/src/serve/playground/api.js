@@ -1,0 +1,58 @@
+// The server, asked: whole answers and streams. What goes wrong is an Error in words.
+
+const UNREACHABLE = "The server does not answer. Is ember-generate serve still running?";
+
+/** A key, where the server asks for one; forgotten when the tab is closed. */
+const apiKey = {
+  get: () => sessionStorage.getItem("ember-key") ?? "",
+  set: (key) => sessionStorage.setItem("ember-key", key),
+};
+
+async function reach(path, body, signal) {
+  const headers = { "content-type": "application/json" };
+  if (apiKey.get()) headers.authorization = `Bearer ${apiKey.get()}`;
+  const options = body === undefined ? { headers, signal } : { method: "POST", headers, body: JSON.stringify(body), signal };
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error(UNREACHABLE);
+  }
+  if (response.ok) return response;
+  const told = await response.json().catch(() => null);
+  throw Object.assign(new Error(inWords(told?.error, response.status)), { status: response.status });
+}
+
+/** What the server says is wrong, as a sentence. */
+function inWords(error, status) {
+  const message = error?.message ?? `The server refused this (${status}).`;
+  return `${message[0].toUpperCase()}${message.slice(1)}${/[.!?]$/.test(message) ? "" : "."}`;
+}
+
+/** A whole answer; without a body it is a GET. */
+const ask = async (path, body, signal) => (await reach(path, body, signal)).json();
+
+/** The chunks of a streamed completion, as they come. */
+async function* streamed(path, body, signal) {
+  const response = await reach(path, { ...body, stream: true }, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read().catch((error) => { throw error.name === "AbortError" ? error : new Error(UNREACHABLE); });
+      if (done) throw new Error("The server broke off before the text was whole.");
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (!line.startsWith("data:")) continue;
+        const data = line.slice(5).trim();
+        if (data === "[DONE]") return;
+        const chunk = JSON.parse(data);
+        if (chunk.error) throw new Error(inWords(chunk.error, 500));
+        yield chunk;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

@@ -1,0 +1,86 @@
+// The same on the command line: the command that writes again what the page shows, to the last bit.
+
+/** A word for any POSIX shell. */
+const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+/** A flag with its value; one that begins with a dash must not look like a flag. */
+const flagged = (flag, value) => (String(value).startsWith("-") ? quoted(`${flag}=${value}`) : `${flag} ${quoted(String(value))}`);
+
+/** The folder that a model was read from. */
+const folderOf = (model) => props.folders?.[props.models.indexOf(model)] ?? props.folder;
+
+/** Flags that the server's own name of the knob does not tell: words are given as strings there, here as token ids. */
+const FLAGS = { bad_words_ids: "--bad-words-ids" };
+
+/** The flags of a knob: lists are given one by one, or joined by commas. */
+function knobFlags(name, value) {
+  const flag = FLAGS[name] ?? knobNamed(name)?.flag ?? `--${name.replaceAll("_", "-")}`;
+  if (!Array.isArray(value)) return [flagged(flag, value)];
+  if (value.every((one) => typeof one === "number")) return [flagged(flag, value.join(","))];
+  return value.map((one) => {
+    if (!Array.isArray(one)) return flagged(flag, one);
+    return flagged(flag, Array.isArray(one[0]) ? `${one[0].join("+")}=${one[1]}` : one.join(","));
+  });
+}
+
+/** Grammars are read from files: the command writes them first. */
+const GRAMMAR_FILES = { json_schema: ["--json-schema", "schema.json"], lark_grammar: ["--grammar", "grammar.lark"] };
+
+/** Letters and everyday signs, which no special token is made of. */
+const PLAIN = /^[\p{L}\p{N}\s.,;:!?'"()-]*$/u;
+
+/** The prompt as words of a shell: the text where the tokens were made of it in one go, else the tokens themselves. */
+function promptWords({ text, ids }) {
+  if (text === null) return [`--prompt-ids ${ids.join(",")}`];
+  return [...(PLAIN.test(text) ? [] : ["--special-tokens text"]), `-- ${text === "" ? "''" : quoted(text)}`];
+}
+
+/** The command for a request after a prompt, {text, ids}, with `text` null where only the tokens say it. */
+function commandFor(request, prompt) {
+  const { model, max_tokens: tokens, n, seed, strategy, overflow, stream, ...rest } = request;
+  const before = [];
+  const words = [`ember-generate text --from ${quoted(folderOf(model))}`, `--strategy ${strategy}`, `--max-new-tokens ${tokens}`];
+  if (seed !== undefined) words.push(`--seed ${seed}`);
+  if (n !== undefined) words.push(`--num-return-sequences ${n}`);
+  for (const [name, value] of Object.entries({ overflow, ...rest })) {
+    if (name in GRAMMAR_FILES) {
+      const [flag, file] = GRAMMAR_FILES[name];
+      before.push(`printf '%s' ${quoted(value)} > ${file}\n`);
+      words.push(`${flag} ${file}`);
+    } else words.push(...(name === "regex" ? [flagged("--regex", value)] : knobFlags(name, value)));
+  }
+  words.push(...(props.flags ?? []), ...promptWords(prompt));
+  return before.join("") + words.join(" \\\n  ");
+}
+
+/** The prompt that the first `count` tokens of a text are. */
+function promptFor(tree, id, count) {
+  const tokens = tokensTo(tree, id).slice(0, count);
+  const nodes = pathTo(tree, id).filter((node) => node.tokens.length > 0);
+  const whole = tokens.length <= props.n_ctx && nodes[0]?.typed != null && nodes[0].tokens.length === count;
+  return { text: count === 0 ? "" : whole ? nodes[0].typed : null, ids: promptOf(tokens) };
+}
+
+/** The command for what a node shows, and a sentence about it; for a text that was typed, what Write would do. */
+function commandOf(tree, id) {
+  const length = tokensTo(tree, id).length;
+  const made = madeBy(tree, id);
+  if (!made) return { command: commandFor(requestFor(), promptFor(tree, id, length)), words: "What Write does next:" };
+  const shown = length - made.start;
+  const asked = made.request.num_beams || nodeOf(tree, id).end === "stop" ? made.request.max_tokens : shown;
+  const which = made.request.n > 1 ? ` It is text ${made.index + 1} of ${made.request.n}.` : "";
+  return {
+    command: commandFor({ ...made.request, max_tokens: asked }, promptFor(tree, id, made.start)),
+    words: `Writes the last ${plural(shown, "token")} again, to the last bit.${which}`,
+  };
+}
+
+function drawCommand() {
+  const { command, words } = commandOf(app.tree, app.current);
+  const copy = element("button", { type: "button", text: "Copy", onclick: async () => {
+    await navigator.clipboard.writeText(command);
+    copy.textContent = "Copied";
+  } });
+  byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), element("p", { class: "hint", text: words }),
+    element("pre", { id: "command", tabindex: "0", text: command }), copy);
+}

@@ -1,0 +1,61 @@
+// Two texts side by side with the same noise: two checkpoints, two steps of a run, or two settings of a knob.
+
+const sides = ["A", "B"].map((name) => ({ name, model: null, knob: "temperature", value: "", card: null }));
+
+function drawCompare() {
+  const view = byId("view-compare");
+  const press = element("button", { type: "button", class: "primary", id: "compare-write", text: "Write both", onclick: () => busyWith(press, compare) });
+  view.replaceChildren(element("div", { class: "wide" },
+    element("h2", { text: "Side by side" }),
+    element("p", { class: "hint", text: "Both go on with your text by the same seed, so they draw with the same noise. Change one thing, and see where they part." }),
+    promptShown(),
+    element("div", { class: "presses" }, press),
+    element("p", { class: "hint live", id: "compare-words", role: "status" }),
+    element("div", { class: "pair" }, sides.map(drawSide))));
+}
+
+function drawSide(side) {
+  side.card ??= sampleCard(side.name);
+  side.model = props.models.includes(side.model) ? side.model : settings.model;
+  const knobs = props.knobs.filter((knob) => isNumber(knob) && !headed("Beams")(knob.name) && !["max_new_tokens", "num_return_sequences"].includes(knob.name));
+  const usual = () => (side.knob === "temperature" ? settings.temperature : settings.knobs[side.knob] ?? knobNamed(side.knob)?.default);
+  const value = element("input", { type: "number", step: "any", id: `compare-value-${side.name}`, placeholder: written(usual()), oninput: () => { side.value = value.value; } });
+  value.value = side.value;
+  const pick = (knob) => {
+    Object.assign(side, { knob, value: "" });
+    Object.assign(value, { value: "", placeholder: written(usual()) });
+  };
+  return element("div", { class: "side-of-pair" },
+    element("div", { class: "fields" },
+      choice("Model", props.models.map((model) => [model, model]), side.model, (model) => { side.model = model; }),
+      choice("Knob", knobs.map(({ name }) => [name, labelOf(name)]), side.knob, pick),
+      element("label", { class: "field" }, "Value", value)),
+    side.card.whole);
+}
+
+/** What a side is asked for: the page's settings with the side's model and knob. */
+function sideRequest({ model, knob, value }) {
+  if (value === "") return requestFor({ model, count: 1 });
+  const set = knob === "temperature" ? { temperature: Number(value) } : { knobs: { [knob]: Number(value) } };
+  return requestFor({ model, count: 1, ...set });
+}
+
+async function compare(signal) {
+  byId("compare-words").textContent = "";
+  await Promise.all(sides.map(({ model }) => ensureSameTokens(model)));
+  await Promise.all(sides.map((side) => fill(side.card, sideRequest(side), signal)));
+  const same = inCommon(...sides.map(({ card }) => card.tokens));
+  byId("compare-words").textContent = partingWords(same);
+  for (const { card } of sides) card.words.querySelectorAll(".token")[same]?.classList.add("parts");
+}
+
+const inCommon = (one, other) => {
+  const parting = one.findIndex(({ id }, place) => other[place]?.id !== id);
+  return parting < 0 ? one.length : parting;
+};
+
+function partingWords(same) {
+  const [one, other] = sides.map(({ card }) => card.tokens.length);
+  if (same === one && same === other) return `The same text, all ${plural(same, "token")} of it.`;
+  return same === 0 ? "They part at the first token." : `The same for ${plural(same, "token")}; then they part.`;
+}

@@ -1,0 +1,119 @@
+// The knobs of the command line, and what they do to the next token before it is drawn: the model's probability as a thin mark,
+// what the knobs leave as a bar, and the knob that removed a token by its name.
+
+const CANDIDATES = 10;
+
+/** The headings that come first; all others are shut until they are opened. */
+const HEADINGS_FIRST = ["Sampling", "Penalties and bans"];
+
+const knobsOpen = () => !byId("drawer-knobs").hidden && !byId("panel").hidden;
+const refreshKnobs = later(() => { if (knobsOpen() && !app.writing) drawNext(); }, 150);
+
+let tracing = null;
+
+/** Asks for one step and shows it. The draw is the one that Write would make. */
+async function drawNext() {
+  const place = byId("next");
+  await settle();
+  tracing?.abort();
+  tracing = new AbortController();
+  const { n, ...request } = requestFor({ tokens: 1 });
+  try {
+    const body = { ...request, prompt: promptToSend(tokensTo(app.tree, app.current)), trace: CANDIDATES, ...TELLING };
+    const answer = await ask("/v1/completions", body, tracing.signal);
+    const step = answer.choices[0].trace?.[0];
+    place.classList.remove("wrong");
+    place.replaceChildren(...(step ? nextToken(step) : [element("p", { class: "hint", text: "The server told nothing about this step." })]));
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    place.classList.add("wrong");
+    place.replaceChildren(element("p", { class: "hint", text: error.message }));
+  }
+}
+
+function nextToken({ id, draw, interval, candidates }) {
+  candidates.forEach((one) => { if (!pieces.has(one.id)) pieces.set(one.id, one.token); });
+  const words = draw === null ? `The most probable one that is left is taken: “${nameOf(id)}”.`
+    : `The draw ${draw.toFixed(4)} falls between ${interval[0].toFixed(4)} and ${interval[1].toFixed(4)}: “${nameOf(id)}”.`;
+  return [element("ol", { class: "rows" }, candidates.map((one) => candidateRow(one, one.id === id))),
+    element("p", { class: "hint", id: "draw", "data-draw": draw, text: words })];
+}
+
+/** What is left of a candidate's probability after the last knob that touched it. */
+const leftOf = ({ before, changes, removed_by: removed }) => (removed ? 0 : changes.at(-1)?.after?.probability ?? before.probability);
+
+function candidateRow(candidate, isDrawn) {
+  const { id, before, removed_by: removed } = candidate;
+  const after = leftOf(candidate);
+  const label = removed ? labelOf(removed) : percent(after);
+  const button = element("button", {
+    type: "button", class: `row${removed ? " removed" : ""}${isDrawn ? " own" : ""}`, "data-id": id, "data-before": before.probability, "data-after": after,
+    "data-removed-by": removed, "aria-label": `${nameOf(id)}: ${percent(before.probability)}, ${removed ? `removed by ${label}` : `then ${label}`}`,
+    onclick: () => branch(tokensTo(app.tree, app.current).length, [id, Math.log(before.probability)]),
+  }, element("span", { class: "chip", text: nameOf(id) }), bar(after, before.probability), element("span", { class: "value", text: label }));
+  return element("li", {}, button);
+}
+
+const labelOf = (name) => name.replaceAll("_", "-");
+
+function drawKnobs() {
+  const shown = props.knobs.filter(({ name }) => !ELSEWHERE.includes(name));
+  const headings = [...new Set([...HEADINGS_FIRST, ...shown.map(({ heading }) => heading ?? "Others")])];
+  byId("drawer-knobs").replaceChildren(
+    element("section", { class: "next-token" }, element("h2", { text: "The next token" }), element("div", { id: "next", role: "status" }),
+      element("p", { class: "hint", text: "Thin mark: the model alone. Bar: what the knobs leave." })),
+    ...headings.map((heading) => element("details", { open: HEADINGS_FIRST.includes(heading) }, element("summary", { text: heading }),
+      shown.filter((knob) => (knob.heading ?? "Others") === heading).map(knobField))));
+  refreshKnobs();
+}
+
+/** A knob's control, by what kind of value it takes. */
+function knobField(knob) {
+  const { name, meaning, range, default: usual } = knob;
+  const id = `knob-${name.replaceAll("_", "-")}`;
+  const control = knobControl(knob, id);
+  const whole = element("div", { class: "knob" }, element("label", { for: id, text: labelOf(name) }), control,
+    element("p", { class: "hint", text: [meaning.replace(/\s*\[default: .*\]/, ""), range === "a number" ? "" : range].filter(Boolean).join("; ") }));
+  const mark = () => whole.classList.toggle("turned", name in settings.knobs);
+  control.value = written(settings.knobs[name] ?? usual);
+  control.addEventListener("input", () => {
+    turn(knob, control.value);
+    mark();
+  });
+  mark();
+  return whole;
+}
+
+/** A knob without a usual value is a number that may be absent, such as a time. */
+const isNumber = ({ kind, default: usual }) => /number/.test(kind) || usual === null;
+
+function knobControl(knob, id) {
+  const words = knob.words ?? (knob.kind === "true or false" ? ["false", "true"] : []);
+  if (words.length > 0) return element("select", { id }, words.map((word) => element("option", { value: word, text: word })));
+  if (isNumber(knob)) return element("input", { id, type: "number", step: /whole/.test(knob.kind) ? 1 : "any", inputmode: "decimal" });
+  return element("input", { id, type: "text", spellcheck: "false", placeholder: "off" });
+}
+
+const written = (value) => (value === null || value === undefined || (Array.isArray(value) && value.length === 0) ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+/** Takes a knob's value over; its usual one, or none, is the same as not turning it. */
+function turn(knob, text) {
+  const value = valueOf(knob, text);
+  if (text.trim() === "" || written(value) === written(knob.default)) delete settings.knobs[knob.name];
+  else settings.knobs[knob.name] = value;
+  keep();
+  refreshKnobs();
+  drawOpenDrawer(["command"]);
+}
+
+/** What was typed, as the kind that the knob takes; where it is none, the server says what it must be. */
+function valueOf(knob, text) {
+  if (isNumber(knob)) return Number(text);
+  if (knob.kind === "true or false" && /^(true|false)$/.test(text)) return text === "true";
+  try {
+    const value = JSON.parse(text);
+    return typeof value === "object" ? value : text;
+  } catch {
+    return text;
+  }
+}

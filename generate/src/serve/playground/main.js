@@ -1,0 +1,226 @@
+// The whole page. The scripts are joined in this order: elements, api, tokens, tree, request, models, command, store, editor,
+// alternatives, writing, treeview, form, knobs, samples, compare, slider, beams, chat, main.
+
+const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+const VIEWS = { text: () => {}, compare: drawCompare, learning: drawLearning, beams: drawBeams, chat: drawChat };
+const DRAWERS = { knobs: drawKnobs, tree: drawTree, form: drawForm, command: drawCommand, texts: drawTexts };
+
+/** Shows the text that ends with a node. */
+function show(id) {
+  app.current = id;
+  remember(app.tree, id);
+  hideAlternatives();
+  drawText();
+  changed();
+  if (!app.writing) measure();
+}
+
+/** The text or its numbers are others than before: what shows them follows. */
+function changed() {
+  drawSiblings();
+  drawOpenDrawer(["tree", "command"]);
+  refreshKnobs();
+  keep();
+}
+
+/** Goes to a node when what was typed is settled. */
+const goTo = async (id) => { await settle(); show(id); };
+
+function showView(name) {
+  for (const view of Object.keys(VIEWS)) {
+    byId(`view-${view}`).hidden = view !== name;
+    select(byId(`tab-${view}`), view === name);
+  }
+  hideAlternatives();
+  settle().then(VIEWS[name]);
+}
+
+function select(tab, on) {
+  tab.setAttribute("aria-selected", on);
+  tab.tabIndex = on ? 0 : -1;
+}
+
+let drawer = "knobs";
+
+function openDrawer(name = drawer) {
+  drawer = name;
+  byId("panel").hidden = false;
+  byId("more").setAttribute("aria-expanded", true);
+  document.body.classList.add("with-panel");
+  for (const one of Object.keys(DRAWERS)) {
+    byId(`drawer-${one}`).hidden = one !== name;
+    select(byId(`tab-${one}`), one === name);
+  }
+  DRAWERS[name]();
+}
+
+function closePanel() {
+  byId("panel").hidden = true;
+  byId("more").setAttribute("aria-expanded", false);
+  document.body.classList.remove("with-panel");
+}
+
+function drawOpenDrawer(names) {
+  if (!byId("panel").hidden && names.includes(drawer)) DRAWERS[drawer]();
+}
+
+/** A tab of either row; the arrow keys go from one to the next. */
+function startTabs(list, choose) {
+  list.addEventListener("click", (event) => { if (event.target.role === "tab") choose(event.target); });
+  list.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || event.altKey) return;
+    const tabs = [...list.querySelectorAll("[role=tab]:not([hidden])")];
+    const next = tabs.at((tabs.indexOf(event.target) + step) % tabs.length);
+    next.focus();
+    choose(next);
+  });
+}
+
+function say(words) {
+  byId("status").textContent = words;
+}
+
+/** Says what went wrong, over the text and not in its way. */
+function mishap(words) {
+  byId("mishap-words").textContent = words;
+  byId("mishap").hidden = false;
+}
+
+/** A number of the bar: what is not one goes back to what it was. */
+function startNumber(id, read) {
+  const input = byId(id);
+  input.addEventListener("change", () => {
+    if (read(input.value)) settings[id] = Number(input.value);
+    input.value = settings[id];
+    keep();
+    refreshKnobs();
+    drawOpenDrawer(["command"]);
+  });
+}
+
+function showSettings() {
+  for (const name of ["tokens", "temperature", "seed"]) byId(name).value = settings[name];
+  byId("model").value = settings.model;
+  if (!byId("panel").hidden) DRAWERS[drawer]();
+}
+
+function setSeed(seed) {
+  settings.seed = seed;
+  byId("seed").value = seed;
+}
+
+const THEMES = { "": "Auto", light: "Light", dark: "Dark" };
+
+function startTheme() {
+  const names = Object.keys(THEMES);
+  const set = (theme) => {
+    document.documentElement.dataset.theme = theme;
+    byId("theme").textContent = THEMES[theme];
+    byId("theme").title = "Light, dark, or as the system has it";
+    localStorage.setItem("ember-theme", theme);
+  };
+  byId("theme").addEventListener("click", () => set(names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length]));
+  set(names.includes(localStorage.getItem("ember-theme")) ? localStorage.getItem("ember-theme") : "");
+}
+
+function stopAll() {
+  stopWriting();
+  app.asking?.abort();
+  learning.playing = false;
+}
+
+const SHORTCUTS = {
+  "Ctrl+Enter": writeHere, "Ctrl+Shift+Enter": writeAnother, "Alt+Enter": alternativesAtCaret,
+  "Alt+ArrowLeft": () => stepSibling(-1), "Alt+ArrowRight": () => stepSibling(1),
+  "Alt+ArrowUp": () => stepDepth(false), "Alt+ArrowDown": () => stepDepth(true),
+};
+
+function startKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") return escape();
+    const keys = [event.ctrlKey || event.metaKey ? "Ctrl" : "", event.altKey ? "Alt" : "", event.shiftKey ? "Shift" : "", event.key].filter(Boolean).join("+");
+    const act = SHORTCUTS[keys];
+    if (!act || byId("view-text").hidden) return;
+    event.preventDefault();
+    act();
+  });
+}
+
+/** Esc ends what is nearest: alternatives, writing, what went wrong, the panel. */
+function escape() {
+  if (!byId("alternatives").hidden) hideAlternatives();
+  else if (app.writing || app.asking) stopAll();
+  else if (!byId("mishap").hidden) byId("mishap").hidden = true;
+  else closePanel();
+}
+
+function startBar() {
+  byId("write").addEventListener("click", () => { showView("text"); writeHere(); });
+  byId("another").addEventListener("click", () => { showView("text"); writeAnother(); });
+  byId("stop").addEventListener("click", stopAll);
+  byId("more").addEventListener("click", () => (byId("panel").hidden ? openDrawer() : closePanel()));
+  byId("sibling-before").addEventListener("click", () => stepSibling(-1));
+  byId("sibling-after").addEventListener("click", () => stepSibling(1));
+  byId("mishap-close").addEventListener("click", () => { byId("mishap").hidden = true; });
+  const whole = (least) => (text) => text !== "" && Number.isSafeInteger(Number(text)) && Number(text) >= least;
+  startNumber("tokens", whole(1));
+  startNumber("seed", whole(0));
+  startNumber("temperature", (text) => text !== "" && Number(text) >= 0);
+}
+
+function startModels() {
+  const select = byId("model");
+  select.append(...props.models.map((model) => element("option", { value: model, text: model })));
+  select.addEventListener("change", () => chooseModel(select.value));
+  byId("tab-learning").hidden = stepsOf().length < 2;
+}
+
+/** What the server has. One that asks for a key is asked again with it. */
+async function readProps() {
+  try {
+    props = await ask("/props");
+  } catch (error) {
+    mishap(error.message);
+    if (error.status === 401) askForKey();
+    return false;
+  }
+  settings.model = props.model_alias;
+  settings.temperature = Number(knobNamed("temperature")?.default ?? 1);
+  return true;
+}
+
+function askForKey() {
+  const key = element("input", { type: "password", autocomplete: "off" });
+  const use = element("button", { type: "button", text: "Use", onclick: () => { apiKey.set(key.value); location.reload(); } });
+  byId("mishap-words").append(" ", element("label", { class: "field" }, "API key", key), use);
+}
+
+async function start() {
+  startTheme();
+  byId("mishap-close").addEventListener("click", () => { byId("mishap").hidden = true; });
+  if (!await readProps()) return;
+  try {
+    await restore();
+  } catch (error) {
+    return mishap(error.message);
+  }
+  startModels();
+  startBar();
+  startKeys();
+  startEditor();
+  startAlternatives();
+  startTabs(byId("views"), (tab) => showView(tab.dataset.view));
+  startTabs(byId("drawers"), (tab) => openDrawer(tab.dataset.drawer));
+  addEventListener("pagehide", keepNow);
+  showSettings();
+  showView("text");
+  show(app.current);
+  say("Type a beginning, then press Write or Ctrl + Enter.");
+  if (matchMedia("(hover: hover)").matches) byId("text").focus();
+  document.body.dataset.ready = "";
+}
+
+start();

@@ -1,0 +1,85 @@
+// A text written beside the tree: in a card of its own, from which it can be taken over into the tree.
+
+/** A card for texts that follow the current one. `run` writes into it, `tokens` is what it holds. */
+function sampleCard(title) {
+  const words = element("div", { class: "prose small tokens" });
+  const facts = element("p", { class: "hint" });
+  const taking = element("button", { type: "button", text: "Take", disabled: true, title: "Go on with this text", onclick: () => takeSample(card) });
+  const heading = element("h3", { text: title });
+  const card = { tokens: [], from: 0, request: null, heading, words, facts, taking,
+    whole: element("article", { class: "card" }, element("div", { class: "card-head" }, heading, taking), words, facts) };
+  tellsAlternatives(words, (place) => card.tokens[place], (place, one) => {
+    const before = tokensTo(app.tree, card.from).length;
+    takeSample(card);
+    branch(before + place, one);
+  });
+  return card;
+}
+
+/** Writes a text after the current one into a card. */
+async function fill(card, request, signal) {
+  clearCard(card, request);
+  const before = tokensTo(app.tree, app.current);
+  card.end = null;
+  await writeOn(before, request, (index, tokens, reason) => {
+    addToCard(card, tokens);
+    card.end = reason ?? card.end;
+  }, signal);
+  card.taking.disabled = card.tokens.length === 0;
+  tellFacts(card);
+}
+
+function clearCard(card, request) {
+  Object.assign(card, { tokens: [], from: app.current, request });
+  card.words.replaceChildren();
+  card.facts.textContent = "";
+  card.taking.disabled = true;
+}
+
+function addToCard(card, tokens) {
+  card.words.append(...tokens.map((token, place) => tokenSpan(token, card.tokens.length + place)));
+  card.tokens.push(...tokens);
+}
+
+function tellFacts(card) {
+  const mean = meanBits(card.tokens);
+  card.facts.textContent = mean === null ? "The model ends the text here." : `${plural(card.tokens.length, "token")}, ${bits(mean)} of surprise each`;
+}
+
+/** Puts a card's text into the tree, after the text that it was written for. */
+function takeSample({ from, request, tokens, end }) {
+  if (!nodeOf(app.tree, from)) return mishap("The text that this was written for was removed.");
+  const known = nodeOf(app.tree, from).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
+  const copies = () => tokens.map((token) => ({ ...token }));
+  const node = known ?? addChild(app.tree, from, copies(), { how: { request, index: 0, from: 0 }, by: request.model, end }).id;
+  showView("text");
+  show(known === undefined ? node : leafUnder(app.tree, node));
+}
+
+const MOST_PROMPT = 160;
+
+/** The text that a view's texts follow, so that one sees what goes on. */
+function promptShown() {
+  const text = textOf(tokensTo(app.tree, app.current));
+  const tail = text.length > MOST_PROMPT ? `…${text.slice(-MOST_PROMPT)}` : text;
+  return element("p", { class: "prose small prompt", text: tail || "An empty text: a document begins." });
+}
+
+/** Runs what a view asks for; a second press, or Esc, stops the first. */
+async function busyWith(button, act) {
+  app.asking?.abort();
+  const asking = new AbortController();
+  app.asking = asking;
+  button.disabled = true;
+  byId("stop").disabled = false;
+  try {
+    await settle();
+    await act(asking.signal);
+  } catch (error) {
+    if (error.name !== "AbortError") mishap(error.message);
+  } finally {
+    button.disabled = false;
+    if (app.asking === asking) app.asking = null;
+    byId("stop").disabled = app.writing === null && app.asking === null;
+  }
+}

@@ -1,0 +1,97 @@
+// A slider through the steps of a training run: what each step makes of the same prompt with the same noise, and how much your
+// text surprises it.
+
+const learning = { card: null, place: 0, samples: new Map(), surprises: new Map(), playing: false };
+
+/** The checkpoints of a run, in order. */
+const stepsOf = () => {
+  const runs = props.models.map((model) => model.split("@")[0]);
+  const run = settings.model.split("@")[0];
+  const most = runs.filter((name) => name === run).length > 1 ? run : runs.find((name) => runs.filter((other) => other === name).length > 2);
+  return props.models.filter((model) => model.includes("@") && model.split("@")[0] === most);
+};
+
+const stepName = (model) => `step ${number(model.split("@")[1])}`;
+
+function drawLearning() {
+  const steps = stepsOf();
+  learning.card ??= sampleCard("");
+  learning.place = Math.min(learning.place || steps.length - 1, steps.length - 1);
+  const slider = element("input", { type: "range", id: "step", min: 0, max: steps.length - 1, step: 1, "aria-label": "Step of the training run",
+    oninput: () => { learning.playing = false; learning.place = Number(slider.value); busyWith(play, showStep); } });
+  slider.value = learning.place;
+  const play = element("button", { type: "button", class: "primary", id: "learning-play", text: "Watch it learn", onclick: () => busyWith(play, watchIt) });
+  byId("view-learning").replaceChildren(element("div", { class: "wide" },
+    element("h2", { text: "Learning" }),
+    element("p", { class: "hint", text: "The same text and the same noise at every step of the run." }),
+    promptShown(),
+    element("div", { class: "presses" }, play),
+    slider,
+    element("p", { class: "ends" }, element("span", { text: stepName(steps[0]) }), element("span", { text: stepName(steps.at(-1)) })),
+    element("div", { id: "curve" }),
+    learning.card.whole));
+  drawCurve();
+}
+
+/** From the first step to the last, each as soon as it is there. */
+async function watchIt(signal) {
+  learning.playing = true;
+  for (learning.place = 0; learning.place < stepsOf().length && learning.playing; learning.place += 1) {
+    await showStep(signal);
+    if (!calm.matches) await new Promise((ready) => setTimeout(ready, 500));
+    if (signal.aborted) return;
+  }
+  learning.place = Math.min(learning.place, stepsOf().length - 1);
+}
+
+/** What was written once is kept: the slider can go to and fro. */
+async function showStep(signal) {
+  const model = stepsOf()[learning.place];
+  byId("step").value = learning.place;
+  byId("step").setAttribute("aria-valuetext", stepName(model));
+  const { card } = learning;
+  const request = requestFor({ model, count: 1 });
+  const name = JSON.stringify([request, promptOf(tokensTo(app.tree, app.current))]);
+  card.heading.textContent = stepName(model);
+  const kept = learning.samples.get(name);
+  if (kept) {
+    clearCard(card, request);
+    addToCard(card, kept.tokens);
+    card.end = kept.end;
+    card.taking.disabled = kept.tokens.length === 0;
+    tellFacts(card);
+  } else {
+    await fill(card, request, signal);
+    learning.samples.set(name, { tokens: card.tokens, end: card.end });
+  }
+  await measureStep(model, signal);
+  drawCurve();
+}
+
+const textName = (model) => JSON.stringify([model, promptOf(tokensTo(app.tree, app.current))]);
+
+/** How much the prompt surprises a step. */
+async function measureStep(model, signal) {
+  if (learning.surprises.has(textName(model))) return;
+  learning.surprises.set(textName(model), meanBits(await measured(tokensTo(app.tree, app.current), model, signal)));
+}
+
+const CURVE_HEIGHT = 110;
+
+/** The surprise of your text by step, as far as it is known. */
+function drawCurve() {
+  const steps = stepsOf();
+  const known = steps.map((model, place) => [place, learning.surprises.get(textName(model)) ?? null]).filter(([, mean]) => mean !== null);
+  const highest = Math.max(...known.map(([, mean]) => mean), 1e-9);
+  const width = byId("curve").clientWidth || 600;
+  const point = ([place, mean]) => [8 + (place / Math.max(1, steps.length - 1)) * (width - 16), 10 + (1 - mean / highest) * (CURVE_HEIGHT - 20)];
+  const line = known.map((one, n) => `${n === 0 ? "M" : "L"}${point(one).map((at) => at.toFixed(1)).join(" ")}`).join("");
+  const here = known.find(([place]) => place === learning.place);
+  const words = here ? `Your text surprises ${stepName(steps[here[0]])} by ${bits(here[1])} a token.` : "How much your text surprises each step will stand here.";
+  const picture = element("svg", { viewBox: `0 0 ${width} ${CURVE_HEIGHT}`, role: "img", "aria-label": words, class: "curve" },
+    element("path", { d: line || "M0 0" }), known.map((one) => {
+      const [cx, cy] = point(one);
+      return element("circle", { cx, cy, r: one === here ? 6 : 3, class: one === here ? "here" : null, "data-bits": one[1] });
+    }));
+  byId("curve").replaceChildren(picture, element("p", { class: "hint", text: words }));
+}

@@ -1,0 +1,108 @@
+// What is kept in the browser, and the same as a file. Nothing is sent anywhere.
+
+const PLACE = "ember-playground";
+const FORMAT = 1;
+const NOT_OURS = "This file does not hold texts of this page.";
+
+/** All that is kept, as a text. */
+const packed = () => JSON.stringify({ format: FORMAT, alphabet: app.alphabet, tree: app.tree, current: app.current, names: toldNames(), others: app.others, settings });
+
+/** The texts of tokens that alternatives name: a tree holds only its own. */
+function toldNames() {
+  const told = Object.values(app.tree.nodes).flatMap(({ tokens }) => tokens.flatMap(({ top }) => (top ?? []).map(([id]) => id)));
+  return Object.fromEntries([...new Set(told)].filter((id) => pieces.has(id)).map((id) => [id, pieces.get(id)]));
+}
+
+function keepNow() {
+  try {
+    localStorage.setItem(PLACE, packed());
+  } catch {
+    mishap("The browser has no room left for these texts. Export them, and begin anew.");
+  }
+}
+const keep = later(keepNow, 400);
+
+/** Takes over what was kept; what is not of this page's form is refused before anything changes. */
+async function takeOver(text) {
+  const kept = JSON.parse(text);
+  const others = kept?.others ?? {};
+  const trees = [kept, ...Object.values(others)].map((one) => one?.tree);
+  if (kept?.format !== FORMAT || typeof kept.alphabet !== "string" || !trees.every(isTree)) throw new SyntaxError(NOT_OURS);
+  const own = Object.fromEntries(Object.keys(settings).filter((name) => name in (kept.settings ?? {})).map((name) => [name, kept.settings[name]]));
+  const model = props.models.includes(own.model) ? own.model : settings.model;
+  const knobs = Object.fromEntries(Object.entries(own.knobs ?? {}).filter(([name]) => knobNamed(name)));
+  await factsOf(model); // from here on nothing can fail
+  Object.assign(settings, own, { model, knobs });
+  // The model takes up the tree that is of its tokens, which need not be the one that was shown.
+  const current = nodeOf(kept.tree, kept.current) ? kept.current : 0;
+  Object.assign(app, { alphabet: null, others: { ...others, [kept.alphabet]: { tree: kept.tree, current, names: kept.names ?? {} } } });
+  await useModel(model);
+}
+
+/** Whether it is a tree as tree.js makes them. */
+function isTree(tree) {
+  const isToken = (token) => Number.isInteger(token?.id) && typeof token.text === "string";
+  const isNode = (node) => Array.isArray(node?.children) && node.children.every((id) => tree.nodes[id]?.parent === node.id)
+    && Array.isArray(node.tokens) && node.tokens.every(isToken);
+  return tree?.nodes?.[0]?.parent === null && Number.isInteger(tree.next) && Object.values(tree.nodes).every(isNode);
+}
+
+async function restore() {
+  const kept = localStorage.getItem(PLACE);
+  try {
+    if (kept !== null) await takeOver(kept);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error; // the server's: what is kept must not be lost for it
+    mishap("What this browser had kept cannot be read; the page begins anew.");
+  }
+  if (app.alphabet === null) await useModel(settings.model);
+}
+
+function exportTexts() {
+  const address = URL.createObjectURL(new Blob([packed()], { type: "application/json" }));
+  element("a", { href: address, download: "ember-texts.json" }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+async function importTexts(file) {
+  try {
+    await takeOver(await file.text());
+  } catch (error) {
+    mishap(error instanceof SyntaxError ? NOT_OURS : error.message);
+    return;
+  }
+  keepNow();
+  showSettings();
+  show(app.current);
+}
+
+const KEYS = [["Ctrl + Enter", "write"], ["Ctrl + Shift + Enter", "another, from the same place"], ["Esc", "stop; close"],
+  ["Alt + ← →", "the other ways to go on"], ["Alt + ↑ ↓", "back before this piece, and on again"],
+  ["Alt + Enter", "what could have stood at the caret"], ["Ctrl + Z", "undo"]];
+
+function drawTexts() {
+  const file = element("input", { type: "file", accept: ".json,application/json", id: "import-file", class: "unseen", tabindex: "-1",
+    "aria-label": "A file to import", onchange: () => { if (file.files[0]) importTexts(file.files[0]); file.value = ""; } });
+  const press = (text, onclick, id) => element("button", { type: "button", text, onclick, id });
+  byId("drawer-texts").replaceChildren(
+    element("h2", { text: "Your texts" }),
+    element("p", { class: "hint", text: "They are kept in this browser, and nowhere else." }),
+    element("div", { class: "presses" }, press("New text", () => goTo(0), "new-text"), press("Export", exportTexts, "export"),
+      press("Import", () => file.click(), "import"), file, press("Forget all", forgetAll, "forget")),
+    element("h2", { text: "Keys" }),
+    element("dl", { class: "keys" }, KEYS.flatMap(([keys, meaning]) => [element("dt", {}, element("kbd", { text: keys })), element("dd", { text: meaning })])));
+}
+
+/** Asks by the button itself, so that one press too many forgets nothing. */
+function forgetAll(event) {
+  const button = event.currentTarget;
+  if (button.dataset.sure === undefined) {
+    button.dataset.sure = "";
+    button.textContent = "Really forget all?";
+    return;
+  }
+  Object.assign(app, { tree: newTree(), current: 0, others: {} });
+  keepNow();
+  show(0);
+  drawTexts();
+}

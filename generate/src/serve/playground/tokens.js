@@ -1,0 +1,110 @@
+// Tokens: {id, text, logprob, top, given}. `text` is what it adds to the text, `logprob` the model's own in nats (null: nothing
+// comes before it; undefined: not measured yet), `top` the most probable ones [id, logprob, text], `given` whether it was typed or
+// picked and not written by the model.
+
+/** Surprise in bits from which on the next colour begins. */
+const HEATS = [1, 2, 3.5, 5, 7, 10];
+const ALTERNATIVES = 10;
+
+/** Texts of ids as they were told, for alternatives that come without. */
+const pieces = new Map();
+
+const bytesOf = (piece) => {
+  if (Array.isArray(piece)) return Uint8Array.from(piece);
+  if (!piece.startsWith("bytes:")) return new TextEncoder().encode(piece);
+  return Uint8Array.from(piece.slice(6).split("\\x").slice(1), (hex) => parseInt(hex, 16));
+};
+
+/** Makes text of pieces one after another: a character may be spread over several, and comes with the last of them. */
+function joiner() {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  return (piece) => decoder.decode(bytesOf(piece), { stream: true });
+}
+
+/** The token that ends a document is a mark, and no letters of the text. */
+const isEnd = (piece) => piece === props.eos_token;
+
+/** A single piece as far as it is text. */
+const pieceText = (piece) => new TextDecoder().decode(bytesOf(piece));
+
+/** The tokens of a choice of the API's; `join` goes on from the choice's chunk before. */
+function tokensOfChoice({ logprobs, token_ids: ids, top_token_ids: tops }, join) {
+  if (!logprobs) return [];
+  return logprobs.tokens.map((piece, place) => {
+    pieces.set(ids[place], piece);
+    const top = alternatives(tops?.[place], logprobs.top_logprobs?.[place]);
+    return { id: ids[place], text: isEnd(piece) ? "" : join(piece), logprob: logprobs.token_logprobs[place], top, given: false };
+  });
+}
+
+/** Ids with the texts that the API tells by logprob: where two have the same one, the text stays open until it is looked at. */
+function alternatives(top, texts) {
+  if (!top || top.length === 0) return null;
+  const named = Object.entries(texts ?? {});
+  return top.slice(0, ALTERNATIVES).map(([id, logprob]) => {
+    const same = named.filter(([, other]) => other === logprob);
+    if (!pieces.has(id) && same.length === 1 && top.filter(([, other]) => other === logprob).length === 1) pieces.set(id, same[0][0]);
+    return [id, logprob];
+  });
+}
+
+/** Asks for the texts of alternatives that are not known yet. */
+async function nameAll(ids) {
+  const unknown = ids.filter((id) => !pieces.has(id));
+  const texts = await Promise.all(unknown.map((id) => ask("/detokenize", { tokens: [id], model: settings.model })));
+  unknown.forEach((id, place) => pieces.set(id, texts[place].content));
+}
+
+/** What a token is called, its spaces and line ends visible. */
+function nameOf(id) {
+  if (!pieces.has(id)) return `#${id}`;
+  return isEnd(pieces.get(id)) ? "[end]" : visible(pieceText(pieces.get(id))) || `#${id}`;
+}
+
+/** What the server makes of a typed text; at the beginning with what its tokenizer puts before texts. */
+async function tokenized(text, isBeginning) {
+  const { tokens } = await ask("/tokenize", { content: text, with_pieces: true, add_special: isBeginning, model: settings.model });
+  tokens.forEach(({ id, piece }) => pieces.set(id, piece));
+  const texts = laid(tokens.map(({ piece }) => piece), text);
+  return tokens.map(({ id }, place) => ({ id, text: texts[place], logprob: undefined, top: null, given: true }));
+}
+
+/** Shares a text out among its pieces: tokens that the tokenizer adds, or a space that it puts before, are no part of it. */
+function laid(tokenPieces, text) {
+  const join = joiner();
+  let at = 0;
+  const texts = tokenPieces.map(join).map((piece) => {
+    const own = [piece, piece.trimStart(), ""].find((form) => text.startsWith(form, at));
+    at += own.length;
+    return own;
+  });
+  if (at < text.length) texts[texts.length - 1] += text.slice(at);
+  return texts;
+}
+
+const textOf = (tokens) => tokens.map(({ text }) => text).join("");
+const idsOf = (tokens) => tokens.map(({ id }) => id);
+
+/** The mean surprise in bits of those that were measured, or null. */
+function meanBits(tokens) {
+  const known = tokens.filter(({ logprob }) => typeof logprob === "number");
+  return known.length === 0 ? null : known.reduce((sum, { logprob }) => sum + bitsOf(logprob), 0) / known.length;
+}
+
+/** How a token looks: its text, coloured by surprise but for the space before a word; the exact number stands in `data-logprob`. */
+function tokenSpan(token, place) {
+  const [, space, word] = token.text.match(/^(\s*)(.*)$/s);
+  const parts = word === "" ? [element("span", { class: "word", text: space })] : [space, element("span", { class: "word", text: word })];
+  const made = element("span", { "data-place": place, "data-id": token.id }, parts.filter((part) => part !== ""));
+  dress(made, token);
+  return made;
+}
+
+function dress(span, { id, logprob, given }) {
+  const measured = typeof logprob === "number";
+  const heat = measured ? HEATS.filter((from) => bitsOf(logprob) >= from).length : 0;
+  const kinds = { given, unmeasured: !measured, end: isEnd(pieces.get(id)) };
+  span.className = ["token", `heat-${heat}`, ...Object.keys(kinds).filter((kind) => kinds[kind])].join(" ");
+  if (measured) span.dataset.logprob = logprob;
+  else delete span.dataset.logprob;
+}

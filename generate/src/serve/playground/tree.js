@@ -1,0 +1,106 @@
+// The tree of what was tried. A node holds tokens; the path from the root to a node is a text. Nothing is ever overwritten but
+// typing that nothing follows.
+//
+// A node: {id, parent, children, tokens, typed, how, by, end, last}. `typed`: the text that its tokens were made of in one go, or
+// null. `how`: what was asked when it was written, {request, index, from}: the request without its prompt, which of its texts, and
+// how many of its tokens came before this node. `by`: the model that measured its tokens. `end`: why it ended. `last`: the child
+// seen last.
+
+function newTree() {
+  return { nodes: { 0: newNode(0, null, []) }, next: 1 };
+}
+
+function newNode(id, parent, tokens, facts = {}) {
+  return { id, parent, children: [], tokens, typed: null, how: null, by: null, end: null, last: null, ...facts };
+}
+
+const nodeOf = (tree, id) => tree.nodes[id];
+
+/** The nodes from the root to `id`. */
+function pathTo(tree, id) {
+  const path = [];
+  for (let node = nodeOf(tree, id); node; node = nodeOf(tree, node.parent)) path.unshift(node);
+  return path;
+}
+
+const tokensTo = (tree, id) => pathTo(tree, id).flatMap((node) => node.tokens);
+
+function addChild(tree, parent, tokens, facts) {
+  const node = newNode(tree.next++, parent, tokens, facts);
+  tree.nodes[node.id] = node;
+  nodeOf(tree, parent).children.push(node.id);
+  nodeOf(tree, parent).last = node.id;
+  return node;
+}
+
+/** Cuts a node in two; the first half keeps its id, the second has what followed. */
+function split(tree, id, at) {
+  const node = nodeOf(tree, id);
+  const { children, last, how, by, end } = node;
+  const rest = newNode(tree.next++, id, node.tokens.splice(at), { children, last, by, end, how: how && { ...how, from: how.from + at } });
+  tree.nodes[rest.id] = rest;
+  children.forEach((child) => { nodeOf(tree, child).parent = rest.id; });
+  Object.assign(node, { children: [rest.id], last: rest.id, typed: null, end: null });
+  return rest;
+}
+
+/** The node after whose last token the text of `leaf` has `count` tokens; a node that lies across is cut. */
+function cutAt(tree, leaf, count) {
+  let before = 0;
+  for (const node of pathTo(tree, leaf)) {
+    if (before + node.tokens.length === count) return node.id;
+    if (before + node.tokens.length > count) {
+      split(tree, node.id, count - before);
+      return node.id;
+    }
+    before += node.tokens.length;
+  }
+  return leaf;
+}
+
+/** Takes a node and all that follows it away. */
+function removeNode(tree, id) {
+  const node = nodeOf(tree, id);
+  node.children.slice().forEach((child) => removeNode(tree, child));
+  const parent = nodeOf(tree, node.parent);
+  parent.children = parent.children.filter((child) => child !== id);
+  if (parent.last === id) parent.last = parent.children.at(-1) ?? null;
+  delete tree.nodes[id];
+}
+
+/** Where a text ends that goes through `id`: the way seen last. */
+function leafUnder(tree, id) {
+  let node = nodeOf(tree, id);
+  while (node.children.length > 0) node = nodeOf(tree, node.last ?? node.children[0]);
+  return node.id;
+}
+
+/** Remembers the way to `id`. */
+function remember(tree, id) {
+  const path = pathTo(tree, id);
+  path.slice(1).forEach((node, place) => { path[place].last = node.id; });
+}
+
+/** The nearest place on the way to `id` where there are several ways: its ways, and which of them is taken. */
+function waysAround(tree, id) {
+  const taken = pathTo(tree, id).slice(1).reverse().find((node) => nodeOf(tree, node.parent).children.length > 1);
+  if (!taken) return { ways: [], place: 0 };
+  const ways = nodeOf(tree, taken.parent).children;
+  return { ways, place: ways.indexOf(taken.id) };
+}
+
+/** The child of `parent` that begins with these ids, if there is one. */
+function childWith(tree, parent, ids) {
+  return nodeOf(tree, parent).children.find((child) => {
+    const own = idsOf(nodeOf(tree, child).tokens);
+    return own.length >= ids.length && ids.every((id, place) => own[place] === id);
+  });
+}
+
+/** How a node was written, and how many tokens of its text came before: {request, index, start}, or null. */
+function madeBy(tree, id) {
+  const node = nodeOf(tree, id);
+  if (!node.how) return null;
+  const start = tokensTo(tree, node.parent).length - node.how.from;
+  return { request: node.how.request, index: node.how.index, start };
+}

@@ -1,0 +1,86 @@
+// The tree of what was tried, as a list: a piece that only one way leads on from stands with what follows, ways part by indenting.
+
+const treeOpen = () => !byId("drawer-tree").hidden && !byId("panel").hidden;
+const drawTreeSoon = (() => {
+  let asked = false;
+  return () => {
+    if (asked || !treeOpen()) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; drawTree(); });
+  };
+})();
+
+function drawTree() {
+  const texts = nodeOf(app.tree, 0).children;
+  const onPath = new Set(pathTo(app.tree, app.current).map(({ id }) => id));
+  byId("drawer-tree").replaceChildren(
+    element("h2", { text: "What was tried" }),
+    countField(),
+    texts.length === 0 ? element("p", { class: "hint", text: "Nothing yet. Each time you write, it is kept here." }) : branchList(texts, onPath));
+}
+
+/** How many texts Write begins at once. */
+function countField() {
+  const input = element("input", { type: "number", id: "count", min: 1, max: 64, step: 1, inputmode: "numeric", onchange: () => {
+    settings.count = Math.max(1, Math.min(64, Math.round(Number(input.value)) || 1));
+    input.value = settings.count;
+    keep();
+  } });
+  input.value = settings.count;
+  return element("label", { class: "field side" }, "Texts at once", input);
+}
+
+const branchList = (ids, onPath) => element("ul", { class: "branches" }, ids.map((id) => branchItem(id, onPath)));
+
+/** A piece with all that follows it without a choice, and below it the ways on. */
+function branchItem(id, onPath) {
+  const chain = [nodeOf(app.tree, id)];
+  while (chain.at(-1).children.length === 1) chain.push(nodeOf(app.tree, chain.at(-1).children[0]));
+  const end = chain.at(-1);
+  const taken = onPath.has(id);
+  const pieces = chain.map((node) => element("button", {
+    type: "button", class: `piece${onPath.has(node.id) ? " taken" : ""}${node.how ? "" : " given"}`, "data-node": node.id,
+    "aria-current": node.id === app.current, text: preview(node), onclick: () => goTo(node.id),
+  }));
+  const remove = element("button", { type: "button", class: "quiet remove", "aria-label": `Remove ${preview(chain[0])}`, text: "×", onclick: () => removeBranch(id) });
+  return element("li", { class: taken ? "taken" : null }, element("div", { class: "run" }, element("span", { class: "pieces" }, pieces), remove),
+    end.children.length > 0 ? branchList(end.children, onPath) : null);
+}
+
+const MOST_PREVIEW = 90;
+
+function preview({ tokens, how }) {
+  const text = textOf(tokens).replace(/\s+/g, " ");
+  const short = text.length > MOST_PREVIEW ? `${text.slice(0, MOST_PREVIEW)}…` : text;
+  return short.trim() === "" ? (how && tokens.length === 0 ? "…" : visible(textOf(tokens)) || "(empty)") : short;
+}
+
+function removeBranch(id) {
+  stopWriting();
+  const parent = nodeOf(app.tree, id).parent;
+  const shown = pathTo(app.tree, app.current).some((node) => node.id === id);
+  removeNode(app.tree, id);
+  show(shown ? parent : app.current);
+}
+
+/** The other ways to go on: which of how many is shown, and steps to the next. */
+function drawSiblings() {
+  const { ways, place } = waysAround(app.tree, app.current);
+  byId("siblings").classList.toggle("absent", ways.length < 2);
+  byId("sibling-before").disabled = byId("sibling-after").disabled = ways.length < 2;
+  byId("sibling-place").textContent = ways.length < 2 ? "" : `${place + 1} of ${ways.length}`;
+}
+
+async function stepSibling(step) {
+  await settle();
+  const { ways, place } = waysAround(app.tree, app.current);
+  if (ways.length > 1) show(leafUnder(app.tree, ways[(place + step + ways.length) % ways.length]));
+}
+
+/** Back before the last piece, or on again. */
+async function stepDepth(down) {
+  await settle();
+  const node = nodeOf(app.tree, app.current);
+  const to = down ? node.last ?? node.children[0] : node.parent;
+  if (to !== undefined && to !== null) show(to);
+}

@@ -1,0 +1,132 @@
+// Writing on from where the text ends, one text or several at once, and going on from another token.
+
+/** Writes on from a node: children of it, filled as the tokens come. Texts that were asked for already are shown, not written. */
+async function write(parent, request) {
+  const known = nodeOf(app.tree, parent).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
+  if (known !== undefined) {
+    show(leafUnder(app.tree, known));
+    say("This was written already: the same seed gives the same text. Another takes the next seed.");
+    return;
+  }
+  const before = tokensTo(app.tree, parent);
+  const nodes = Array.from({ length: request.n ?? 1 }, (_, index) => addChild(app.tree, parent, [], { how: { request, index, from: 0 }, by: request.model }));
+  const atEnd = caretAt() === textOf(before).length;
+  const watch = { start: performance.now(), first: null, tokens: 0 };
+  app.writing = new AbortController();
+  const { signal } = app.writing;
+  show(nodes[0].id);
+  setBusy(true);
+  try {
+    const usage = await writeOn(before, request, (index, tokens, reason, text) => take(nodes[index], tokens, reason, text, before.length, watch), signal);
+    say(report(watch, usage, nodes));
+  } catch (error) {
+    if (error.name === "AbortError") say(`Stopped. ${report(watch, null, nodes)}`);
+    else mishap(error.message);
+  } finally {
+    if (app.writing?.signal === signal) app.writing = null;
+    setBusy(false);
+    clearAway(parent, nodes);
+    if (atEnd) putCaret(byId("text").textContent.length);
+  }
+}
+
+/** One text of several is as it was asked for only if all of them are whole. */
+const isSame = (how, request) => how !== null && how.from === 0 && !how.broken && JSON.stringify(how.request) === JSON.stringify(request);
+
+/** Takes over tokens of a text that is being written. */
+function take(node, tokens, reason, text, before, watch) {
+  if (tokens.length > 0) watch.first ??= performance.now();
+  watch.tokens += tokens.length;
+  const from = before + node.tokens.length;
+  node.tokens.push(...tokens);
+  if (app.current === node.id) appendTokens(tokens, from);
+  if (reason) {
+    node.end = reason;
+    if (cutToText(node, text) && app.current === node.id) drawText();
+  }
+  drawTreeSoon();
+}
+
+/** A stop string is no part of the text: tokens that lie behind its beginning go. */
+function cutToText(node, text) {
+  if (!node.how.request.stop_strings || textOf(node.tokens).length <= text.length) return false;
+  while (node.tokens.length > 0 && textOf(node.tokens.slice(0, -1)).length >= text.length) node.tokens.pop();
+  return true;
+}
+
+/** Texts that did not begin are none. */
+function clearAway(parent, nodes) {
+  for (const node of nodes.filter(({ id }) => nodeOf(app.tree, id))) {
+    if (node.end === null) node.how.broken = true;
+    if (node.tokens.length > 0 || nodes.some(({ end }) => end !== null)) continue;
+    const shown = app.current === node.id;
+    removeNode(app.tree, node.id);
+    if (shown) app.current = nodes.find((other) => nodeOf(app.tree, other.id))?.id ?? parent;
+  }
+  show(app.current);
+}
+
+function report({ start, first, tokens }, usage, nodes) {
+  if (first === null) return nodes.some(({ end }) => end === "stop") ? "The model ends the text here." : "";
+  const seconds = (performance.now() - first) / 1000;
+  const speed = tokens > 4 && seconds > 0 ? `, ${number(Math.round((tokens - 1) / seconds))} a second` : "";
+  const cached = usage?.prompt_tokens_details?.cached_tokens;
+  const ended = nodes.length === 1 && nodes[0].end === "stop" ? " It ended by itself." : "";
+  return `${plural(tokens, "token")}, the first after ${Math.round(first - start)} ms${speed}${cached ? `; ${number(cached)} were in the cache` : ""}.${ended}`;
+}
+
+function setBusy(busy) {
+  byId("stop").disabled = !busy;
+  byId("write").disabled = busy;
+  byId("another").disabled = busy;
+  awaits("words", busy);
+}
+
+function stopWriting() {
+  app.writing?.abort();
+}
+
+/** Write: on from the end of the text. */
+async function writeHere() {
+  if (app.writing) return;
+  hideAlternatives();
+  say("");
+  await settle();
+  noteHistory();
+  measure(); // while the model writes: neither waits for the other
+  const request = requestFor();
+  if (request.n > 1) openDrawer("tree");
+  await write(app.current, request);
+  measure();
+}
+
+/** Another: from the same place with the next seed. */
+async function writeAnother() {
+  if (app.writing) return;
+  await settle();
+  const node = nodeOf(app.tree, app.current);
+  const made = madeBy(app.tree, app.current);
+  setSeed(settings.seed + 1);
+  if (!made) return writeHere();
+  const parent = cutAt(app.tree, node.id, made.start);
+  await write(parent, requestFor());
+  measure();
+}
+
+/** Goes on from another token than the one at `place`. */
+async function branch(place, [id, logprob]) {
+  stopWriting();
+  await settle();
+  const parent = cutAt(app.tree, app.current, place);
+  const same = childWith(app.tree, parent, [id]);
+  if (same !== undefined) {
+    show(leafUnder(app.tree, same));
+    return;
+  }
+  const text = pieceText(pieces.get(id) ?? "");
+  const sibling = tokensTo(app.tree, leafUnder(app.tree, parent))[place];
+  const token = { id, text, logprob, top: sibling?.top ?? null, given: true, picked: true };
+  const node = addChild(app.tree, parent, [token], { by: settings.model });
+  show(node.id);
+  await write(node.id, requestFor());
+}

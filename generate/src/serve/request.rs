@@ -1,0 +1,339 @@
+//! What a request for text asks: every parameter that there is, by the names of its dialect and by
+//! those of our own flags. A name that is none of them is an error, not passed over.
+
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_decoding::config::{GenerationConfig, KNOBS, Knob, Knobs, Overflow, Strategy};
+use ember_decoding::constraint::{Grammar, GrammarError};
+use ember_decoding::named::Named;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::gbnf;
+use super::models::Model;
+
+/// A request, understood.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) prompts: Vec<Vec<u32>>,
+    pub(super) config: GenerationConfig,
+    pub(super) grammar: Option<Grammar>,
+    /// How many of the most probable tokens to tell beside each; none where nobody asks.
+    pub(super) logprobs: Option<usize>,
+    /// How many candidates of each step to give account of; 0 is none.
+    pub(super) traced_candidates: usize,
+    /// Whether the prompts' tokens are measured.
+    pub(super) measures: bool,
+    /// Whether anything is written at all: `max_tokens` may be 0.
+    pub(super) writes: bool,
+    pub(super) stream: bool,
+}
+
+/// The names of a way to ask.
+pub(super) struct Dialect {
+    /// What it reads by itself.
+    pub(super) own: &'static [&'static str],
+    /// What it calls our knobs.
+    pub(super) knobs: &'static [(&'static str, &'static str)],
+    /// What clients send that can change nothing here.
+    pub(super) without_effect: &'static [&'static str],
+}
+
+/// What every dialect has.
+const COMMON: &[&str] = &[
+    "draft_tokens",
+    "ignore_eos",
+    "json_schema",
+    "lark_grammar",
+    "logit_bias",
+    "model",
+    "n",
+    "parse_special",
+    "regex",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "strategy",
+    "stream",
+    "top_k",
+    "trace",
+];
+
+/// Most prompts of a request, and texts of a prompt.
+const MOST_TEXTS: usize = 128;
+
+/// The parameters of a request.
+pub(super) struct Parameters<'a> {
+    body: &'a Map<String, Value>,
+    model: &'a Model,
+}
+
+impl<'a> Parameters<'a> {
+    /// # Errors
+    /// When there is a name that the dialect has not.
+    pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &Dialect) -> Result<Self, ApiError> {
+        for name in body.keys() {
+            let is_known = COMMON.contains(&&**name)
+                || dialect.own.contains(&&**name)
+                || dialect.without_effect.contains(&&**name)
+                || find(dialect, name).is_some();
+            if !is_known {
+                return Err(unknown(dialect, name));
+            }
+        }
+        Ok(Self { body, model })
+    }
+
+    /// What was sent; null is as if nothing were.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.body.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.get(name).map(|value| value.as_bool().ok_or_else(|| ApiError::wrong(name, "true or false"))).transpose()
+    }
+
+    pub(super) fn is_on(&self, name: &str) -> Result<bool, ApiError> {
+        Ok(self.flag(name)?.unwrap_or(false))
+    }
+
+    pub(super) fn count(&self, name: &str) -> Result<Option<usize>, ApiError> {
+        let whole = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+        let count = |value| whole(value).ok_or_else(|| ApiError::wrong(name, "a whole number, 0 or more"));
+        self.get(name).map(count).transpose()
+    }
+
+    /// What the names of special tokens are in the texts of this request.
+    pub(super) fn special(&self) -> Result<SpecialTokens, ApiError> {
+        Ok(if self.is_on("parse_special")? { SpecialTokens::Parse } else { SpecialTokens::Text })
+    }
+
+    /// The knobs that are set.
+    pub(super) fn knobs(&self, dialect: &Dialect) -> Result<Knobs, ApiError> {
+        let mut knobs = Knobs::default();
+        for name in self.body.keys() {
+            let Some(value) = self.get(name) else { continue };
+            match name.as_str() {
+                "stop" => {
+                    let one = value.as_str().map(|stop| vec![stop.to_owned()]);
+                    let stop = one.or_else(|| list(value, |stop| Some(stop.as_str()?.to_owned())));
+                    let stop = stop.ok_or_else(|| ApiError::wrong("stop", "a string or a list of strings"))?;
+                    knobs.stop_strings = Some(stop.into_iter().filter(|stop| !stop.is_empty()).collect());
+                }
+                "logit_bias" => self.logit_bias(value, &mut knobs)?,
+                // vLLM's and llama.cpp's ways to say that it is off.
+                "top_k" if value.as_i64().is_some_and(|k| k < 0) => knobs.top_k = Some(0),
+                // As long as the context allows.
+                name if is_limit(dialect, name) && value.as_i64().is_some_and(|most| most < 0) => {
+                    knobs.max_new_tokens = Some(self.model.engine.config().context_length);
+                }
+                name if is_limit(dialect, name) && value == 0 => knobs.max_new_tokens = Some(0),
+                "n" => read(dialect, &mut knobs, "num_return_sequences", name, value)?,
+                "strategy" => {
+                    let strategy = value.as_str().and_then(Strategy::from_name);
+                    let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
+                    knobs.strategy = Some(strategy.ok_or_else(|| ApiError::wrong("strategy", kinds))?);
+                }
+                _ if dialect.own.contains(&&**name) || dialect.without_effect.contains(&&**name) => {}
+                _ if find(dialect, name).is_some() => read(dialect, &mut knobs, name, name, value)?,
+                _ => {}
+            }
+        }
+        Ok(knobs)
+    }
+
+    /// An object of ids or texts with numbers, or a list of such pairs; false is never.
+    fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<(), ApiError> {
+        let wrong = || ApiError::wrong("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
+        let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
+            Some([token, bias]) => Some((token.clone(), bias.clone())),
+            _ => None,
+        };
+        let pairs = match value {
+            Value::Object(map) => Some(map.iter().map(|(key, bias)| (Value::from(&**key), bias.clone())).collect()),
+            value => list(value, pair),
+        };
+        let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
+        let mut never = Vec::new();
+        for (token, bias) in pairs.ok_or_else(wrong)? {
+            let ids = match &token {
+                Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
+                Value::String(text) => match text.parse() {
+                    Ok(id) => vec![id],
+                    Err(_) => text_ids(self.model.tokenizer.as_ref(), "logit_bias", text, SpecialTokens::Text)?,
+                },
+                _ => return Err(wrong()),
+            };
+            match bias {
+                Value::Bool(false) => never.extend(ids),
+                bias => {
+                    let bias = bias.as_f64().ok_or_else(wrong)? as f32;
+                    biases.extend(ids.into_iter().map(|id| (vec![id], bias)));
+                }
+            }
+        }
+        knobs.logit_bias = Some(biases);
+        if !never.is_empty() {
+            knobs.suppress_tokens.get_or_insert_default().extend(never);
+        }
+        Ok(())
+    }
+
+    /// What decides the text: `knobs`, the folder's settings, seed and ends.
+    pub(super) fn config(&self, mut knobs: Knobs, any_seed: u64) -> Result<GenerationConfig, ApiError> {
+        let Model { engine, settings, end_tokens, .. } = self.model;
+        knobs.overflow.get_or_insert(Overflow::Stop);
+        knobs.draft_tokens = self.count("draft_tokens")?;
+        if let Some((knob, id)) = knobs.outside_vocabulary(engine.config().vocab_size) {
+            let message = format!("{} has the token {id}, which this model has not", knob.name);
+            return Err(ApiError::param(knob.name, message));
+        }
+        let mut config = GenerationConfig::resolve(&knobs, settings)?.0;
+        config.seed = match self.get("seed") {
+            Some(seed) if seed.as_i64() != Some(-1) => {
+                let seed = seed.as_u64().or(seed.as_i64().map(|seed| seed as u64));
+                seed.ok_or_else(|| ApiError::wrong("seed", "a whole number"))?
+            }
+            _ => any_seed, // -1 is llama.cpp's way to name none
+        };
+        if !self.is_on("ignore_eos")? {
+            config.end_tokens.clone_from(end_tokens);
+        }
+        if let Some(ids) = self.get("stop_token_ids") {
+            let ids = ids_of(ids).ok_or_else(|| ApiError::wrong("stop_token_ids", "a list of token ids"))?;
+            config.end_tokens.extend(ids);
+        }
+        Ok(config)
+    }
+
+    /// A request for these prompts; `param` is where they stand.
+    pub(super) fn asked(
+        &self,
+        param: &str,
+        prompts: Vec<Vec<u32>>,
+        config: GenerationConfig,
+        grammar: Option<Grammar>,
+    ) -> Result<Asked, ApiError> {
+        let shape = self.model.engine.config();
+        for ids in &prompts {
+            if ids.is_empty() {
+                return Err(ApiError::param(param, "a prompt is empty; send at least one token"));
+            }
+            if let Some(id) = ids.iter().find(|id| **id as usize >= shape.vocab_size) {
+                let message = format!("the token {id} is outside the vocabulary of {}", shape.vocab_size);
+                return Err(ApiError::param(param, message));
+            }
+            if ids.len() > shape.context_length && config.overflow != Overflow::Slide {
+                return Err(ApiError::too_long(param, ids.len(), shape.context_length));
+            }
+        }
+        let each = config.num_return_sequences;
+        if prompts.len().saturating_mul(each) > MOST_TEXTS {
+            return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
+        }
+        let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
+        let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(config.max_new_tokens));
+        let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(shape.context_length));
+        let slots = prompts.iter().map(most).fold(0, usize::saturating_add);
+        if slots > self.model.usable_slots {
+            return Err(ApiError::invalid(format!(
+                "this may take {slots} positions of the cache, which has {}; ask for fewer or shorter texts, or start the \
+                 server with more --cache-mib",
+                self.model.usable_slots
+            )));
+        }
+        Ok(Asked {
+            prompts,
+            traced_candidates: self.count("trace")?.unwrap_or(0),
+            grammar,
+            logprobs: None,
+            measures: false,
+            writes: true,
+            stream: self.is_on("stream")?,
+            config,
+        })
+    }
+
+    /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.
+    pub(super) fn grammar(&self, gbnf: Option<&str>) -> Result<Option<Grammar>, ApiError> {
+        let text = |name: &'static str| match self.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) if text.is_empty() => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(schema @ (Value::Object(_) | Value::Bool(_))) if name == "json_schema" => Ok(Some(schema.to_string())),
+            Some(_) => Err(ApiError::wrong(name, "a string")),
+        };
+        let refused = |name: &'static str| move |error: GrammarError| ApiError::param(name, error.to_string());
+        let lark = |name, text: String| Grammar::lark(name, &text).map_err(refused(name));
+        let found = [
+            text("regex")?.map(|text| Grammar::regex("regex", &text).map_err(refused("regex"))),
+            text("json_schema")?.map(|text| Grammar::json_schema("json_schema", &text).map_err(refused("json_schema"))),
+            text("lark_grammar")?.map(|text| lark("lark_grammar", text)),
+            match gbnf {
+                Some(_) => text("grammar")?.map(|text| lark("grammar", gbnf::to_lark(&text)?)),
+                None => None,
+            },
+        ];
+        let mut found = found.into_iter().flatten();
+        let first = found.next().transpose()?;
+        match found.next() {
+            None => Ok(first),
+            Some(_) => {
+                Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can hold a text"))
+            }
+        }
+    }
+}
+
+/// Takes a knob over.
+fn read(dialect: &Dialect, knobs: &mut Knobs, own: &str, name: &str, value: &Value) -> Result<(), ApiError> {
+    let knob = find(dialect, own).ok_or_else(|| unknown(dialect, name))?;
+    knob.read(knobs, value).map_err(|kind| ApiError::wrong(name, &kind))
+}
+
+/// The knob of this name: its key in a file, its flag, or what the dialect calls it.
+fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
+    let own = dialect.knobs.iter().find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
+    KNOBS.iter().find(|knob| knob.name == own || knob.label.replace('-', "_") == own)
+}
+
+/// Whether this names how many tokens are written at most.
+fn is_limit(dialect: &Dialect, name: &str) -> bool {
+    find(dialect, name).is_some_and(|knob| knob.name == "max_new_tokens")
+}
+
+fn unknown(dialect: &Dialect, name: &str) -> ApiError {
+    let knobs = KNOBS.iter().map(|knob| knob.name);
+    let others = dialect.knobs.iter().map(|(other, _)| *other);
+    let all = knobs.chain(others).chain(dialect.own.iter().copied()).chain(COMMON.iter().copied());
+    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(name, other);
+    let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+    let name: String = name.chars().take(60).collect();
+    ApiError::param(&name, format!("there is no parameter {name:?}; the nearest is {nearest}"))
+}
+
+/// A list, if every item is what it should be.
+pub(super) fn list<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    value.as_array()?.iter().map(item).collect()
+}
+
+/// A list of token ids.
+pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
+    list(value, |id| u32::try_from(id.as_u64()?).ok())
+}
+
+/// The ids of a text; an empty one begins where a document does.
+pub(super) fn text_ids(
+    tokenizer: Option<&Tokenizer>,
+    param: &str,
+    text: &str,
+    special: SpecialTokens,
+) -> Result<Vec<u32>, ApiError> {
+    let Some(tokenizer) = tokenizer else {
+        return Err(ApiError::param(param, "this checkpoint holds no tokenizer; send token ids"));
+    };
+    let ids = tokenizer.encode_prompt(text, special).map_err(|error| ApiError::param(param, error.to_string()))?;
+    Ok(match tokenizer.end_of_text() {
+        Some(end) if ids.is_empty() => vec![end],
+        _ => ids,
+    })
+}

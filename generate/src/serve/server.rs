@@ -1,0 +1,140 @@
+//! What a server has: models, places for requests, and counts of what was done.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::ApiError;
+use super::log::RequestLog;
+use super::models::Models;
+
+/// All that requests have in common.
+pub(super) struct Server {
+    pub(super) models: Models,
+    pub(super) counts: Counts,
+    /// What `--from` was, for people who go on at a shell.
+    pub(super) from: String,
+    pub(super) log: Option<RequestLog>,
+    /// The kind of device that computes, and its name.
+    pub(super) device_kind: String,
+    pub(super) device_name: String,
+    /// The seed of who names none, where there is one.
+    pub(super) seed: Option<u64>,
+    pub(super) began: Instant,
+    /// Places of those that are at work or wait.
+    queue: Arc<Semaphore>,
+    /// Of those at work.
+    desks: Arc<Semaphore>,
+    /// Who is at work where.
+    slots: Mutex<Vec<Option<Busy>>>,
+    requests: AtomicU64,
+    /// Other in every server, so that ids of two are not mixed up.
+    salt: RandomState,
+}
+
+/// A request at work.
+#[derive(Clone)]
+pub(super) struct Busy {
+    pub(super) id: String,
+    pub(super) model: String,
+    pub(super) prompt_tokens: usize,
+    pub(super) written: Arc<AtomicU64>,
+}
+
+/// What was done since the server began.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) requests: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) cancelled: AtomicU64,
+    pub(super) waiting: AtomicU64,
+    /// Tokens of prompts that were read, and that the cache held already.
+    pub(super) prompt_tokens: AtomicU64,
+    pub(super) cached_tokens: AtomicU64,
+    pub(super) written_tokens: AtomicU64,
+    pub(super) prompt_micros: AtomicU64,
+    pub(super) writing_micros: AtomicU64,
+    pub(super) longest: AtomicU64,
+    /// Of speculative decoding: tokens guessed, guesses that came true, passes with guesses.
+    pub(super) drafted: AtomicU64,
+    pub(super) accepted: AtomicU64,
+    pub(super) drafts: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// A request's place at work, which is free again when this is dropped.
+pub(super) struct Desk {
+    server: Arc<Server>,
+    slot: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.server.slots.lock().unwrap_or_else(PoisonError::into_inner)[self.slot] = None;
+    }
+}
+
+impl Server {
+    /// `at_once` requests are at work at the same time; `queue` more wait.
+    pub(super) fn new(models: Models, at_once: usize, queue: usize) -> Self {
+        Self {
+            models,
+            counts: Counts::default(),
+            from: String::new(),
+            device_kind: String::new(),
+            device_name: String::new(),
+            log: None,
+            seed: None,
+            began: Instant::now(),
+            queue: Arc::new(Semaphore::new(at_once + queue)),
+            desks: Arc::new(Semaphore::new(at_once)),
+            slots: Mutex::new(vec![None; at_once]),
+            requests: AtomicU64::new(0),
+            salt: RandomState::new(),
+        }
+    }
+
+    /// A place among the requests that are at work or wait.
+    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        Arc::clone(&self.queue).try_acquire_owned().map_err(|_| {
+            count(&self.counts.refused, 1);
+            ApiError::busy()
+        })
+    }
+
+    /// A place at work, as soon as there is one.
+    pub(super) async fn desk(self: Arc<Self>, busy: Busy) -> Option<Desk> {
+        let permit = Arc::clone(&self.desks).acquire_owned().await.ok()?;
+        let slot = {
+            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let free = slots.iter().position(Option::is_none)?;
+            slots[free] = Some(busy);
+            free
+        };
+        Some(Desk { server: self, slot, _permit: permit })
+    }
+
+    /// Who is at work, by place.
+    pub(super) fn slots(&self) -> Vec<Option<Busy>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A number for an answer's name.
+    pub(super) fn id(&self) -> String {
+        format!("{:016x}", self.salt.hash_one(self.requests.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// A seed for who names none.
+    pub(super) fn any_seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().hash_one(self.requests.load(Ordering::Relaxed)) >> 32)
+    }
+}

@@ -1,0 +1,215 @@
+//! Chat templates: how a conversation becomes the text that a checkpoint was taught to go on with.
+//!
+//! They are Jinja with Python's string methods, as transformers runs them. A template may write
+//! special tokens; what people say may not: where a message holds the name of one, its characters
+//! are what the model reads, unless somebody asks otherwise.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use minijinja::{Environment, Error, ErrorKind, context};
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// A checkpoint's template.
+pub(super) struct Template {
+    environment: Environment<'static>,
+    pub(super) source: String,
+    /// What templates ask for by these names.
+    begin: String,
+    end: String,
+    /// Special tokens' names, the longest first.
+    special: Vec<String>,
+}
+
+/// Stands inside a special token's name that somebody said, so that it is none; of no meaning
+/// anywhere else.
+const MARK: char = '\u{f8ff}';
+
+/// Most steps that a template may take: those of people's checkpoints take some thousands.
+const MOST_STEPS: u64 = 5_000_000;
+
+impl Template {
+    /// That of a folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+    pub(super) fn of_folder(folder: &Path, tokenizer: Option<&Tokenizer>) -> Result<Option<Self>> {
+        let Some(tokenizer) = tokenizer else { return Ok(None) };
+        let config = folder.join("tokenizer_config.json");
+        let settings: Value = match std::fs::read(&config) {
+            Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is not JSON", config.display()))?,
+            Err(_) => Value::Null,
+        };
+        let source = match std::fs::read_to_string(folder.join("chat_template.jinja")) {
+            Ok(source) => Some(source),
+            Err(_) => chosen(&settings["chat_template"]),
+        };
+        let Some(source) = source else { return Ok(None) };
+        let token = |name: &str| match &settings[name] {
+            Value::Object(token) => token.get("content").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            token => token.as_str().unwrap_or_default().to_owned(),
+        };
+        let template = Self::new(source, tokenizer, token("bos_token"), token("eos_token"));
+        Ok(Some(template.with_context(|| format!("the chat template of {} cannot be used", folder.display()))?))
+    }
+
+    fn new(source: String, tokenizer: &Tokenizer, begin: String, end: String) -> Result<Self, Error> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_fuel(Some(MOST_STEPS));
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        environment.add_function("strftime_now", |format: String| today(&format));
+        environment.add_template_owned("chat", source.clone())?;
+        let mut special: Vec<String> = tokenizer.special_names().map(str::to_owned).collect();
+        special.sort_by_key(|name| std::cmp::Reverse(name.len()));
+        Ok(Self { environment, source, begin, end, special })
+    }
+
+    /// The text of a conversation; `more` are variables of the request's own. What it holds of
+    /// special tokens' names in the messages is marked, which [`Self::ids`] takes out.
+    pub(super) fn render(
+        &self,
+        messages: &[Map<String, Value>],
+        tools: Option<&Value>,
+        adds_prompt: bool,
+        more: &Map<String, Value>,
+    ) -> Result<String, ApiError> {
+        let messages: Vec<Value> =
+            messages.iter().map(|message| self.marked(&Value::Object(message.clone()))).collect();
+        let own = context! {
+            messages, tools, add_generation_prompt => adds_prompt, bos_token => self.begin, eos_token => self.end,
+            enable_thinking => true, datetime => today("%b %d %Y"), date_string => today("%d %b %Y"),
+            functions => tools.map(Value::to_string).unwrap_or_default(),
+        };
+        let template = self.environment.get_template("chat");
+        let rendered =
+            template.and_then(|template| template.render(context! { ..own, ..minijinja::Value::from_serialize(more) }));
+        rendered.map_err(|error| {
+            let why = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+            ApiError::param("messages", format!("the chat template refuses them: {why}"))
+        })
+    }
+
+    /// A value in whose texts the names of special tokens are marked.
+    fn marked(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.mark(text)),
+            Value::Array(list) => list.iter().map(|value| self.marked(value)).collect(),
+            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), self.marked(value))).collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// A text in which the names of special tokens are marked.
+    pub(super) fn mark(&self, text: &str) -> String {
+        let mut marked = text.replace(MARK, "");
+        for name in &self.special {
+            if let Some(first) = name.chars().next()
+                && marked.contains(&**name)
+            {
+                let (head, tail) = name.split_at(first.len_utf8());
+                marked = marked.replace(&**name, &format!("{head}{MARK}{tail}"));
+            }
+        }
+        marked
+    }
+
+    /// The ids of a rendered text: special tokens where the template wrote them, characters where
+    /// somebody else did.
+    pub(super) fn ids(&self, tokenizer: &Tokenizer, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
+        let refused = |error: ember_data::tokenizer::Error| ApiError::param("messages", error.to_string());
+        if special == SpecialTokens::Parse {
+            return tokenizer.encode_with(&unmarked(text), SpecialTokens::Parse).map_err(refused);
+        }
+        let (mut ids, mut rest) = (Vec::new(), text);
+        while !rest.is_empty() {
+            let first = self.special.iter().filter_map(|name| Some((rest.find(&**name)?, name)));
+            // Of two at one place the longer, which comes first.
+            let (before, name) = match first.min_by_key(|(place, _)| *place) {
+                Some((place, name)) => (&rest[..place], name.as_str()),
+                None => (rest, ""),
+            };
+            ids.extend(tokenizer.encode_with(&unmarked(before), SpecialTokens::Text).map_err(refused)?);
+            ids.extend(tokenizer.encode_with(name, SpecialTokens::Parse).map_err(refused)?);
+            rest = &rest[before.len() + name.len()..];
+        }
+        Ok(ids)
+    }
+}
+
+/// A text without marks.
+pub(super) fn unmarked(text: &str) -> String {
+    text.replace(MARK, "")
+}
+
+/// A template, or of several by names the default one.
+fn chosen(templates: &Value) -> Option<String> {
+    match templates {
+        Value::String(source) => Some(source.clone()),
+        Value::Array(named) => {
+            let default = named.iter().find(|template| template["name"] == "default").or(named.first())?;
+            Some(default["template"].as_str()?.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Today's date, of `strftime`'s marks those that templates use.
+fn today(format: &str) -> String {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    let [year, month, day] = date(days as i64);
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    let name = MONTHS[(month - 1) as usize];
+    let marks = [
+        ("%Y", year.to_string()),
+        ("%m", format!("{month:02}")),
+        ("%d", format!("{day:02}")),
+        ("%b", name[..3].to_owned()),
+        ("%B", name.to_owned()),
+    ];
+    marks.iter().fold(format.to_owned(), |text, (mark, value)| text.replace(mark, value))
+}
+
+/// Year, month and day so many days after 1970-01-01, by the calendar of 400 years.
+fn date(days: i64) -> [i64; 3] {
+    // Years here begin in March, so that a leap day is the last of its year.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let [month, later] = if month < 10 { [month + 3, 0] } else { [month - 9, 1] };
+    [year + era * 400 + later, month, day]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        assert_eq!(date(0), [1970, 1, 1]);
+        assert_eq!(date(19_782), [2024, 2, 29]);
+        assert_eq!(date(20_779), [2026, 11, 22]);
+    }
+}

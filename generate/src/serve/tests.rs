@@ -1,0 +1,280 @@
+#![allow(clippy::unwrap_used)]
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use burn::tensor::Device;
+use ember_data::tokenizer::Tokenizer;
+use ember_decoding::config::{GenerationConfig, Overflow, Strategy};
+use ember_decoding::{Generator, generator::Prompts};
+use ember_model::{Gpt, GptConfig, WeightType, folder::Settings, init::Random};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::serve::guard::Guard;
+
+const CONTEXT: usize = 64;
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::chars(&('a'..='k').chain([' ']).collect(), false).unwrap()
+}
+
+fn shape() -> GptConfig {
+    GptConfig::new(tokenizer().vocab_size(), CONTEXT, 2, 2, 8)
+}
+
+fn model() -> Gpt {
+    Gpt::for_inference(&shape(), &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap()
+}
+
+/// The same as a folder.
+fn checkpoint(folder: &Path) {
+    let model = Gpt::new(&shape(), 3, &Device::flex()).unwrap();
+    ember_model::checkpoint::save(&model, None, &Settings::default(), folder).unwrap();
+    tokenizer().save(folder).unwrap();
+}
+
+/// A server at work, which ends with the test.
+struct Server {
+    address: SocketAddr,
+    interrupt: Interrupt,
+    thread: Option<thread::JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(keys: Option<Vec<String>>, origins: Vec<String>, at_once: usize, queue: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        checkpoint(folder.path());
+        let loading = Loading {
+            device: Device::flex(),
+            weights: WeightType::F32,
+            tokens_per_step: 16,
+            cache_bytes: 1 << 20,
+            most_bytes: 1 << 30,
+        };
+        let tiny = Named { name: "tiny".to_owned(), folder: folder.path().to_owned() };
+        let models = Models::new(vec![tiny], loading).unwrap();
+        let server = super::Server::new(models, at_once, queue);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = router(Arc::new(server), Arc::new(Guard::new(keys, origins, address.port())));
+        let interrupt = Interrupt::new();
+        let asked_to_end = interrupt.clone();
+        let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end).unwrap());
+        Self { address, interrupt, thread: Some(thread), _folder: folder }
+    }
+
+    fn open() -> Self {
+        Self::start(None, Vec::new(), 4, 8)
+    }
+
+    /// Status, headers and body of an answer.
+    fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let host = if headers.to_lowercase().contains("host:") {
+            String::new()
+        } else {
+            format!("Host: {}\r\n", self.address)
+        };
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), unchunked(head, body))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (status, _, body) = self.send("POST", path, "Content-Type: application/json\r\n", &body.to_string());
+        (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+    }
+
+    fn write(&self, body: Value) -> Value {
+        let (status, answer) = self.post("/v1/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.interrupt.request();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn unchunked(head: &str, body: &str) -> String {
+    if !head.to_lowercase().contains("transfer-encoding: chunked") {
+        return body.to_owned();
+    }
+    let (mut rest, mut whole) = (body, String::new());
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+        whole += &after[..size];
+        rest = after[size..].trim_start_matches("\r\n");
+        if size == 0 {
+            break;
+        }
+    }
+    whole
+}
+
+/// What the library writes by itself.
+fn alone(prompt: &str, config: GenerationConfig) -> (String, Vec<f32>) {
+    let (model, tokenizer) = (model(), tokenizer());
+    let ids = tokenizer.encode(prompt).unwrap();
+    let generator = Generator::new(&model, Some(&tokenizer), config).unwrap();
+    let written = generator.write(&Prompts { ids: &[&ids], ..Prompts::default() }, &mut ()).unwrap().remove(0);
+    (written.text, written.completion.tokens.iter().map(|token| token.logprob).collect())
+}
+
+#[test]
+fn what_is_served_is_what_the_library_writes() {
+    let server = Server::open();
+    let config = GenerationConfig { max_new_tokens: 12, overflow: Overflow::Stop, logprobs: 2, ..Default::default() };
+    let (text, logprobs) = alone("abc", config.clone());
+    let answer = server.write(json!({ "prompt": "abc", "temperature": 0, "max_tokens": 12, "logprobs": 2 }));
+    assert_eq!(answer["choices"][0]["text"], json!(text));
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    let told: Vec<f32> = serde_json::from_value(answer["choices"][0]["logprobs"]["token_logprobs"].clone()).unwrap();
+    assert_eq!(told, logprobs);
+    assert_eq!(answer["choices"][0]["logprobs"]["text_offset"][3], 3);
+    assert_eq!((&answer["usage"]["prompt_tokens"], &answer["usage"]["completion_tokens"]), (&json!(3), &json!(12)));
+
+    let drawn = GenerationConfig { strategy: Strategy::Sample, seed: 5, top_k: 4, ..config.clone() };
+    let ask = json!({ "model": "tiny", "prompt": "abc", "seed": 5, "top_k": 4, "max_tokens": 12, "n": 3 });
+    let answer = server.write(ask.clone());
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", drawn).0));
+    assert_eq!(answer["choices"].as_array().unwrap().len(), 3);
+    // In a stream the same, and nothing twice.
+    let mut streamed = ask;
+    (streamed["stream"], streamed["stream_options"]) = (json!(true), json!({ "include_usage": true }));
+    let (status, head, body) = server.send("POST", "/v1/completions", "", &streamed.to_string());
+    assert!(status == 200 && head.contains("text/event-stream"), "{head}");
+    let pieces: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(pieces.last(), Some(&"[DONE]"));
+    let pieces: Vec<Value> =
+        pieces[..pieces.len() - 1].iter().map(|piece| serde_json::from_str(piece).unwrap()).collect();
+    for (index, choice) in answer["choices"].as_array().unwrap().iter().enumerate() {
+        let own =
+            pieces.iter().filter_map(|piece| piece["choices"].get(0)).filter(|choice| choice["index"] == json!(index));
+        assert_eq!(choice["text"], json!(own.map(|choice| choice["text"].as_str().unwrap()).collect::<String>()));
+    }
+    assert_eq!(pieces.last().unwrap()["usage"]["completion_tokens"], 36);
+
+    let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, ..config };
+    let answer = server.write(json!({ "prompt": "abc", "num_beams": 3, "max_tokens": 12 }));
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
+}
+
+#[test]
+fn a_prompt_is_measured_with_echo() {
+    let server = Server::open();
+    let ids = tokenizer().encode("abcabd").unwrap();
+    for ask in [json!({ "max_tokens": 0 }), json!({ "max_tokens": 1, "temperature": 0 })] {
+        let mut ask = ask;
+        (ask["prompt"], ask["echo"], ask["logprobs"]) = (json!(ids), json!(true), json!(1));
+        let answer = server.write(ask.clone());
+        let choice = &answer["choices"][0];
+        assert!(choice["text"].as_str().unwrap().starts_with("abcabd"), "{choice}");
+        let logprobs = choice["logprobs"]["token_logprobs"].as_array().unwrap();
+        assert_eq!(logprobs.len(), 6 + usize::from(ask["max_tokens"] == 1));
+        assert!(logprobs[0].is_null());
+        let want = ember_decoding::score::token_log_probabilities(&model(), &ids[..5], &ids[1..], 5).unwrap();
+        for (told, want) in logprobs[1..6].iter().zip(want) {
+            assert!((told.as_f64().unwrap() - f64::from(want)).abs() < 1e-5);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused_by_name() {
+    let server = Server::open();
+    let refused = |body: Value, param: &str, words: &str| {
+        let (status, answer) = server.post("/v1/completions", &body);
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(param)), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    };
+    refused(json!({ "prompt": "a", "temperatur": 1 }), "temperatur", "the nearest is temperature");
+    refused(json!({ "prompt": "a", "top_p": "much" }), "top_p", "top_p must be a number");
+    refused(json!({ "prompt": "a", "suffix": "b" }), "suffix", "not supported");
+    refused(json!({ "max_tokens": 3 }), "prompt", "no prompt");
+    refused(json!({ "prompt": [] }), "prompt", "at least one token");
+    refused(json!({ "prompt": [99] }), "prompt", "outside the vocabulary");
+    refused(json!({ "prompt": "x" }), "prompt", "x");
+    refused(json!({ "prompt": "a".repeat(65) }), "prompt", "context size of 64");
+    refused(json!({ "prompt": "a", "regex": "(" }), "regex", "cannot be used");
+    let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
+    assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
+    assert_eq!(server.post("/v1/completions", &json!({ "prompt": "a", "model": "other" })).0, 404);
+    assert_eq!(server.send("POST", "/v1/completions", "", "{").0, 400);
+    assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(MOST_BODY + 1)).0, 413);
+    assert_eq!(server.send("GET", "/nowhere", "", "").0, 404);
+    assert_eq!(server.send("GET", "/v1/completions", "", "").0, 405);
+    // What can change nothing is let pass.
+    server.write(json!({ "prompt": "a", "user": "me", "temperature": null }));
+}
+
+#[test]
+fn strangers_are_turned_away() {
+    let server = Server::open();
+    assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
+    assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
+    assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
+    assert_eq!(server.send("GET", "/v1/models", &format!("Host: localhost:{}\r\n", server.address.port()), "").0, 200);
+
+    let origin = "https://page.example".to_owned();
+    let keyed = Server::start(Some(vec!["right".into(), "other".into()]), vec![origin.clone()], 4, 8);
+    for path in ["/v1/models", "/metrics", "/tokenizer_info", "/nowhere"] {
+        assert_eq!(keyed.send("GET", path, "", "").0, 401, "{path}");
+        assert_eq!(keyed.send("GET", path, "Authorization: Bearer wrong\r\n", "").0, 401, "{path}");
+    }
+    assert_eq!(keyed.send("GET", "/health", "", "").0, 200);
+    assert_eq!(keyed.send("GET", "/v1/models", "Authorization: Bearer other\r\n", "").0, 200);
+    let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
+    assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
+}
+
+#[test]
+fn tokens_come_and_go() {
+    let server = Server::open();
+    let (_, answer) = server.post("/tokenize", &json!({ "content": "cab", "with_pieces": true }));
+    assert_eq!(answer["tokens"][0]["piece"], "c");
+    let (_, answer) = server.post("/tokenize", &json!({ "prompt": "cab" }));
+    assert_eq!(answer["count"], 3);
+    let (_, back) = server.post("/detokenize", &json!({ "tokens": answer["tokens"] }));
+    assert_eq!(back["content"], "cab");
+    assert_eq!(server.post("/detokenize", &json!({ "tokens": [99] })).0, 400);
+}
+
+#[test]
+fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    let long = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "stream": true }).to_string();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n{long}",
+        server.address,
+        long.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+    let (status, head, _) = server.send("POST", "/v1/completions", "", &json!({ "prompt": "a" }).to_string());
+    assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
+    drop(stream);
+    // Its place is free again soon.
+    let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
+    assert!((0..400).any(|_| is_free() || {
+        thread::sleep(Duration::from_millis(10));
+        false
+    }));
+    let (_, _, metrics) = server.send("GET", "/metrics", "", "");
+    assert!(metrics.contains("ember:requests_cancelled_total 1"), "{metrics}");
+}

@@ -1,0 +1,328 @@
+//! A request at work: it waits for a place, then writes on a thread of its own, and says so as it
+//! goes.
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
+use ember_decoding::engine::Request;
+use ember_decoding::generator::{Prompts, Reader, Written};
+use ember_decoding::logprobs;
+use ember_decoding::sequences::Continues;
+use ember_decoding::stream::token_bytes;
+use ember_decoding::trace::{BeamStep, ChoiceTrace};
+use ember_decoding::watch::Traced;
+use ember_decoding::{FinishReason, Generator};
+use futures_util::future::{Either, select};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
+
+use super::error::ApiError;
+use super::models::Model;
+use super::request::Asked;
+use super::server::{Busy, Desk, Server, count};
+
+/// What happens to a request.
+pub(super) enum Event {
+    /// A prompt was measured: its tokens with what the model thought of each but the first.
+    Read {
+        prompt: usize,
+        tokens: Vec<ChosenToken>,
+    },
+    /// A text goes on by a token, or at last by what was held back.
+    Piece(Box<Piece>),
+    /// What beams did.
+    Beams(Box<BeamStep>),
+    /// A text is finished.
+    Finished {
+        choice: usize,
+        written: Box<Written>,
+    },
+    /// All are.
+    Done(Timings),
+    Failed(ApiError),
+}
+
+/// How a text goes on.
+pub(super) struct Piece {
+    pub(super) choice: usize,
+    pub(super) text: String,
+    pub(super) token: Option<ChosenToken>,
+    /// How the token was chosen, where that was asked.
+    pub(super) step: Option<ChoiceTrace>,
+}
+
+/// What a request took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timings {
+    pub(super) prompt_tokens: usize,
+    /// Tokens of its prompts that the cache held already.
+    pub(super) cached_tokens: usize,
+    pub(super) written_tokens: usize,
+    /// To its first token, and from there to the end.
+    pub(super) prompt_s: f64,
+    pub(super) writing_s: f64,
+}
+
+/// Sets a flag when nobody waits any more.
+pub(super) struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A request, begun, and what comes of it.
+pub(super) struct Work {
+    pub(super) id: String,
+    pub(super) model: Arc<Model>,
+    pub(super) asked: Arc<Asked>,
+    pub(super) events: Receiver<Event>,
+    _ends: CancelOnDrop,
+}
+
+/// Events that wait for a reader before the writer does.
+const WAITING_EVENTS: usize = 256;
+
+/// How long a reader may leave a text unread before it is given up.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// Prompt positions whose logits are on the host at once.
+const AT_ONCE: usize = 128;
+
+/// Begins a request: it is at work as soon as there is a place. Who drops what this gives ends it.
+pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place: OwnedSemaphorePermit) -> Work {
+    let (sender, events) = channel(WAITING_EVENTS);
+    let (asked, cancelled, id) = (Arc::new(asked), Arc::new(AtomicBool::new(false)), server.id());
+    let written = Arc::new(AtomicU64::new(0));
+    let busy = Busy {
+        id: id.clone(),
+        model: model.name.clone(),
+        prompt_tokens: asked.prompts.iter().map(Vec::len).sum(),
+        written: Arc::clone(&written),
+    };
+    let mut writer = Writer {
+        server: Arc::clone(server),
+        model: Arc::clone(&model),
+        asked: Arc::clone(&asked),
+        cancelled: Arc::clone(&cancelled),
+        events: sender,
+        runtime: Handle::current(),
+        began: Instant::now(),
+        first_token: None,
+        written,
+        pending: None,
+    };
+    count(&server.counts.waiting, 1);
+    let waiting = Arc::clone(server);
+    tokio::spawn(async move {
+        let desk = {
+            let gone = writer.events.clone();
+            let (free, gone) = (pin!(Arc::clone(&waiting).desk(busy)), pin!(gone.closed()));
+            match select(free, gone).await {
+                Either::Left((desk, _)) => desk,
+                Either::Right(_) => None,
+            }
+        };
+        waiting.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+        let Some(desk) = desk else {
+            count(&waiting.counts.cancelled, 1);
+            return;
+        };
+        let events = writer.events.clone();
+        let spawned = std::thread::Builder::new().spawn(move || {
+            writer.work(desk);
+            drop(place);
+        });
+        if let Err(error) = spawned {
+            let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
+        }
+    });
+    Work { id, model, asked, events, _ends: CancelOnDrop(cancelled) }
+}
+
+/// Who writes a request's texts.
+struct Writer {
+    server: Arc<Server>,
+    model: Arc<Model>,
+    asked: Arc<Asked>,
+    cancelled: Arc<AtomicBool>,
+    events: Sender<Event>,
+    runtime: Handle,
+    began: Instant,
+    first_token: Option<Instant>,
+    /// Tokens written so far, for whoever looks at the places.
+    written: Arc<AtomicU64>,
+    /// A token whose text comes next, and how it was chosen.
+    pending: Option<(usize, Option<ChosenToken>, Option<ChoiceTrace>)>,
+}
+
+impl Writer {
+    fn work(&mut self, desk: Desk) {
+        let model = Arc::clone(&self.model);
+        let request = model.engine.request(Arc::clone(&self.cancelled));
+        let outcome = self.write(&request);
+        let timings = self.timings(request.cached_tokens() as usize);
+        drop(request);
+        self.account(&timings, outcome.as_ref().err());
+        drop(desk); // before the answer is: who has read it finds the place free
+        self.tell(match outcome {
+            Ok(()) => Event::Done(timings),
+            Err(error) => Event::Failed(error),
+        });
+    }
+
+    fn timings(&self, cached_tokens: usize) -> Timings {
+        let first = self.first_token.unwrap_or_else(Instant::now);
+        Timings {
+            prompt_tokens: self.asked.prompts.iter().map(Vec::len).sum(),
+            cached_tokens,
+            written_tokens: self.written.load(Ordering::Relaxed) as usize,
+            prompt_s: (first - self.began).as_secs_f64(),
+            writing_s: first.elapsed().as_secs_f64(),
+        }
+    }
+
+    fn account(&self, timings: &Timings, error: Option<&ApiError>) {
+        let counts = &self.server.counts;
+        let Timings { prompt_tokens, cached_tokens, written_tokens, .. } = *timings;
+        count(&counts.prompt_tokens, prompt_tokens.saturating_sub(cached_tokens) as u64);
+        count(&counts.cached_tokens, cached_tokens as u64);
+        count(&counts.written_tokens, written_tokens as u64);
+        count(&counts.prompt_micros, (timings.prompt_s * 1e6) as u64);
+        count(&counts.writing_micros, (timings.writing_s * 1e6) as u64);
+        counts.longest.fetch_max((prompt_tokens + written_tokens) as u64, Ordering::Relaxed);
+        let is_cancelled = self.cancelled.load(Ordering::Relaxed);
+        if is_cancelled {
+            count(&counts.cancelled, 1);
+        }
+        if let Some(log) = &self.server.log {
+            log.line(json!({
+                "model": self.model.name, "prompts": self.asked.prompts, "config": self.asked.config,
+                "prompt_tokens": prompt_tokens, "cached_tokens": cached_tokens, "written_tokens": written_tokens,
+                "prompt_s": timings.prompt_s, "writing_s": timings.writing_s, "cancelled": is_cancelled,
+                "error": error.map(|error| error.body()["error"]["message"].clone()),
+            }));
+        }
+    }
+
+    /// Says what happened. Where nobody reads on, the request is over.
+    fn tell(&self, event: Event) {
+        let Err(full) = self.events.try_send(event) else { return };
+        let later = async { timeout(STALLED, self.events.send(full.into_inner())).await };
+        if !matches!(self.runtime.block_on(later), Ok(Ok(()))) {
+            self.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn write(&mut self, request: &Request) -> Result<(), ApiError> {
+        let (model, asked) = (Arc::clone(&self.model), Arc::clone(&self.asked));
+        if asked.measures {
+            for (prompt, ids) in asked.prompts.iter().enumerate() {
+                let tokens = measure(request, ids, asked.config.logprobs)?;
+                self.tell(Event::Read { prompt, tokens });
+            }
+        }
+        if !asked.writes {
+            return Ok(());
+        }
+        let mut generator = Generator::new(request, model.tokenizer.as_ref(), asked.config.clone())
+            .map_err(|error| ApiError::param("stop", error.to_string()))?;
+        if let Some(grammar) = &asked.grammar {
+            let refused = |error: ember_decoding::constraint::GrammarError| ApiError::invalid(error.to_string());
+            generator = generator.held_to(grammar.clone()).map_err(refused)?;
+        }
+        let ids: Vec<&[u32]> = asked.prompts.iter().map(Vec::as_slice).collect();
+        let each = asked.config.num_return_sequences;
+        let firsts: Vec<u64> = (0..ids.len()).map(|prompt| (prompt * each) as u64).collect();
+        let prompts = Prompts {
+            ids: &ids,
+            first_sequences: &firsts,
+            traced_candidates: asked.traced_candidates,
+            ..Prompts::default()
+        };
+        let written = generator.write(&prompts, self)?;
+        if asked.config.strategy.ranks_texts() {
+            let tokens: usize = written.iter().map(|written| written.completion.ids.len()).sum();
+            self.written.store(tokens as u64, Ordering::Relaxed);
+        }
+        for written in written {
+            if let Some(Finding::Draft(Acceptance { proposed, accepted, passes })) = written.completion.finding {
+                let counts = &self.server.counts;
+                count(&counts.drafted, proposed as u64);
+                count(&counts.accepted, accepted as u64);
+                count(&counts.drafts, passes as u64);
+            }
+            let choice = written.prompt * each + written.number;
+            self.tell(Event::Finished { choice, written: Box::new(written) });
+        }
+        Ok(())
+    }
+}
+
+/// What the model thinks of each token of a prompt but the first, which has nothing before it.
+fn measure(request: &Request, ids: &[u32], top: usize) -> Result<Vec<ChosenToken>, ApiError> {
+    let shape = request.config();
+    let (vocab_size, context) = (shape.vocab_size, shape.context_length);
+    if ids.len() > context {
+        return Err(ApiError::too_long("prompt", ids.len(), context));
+    }
+    let mut tokens = vec![ChosenToken { id: ids[0], logprob: f32::NAN, top: Vec::new() }];
+    let mut sequences = request.sequences(&[&[]], ids.len());
+    for piece in ids[..ids.len() - 1].chunks(AT_ONCE) {
+        sequences.extend(0, piece);
+        let logits = sequences.logits_of_last(&[piece.len()])?;
+        for logits in logits.chunks_exact(vocab_size) {
+            let id = ids[tokens.len()];
+            tokens.push(logprobs::chosen(id, logits, logprobs::finite_log_sum_exp(logits)?, top));
+        }
+    }
+    Ok(tokens)
+}
+
+impl Reader for Writer {
+    fn token(&mut self, row: usize, token: &ChosenToken) {
+        self.first_token.get_or_insert_with(Instant::now);
+        self.written.fetch_add(1, Ordering::Relaxed);
+        let step = self.pending.take().and_then(|(_, _, step)| step);
+        self.pending = Some((row, Some(token.clone()), step));
+    }
+
+    fn text(&mut self, row: usize, text: &str) {
+        let (token, step) = match self.pending.take() {
+            Some((of, token, step)) if of == row => (token, step),
+            _ => (None, None),
+        };
+        let is_told = !self.asked.config.strategy.ranks_texts() && (token.is_some() || !text.is_empty());
+        if is_told {
+            self.tell(Event::Piece(Box::new(Piece { choice: row, text: text.to_owned(), token, step })));
+        }
+    }
+
+    fn go_on(&mut self, _row: usize, _steps: usize) -> ControlFlow<FinishReason> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(FinishReason::Interrupted),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn traced(&mut self, step: Traced) {
+        let tokenizer = self.model.tokenizer.as_ref();
+        let text = |id| String::from_utf8_lossy(&token_bytes(tokenizer, id)).into_owned();
+        match step {
+            Traced::Choice { row, step } => {
+                let mut step = step.choice.clone();
+                step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
+                self.pending = Some((row, None, Some(step)));
+            }
+            Traced::Beams(step) => self.tell(Event::Beams(Box::new(step.clone()))),
+        }
+    }
+}
