@@ -1,7 +1,6 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
 mod commands;
-mod serve;
 mod twin;
 
 use commands::Cli;

@@ -6,18 +6,19 @@ pub mod constraint_args;
 mod explain;
 mod knob_args;
 mod lines;
-pub(crate) mod loaded;
-pub(crate) mod model_args;
+mod loaded;
+mod model_args;
 mod progress;
 pub mod prompts;
 mod replay;
 mod score;
+mod serve;
 mod session;
 mod text;
 mod text_args;
 mod text_output;
 mod totals;
-pub(crate) mod trace_file;
+mod trace_file;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -64,7 +65,7 @@ pub enum Command {
     /// questions
     Score(score::ScoreArgs),
     /// Answer over HTTP, as OpenAI's API does: for programs, and for other people
-    Serve(crate::serve::ServeArgs),
+    Serve(serve::ServeArgs),
     /// Measure how fast a model reads and writes here, beside what this machine's memory allows
     Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
@@ -83,7 +84,7 @@ impl Command {
             Self::Explain(args) => explain::run(args, common, interrupt),
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
-            Self::Serve(args) => crate::serve::run(args, common, interrupt),
+            Self::Serve(args) => serve::run(args, common, interrupt),
             Self::Bench(args) => bench::run(args, common, interrupt),
             Self::Devices => ember_cli::devices::run(common),
         }

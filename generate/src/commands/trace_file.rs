@@ -21,66 +21,66 @@ use ember_decoding::{FinishReason, config::GenerationConfig, constraint::Grammar
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Header {
+pub(super) struct Header {
     /// `run`.
-    pub(crate) event: String,
+    pub(super) event: String,
     /// The program's version.
-    pub(crate) version: String,
+    pub(super) version: String,
     /// The checkpoint folder.
-    pub(crate) checkpoint: PathBuf,
+    pub(super) checkpoint: PathBuf,
     /// A checksum of the weights, by which replay knows that it has the same ones.
-    pub(crate) weights: String,
+    pub(super) weights: String,
     /// What the matrices were kept as; traces that do not say had float32.
     #[serde(default)]
-    pub(crate) weight_type: WeightType,
+    pub(super) weight_type: WeightType,
     /// The kind of device, such as `cpu`.
-    pub(crate) device: String,
+    pub(super) device: String,
     /// What rounds the last bits, where it is known.
-    pub(crate) machine: Option<Machine>,
+    pub(super) machine: Option<Machine>,
     /// What special tokens' names were in prompts given as text; their ids are there either way.
     #[serde(default)]
-    pub(crate) special_tokens: SpecialTokens,
+    pub(super) special_tokens: SpecialTokens,
     /// The knobs.
-    pub(crate) config: GenerationConfig,
+    pub(super) config: GenerationConfig,
     /// What grammar the text must follow.
-    pub(crate) grammar: Option<Grammar>,
+    pub(super) grammar: Option<Grammar>,
     /// What is continued, in order.
-    pub(crate) prompts: Vec<HeaderPrompt>,
+    pub(super) prompts: Vec<HeaderPrompt>,
     /// Which prompts were continued together, and which of their sequences: the first's number and
     /// how many.
-    pub(crate) batches: Vec<(Vec<usize>, usize, usize)>,
+    pub(super) batches: Vec<(Vec<usize>, usize, usize)>,
 }
 
 /// On what a trace was written: another machine may round the last bits otherwise.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub(super) struct Machine {
     /// What the device calls itself.
-    pub(crate) device_name: String,
+    pub(super) device_name: String,
     /// The instructions that the CPU's kernels use, as `EMBER_SIMD` names them.
-    pub(crate) simd: String,
+    pub(super) simd: String,
 }
 
 impl Machine {
     /// What rounds its last bits: a GPU itself, or the instructions of the processor.
-    pub(crate) fn rounds_by(&self, on_gpu: bool) -> &str {
+    pub(super) fn rounds_by(&self, on_gpu: bool) -> &str {
         if on_gpu { &self.device_name } else { &self.simd }
     }
 
     /// This one, on a device of this name.
-    pub(crate) fn with(device_name: &str) -> Self {
+    pub(super) fn with(device_name: &str) -> Self {
         Self { device_name: device_name.to_owned(), simd: simd::level().name().to_owned() }
     }
 }
 
 /// A prompt in the header.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct HeaderPrompt {
-    pub(crate) prompt: Option<String>,
-    pub(crate) prompt_ids: Vec<u32>,
+pub(super) struct HeaderPrompt {
+    pub(super) prompt: Option<String>,
+    pub(super) prompt_ids: Vec<u32>,
 }
 
 /// Where the lines go.
-pub(crate) trait TraceSink {
+pub(super) trait TraceSink {
     /// Takes the next line.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ pub(crate) trait TraceSink {
 }
 
 /// A new trace on disk.
-pub(crate) struct TraceWriter {
+pub(super) struct TraceWriter {
     file: BufWriter<File>,
     path: PathBuf,
 }
@@ -99,7 +99,7 @@ impl TraceWriter {
     ///
     /// # Errors
     /// When there is a file of that name, or none can be made.
-    pub(crate) fn create(path: &Path) -> Result<Self> {
+    pub(super) fn create(path: &Path) -> Result<Self> {
         let file = create_record(path).context("--trace")?;
         Ok(Self { file: BufWriter::new(file), path: path.to_owned() })
     }
@@ -108,7 +108,7 @@ impl TraceWriter {
     ///
     /// # Errors
     /// When the disk is full.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         self.file.flush().with_context(|| format!("--trace: cannot write {}", self.path.display()))
     }
 }
@@ -120,13 +120,13 @@ impl TraceSink for TraceWriter {
 }
 
 /// A token's text, where there is a tokenizer.
-pub(crate) type TokenText<'a> = &'a dyn Fn(u32) -> Option<String>;
+pub(super) type TokenText<'a> = &'a dyn Fn(u32) -> Option<String>;
 
 /// How many candidates of each step a trace tells, where not more are asked for.
-pub(crate) const TRACED_CANDIDATES: usize = 10;
+pub(super) const TRACED_CANDIDATES: usize = 10;
 
 /// The line of one choice: the draw, the chosen token, and what became of the candidates.
-pub(crate) fn choice((prompt, sequence): (usize, usize), choice: &ChoiceTrace, text: TokenText) -> Value {
+pub(super) fn choice((prompt, sequence): (usize, usize), choice: &ChoiceTrace, text: TokenText) -> Value {
     let mut choice = choice.clone();
     for candidate in &mut choice.candidates {
         candidate.token = text(candidate.id);
@@ -136,7 +136,7 @@ pub(crate) fn choice((prompt, sequence): (usize, usize), choice: &ChoiceTrace, t
 }
 
 /// The line of one step of one prompt's beams.
-pub(crate) fn beams(prompt: usize, step: &BeamStep, text: TokenText) -> Value {
+pub(super) fn beams(prompt: usize, step: &BeamStep, text: TokenText) -> Value {
     let mut line = joined(json!({ "event": "beams", "prompt_index": prompt }), step);
     if let Some(object) = line.as_object_mut() {
         object.remove("prompt"); // its place in the batch, which nobody outside knows
@@ -157,7 +157,7 @@ pub(crate) fn beams(prompt: usize, step: &BeamStep, text: TokenText) -> Value {
 }
 
 /// The line of one result.
-pub(crate) fn end(answer: &Written) -> Value {
+pub(super) fn end(answer: &Written) -> Value {
     let completion = &answer.completion;
     let line = json!({
         "event": "end",
@@ -183,8 +183,8 @@ fn joined(mut head: Value, rest: &impl Serialize) -> Value {
 }
 
 /// A trace that was read back.
-pub(crate) struct Trace {
-    pub(crate) header: Header,
+pub(super) struct Trace {
+    pub(super) header: Header,
     text: String,
     path: PathBuf,
 }
@@ -192,23 +192,23 @@ pub(crate) struct Trace {
 /// What every line behind the header tells of itself.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct LineHead {
-    pub(crate) event: String,
-    pub(crate) prompt_index: usize,
-    pub(crate) sequence_index: usize,
-    pub(crate) step: usize,
+pub(super) struct LineHead {
+    pub(super) event: String,
+    pub(super) prompt_index: usize,
+    pub(super) sequence_index: usize,
+    pub(super) step: usize,
     /// Of an end: the tokens of the text.
-    pub(crate) ids: Vec<u32>,
-    pub(crate) finish_reason: Option<FinishReason>,
+    pub(super) ids: Vec<u32>,
+    pub(super) finish_reason: Option<FinishReason>,
     /// Of the end of an exact search.
-    pub(crate) exact: Option<ExactHead>,
+    pub(super) exact: Option<ExactHead>,
 }
 
 /// How far an exact search came.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ExactHead {
-    pub(crate) nodes: usize,
-    pub(crate) cut_short: Option<FinishReason>,
+pub(super) struct ExactHead {
+    pub(super) nodes: usize,
+    pub(super) cut_short: Option<FinishReason>,
 }
 
 impl Trace {
@@ -216,7 +216,7 @@ impl Trace {
     ///
     /// # Errors
     /// One line that names the file, and the line of it that is wrong.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    pub(super) fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the trace {name}"))?;
         let first = text.lines().next();
@@ -243,7 +243,7 @@ impl Trace {
     ///
     /// # Errors
     /// Names the file and what is wrong with its first line.
-    pub(crate) fn check(&self, vocab_size: usize) -> Result<()> {
+    pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
         let Header { config, prompts, .. } = &self.header;
         let check = || -> Result<()> {
             config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
@@ -259,7 +259,7 @@ impl Trace {
 
     /// The lines behind the header, each parsed when its turn comes: a trace is many times larger
     /// in memory than on disk.
-    pub(crate) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
+    pub(super) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
             let broken = "is not whole; the run that wrote it was cut off, or the file was changed";
             serde_json::from_str(line).with_context(|| format!("{}: line {number} {broken}", self.path.display()))

@@ -12,7 +12,6 @@ use burn_train::metric::{
 use burn_train::renderer::{MetricState, MetricsRenderer, MetricsRendererTraining, tui::TuiMetricsRendererWrapper};
 use burn_train::{Interrupter, logger::TrainingProgressLogger};
 use crossterm::{cursor, event::DisableMouseCapture, execute, terminal, terminal::LeaveAlternateScreen};
-use itertools::Itertools;
 
 use ember_cli::terminal::{printable, say};
 use ember_training::units::{bytes, duration, grouped, short};
@@ -106,7 +105,8 @@ impl Reporter for Dashboard {
     fn evaluation(&mut self, report: &EvalReport) {
         let averaged = report.ema_val_loss.map(|averaged| format!(" (averaged {averaged:.4})")).unwrap_or_default();
         let marks = [("n-grams", report.ngram_loss), ("floor", report.entropy_floor)];
-        let marks = marks.into_iter().filter_map(|(name, loss)| Some(format!("{name} {:.4}", loss?))).join(", ");
+        let marks = marks.into_iter().filter_map(|(name, loss)| Some(format!("{name} {:.4}", loss?)));
+        let marks = marks.collect::<Vec<_>>().join(", ");
         let bits = report.bits_per_byte.map(|bits| format!(", {bits:.3} bits a byte")).unwrap_or_default();
         let text = format!("{:.4}{bits}{averaged} ({marks})", report.val_loss);
         self.show(|screen| screen.update_valid(numeric(LOSS, report.val_loss, text)));

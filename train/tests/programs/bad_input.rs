@@ -244,6 +244,16 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "bench --from missing --device cpu"),
     ("ember-train", "bench --from truncated --device cpu"),
     ("ember-train", "bench --config missing.toml --device cpu"),
+    // Serving
+    ("ember-generate", "serve --from missing"),
+    ("ember-generate", "serve --from a-run --host 0.0.0.0 --device cpu"),
+    ("ember-generate", "serve --from a-run --api-key-file missing --device cpu"),
+    ("ember-generate", "serve --from a-run --api-key-file empty.txt --device cpu"),
+    ("ember-generate", "serve --model a-run --device cpu"),
+    ("ember-generate", "serve --model a=missing --device cpu"),
+    ("ember-generate", "serve --from no-tokenizer --checkpoints --device cpu"),
+    ("ember-generate", "serve --from a-run --tokens-per-step 1 --device cpu"),
+    ("ember-generate", "serve --from truncated --device cpu"),
 ];
 
 fn set_up(place: &Place) {

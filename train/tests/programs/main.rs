@@ -20,6 +20,7 @@ mod plan;
 mod processes;
 mod records;
 mod runs;
+mod serving;
 mod surroundings;
 mod texts;
 

@@ -6,7 +6,7 @@
 
 mod model;
 
-use ember_model::{Gpt, GptConfig};
+use ember_model::GptConfig;
 
 use crate::error::Result;
 
@@ -76,16 +76,6 @@ pub trait Continues: Sync {
 
     /// A row for each prompt; it will take about so many `slots` in a cache.
     fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's>;
-}
-
-impl Continues for Gpt {
-    fn config(&self) -> &GptConfig {
-        self.config()
-    }
-
-    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
-        Box::new(ModelSequences::new(self, prompts, slots))
-    }
 }
 
 /// How many tokens may follow `len` ids: the last position too has a next token, which is never

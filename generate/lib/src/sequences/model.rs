@@ -3,9 +3,9 @@
 use burn::tensor::Tensor;
 use ember_kernels::{argmax, is_cpu};
 use ember_model::recorded::wanted;
-use ember_model::{Gpt, KvCache, RecordedStep};
+use ember_model::{Gpt, GptConfig, KvCache, RecordedStep};
 
-use super::{Argmax, Sequences, room};
+use super::{Argmax, Continues, Sequences, room};
 use crate::logprobs::{finite, logprob};
 use crate::{error::Result, tokens::from_tensor};
 
@@ -158,6 +158,16 @@ impl<'a> ModelSequences<'a> {
             self.cache = KvCache::new(self.model.config(), self.rows.len(), self.cache.slots(), &self.model.device());
         }
         self.recorded.as_ref().map(|(_, step)| step.output())
+    }
+}
+
+impl Continues for Gpt {
+    fn config(&self) -> &GptConfig {
+        self.config()
+    }
+
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
+        Box::new(ModelSequences::new(self, prompts, slots))
     }
 }
 

@@ -3,13 +3,12 @@
 
 const SETTLING = 250;
 
-/** Draws the text of the current node; the caret stays where it was, or goes where it is told. */
-function drawText(caret = caretAt()) {
+/** Draws the text of the current node; what is marked stays marked. */
+function drawText(marked = selectionAt()) {
   const text = byId("text");
-  const tokens = tokensTo(app.tree, app.current);
-  text.replaceChildren(...tokens.map(tokenSpan));
+  text.replaceChildren(...tokensTo(app.tree, app.current).map(tokenSpan));
   endLine();
-  if (caret !== null && document.activeElement === text) putCaret(caret);
+  if (marked !== null && document.activeElement === text) mark(marked);
 }
 
 /** A line end at the end of a text is not seen without something behind it. */
@@ -29,26 +28,37 @@ function appendTokens(tokens, from) {
   if (follows) view.scrollTop = view.scrollHeight;
 }
 
-/** Where the caret is in the text, in characters, or null. */
-function caretAt() {
-  const selection = getSelection();
-  const text = byId("text");
-  if (selection.rangeCount === 0 || !text.contains(selection.focusNode)) return null;
+/** How many characters come before a place in the text. */
+function charactersBefore(node, offset) {
   const before = document.createRange();
-  before.selectNodeContents(text);
-  before.setEnd(selection.focusNode, selection.focusOffset);
+  before.selectNodeContents(byId("text"));
+  before.setEnd(node, offset);
   return before.toString().length;
 }
 
-function putCaret(offset) {
+/** Where the caret is in the text, and where what is marked begins, in characters; null where the caret is elsewhere. */
+function selectionAt() {
+  const { anchorNode, anchorOffset, focusNode, focusOffset } = getSelection();
+  const text = byId("text");
+  if (!text.contains(anchorNode) || !text.contains(focusNode)) return null;
+  return { anchor: charactersBefore(anchorNode, anchorOffset), focus: charactersBefore(focusNode, focusOffset) };
+}
+
+const caretAt = () => selectionAt()?.focus ?? null;
+
+/** The place in the text before which so many characters come. */
+function placeAt(offset) {
   const text = byId("text");
   const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT);
   let seen = 0;
   for (let node = walker.nextNode(); node; seen += node.length, node = walker.nextNode()) {
-    if (seen + node.length >= offset) return getSelection().collapse(node, offset - seen);
+    if (seen + node.length >= offset) return [node, offset - seen];
   }
-  getSelection().collapse(text, text.childNodes.length);
+  return [text, text.childNodes.length];
 }
+
+const mark = ({ anchor, focus }) => getSelection().setBaseAndExtent(...placeAt(anchor), ...placeAt(focus));
+const putCaret = (offset) => mark({ anchor: offset, focus: offset });
 
 const isTyped = ({ given, picked }) => given && !picked;
 
@@ -118,11 +128,12 @@ function typedNode(leaf, kept, tokens, typed) {
 
 let measuring = null;
 
-/** Asks how surprising the tokens are that nobody has measured, or that another model has. */
-async function measure() {
+/** Asks how surprising the tokens are that nobody has measured, or that another model has. What is being written comes first. */
+async function measure({ whileWriting = false } = {}) {
   const [id, model] = [app.current, settings.model];
-  const nodes = pathTo(app.tree, id).filter(({ tokens }) => tokens.length > 0);
-  if (app.writing || nodes.every(({ by }) => by === model)) return;
+  const path = pathTo(app.tree, id).filter(({ tokens }) => tokens.length > 0);
+  const nodes = path.slice(0, path.findLastIndex(({ by }) => by !== model) + 1);
+  if (nodes.length === 0 || (app.writing && !whileWriting)) return;
   measuring?.abort();
   const own = measuring = new AbortController();
   awaits("numbers", true);
@@ -150,14 +161,15 @@ async function measure() {
 function dressText() {
   const tokens = tokensTo(app.tree, app.current);
   const spans = byId("text").querySelectorAll(".token");
-  if (spans.length === tokens.length && byId("text").textContent === textOf(tokens)) spans.forEach((span, place) => dress(span, tokens[place]));
+  if (spans.length !== tokens.length || byId("text").textContent !== textOf(tokens)) return;
+  spans.forEach((span, place) => dress(span, tokens[place]));
 }
 
 /** What the text was, for undo: the browser's own memory does not survive that the text is drawn anew. */
 const past = { before: [], after: [] };
 
 function remembered() {
-  return { node: app.current, text: byId("text").textContent, caret: caretAt() };
+  return { node: app.current, text: byId("text").textContent, marked: selectionAt() };
 }
 
 function noteHistory() {
@@ -172,11 +184,16 @@ function noteHistory() {
 async function undo(from, to) {
   if (from.length === 0) return;
   to.push(remembered());
-  const { node, text, caret } = from.pop();
-  if (nodeOf(app.tree, node) && textOf(tokensTo(app.tree, node)) === text) app.current = node;
-  else byId("text").textContent = text;
-  await settle();
-  drawText(caret);
+  const { node, text, marked } = from.pop();
+  if (nodeOf(app.tree, node) && textOf(tokensTo(app.tree, node)) === text) {
+    app.current = node;
+    drawText(marked);
+  } else {
+    byId("text").textContent = text;
+    endLine();
+    if (marked !== null) mark(marked);
+    await settle();
+  }
   changed();
   measure();
 }
@@ -206,12 +223,23 @@ function typedInto() {
   settled();
 }
 
+/** Ctrl + Z and its way back; browsers do not tell of it where they believe that there is nothing to undo. */
+function undoKeys(event) {
+  if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+  const key = event.key.toLowerCase();
+  const back = key === "z" && !event.shiftKey;
+  if (!back && key !== "y" && key !== "z") return;
+  event.preventDefault();
+  if (back) undo(past.before, past.after);
+  else undo(past.after, past.before);
+}
+
 function startEditor() {
   const text = byId("text");
   if (text.contentEditable !== "plaintext-only") text.contentEditable = "true";
   text.addEventListener("beforeinput", (event) => {
     if (app.writing) stopWriting();
-    if (event.inputType === "historyUndo" || event.inputType === "historyRedo") {
+    if (event.inputType.startsWith("history")) {
       event.preventDefault();
       if (event.inputType === "historyUndo") undo(past.before, past.after);
       else undo(past.after, past.before);
@@ -230,6 +258,7 @@ function startEditor() {
   });
   text.addEventListener("input", (event) => { if (!event.isComposing) typedInto(); });
   text.addEventListener("compositionend", typedInto);
+  text.addEventListener("keydown", undoKeys);
   text.addEventListener("paste", (event) => {
     event.preventDefault();
     noteHistory();

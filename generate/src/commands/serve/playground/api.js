@@ -48,6 +48,7 @@ async function* streamed(path, body, signal) {
         const data = line.slice(5).trim();
         if (data === "[DONE]") return;
         const chunk = JSON.parse(data);
+        if (signal?.aborted) throw new DOMException("stopped", "AbortError"); // what had come already is not wanted any more
         if (chunk.error) throw new Error(inWords(chunk.error, 500));
         yield chunk;
       }

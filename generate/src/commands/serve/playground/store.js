@@ -5,7 +5,10 @@ const FORMAT = 1;
 const NOT_OURS = "This file does not hold texts of this page.";
 
 /** All that is kept, as a text. */
-const packed = () => JSON.stringify({ format: FORMAT, alphabet: app.alphabet, tree: app.tree, current: app.current, names: toldNames(), others: app.others, settings });
+function packed() {
+  const { alphabet, tree, current, others } = app;
+  return JSON.stringify({ format: FORMAT, alphabet, tree, current, names: toldNames(), others, settings });
+}
 
 /** The texts of tokens that alternatives name: a tree holds only its own. */
 function toldNames() {
@@ -28,7 +31,7 @@ async function takeOver(text) {
   const others = kept?.others ?? {};
   const trees = [kept, ...Object.values(others)].map((one) => one?.tree);
   if (kept?.format !== FORMAT || typeof kept.alphabet !== "string" || !trees.every(isTree)) throw new SyntaxError(NOT_OURS);
-  const own = Object.fromEntries(Object.keys(settings).filter((name) => name in (kept.settings ?? {})).map((name) => [name, kept.settings[name]]));
+  const own = Object.fromEntries(Object.entries(kept.settings ?? {}).filter(([name]) => name in settings));
   const model = props.models.includes(own.model) ? own.model : settings.model;
   const knobs = Object.fromEntries(Object.entries(own.knobs ?? {}).filter(([name]) => knobNamed(name)));
   await factsOf(model); // from here on nothing can fail
@@ -83,14 +86,16 @@ const KEYS = [["Ctrl + Enter", "write"], ["Ctrl + Shift + Enter", "another, from
 function drawTexts() {
   const file = element("input", { type: "file", accept: ".json,application/json", id: "import-file", class: "unseen", tabindex: "-1",
     "aria-label": "A file to import", onchange: () => { if (file.files[0]) importTexts(file.files[0]); file.value = ""; } });
-  const press = (text, onclick, id) => element("button", { type: "button", text, onclick, id });
   byId("drawer-texts").replaceChildren(
     element("h2", { text: "Your texts" }),
-    element("p", { class: "hint", text: "They are kept in this browser, and nowhere else." }),
-    element("div", { class: "presses" }, press("New text", () => goTo(0), "new-text"), press("Export", exportTexts, "export"),
-      press("Import", () => file.click(), "import"), file, press("Forget all", forgetAll, "forget")),
+    hint("They are kept in this browser, and nowhere else."),
+    element("div", { class: "presses" }, press("New text", () => goTo(0), { id: "new-text" }),
+      press("Export", exportTexts, { id: "export" }), press("Import", () => file.click()), file, press("Forget all", forgetAll)),
     element("h2", { text: "Keys" }),
-    element("dl", { class: "keys" }, KEYS.flatMap(([keys, meaning]) => [element("dt", {}, element("kbd", { text: keys })), element("dd", { text: meaning })])));
+    element("dl", { class: "keys" }, KEYS.flatMap(([keys, meaning]) => [
+      element("dt", {}, element("kbd", { text: keys })),
+      element("dd", { text: meaning }),
+    ])));
 }
 
 /** Asks by the button itself, so that one press too many forgets nothing. */

@@ -181,7 +181,9 @@ impl<'a> Parameters<'a> {
     /// What decides the text: `knobs`, the folder's settings, seed and ends.
     pub(super) fn config(&self, mut knobs: Knobs, any_seed: u64) -> Result<GenerationConfig, ApiError> {
         let Model { engine, settings, end_tokens, .. } = self.model;
-        knobs.overflow.get_or_insert(Overflow::Stop);
+        if settings.knobs.overflow.is_none() {
+            knobs.overflow.get_or_insert(Overflow::Stop);
+        }
         knobs.draft_tokens = self.count("draft_tokens")?;
         if let Some((knob, id)) = knobs.outside_vocabulary(engine.config().vocab_size) {
             let message = format!("{} has the token {id}, which this model has not", knob.name);

@@ -23,11 +23,11 @@ async function drawNext() {
     const answer = await ask("/v1/completions", body, tracing.signal);
     const step = answer.choices[0].trace?.[0];
     place.classList.remove("wrong");
-    place.replaceChildren(...(step ? nextToken(step) : [element("p", { class: "hint", text: "The server told nothing about this step." })]));
+    place.replaceChildren(...(step ? nextToken(step) : [hint("The server told nothing about this step.")]));
   } catch (error) {
     if (error.name === "AbortError") return;
     place.classList.add("wrong");
-    place.replaceChildren(element("p", { class: "hint", text: error.message }));
+    place.replaceChildren(hint(error.message));
   }
 }
 
@@ -35,23 +35,24 @@ function nextToken({ id, draw, interval, candidates }) {
   candidates.forEach((one) => { if (!pieces.has(one.id)) pieces.set(one.id, one.token); });
   const words = draw === null ? `The most probable one that is left is taken: “${nameOf(id)}”.`
     : `The draw ${draw.toFixed(4)} falls between ${interval[0].toFixed(4)} and ${interval[1].toFixed(4)}: “${nameOf(id)}”.`;
-  return [element("ol", { class: "rows" }, candidates.map((one) => candidateRow(one, one.id === id))),
-    element("p", { class: "hint", id: "draw", "data-draw": draw, text: words })];
+  const full = Math.max(...candidates.map((one) => Math.max(one.before.probability, leftOf(one))));
+  const rows = candidates.map((one) => candidateRow(one, full, one.id === id));
+  return [element("ol", { class: "rows" }, rows), hint(words, { id: "draw", "data-draw": draw })];
 }
 
 /** What is left of a candidate's probability after the last knob that touched it. */
 const leftOf = ({ before, changes, removed_by: removed }) => (removed ? 0 : changes.at(-1)?.after?.probability ?? before.probability);
 
-function candidateRow(candidate, isDrawn) {
+function candidateRow(candidate, full, isDrawn) {
   const { id, before, removed_by: removed } = candidate;
   const after = leftOf(candidate);
   const label = removed ? labelOf(removed) : percent(after);
-  const button = element("button", {
-    type: "button", class: `row${removed ? " removed" : ""}${isDrawn ? " own" : ""}`, "data-id": id, "data-before": before.probability, "data-after": after,
-    "data-removed-by": removed, "aria-label": `${nameOf(id)}: ${percent(before.probability)}, ${removed ? `removed by ${label}` : `then ${label}`}`,
-    onclick: () => branch(tokensTo(app.tree, app.current).length, [id, Math.log(before.probability)]),
-  }, element("span", { class: "chip", text: nameOf(id) }), bar(after, before.probability), element("span", { class: "value", text: label }));
-  return element("li", {}, button);
+  const facts = { "data-id": id, "data-before": before.probability, "data-after": after, "data-removed-by": removed };
+  const kinds = ["row", removed ? "removed" : "", isDrawn ? "own" : ""].filter(Boolean).join(" ");
+  const words = `${nameOf(id)}: ${percent(before.probability)}, ${removed ? `removed by ${label}` : `then ${label}`}`;
+  const onclick = () => branch(tokensTo(app.tree, app.current).length, [id, Math.log(before.probability)]);
+  return element("li", {}, element("button", { type: "button", class: kinds, "aria-label": words, ...facts, onclick },
+    chip(id), bar(after, full, before.probability), value(label)));
 }
 
 const labelOf = (name) => name.replaceAll("_", "-");
@@ -61,7 +62,7 @@ function drawKnobs() {
   const headings = [...new Set([...HEADINGS_FIRST, ...shown.map(({ heading }) => heading ?? "Others")])];
   byId("drawer-knobs").replaceChildren(
     element("section", { class: "next-token" }, element("h2", { text: "The next token" }), element("div", { id: "next", role: "status" }),
-      element("p", { class: "hint", text: "Thin mark: the model alone. Bar: what the knobs leave." })),
+      hint("Thin mark: the model alone. Bar: what the knobs leave.")),
     ...headings.map((heading) => element("details", { open: HEADINGS_FIRST.includes(heading) }, element("summary", { text: heading }),
       shown.filter((knob) => (knob.heading ?? "Others") === heading).map(knobField))));
   refreshKnobs();
@@ -72,8 +73,8 @@ function knobField(knob) {
   const { name, meaning, range, default: usual } = knob;
   const id = `knob-${name.replaceAll("_", "-")}`;
   const control = knobControl(knob, id);
-  const whole = element("div", { class: "knob" }, element("label", { for: id, text: labelOf(name) }), control,
-    element("p", { class: "hint", text: [meaning.replace(/\s*\[default: .*\]/, ""), range === "a number" ? "" : range].filter(Boolean).join("; ") }));
+  const words = [meaning.replace(/\s*\[default: .*\]/, ""), range === "a number" ? "" : range].filter(Boolean).join("; ");
+  const whole = element("div", { class: "knob" }, element("label", { for: id, text: labelOf(name) }), control, hint(words));
   const mark = () => whole.classList.toggle("turned", name in settings.knobs);
   control.value = written(settings.knobs[name] ?? usual);
   control.addEventListener("input", () => {
@@ -94,7 +95,11 @@ function knobControl(knob, id) {
   return element("input", { id, type: "text", spellcheck: "false", placeholder: "off" });
 }
 
-const written = (value) => (value === null || value === undefined || (Array.isArray(value) && value.length === 0) ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
+/** A value as it stands in a field; nothing where there is none. */
+function written(value) {
+  if (value === null || value === undefined || (Array.isArray(value) && value.length === 0)) return "";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
 
 /** Takes a knob's value over; its usual one, or none, is the same as not turning it. */
 function turn(knob, text) {

@@ -16,7 +16,7 @@ function drawTree() {
   byId("drawer-tree").replaceChildren(
     element("h2", { text: "What was tried" }),
     countField(),
-    texts.length === 0 ? element("p", { class: "hint", text: "Nothing yet. Each time you write, it is kept here." }) : branchList(texts, onPath));
+    texts.length === 0 ? hint("Nothing yet. Each time you write, it is kept here.") : branchList(texts, onPath));
 }
 
 /** How many texts Write begins at once. */
@@ -38,12 +38,12 @@ function branchItem(id, onPath) {
   while (chain.at(-1).children.length === 1) chain.push(nodeOf(app.tree, chain.at(-1).children[0]));
   const end = chain.at(-1);
   const taken = onPath.has(id);
-  const pieces = chain.map((node) => element("button", {
-    type: "button", class: `piece${onPath.has(node.id) ? " taken" : ""}${node.how ? "" : " given"}`, "data-node": node.id,
-    "aria-current": node.id === app.current, text: preview(node), onclick: () => goTo(node.id),
+  const buttons = chain.map((node) => press(preview(node), () => goTo(node.id), {
+    class: `piece${onPath.has(node.id) ? " taken" : ""}${node.how ? "" : " given"}`, "aria-current": node.id === app.current,
   }));
-  const remove = element("button", { type: "button", class: "quiet remove", "aria-label": `Remove ${preview(chain[0])}`, text: "×", onclick: () => removeBranch(id) });
-  return element("li", { class: taken ? "taken" : null }, element("div", { class: "run" }, element("span", { class: "pieces" }, pieces), remove),
+  const remove = press("×", () => removeBranch(id), { class: "quiet remove", "aria-label": `Remove ${preview(chain[0])}` });
+  const run = element("div", { class: "run" }, element("span", { class: "pieces" }, buttons), remove);
+  return element("li", { class: taken ? "taken" : null }, run,
     end.children.length > 0 ? branchList(end.children, onPath) : null);
 }
 

@@ -1,6 +1,6 @@
-// Tokens: {id, text, logprob, top, given}. `text` is what it adds to the text, `logprob` the model's own in nats (null: nothing
-// comes before it; undefined: not measured yet), `top` the most probable ones [id, logprob, text], `given` whether it was typed or
-// picked and not written by the model.
+// Tokens: {id, text, logprob, top, given, picked}. `text` is what it adds to the text, `logprob` the model's own in nats (null:
+// nothing comes before it; undefined: not measured yet), `top` the most probable ones [id, logprob], `given` whether it was not
+// written by the model: typed, or `picked` among alternatives.
 
 /** Surprise in bits from which on the next colour begins. */
 const HEATS = [1, 2, 3.5, 5, 7, 10];
@@ -21,8 +21,17 @@ function joiner() {
   return (piece) => decoder.decode(bytesOf(piece), { stream: true });
 }
 
+/** The same after other tokens, the last of which may have begun a character. */
+function joinerAfter(tokens) {
+  const join = joiner();
+  tokens.slice(-4).forEach(({ id }) => join(pieces.get(id) ?? ""));
+  return join;
+}
+
 /** The token that ends a document is a mark, and no letters of the text. */
 const isEnd = (piece) => piece === props.eos_token;
+
+const textOfPiece = (piece, join) => (isEnd(piece) ? "" : join(piece));
 
 /** A single piece as far as it is text. */
 const pieceText = (piece) => new TextDecoder().decode(bytesOf(piece));
@@ -33,7 +42,7 @@ function tokensOfChoice({ logprobs, token_ids: ids, top_token_ids: tops }, join)
   return logprobs.tokens.map((piece, place) => {
     pieces.set(ids[place], piece);
     const top = alternatives(tops?.[place], logprobs.top_logprobs?.[place]);
-    return { id: ids[place], text: isEnd(piece) ? "" : join(piece), logprob: logprobs.token_logprobs[place], top, given: false };
+    return { id: ids[place], text: textOfPiece(piece, join), logprob: logprobs.token_logprobs[place], top, given: false };
   });
 }
 

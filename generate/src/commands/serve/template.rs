@@ -88,7 +88,7 @@ impl Template {
         };
         let template = self.environment.get_template("chat");
         let rendered =
-            template.and_then(|template| template.render(context! { ..own, ..minijinja::Value::from_serialize(more) }));
+            template.and_then(|template| template.render(context! { ..minijinja::Value::from_serialize(more), ..own }));
         rendered.map_err(|error| {
             let why = error.detail().map_or_else(|| error.to_string(), str::to_owned);
             ApiError::param("messages", format!("the chat template refuses them: {why}"))

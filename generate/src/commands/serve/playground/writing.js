@@ -9,7 +9,8 @@ async function write(parent, request) {
     return;
   }
   const before = tokensTo(app.tree, parent);
-  const nodes = Array.from({ length: request.n ?? 1 }, (_, index) => addChild(app.tree, parent, [], { how: { request, index, from: 0 }, by: request.model }));
+  const begin = (_, index) => addChild(app.tree, parent, [], { how: { request, index, from: 0 }, by: request.model });
+  const nodes = Array.from({ length: request.n ?? 1 }, begin);
   const atEnd = caretAt() === textOf(before).length;
   const watch = { start: performance.now(), first: null, tokens: 0 };
   app.writing = new AbortController();
@@ -17,14 +18,15 @@ async function write(parent, request) {
   show(nodes[0].id);
   setBusy(true);
   try {
-    const usage = await writeOn(before, request, (index, tokens, reason, text) => take(nodes[index], tokens, reason, text, before.length, watch), signal);
+    const hear = (index, ...told) => take(nodes[index], ...told, before.length, watch);
+    const usage = await writeOn(before, request, hear, signal);
     say(report(watch, usage, nodes));
   } catch (error) {
     if (error.name === "AbortError") say(`Stopped. ${report(watch, null, nodes)}`);
     else mishap(error.message);
   } finally {
     if (app.writing?.signal === signal) app.writing = null;
-    setBusy(false);
+    setBusy(app.writing !== null); // another may have begun
     clearAway(parent, nodes);
     if (atEnd) putCaret(byId("text").textContent.length);
   }
@@ -35,7 +37,8 @@ const isSame = (how, request) => how !== null && how.from === 0 && !how.broken &
 
 /** Takes over tokens of a text that is being written. */
 function take(node, tokens, reason, text, before, watch) {
-  if (tokens.length > 0) watch.first ??= performance.now();
+  const isFirst = watch.first === null && tokens.length > 0;
+  if (isFirst) watch.first = performance.now();
   watch.tokens += tokens.length;
   const from = before + node.tokens.length;
   node.tokens.push(...tokens);
@@ -44,6 +47,7 @@ function take(node, tokens, reason, text, before, watch) {
     node.end = reason;
     if (cutToText(node, text) && app.current === node.id) drawText();
   }
+  if (isFirst) measure({ whileWriting: true });
   drawTreeSoon();
 }
 
@@ -72,7 +76,8 @@ function report({ start, first, tokens }, usage, nodes) {
   const speed = tokens > 4 && seconds > 0 ? `, ${number(Math.round((tokens - 1) / seconds))} a second` : "";
   const cached = usage?.prompt_tokens_details?.cached_tokens;
   const ended = nodes.length === 1 && nodes[0].end === "stop" ? " It ended by itself." : "";
-  return `${plural(tokens, "token")}, the first after ${Math.round(first - start)} ms${speed}${cached ? `; ${number(cached)} were in the cache` : ""}.${ended}`;
+  const reused = cached ? `; ${number(cached)} were in the cache` : "";
+  return `${plural(tokens, "token")}, the first after ${Math.round(first - start)} ms${speed}${reused}.${ended}`;
 }
 
 function setBusy(busy) {
@@ -93,7 +98,6 @@ async function writeHere() {
   say("");
   await settle();
   noteHistory();
-  measure(); // while the model writes: neither waits for the other
   const request = requestFor();
   if (request.n > 1) openDrawer("tree");
   await write(app.current, request);
@@ -123,7 +127,7 @@ async function branch(place, [id, logprob]) {
     show(leafUnder(app.tree, same));
     return;
   }
-  const text = pieceText(pieces.get(id) ?? "");
+  const text = textOfPiece(pieces.get(id) ?? "", joinerAfter(tokensTo(app.tree, parent)));
   const sibling = tokensTo(app.tree, leafUnder(app.tree, parent))[place];
   const token = { id, text, logprob, top: sibling?.top ?? null, given: true, picked: true };
   const node = addChild(app.tree, parent, [token], { by: settings.model });

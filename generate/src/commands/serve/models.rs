@@ -191,6 +191,11 @@ pub(super) fn named_by(from: Option<&Path>, checkpoints: bool) -> Result<Vec<Nam
     Ok(all)
 }
 
+/// The same with the checkpoint that its folder means, which may be a run's.
+pub(super) fn found(Named { name, folder }: &Named) -> Result<Named> {
+    Ok(Named { name: name.clone(), folder: run_folder::find(Some(folder))?.folder })
+}
+
 /// `NAME=FOLDER`, as it is typed.
 pub(super) fn named(text: &str) -> Result<Named, String> {
     match text.split_once('=') {

@@ -3,8 +3,8 @@
 /** A card for texts that follow the current one. `run` writes into it, `tokens` is what it holds. */
 function sampleCard(title) {
   const words = element("div", { class: "prose small tokens" });
-  const facts = element("p", { class: "hint" });
-  const taking = element("button", { type: "button", text: "Take", disabled: true, title: "Go on with this text", onclick: () => takeSample(card) });
+  const facts = hint("");
+  const taking = press("Take", () => takeSample(card), { disabled: true, title: "Go on with this text" });
   const heading = element("h3", { text: title });
   const card = { tokens: [], from: 0, request: null, heading, words, facts, taking,
     whole: element("article", { class: "card" }, element("div", { class: "card-head" }, heading, taking), words, facts) };
@@ -43,7 +43,8 @@ function addToCard(card, tokens) {
 
 function tellFacts(card) {
   const mean = meanBits(card.tokens);
-  card.facts.textContent = mean === null ? "The model ends the text here." : `${plural(card.tokens.length, "token")}, ${bits(mean)} of surprise each`;
+  const words = `${plural(card.tokens.length, "token")}, ${bits(mean ?? 0)} of surprise each`;
+  card.facts.textContent = mean === null ? "The model ends the text here." : words;
 }
 
 /** Puts a card's text into the tree, after the text that it was written for. */
@@ -61,7 +62,7 @@ const MOST_PROMPT = 160;
 /** The text that a view's texts follow, so that one sees what goes on. */
 function promptShown() {
   const text = textOf(tokensTo(app.tree, app.current));
-  const tail = text.length > MOST_PROMPT ? `…${text.slice(-MOST_PROMPT)}` : text;
+  const tail = text.length > MOST_PROMPT ? `… ${text.slice(-MOST_PROMPT).replace(/^\S*\s/, "")}` : text;
   return element("p", { class: "prose small prompt", text: tail || "An empty text: a document begins." });
 }
 

@@ -12,8 +12,8 @@ use ember_decoding::{Generator, generator::Prompts};
 use ember_model::{Gpt, GptConfig, WeightType, folder::Settings, init::Random};
 use serde_json::{Value, json};
 
+use super::super::guard::Guard;
 use super::*;
-use crate::serve::guard::Guard;
 
 const CONTEXT: usize = 64;
 

@@ -77,10 +77,10 @@ function commandOf(tree, id) {
 
 function drawCommand() {
   const { command, words } = commandOf(app.tree, app.current);
-  const copy = element("button", { type: "button", text: "Copy", onclick: async () => {
+  const copy = press("Copy", async () => {
     await navigator.clipboard.writeText(command);
     copy.textContent = "Copied";
-  } });
-  byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), element("p", { class: "hint", text: words }),
+  });
+  byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), hint(words),
     element("pre", { id: "command", tabindex: "0", text: command }), copy);
 }

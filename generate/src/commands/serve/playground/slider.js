@@ -4,12 +4,13 @@
 const learning = { card: null, place: 0, samples: new Map(), surprises: new Map(), playing: false };
 
 /** The checkpoints of a run, in order. */
-const stepsOf = () => {
-  const runs = props.models.map((model) => model.split("@")[0]);
-  const run = settings.model.split("@")[0];
-  const most = runs.filter((name) => name === run).length > 1 ? run : runs.find((name) => runs.filter((other) => other === name).length > 2);
-  return props.models.filter((model) => model.includes("@") && model.split("@")[0] === most);
-};
+function stepsOf() {
+  const runOf = (model) => model.split("@")[0];
+  const steps = props.models.filter((model) => model.includes("@"));
+  const of = (run) => steps.filter((model) => runOf(model) === run);
+  const run = [settings.model, ...steps].map(runOf).find((name) => of(name).length > 1);
+  return of(run);
+}
 
 const stepName = (model) => `step ${number(model.split("@")[1])}`;
 
@@ -17,13 +18,17 @@ function drawLearning() {
   const steps = stepsOf();
   learning.card ??= sampleCard("");
   learning.place = Math.min(learning.place || steps.length - 1, steps.length - 1);
-  const slider = element("input", { type: "range", id: "step", min: 0, max: steps.length - 1, step: 1, "aria-label": "Step of the training run",
-    oninput: () => { learning.playing = false; learning.place = Number(slider.value); busyWith(play, showStep); } });
+  const play = mainPress("Watch it learn", "learning-play", () => busyWith(play, watchIt));
+  const range = { min: 0, max: steps.length - 1, step: 1 };
+  const slider = element("input", { type: "range", id: "step", ...range, "aria-label": "Step of the training run" });
   slider.value = learning.place;
-  const play = element("button", { type: "button", class: "primary", id: "learning-play", text: "Watch it learn", onclick: () => busyWith(play, watchIt) });
+  slider.addEventListener("input", () => {
+    Object.assign(learning, { playing: false, place: Number(slider.value) });
+    busyWith(play, showStep);
+  });
   byId("view-learning").replaceChildren(element("div", { class: "wide" },
     element("h2", { text: "Learning" }),
-    element("p", { class: "hint", text: "The same text and the same noise at every step of the run." }),
+    hint("The same text and the same noise at every step of the run."),
     promptShown(),
     element("div", { class: "presses" }, play),
     slider,
@@ -84,14 +89,17 @@ function drawCurve() {
   const known = steps.map((model, place) => [place, learning.surprises.get(textName(model)) ?? null]).filter(([, mean]) => mean !== null);
   const highest = Math.max(...known.map(([, mean]) => mean), 1e-9);
   const width = byId("curve").clientWidth || 600;
-  const point = ([place, mean]) => [8 + (place / Math.max(1, steps.length - 1)) * (width - 16), 10 + (1 - mean / highest) * (CURVE_HEIGHT - 20)];
+  const across = (place) => 8 + (place / Math.max(1, steps.length - 1)) * (width - 16);
+  const down = (mean) => 10 + (1 - mean / highest) * (CURVE_HEIGHT - 20);
+  const point = ([place, mean]) => [across(place), down(mean)];
   const line = known.map((one, n) => `${n === 0 ? "M" : "L"}${point(one).map((at) => at.toFixed(1)).join(" ")}`).join("");
   const here = known.find(([place]) => place === learning.place);
-  const words = here ? `Your text surprises ${stepName(steps[here[0]])} by ${bits(here[1])} a token.` : "How much your text surprises each step will stand here.";
+  const unknown = "How much your text surprises this step is not known yet.";
+  const words = here ? `Your text surprises ${stepName(steps[here[0]])} by ${bits(here[1])} a token.` : unknown;
   const picture = element("svg", { viewBox: `0 0 ${width} ${CURVE_HEIGHT}`, role: "img", "aria-label": words, class: "curve" },
     element("path", { d: line || "M0 0" }), known.map((one) => {
       const [cx, cy] = point(one);
       return element("circle", { cx, cy, r: one === here ? 6 : 3, class: one === here ? "here" : null, "data-bits": one[1] });
     }));
-  byId("curve").replaceChildren(picture, element("p", { class: "hint", text: words }));
+  byId("curve").replaceChildren(picture, hint(words));
 }

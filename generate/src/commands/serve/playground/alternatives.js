@@ -21,23 +21,29 @@ function aboutToken({ id, text, logprob, top }, pick) {
   const head = element("p", { class: "about" }, element("b", { class: "chip", text: visible(text) || nameOf(id) }));
   if (typeof logprob !== "number") {
     const why = logprob === null ? "The text begins here: nothing comes before it." : "Not measured yet.";
-    return [head, element("p", { class: "hint", text: why })];
+    return [head, hint(why)];
   }
   const p = Math.exp(logprob);
   head.dataset.logprob = logprob;
   head.append(` ${percent(p)} probable, ${bits(bitsOf(logprob))} of surprise`);
   const rest = 1 - (top ?? []).reduce((sum, [, other]) => sum + Math.exp(other), 0);
-  const rows = (top ?? []).map((one) => alternativeRow(one, one[0] === id, pick));
-  return [head, element("ol", { class: "rows" }, rows), element("p", { class: "hint", text: `All others together: ${percent(Math.max(0, rest))}` })];
+  const full = Math.max(...(top ?? []).map(([, other]) => Math.exp(other)));
+  const rows = (top ?? []).map((one) => alternativeRow(one, full, one[0] === id, pick));
+  return [head, element("ol", { class: "rows" }, rows), hint(`All others together: ${percent(Math.max(0, rest))}`)];
 }
 
-function alternativeRow([id, logprob], isOwn, pick) {
+function alternativeRow([id, logprob], full, isOwn, pick) {
   const p = Math.exp(logprob);
-  const button = element("button", { type: "button", class: `row${isOwn ? " own" : ""}`, "data-id": id, "data-logprob": logprob, "aria-current": isOwn,
-    onclick: () => { hideAlternatives(); pick([id, logprob]); } },
-  element("span", { class: "chip", text: nameOf(id) }), bar(p), element("span", { class: "value", text: percent(p) }));
-  return element("li", {}, button);
+  const facts = { type: "button", class: `row${isOwn ? " own" : ""}`, "data-id": id, "data-logprob": logprob, "aria-current": isOwn };
+  const onclick = () => {
+    hideAlternatives();
+    pick([id, logprob]);
+  };
+  return element("li", {}, element("button", { ...facts, onclick }, chip(id), bar(p, full), value(percent(p))));
 }
+
+const chip = (id) => element("span", { class: "chip", text: nameOf(id) });
+const value = (text) => element("span", { class: "value", text });
 
 /** Below the token, or above it where there is more room; on a small screen the style makes it a sheet at the foot. */
 function setBeside(place, span) {

@@ -141,8 +141,8 @@ const SHORTCUTS = {
 function startKeys() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return escape();
-    const keys = [event.ctrlKey || event.metaKey ? "Ctrl" : "", event.altKey ? "Alt" : "", event.shiftKey ? "Shift" : "", event.key].filter(Boolean).join("+");
-    const act = SHORTCUTS[keys];
+    const held = { Ctrl: event.ctrlKey || event.metaKey, Alt: event.altKey, Shift: event.shiftKey };
+    const act = SHORTCUTS[[...Object.keys(held).filter((key) => held[key]), event.key].join("+")];
     if (!act || byId("view-text").hidden) return;
     event.preventDefault();
     act();
@@ -183,7 +183,7 @@ async function readProps() {
   try {
     props = await ask("/props");
   } catch (error) {
-    mishap(error.message);
+    mishap(error.status === 401 ? "This server asks for a key." : error.message);
     if (error.status === 401) askForKey();
     return false;
   }
@@ -194,7 +194,10 @@ async function readProps() {
 
 function askForKey() {
   const key = element("input", { type: "password", autocomplete: "off" });
-  const use = element("button", { type: "button", text: "Use", onclick: () => { apiKey.set(key.value); location.reload(); } });
+  const use = press("Use", () => {
+    apiKey.set(key.value);
+    location.reload();
+  });
   byId("mishap-words").append(" ", element("label", { class: "field" }, "API key", key), use);
 }
 

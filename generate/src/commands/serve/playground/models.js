@@ -70,5 +70,6 @@ async function chooseModel(model) {
 /** Refuses to compare what cannot be compared. */
 async function ensureSameTokens(model) {
   const { alphabet } = await factsOf(model);
-  if (alphabet !== app.alphabet) throw new Error(`${model} has other tokens than ${settings.model}: the same noise means nothing between them.`);
+  if (alphabet === app.alphabet) return;
+  throw new Error(`${model} has other tokens than ${settings.model}: the same noise means nothing between them.`);
 }

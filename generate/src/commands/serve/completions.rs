@@ -13,6 +13,7 @@ use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
+use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
 use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, token_name, token_text, usage};
 use super::body::{Body, object};
 use super::error::ApiError;
@@ -20,7 +21,6 @@ use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, ids_of, text_ids};
 use super::server::{Server, count};
 use super::writing::{Event, Piece, Work, begin};
-use crate::commands::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
 
 /// The names of OpenAI's API, and of vLLM's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {

@@ -2,14 +2,17 @@
 
 const sides = ["A", "B"].map((name) => ({ name, model: null, knob: "temperature", value: "", card: null }));
 
+/** Knobs that say how many, which both sides share. */
+const COUNTS = ["max_new_tokens", "num_return_sequences", "max_nodes"];
+
 function drawCompare() {
   const view = byId("view-compare");
-  const press = element("button", { type: "button", class: "primary", id: "compare-write", text: "Write both", onclick: () => busyWith(press, compare) });
+  const both = mainPress("Write both", "compare-write", () => busyWith(both, compare));
   view.replaceChildren(element("div", { class: "wide" },
     element("h2", { text: "Side by side" }),
-    element("p", { class: "hint", text: "Both go on with your text by the same seed, so they draw with the same noise. Change one thing, and see where they part." }),
+    hint("Both go on with your text by the same seed, so they draw with the same noise. Change one thing, and see where they part."),
     promptShown(),
-    element("div", { class: "presses" }, press),
+    element("div", { class: "presses" }, both),
     element("p", { class: "hint live", id: "compare-words", role: "status" }),
     element("div", { class: "pair" }, sides.map(drawSide))));
 }
@@ -17,19 +20,20 @@ function drawCompare() {
 function drawSide(side) {
   side.card ??= sampleCard(side.name);
   side.model = props.models.includes(side.model) ? side.model : settings.model;
-  const knobs = props.knobs.filter((knob) => isNumber(knob) && !headed("Beams")(knob.name) && !["max_new_tokens", "num_return_sequences"].includes(knob.name));
+  const knobs = props.knobs.filter((knob) => isNumber(knob) && !headed("Beams")(knob.name) && !COUNTS.includes(knob.name));
   const usual = () => (side.knob === "temperature" ? settings.temperature : settings.knobs[side.knob] ?? knobNamed(side.knob)?.default);
-  const value = element("input", { type: "number", step: "any", id: `compare-value-${side.name}`, placeholder: written(usual()), oninput: () => { side.value = value.value; } });
-  value.value = side.value;
+  const input = element("input", { type: "number", step: "any", id: `compare-value-${side.name}`, placeholder: written(usual()) });
+  input.value = side.value;
+  input.addEventListener("input", () => { side.value = input.value; });
   const pick = (knob) => {
     Object.assign(side, { knob, value: "" });
-    Object.assign(value, { value: "", placeholder: written(usual()) });
+    Object.assign(input, { value: "", placeholder: written(usual()) });
   };
   return element("div", { class: "side-of-pair" },
     element("div", { class: "fields" },
       choice("Model", props.models.map((model) => [model, model]), side.model, (model) => { side.model = model; }),
       choice("Knob", knobs.map(({ name }) => [name, labelOf(name)]), side.knob, pick),
-      element("label", { class: "field" }, "Value", value)),
+      element("label", { class: "field" }, "Value", input)),
     side.card.whole);
 }
 

@@ -25,6 +25,15 @@ function styled(made, styles) {
   return made;
 }
 
+/** A button; `facts` are further attributes. */
+const press = (text, onclick, facts = {}) => element("button", { type: "button", text, onclick, ...facts });
+
+/** The button that a view is there for. */
+const mainPress = (text, id, onclick) => press(text, onclick, { id, class: "primary" });
+
+/** A line that explains. */
+const hint = (text, facts = {}) => element("p", { class: "hint", text, ...facts });
+
 /** A text with its spaces and line ends visible. */
 const visible = (text) => text.replace(/ /g, "·").replace(/\r/g, "␍").replace(/\n/g, "↵").replace(/\t/g, "⇥");
 
@@ -58,9 +67,10 @@ function choice(label, options, value, onchange) {
   return element("label", { class: "field" }, label, select);
 }
 
-/** A bar of a probability, with a thin mark for what it was before. */
-function bar(p, was = null) {
-  const made = element("span", { class: "bar-line", "aria-hidden": "true" }, styled(element("span", { class: "fill" }), { width: `${100 * p}%` }));
-  if (was !== null) made.append(styled(element("span", { class: "was" }), { left: `${100 * was}%` }));
-  return made;
+/** A bar of a probability, with a thin mark for what it was before; both are relative to `full`. */
+function bar(p, full, was = null) {
+  const share = (value) => `${(100 * value) / full}%`;
+  const fill = styled(element("span", { class: "fill" }), { width: share(p) });
+  const mark = was === null ? null : styled(element("span", { class: "was" }), { left: share(was) });
+  return element("span", { class: "bar-line", "aria-hidden": "true" }, fill, mark);
 }

@@ -36,6 +36,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("playground/tokens.js"),
     include_str!("playground/tree.js"),
     include_str!("playground/request.js"),
+    include_str!("playground/models.js"),
     include_str!("playground/command.js"),
     include_str!("playground/store.js"),
     include_str!("playground/editor.js"),

@@ -67,7 +67,7 @@ async function writeOn(tokens, request, hear, signal) {
   for await (const chunk of streamed("/v1/completions", body, signal)) {
     usage = chunk.usage ?? usage;
     for (const choice of chunk.choices) {
-      if (!joins.has(choice.index)) joins.set(choice.index, joiner());
+      if (!joins.has(choice.index)) joins.set(choice.index, joinerAfter(tokens));
       texts.set(choice.index, (texts.get(choice.index) ?? "") + choice.text);
       hear(choice.index, tokensOfChoice(choice, joins.get(choice.index)), choice.finish_reason, texts.get(choice.index));
     }

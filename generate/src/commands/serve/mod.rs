@@ -38,7 +38,7 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 use clap::Args;
 
-use crate::commands::model_args::WeightsArgs;
+use super::model_args::WeightsArgs;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     // The engines have threads of their own, outside the pool that the commands run in.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
     pool.build_global().context("cannot start threads")?;
-    let mut all = args.model.clone();
+    let mut all = args.model.iter().map(models::found).collect::<Result<Vec<_>>>()?;
     if all.is_empty() || args.from.is_some() || args.checkpoints {
         all.splice(0..0, models::named_by(args.from.as_deref(), args.checkpoints)?);
     }
