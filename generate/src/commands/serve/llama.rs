@@ -99,13 +99,9 @@ fn with_defaults(knobs: &mut Knobs) {
     }
 }
 
-/// Whether these are several prompts: a list that holds more than ids, and begins with a list or a
-/// string that is not followed by an id.
+/// Whether these are several prompts: ids make one, alone or with texts between them.
 fn are_several(prompt: &Value) -> bool {
-    let Value::Array(items) = prompt else { return false };
-    items.iter().all(|item| item.is_array() || item.is_object())
-        || (items.len() > 1 && items.iter().all(Value::is_string))
-        || (!items.iter().any(Value::is_number) && items.len() == 1)
+    prompt.as_array().is_some_and(|items| !items.is_empty() && !items.iter().any(Value::is_number))
 }
 
 /// A text, ids, both mixed, or a list of those.
