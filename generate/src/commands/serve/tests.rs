@@ -12,7 +12,7 @@ use ember_decoding::{Generator, generator::Prompts};
 use ember_model::{Gpt, GptConfig, WeightType, folder::Settings, init::Random};
 use serde_json::{Value, json};
 
-use super::super::guard::Guard;
+use super::guard::Guard;
 use super::*;
 
 const CONTEXT: usize = 64;
