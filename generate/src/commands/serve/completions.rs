@@ -50,12 +50,15 @@ pub(super) async fn completions(State(server): State<Arc<Server>>, body: Body) -
     respond(begin(&server, model, asked, place), telling).await
 }
 
+/// How a dialect understands a request, and how it will tell what comes of it.
+type Understand<T> = fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, T), ApiError>;
+
 /// Reads a request where it holds nobody up: a model may have to be loaded for it, and a long text
 /// made tokens.
 pub(super) async fn understood<T: Send + 'static>(
     server: &Arc<Server>,
     body: Map<String, Value>,
-    read: fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, T), ApiError>,
+    read: Understand<T>,
 ) -> Result<(Arc<Model>, Asked, T), ApiError> {
     let server = Arc::clone(server);
     let reading = tokio::task::spawn_blocking(move || {

@@ -41,7 +41,7 @@ impl Guard {
             |name: header::HeaderName| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
         if let Some(origin) = text(header::ORIGIN)
             && !self.allows(origin)
-            && !text(header::HOST).is_some_and(|host| origin == format!("http://{host}"))
+            && text(header::HOST).is_none_or(|host| origin != format!("http://{host}"))
         {
             return Err(ApiError::forbidden(format!(
                 "pages of {origin} may not ask here; allow them with --cors {origin}"

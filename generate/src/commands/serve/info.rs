@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use ember_data::tokenizer::SpecialTokens;
-use ember_decoding::config::{GenerationConfig, KNOBS, Knob};
+use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Semantics};
+use ember_decoding::named::Named;
 use ember_decoding::stream::token_bytes;
+use ember_model::WeightType;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +15,7 @@ use super::body::{Body, object};
 use super::chat::of_model;
 use super::error::ApiError;
 use super::json::Json;
-use super::models::{Model, Named};
+use super::models::{self, Model};
 use super::request::{ids_of, text_ids};
 use super::server::Server;
 
@@ -31,7 +33,7 @@ pub(super) async fn model(State(server): State<Arc<Server>>, Path(name): Path<St
 }
 
 /// A model as OpenAI's API lists it; what it is, once it is in memory.
-fn entry(server: &Server, Named { name, .. }: &Named) -> Value {
+fn entry(server: &Server, models::Named { name, .. }: &models::Named) -> Value {
     let created = server.models.created;
     let mut told = json!({
         "id": name, "object": "model", "created": created, "owned_by": "ember", "aliases": [name], "tags": [],
@@ -63,6 +65,10 @@ pub(super) async fn props(
         let shape = model.engine.config();
         let names: Vec<&String> = server.models.all().iter().map(|named| &named.name).collect();
         let folders: Vec<_> = server.models.all().iter().map(|named| named.folder.display().to_string()).collect();
+        // Without these the command line computes otherwise.
+        let weights = server.models.weights();
+        let flags: Vec<String> =
+            (weights != WeightType::F32).then(|| format!("--weights {}", weights.name())).into_iter().collect();
         let mut params = json!(GenerationConfig::default());
         params["seed"] = server.seed.map_or(json!(-1), |seed| json!(seed));
         Ok(json!({
@@ -80,31 +86,43 @@ pub(super) async fn props(
             "eos_token": end_token(model),
             "bos_token": model.opening,
             "build_info": concat!("ember ", env!("CARGO_PKG_VERSION")),
-            "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
+            "knobs": KNOBS.iter().map(|one| knob(one, &model.settings.knobs)).collect::<Vec<_>>(),
+            "flags": flags,
         }))
     };
     Ok(Json(of_model(&server, body, told).await?))
 }
 
-/// What a page has to know of a knob.
-fn knob(knob: &Knob) -> Value {
-    let default = knob.of(&GenerationConfig::default()).to_json();
-    let kind = match &default {
-        Value::Bool(_) => "true or false",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "whole number",
-        Value::String(_) => "word",
-        _ => "list",
+/// What a page has to know of a knob: what it is where a request says nothing is the folder's word,
+/// or off.
+fn knob(knob: &Knob, folder: &Knobs) -> Value {
+    let off = knob.of(&GenerationConfig::default()).to_json();
+    let set = knob.set_in(folder).map(|value| value.to_json());
+    let (kind, words) = match (knob.name, &off) {
+        ("semantics", _) => ("word", names::<Semantics>()),
+        ("overflow", _) => ("word", names::<Overflow>()),
+        ("early_stopping", _) => ("word", names::<EarlyStopping>()),
+        ("max_time", _) => ("number", Vec::new()),
+        (_, Value::Bool(_)) => ("true or false", Vec::new()),
+        (_, Value::Number(number)) if number.is_f64() => ("number", Vec::new()),
+        (_, Value::Number(_)) => ("whole number", Vec::new()),
+        _ => ("list", Vec::new()),
     };
+    let flag = if knob.name == "bad_words_ids" { "bad-words-ids" } else { knob.label };
     json!({
         "name": knob.name,
-        "flag": format!("--{}", knob.label),
+        "flag": format!("--{flag}"),
         "meaning": knob.meaning.trim(),
         "heading": knob.typed.map(|typed| typed.heading),
         "kind": kind,
-        "default": default,
+        "words": words,
+        "default": set.unwrap_or(off),
         "range": knob.range.words(),
     })
+}
+
+fn names<T: Named>() -> Vec<&'static str> {
+    T::ALL.iter().map(|value| value.name()).collect()
 }
 
 /// `GET /slots`: places for requests, and who is at work there.
@@ -201,7 +219,7 @@ fn end_token(model: &Model) -> Option<String> {
 }
 
 /// A folder's name for people who go on at a shell.
-pub(super) fn said(from: Option<&std::path::Path>, models: &[Named]) -> String {
+pub(super) fn said(from: Option<&std::path::Path>, models: &[models::Named]) -> String {
     let path = from.or(models.first().map(|named| &*named.folder));
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }

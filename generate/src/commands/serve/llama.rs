@@ -85,7 +85,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
         ignores_ends: parameters.is_on("ignore_eos")?,
         end_tokens: model.end_tokens.clone(),
-        are_several: body.get("prompt").is_some_and(|prompt| are_several(prompt)),
+        are_several: body.get("prompt").is_some_and(are_several),
         finished: Vec::new(),
     };
     Ok((asked, telling))

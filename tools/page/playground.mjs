@@ -1,0 +1,127 @@
+// The playground in headless Chromium, against a server that tools/check-playground has started at EMBER_PLAYGROUND. A page fails
+// its test when it says anything on the console, asks another origin for anything, or throws.
+
+import assert from "node:assert/strict";
+
+const origin = process.env.EMBER_PLAYGROUND ?? "";
+const executablePath = process.env.EMBER_BROWSER ?? "";
+export const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
+
+/** Why the tests are skipped, or false. */
+export const skip = origin === "" || executablePath === "" ? "needs a server and Chromium: run tools/check-playground" : false;
+
+/** A beginning as the built-in stories have it, after which a small model of them has something to say. */
+export const BEGINNING = "One day Tom";
+
+const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+let browser = null;
+
+async function launched() {
+  const { chromium } = await import("playwright-core");
+  browser ??= await chromium.launch({ executablePath, args: ARGS });
+  return browser;
+}
+
+export const close = async () => { await browser?.close(); };
+
+/** Asks the server as a program would. */
+export async function api(path, body) {
+  const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const response = await fetch(origin + path, options);
+  return { status: response.status, body: await response.json() };
+}
+
+export const props = skip ? { models: [] } : (await api("/props")).body;
+
+/** The first model of which `is` holds, or undefined. */
+export async function modelWith(is) {
+  for (const model of props.models) if (is((await api(`/props?model=${encodeURIComponent(model)}`)).body)) return model;
+  return undefined;
+}
+
+/**
+ * Runs `check` on a page of its own. `options` are the browser's, and `refusals`: that the server may refuse something, which the
+ * browser says on the console.
+ */
+export async function onPlayground({ refusals = false, ...options }, check) {
+  const context = await (await launched()).newContext({ viewport: { width: 1280, height: 860 }, reducedMotion: "reduce", ...options });
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]).catch(() => {});
+  const page = await context.newPage();
+  page.setDefaultTimeout(10000);
+  const [said, asked] = [[], []];
+  page.on("console", (message) => {
+    if (!refusals || !/status of 4\d\d/.test(message.text())) said.push(`${message.type()}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => said.push(`error: ${error.stack}`));
+  page.on("dialog", (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.on("request", (request) => {
+    const isOurs = /^(data|blob):/.test(request.url()) || new URL(request.url()).origin === origin;
+    if (!isOurs) asked.push(request.url());
+  });
+  try {
+    await opened(page);
+    await check(page, context);
+    assert.deepEqual(said, [], "the page says nothing on the console");
+    assert.deepEqual(asked, [], "the page asks no other origin for anything");
+  } finally {
+    await context.close();
+  }
+}
+
+export async function opened(page) {
+  await page.goto(`${origin}/`);
+  await page.locator("body[data-ready]").waitFor();
+}
+
+/** Types at the end of the text. */
+export async function type(page, words) {
+  await page.locator("#text").focus();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type(words);
+}
+
+/** Waits until all is written, what was typed is tokens, and every token has its number. */
+export async function rest(page) {
+  await page.locator("#write:enabled").waitFor();
+  await page.waitForFunction(() => document.getElementById("text").getAttribute("aria-busy") !== "true"
+    && [...document.querySelectorAll("#text .token")].slice(1).every((token) => token.dataset.logprob !== undefined));
+}
+
+/** Types, writes and waits. */
+export async function written(page, words = BEGINNING, settings = {}) {
+  await set(page, settings);
+  await type(page, words);
+  await page.keyboard.press("Control+Enter");
+  await page.locator("#text .token:not(.given)").first().waitFor({ state: "attached" });
+  await rest(page);
+}
+
+/** Fills in fields of the bar. */
+export async function set(page, settings) {
+  for (const [name, value] of Object.entries(settings)) {
+    await page.locator(`#${name}`).fill(String(value));
+    await page.locator(`#${name}`).blur();
+  }
+}
+
+/** Opens a drawer of the panel. */
+export async function drawer(page, name) {
+  if (await page.locator("#panel").isHidden()) await page.locator("#more").click();
+  await page.locator(`#tab-${name}`).click();
+}
+
+export const shownText = (page) => page.locator("#text").evaluate((text) => text.textContent);
+
+/** The tokens in `place`: id, logprob (null where there is none), whether given, which colour. */
+export const tokens = (page, place = "#text") => page.locator(`${place} .token`).evaluateAll((all) => all.map((token) => ({
+  id: Number(token.dataset.id),
+  logprob: token.dataset.logprob === undefined ? null : Number(token.dataset.logprob),
+  given: token.classList.contains("given"),
+  heat: Number(token.className.match(/heat-(\d)/)[1]),
+})));
+
+export const idsOf = (all) => all.map(({ id }) => id);
+
+export function near(actual, expected, what, tolerance = 1e-6) {
+  assert.ok(Math.abs(actual - expected) <= tolerance, `${what}: ${actual}, not ${expected}`);
+}
