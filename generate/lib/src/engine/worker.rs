@@ -212,8 +212,10 @@ impl Worker {
             let Ask { request, rows, .. } = &reading.ask;
             rows.iter().enumerate().all(|(row, asked)| unread(held, *request, row, asked) == 0)
         };
-        for Reading { ask, logits, cached_tokens } in reading.extract_if(.., is_read) {
-            answer(&ask, Ok(Answer { logits: logits.concat(), cached_tokens }));
+        for Reading { ask, mut logits, cached_tokens } in reading.extract_if(.., is_read) {
+            // Of one row they are handed over as they are: a vocabulary's logits are long.
+            let logits = if logits.len() == 1 { std::mem::take(&mut logits[0]) } else { logits.concat() };
+            answer(&ask, Ok(Answer { logits, cached_tokens }));
         }
         self.reading = reading;
     }

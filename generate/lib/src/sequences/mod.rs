@@ -74,8 +74,8 @@ pub trait Continues: Sync {
     /// The model's shape.
     fn config(&self) -> &GptConfig;
 
-    /// A row for each prompt; it will take about so many `slots` in a cache.
-    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's>;
+    /// A row for each prompt; all will take `positions` in a cache at most.
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], positions: usize) -> Box<dyn Sequences + 's>;
 }
 
 /// How many tokens may follow `len` ids: the last position too has a next token, which is never
