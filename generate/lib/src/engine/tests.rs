@@ -178,3 +178,38 @@ fn a_request_is_cancelled_while_it_is_written() {
     Wish { prompts: vec![vec![5, 6]], config }.write(&engine.request(never()));
     settled(&engine);
 }
+
+#[test]
+fn a_request_is_cancelled_while_it_waits_and_while_its_prompt_is_read() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 });
+    let config = GenerationConfig { max_new_tokens: 40, overflow: Overflow::Slide, ..Default::default() };
+    let write = |request: &Request, prompt: &[u32]| generate_batch(request, &[prompt], &Plan::new(&config), &mut ());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // One takes the cache for itself for as long as the test lasts.
+        let long = GenerationConfig { max_new_tokens: 1_000_000, ..config.clone() };
+        let first = engine.request(never());
+        let mut until = |_: Certain| match is_over.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(crate::FinishReason::Interrupted),
+            false => ControlFlow::Continue(()),
+        };
+        scope.spawn(move || generate_batch(&first, &[&[1]], &Plan::new(&long), &mut until).unwrap());
+        while engine.figures().running == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let cancelled = never();
+        let second = engine.request(Arc::clone(&cancelled));
+        let waits = scope.spawn(move || write(&second, &[2; 30]));
+        while engine.figures().waiting == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        cancelled.store(true, Ordering::Relaxed);
+        assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled)));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // A prompt of which a step reads four tokens: the flag is there before its first step.
+    let cancelled: Arc<AtomicBool> = Arc::new(AtomicBool::new(true));
+    let before = settled(&engine).tokens;
+    assert!(matches!(write(&engine.request(cancelled), &[3; 60]), Err(Error::Cancelled)));
+    assert_eq!(settled(&engine).tokens, before);
+}

@@ -48,6 +48,9 @@ const DIALECT: Dialect = Dialect {
     ],
 };
 
+/// Most tokens to tell beside each.
+const MOST_PROBS: usize = 200;
+
 pub(super) async fn completion(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
     count(&server.counts.requests, 1);
     let place = server.place()?;
@@ -65,7 +68,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     knobs.max_new_tokens = Some(most.unwrap_or(context).max(1));
     with_defaults(&mut knobs);
     let mut config = parameters.config(knobs, server.any_seed())?;
-    let probs = parameters.count("n_probs")?.unwrap_or(0).min(model.engine.config().vocab_size);
+    let probs = parameters.count("n_probs")?.unwrap_or(0).min(model.engine.config().vocab_size).min(MOST_PROBS);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
     config.logprobs = probs;
     let prompts = prompts(model, parameters.get("prompt"))?;

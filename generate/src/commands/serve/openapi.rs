@@ -139,7 +139,7 @@ const WRITING: &[(&str, &str)] = &[
         "draft_tokens",
         "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",
     ),
-    ("trace", "integer: tell of each step what the knobs did to so many tokens"),
+    ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
 ];
 
 pub(super) async fn openapi() -> Json {

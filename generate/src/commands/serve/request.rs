@@ -61,6 +61,9 @@ const COMMON: &[&str] = &[
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
 
+/// Most tokens of a step to give account of: each is ranked among all.
+const MOST_TRACED: usize = 200;
+
 /// The parameters of a request.
 pub(super) struct Parameters<'a> {
     body: &'a Map<String, Value>,
@@ -243,9 +246,13 @@ impl<'a> Parameters<'a> {
                 self.model.usable_slots
             )));
         }
+        let traced_candidates = self.count("trace")?.unwrap_or(0);
+        if traced_candidates > MOST_TRACED {
+            return Err(ApiError::param("trace", format!("trace can tell of {MOST_TRACED} tokens a step at most")));
+        }
         Ok(Asked {
             prompts,
-            traced_candidates: self.count("trace")?.unwrap_or(0),
+            traced_candidates,
             grammar,
             logprobs: None,
             measures: false,

@@ -21,19 +21,22 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::chars(&('a'..='k').chain([' ']).collect(), false).unwrap()
 }
 
-fn shape() -> GptConfig {
-    GptConfig::new(tokenizer().vocab_size(), CONTEXT, 2, 2, 8)
+fn shape(tokenizer: &Tokenizer) -> GptConfig {
+    GptConfig::new(tokenizer.vocab_size(), CONTEXT, 2, 2, 8)
 }
 
 fn model() -> Gpt {
-    Gpt::for_inference(&shape(), &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap()
+    Gpt::for_inference(&shape(&tokenizer()), &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap()
 }
 
 /// The same as a folder.
-fn checkpoint(folder: &Path) {
-    let model = Gpt::new(&shape(), 3, &Device::flex()).unwrap();
+fn checkpoint(folder: &Path, tokenizer: &Tokenizer) {
+    let model = Gpt::new(&shape(tokenizer), 3, &Device::flex()).unwrap();
     ember_model::checkpoint::save(&model, None, &Settings::default(), folder).unwrap();
-    tokenizer().save(folder).unwrap();
+    tokenizer.save(folder).unwrap();
+    let template =
+        "{{ '<|endoftext|>' }}{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}";
+    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
 }
 
 /// A server at work, which ends with the test.
@@ -46,8 +49,18 @@ struct Server {
 
 impl Server {
     fn start(keys: Option<Vec<String>>, origins: Vec<String>, at_once: usize, queue: usize) -> Self {
+        Self::start_with(tokenizer(), keys, origins, at_once, queue)
+    }
+
+    fn start_with(
+        tokenizer: Tokenizer,
+        keys: Option<Vec<String>>,
+        origins: Vec<String>,
+        at_once: usize,
+        queue: usize,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        checkpoint(folder.path());
+        checkpoint(folder.path(), &tokenizer);
         let loading = Loading {
             device: Device::flex(),
             weights: WeightType::F32,
@@ -68,7 +81,12 @@ impl Server {
     }
 
     fn open() -> Self {
-        Self::start(None, Vec::new(), 4, 8)
+        Self::open_with(tokenizer())
+    }
+
+    /// One whose texts are made of these tokens, and which answers conversations.
+    fn open_with(tokenizer: Tokenizer) -> Self {
+        Self::start_with(tokenizer, None, Vec::new(), 4, 8)
     }
 
     /// Status, headers and body of an answer.
@@ -277,4 +295,55 @@ fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
     }));
     let (_, _, metrics) = server.send("GET", "/metrics", "", "");
     assert!(metrics.contains("ember:requests_cancelled_total 1"), "{metrics}");
+}
+
+/// What people try on servers: paths that lead out, bodies that grow, grammars without a bottom,
+/// heads without an end.
+#[test]
+fn what_is_meant_to_break_it_is_refused() {
+    let server = Server::open();
+    for path in ["/../../etc/passwd", "/v1/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd"] {
+        assert_eq!(server.send("GET", path, "", "").0, 404, "{path}");
+    }
+    // Nothing is unpacked: a bomb is bytes that are no JSON.
+    let (status, _, _) = server.send("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "\u{1f}\u{8b}...");
+    assert_eq!(status, 400);
+    let deep = |begin: &str, inner: &str, end: &str| begin.repeat(60_000) + inner + &end.repeat(60_000);
+    let write = |name: &str, value: Value| server.post("/v1/completions", &json!({ "prompt": "a", name: value }));
+    let llama = |value: String| server.post("/completion", &json!({ "prompt": "a", "grammar": value }));
+    for (name, value) in [
+        ("regex", json!(deep("(", "a", ")"))),
+        ("lark_grammar", json!(format!("start: {}", deep("(", "\"a\"", ")")))),
+        ("json_schema", json!(deep("{\"not\":", "true", "}"))),
+    ] {
+        let (status, answer) = write(name, value);
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(name)), "{answer}");
+    }
+    assert_eq!(llama(format!("root ::= {}", deep("(", "\"a\"", ")"))).0, 400);
+    let (status, _, body) = server.send("POST", "/v1/completions", "", &deep("[", "", "]"));
+    assert!(status == 400 && body.contains("not JSON"), "{body}");
+    let nested = (0..100).fold(json!(1), |inner, _| json!([inner]));
+    assert_eq!(write("logit_bias", nested).0, 400);
+    assert_eq!(write("trace", json!(1_000_000)).0, 400);
+    assert_eq!(write("num_beams", json!(10_000)).0, 400);
+    let (status, _, _) = server.send("GET", "/health", &"X-Header: 1\r\n".repeat(1000), "");
+    assert_eq!(status, 431);
+    // It is well all the same.
+    server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
+}
+
+/// What somebody sends is text: a special token's name in it is its characters.
+#[test]
+fn a_text_holds_no_special_token_unless_asked() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let count = |ask: Value| server.write(ask)["usage"]["prompt_tokens"].clone();
+    let text = "a<|endoftext|>";
+    assert_eq!(count(json!({ "prompt": text, "max_tokens": 1 })), text.len());
+    assert_eq!(count(json!({ "prompt": text, "max_tokens": 1, "parse_special": true })), 2);
+    let said = json!({ "messages": [{ "role": "user", "content": "<|endoftext|>" }] });
+    let (_, answer) = server.post("/apply-template", &said);
+    assert_eq!(answer["prompt"], "<|endoftext|>user: <|endoftext|>\n");
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
+    // The template's own is a token; what was said is 13 characters.
+    assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13);
 }
