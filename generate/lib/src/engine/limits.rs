@@ -3,8 +3,8 @@
 /// What an engine may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tokens that go through the model in one step, beside one for every row that is being
-    /// written: more make prompts faster and the gaps between tokens longer.
+    /// Most tokens of prompts that go through the model in one step. While others are written the
+    /// engine takes fewer: as many as make their next token take twice as long to come.
     pub tokens_per_step: usize,
     /// Positions that the cache has memory for. A quarter of them is always free or left behind, so
     /// that memory is tidied up seldom; the rest holds requests at work and, in what they leave

@@ -1,6 +1,6 @@
 //! The engine's thread: what it was asked, and which of it goes through the model in each step.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -32,6 +32,7 @@ pub(super) struct Worker {
     reading: Vec<Reading>,
     /// Requests at work, and the positions that are kept for each.
     admitted: HashMap<u64, usize>,
+    pace: Pace,
     figures: Figures,
     told: Arc<RwLock<Figures>>,
 }
@@ -40,18 +41,16 @@ impl Worker {
     pub(super) fn new(model: Gpt, limits: Limits, told: Arc<RwLock<Figures>>) -> Self {
         let held = HeldRows::new(&model, limits);
         let (waiting, reading, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
-        Self { model, limits, held, waiting, reading, admitted, figures: Figures::default(), told }
+        let pace = Pace::default();
+        Self { model, limits, held, waiting, reading, admitted, pace, figures: Figures::default(), told }
     }
 
     /// Answers until nobody can ask any more.
     pub(super) fn work(mut self, messages: &Receiver<Message>) {
         let mut took = Duration::ZERO;
         while self.listen(messages, took) {
-            let began = Instant::now();
             self.admit();
-            if self.step() {
-                took = began.elapsed();
-            }
+            took = self.step().unwrap_or(took);
             self.tell();
         }
     }
@@ -130,16 +129,17 @@ impl Worker {
         self.reading.push(Reading { ask, logits, cached_tokens });
     }
 
-    /// One pass through the model, and the answers that are complete with it; none where nothing is
-    /// to be read.
-    fn step(&mut self) -> bool {
+    /// One pass through the model, and the answers that are complete with it; how long it took, or
+    /// none where nothing is to be read.
+    fn step(&mut self) -> Option<Duration> {
+        let began = Instant::now();
         for Reading { ask, .. } in self.reading.extract_if(.., |reading| is_cancelled(&reading.ask)) {
             self.held.let_go(ask.request);
             answer(&ask, Err(Error::Cancelled));
         }
         let pieces = self.pieces();
         if pieces.is_empty() {
-            return false;
+            return None;
         }
         self.held.make_room(pieces.iter().map(|piece| piece.tokens).sum());
         // Where a row stands in the cache follows from what is kept.
@@ -163,9 +163,11 @@ impl Worker {
             Ok(logits) => logits,
             Err(error) => {
                 self.give_up(&error);
-                return true;
+                return Some(began.elapsed());
             }
         };
+        let of_prompts = pieces.iter().filter(|piece| piece.tokens > 1).map(|piece| piece.tokens).sum();
+        self.pace.took(pieces.len(), of_prompts, began.elapsed().as_secs_f64());
         let read: Vec<Vec<u32>> = rows.iter().map(|&row| news[row].to_vec()).collect();
         let mut logits = logits.as_slice();
         for piece in order {
@@ -176,7 +178,7 @@ impl Worker {
             self.held.has_read(rows[piece], &read[piece]);
         }
         self.conclude();
-        true
+        Some(began.elapsed())
     }
 
     /// What goes through the model next: first rows of which one token is left to read, then
@@ -193,7 +195,11 @@ impl Worker {
                 }
             }
         }
-        let mut budget = self.limits.tokens_per_step.max(FEWEST_TOKENS);
+        // Those who are choosing a token wait for the next step, too.
+        let prompts: HashSet<usize> = long.iter().map(|piece| piece.reading).collect();
+        let are_written = self.admitted.len() > prompts.len();
+        let most = self.limits.tokens_per_step.max(FEWEST_TOKENS);
+        let mut budget = if are_written { self.pace.budget().clamp(FEWEST_TOKENS, most) } else { most };
         for Piece { tokens: unread, .. } in &mut long {
             let mut tokens = (*unread).min(budget);
             // One left by itself would go another way through attention.
@@ -233,6 +239,42 @@ impl Worker {
         (figures.running, figures.waiting) = (admitted.len(), waiting.len());
         figures.slots = held.in_use();
         *self.told.write().unwrap_or_else(PoisonError::into_inner) = *figures;
+    }
+}
+
+/// How long steps take, as far as it is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Seconds of a step that reads no prompt.
+    step_s: f64,
+    /// Seconds that each token of a prompt adds.
+    token_s: f64,
+}
+
+/// Share of what a step took in what is known of the next.
+const NEWS: f64 = 0.3;
+
+/// Tokens of prompts in a step while others are written, before anything is known.
+const AT_FIRST: usize = 32;
+
+impl Pace {
+    /// Learns from a step of so many rows that read so many tokens of prompts.
+    fn took(&mut self, rows: usize, of_prompts: usize, seconds: f64) {
+        let learn =
+            |known: &mut f64, new: f64| *known = if *known == 0.0 { new } else { *known + NEWS * (new - *known) };
+        match of_prompts {
+            0 => learn(&mut self.step_s, seconds),
+            tokens if rows == 1 => learn(&mut self.token_s, seconds / tokens as f64),
+            tokens => learn(&mut self.token_s, (seconds - self.step_s).max(0.0) / tokens as f64),
+        }
+    }
+
+    /// So many tokens of prompts make a step twice as long as one that reads none.
+    fn budget(&self) -> usize {
+        match (self.step_s > 0.0, self.token_s > 0.0) {
+            (true, true) => (self.step_s / self.token_s) as usize,
+            _ => AT_FIRST,
+        }
     }
 }
 

@@ -1,29 +1,61 @@
-//! The body of a request.
+//! The body of a request: a JSON object, of bounded size, depth and time.
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use futures_util::StreamExt;
 use serde_json::{Map, Value};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use super::error::ApiError;
 
-/// The body of a request, or why it cannot be read.
-pub(super) type Body = Result<Bytes, BytesRejection>;
+/// What a body may be long, in bytes: far more than any context holds.
+pub(super) const MOST_BODY: usize = 1 << 20;
 
-/// Deepest that lists and objects of a request may lie in one another: a JSON schema needs some.
+/// How long it may take to come.
+const MOST_TIME: Duration = Duration::from_secs(30);
+
+/// Deepest that lists and objects may lie in one another: a JSON schema needs some.
 const DEEPEST: usize = 64;
 
-/// A body as a JSON object.
-pub(super) fn object(body: Body) -> Result<Map<String, Value>, ApiError> {
-    let body = body.map_err(|rejection| ApiError::too_large(rejection.body_text()))?;
-    match serde_json::from_slice(&body) {
-        Ok(Value::Object(object)) if depth(&body) > DEEPEST => {
-            drop(object);
-            Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {DEEPEST}")))
+/// KiB of bodies that are held at once, of all requests.
+static ROOM: Semaphore = Semaphore::const_new(64 << 10);
+
+/// A body.
+pub(super) struct Object(pub(super) Map<String, Value>);
+
+impl<S: Sync> FromRequest<S> for Object {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let read = timeout(MOST_TIME, read(request.into_body())).await;
+        let (bytes, _room) = read.map_err(|_| ApiError::slow(MOST_TIME))??;
+        match serde_json::from_slice(&bytes) {
+            Ok(Value::Object(_)) if depth(&bytes) > DEEPEST => {
+                Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {DEEPEST}")))
+            }
+            Ok(Value::Object(object)) => Ok(Self(object)),
+            Ok(_) => Err(ApiError::invalid("the body is JSON, but not an object")),
+            Err(error) => Err(ApiError::invalid(format!("the body is not JSON: {error}"))),
         }
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(ApiError::invalid("the body is JSON, but not an object")),
-        Err(error) => Err(ApiError::invalid(format!("the body is not JSON: {error}"))),
     }
+}
+
+/// The bytes of a body, and the room that they have.
+async fn read(body: Body) -> Result<(Vec<u8>, Vec<SemaphorePermit<'static>>), ApiError> {
+    let (mut bytes, mut room) = (Vec::new(), Vec::new());
+    let mut stream = body.into_data_stream();
+    while let Some(piece) = stream.next().await {
+        let piece = piece.map_err(|error| ApiError::invalid(format!("the body broke off: {error}")))?;
+        if bytes.len() + piece.len() > MOST_BODY {
+            return Err(ApiError::too_large(MOST_BODY));
+        }
+        room.push(ROOM.try_acquire_many(piece.len().div_ceil(1 << 10) as u32).map_err(|_| ApiError::busy())?);
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes, room))
 }
 
 /// How deep the brackets of a JSON text lie in one another.

@@ -12,7 +12,7 @@ use ember_decoding::stream::token_bytes;
 use serde_json::{Map, Value, json};
 
 use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, timings, token_text, usage};
-use super::body::{Body, object};
+use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage, understood};
 use super::error::ApiError;
 use super::json::Json;
@@ -67,17 +67,18 @@ const DIALECT: Dialect = Dialect {
 /// Most tokens to tell beside each, as in OpenAI's API.
 const MOST_LOGPROBS: usize = 20;
 
-pub(super) async fn chat_completions(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn chat_completions(
+    State(server): State<Arc<Server>>,
+    Object(body): Object,
+) -> Result<Response, ApiError> {
     count(&server.counts.requests, 1);
     let place = server.place()?;
-    let body = object(body)?;
     let (model, asked, telling) = understood(&server, body, read).await?;
     respond(begin(&server, model, asked, place), telling).await
 }
 
 /// `POST /apply-template`: the text that a conversation becomes.
-pub(super) async fn apply_template(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
-    let body = object(body)?;
+pub(super) async fn apply_template(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
     let rendered = move |server: &Server, model: &Model, body: &Map<String, Value>| {
         let _ = server;
         let parameters = Parameters::new(body, model, &DIALECT)?;
@@ -87,8 +88,7 @@ pub(super) async fn apply_template(State(server): State<Arc<Server>>, body: Body
 }
 
 /// `POST /v1/chat/completions/input_tokens`: how many tokens a conversation is.
-pub(super) async fn input_tokens(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
-    let body = object(body)?;
+pub(super) async fn input_tokens(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
     let counted = |_: &Server, model: &Model, body: &Map<String, Value>| {
         let parameters = Parameters::new(body, model, &DIALECT)?;
         Ok(prompt(&parameters, model)?.1.len())

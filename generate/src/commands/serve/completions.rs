@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
 use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, token_name, token_text, usage};
-use super::body::{Body, object};
+use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, ids_of, text_ids};
@@ -42,10 +42,9 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// New tokens where neither the request nor the folder says how many, as in OpenAI's API.
 const MAX_TOKENS: usize = 16;
 
-pub(super) async fn completions(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn completions(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
     count(&server.counts.requests, 1);
     let place = server.place()?;
-    let body = object(body)?;
     let (model, asked, telling) = understood(&server, body, read).await?;
     respond(begin(&server, model, asked, place), telling).await
 }

@@ -1,5 +1,7 @@
 //! What is wrong with a request, as clients read it.
 
+use std::time::Duration;
+
 use axum::http::{HeaderValue, StatusCode, header::RETRY_AFTER, header::WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use ember_decoding::Error;
@@ -47,8 +49,14 @@ impl ApiError {
         Self { kind, sizes: Some([tokens, context]), ..Self::param(param, message) }
     }
 
-    pub(super) fn too_large(message: impl Into<String>) -> Self {
+    pub(super) fn too_large(most: usize) -> Self {
+        let message = format!("the body is longer than {} KiB", most >> 10);
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+    }
+
+    pub(super) fn slow(most: Duration) -> Self {
+        let message = format!("the body did not come within {} s", most.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
     pub(super) fn not_found() -> Self {

@@ -11,7 +11,7 @@ use ember_model::WeightType;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::body::{Body, object};
+use super::body::Object;
 use super::chat::of_model;
 use super::error::ApiError;
 use super::json::Json;
@@ -158,7 +158,7 @@ pub(super) struct Slots {
 
 /// llama.cpp's `{content, add_special, parse_special, with_pieces}`, or vLLM's `{prompt,
 /// add_special_tokens}`.
-pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
+pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
     let tokens = |_: &Server, model: &Model, body: &Map<String, Value>| {
         let flag = |name: &str| body.get(name).and_then(Value::as_bool).unwrap_or(false);
         let text = body.get("content").or(body.get("prompt")).and_then(Value::as_str);
@@ -181,10 +181,10 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Body) -> R
         let tokens = if flag("with_pieces") { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
         Ok(json!({ "tokens": tokens, "count": ids.len(), "max_model_len": model.engine.config().context_length }))
     };
-    Ok(Json(of_model(&server, object(body)?, tokens).await?))
+    Ok(Json(of_model(&server, body, tokens).await?))
 }
 
-pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Body) -> Result<Json, ApiError> {
+pub(super) async fn detokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
     let text = |_: &Server, model: &Model, body: &Map<String, Value>| {
         let ids = body.get("tokens").and_then(ids_of);
         let ids = ids.ok_or_else(|| ApiError::wrong("tokens", "a list of token ids"))?;
@@ -197,7 +197,7 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Body) ->
         let text = tokenizer.decode_text(&ids).map_err(|error| ApiError::param("tokens", error.to_string()))?;
         Ok(json!({ "content": text, "prompt": text }))
     };
-    Ok(Json(of_model(&server, object(body)?, text).await?))
+    Ok(Json(of_model(&server, body, text).await?))
 }
 
 /// What lm-evaluation-harness asks.

@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::net::TcpListener;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
 use ember_host::interrupt::Interrupt;
+use futures_util::future::select;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -27,11 +29,19 @@ const MOST_HEAD: usize = 64 << 10;
 /// Lines of a request's head.
 const MOST_HEADERS: usize = 100;
 
+/// How long connections that ask nothing are waited for at the end.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// How often a server looks whether it is asked to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Answers until it is asked to end, and then finishes what it has begun.
-pub(super) fn serve(listener: TcpListener, app: Router, interrupt: &Interrupt) -> Result<()> {
+pub(super) fn serve(
+    listener: TcpListener,
+    app: Router,
+    interrupt: &Interrupt,
+    is_idle: impl Fn() -> bool,
+) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the server")?;
     runtime.block_on(async {
@@ -40,9 +50,21 @@ pub(super) fn serve(listener: TcpListener, app: Router, interrupt: &Interrupt) -
         let begun = GracefulShutdown::new();
         accept(&listener, &app, &begun, asked_to_end(interrupt.clone())).await;
         drop(listener);
-        begun.shutdown().await;
+        let (closed, is_over) = (pin!(begun.shutdown()), pin!(stays(is_idle)));
+        select(closed, is_over).await;
         Ok(())
     })
+}
+
+/// When this has been so for a while: what is left are connections that ask nothing.
+async fn stays(is_idle: impl Fn() -> bool) {
+    let mut since = Instant::now();
+    while since.elapsed() < GRACE {
+        tokio::time::sleep(LOOK).await;
+        if !is_idle() {
+            since = Instant::now();
+        }
+    }
 }
 
 async fn asked_to_end(interrupt: Interrupt) {
@@ -84,6 +106,6 @@ async fn accept(
             });
         }
     };
-    let (letting_in, end) = (std::pin::pin!(letting_in), std::pin::pin!(end));
-    futures_util::future::select(letting_in, end).await;
+    let (letting_in, end) = (pin!(letting_in), pin!(end));
+    select(letting_in, end).await;
 }

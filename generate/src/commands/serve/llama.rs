@@ -14,7 +14,7 @@ use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
 use super::answer::{Heard, Telling, finite, respond, timings, token_text};
-use super::body::{Body, object};
+use super::body::Object;
 use super::completions::understood;
 use super::error::ApiError;
 use super::models::Model;
@@ -51,10 +51,9 @@ const DIALECT: Dialect = Dialect {
 /// Most tokens to tell beside each.
 const MOST_PROBS: usize = 200;
 
-pub(super) async fn completion(State(server): State<Arc<Server>>, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn completion(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
     count(&server.counts.requests, 1);
     let place = server.place()?;
-    let body = object(body)?;
     let (model, asked, telling) = understood(&server, body, read).await?;
     respond(begin(&server, model, asked, place), telling).await
 }

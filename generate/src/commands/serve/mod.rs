@@ -33,7 +33,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use clap::Args;
@@ -44,9 +43,6 @@ use ember_host::interrupt::Interrupt;
 use ember_model::device;
 use models::{Loading, Models, Named};
 use server::Server;
-
-/// What a request may be long, in bytes: far more than any context holds.
-const MOST_BODY: usize = 4 << 20;
 
 /// The flags of `serve`.
 #[derive(Args, Debug)]
@@ -93,9 +89,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 256)]
     queue: u16,
 
-    /// Tokens of prompts that are read in one step: more make prompts faster, and the gaps between
-    /// the tokens of others longer
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(4..))]
+    /// Most tokens of prompts that are read in one step; while other texts are written fewer, as many
+    /// as make their next token take twice as long
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(4..))]
     tokens_per_step: u16,
 
     /// Memory for a model's cache: of the texts at work, and of beginnings that may come again
@@ -172,9 +168,10 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     (server.from, server.log, server.seed) = (from, log, common.seed);
     let kind = selected.id.split(':').next().unwrap_or_default();
     (server.device_kind, server.device_name) = (kind.to_owned(), selected.name);
-    let app = router(Arc::new(server), Arc::new(guard));
+    let server = Arc::new(server);
+    let app = router(Arc::clone(&server), Arc::new(guard));
     notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
-    listen::serve(listener, app, interrupt)?;
+    listen::serve(listener, app, interrupt, move || server.is_idle())?;
     Ok(Outcome::Done)
 }
 
@@ -204,7 +201,6 @@ fn router(server: Arc<Server>, guard: Arc<guard::Guard>) -> Router {
         .route("/", get(playground::page))
         .fallback(|| async { error::ApiError::not_found() })
         .method_not_allowed_fallback(|| async { error::ApiError::method() })
-        .layer(DefaultBodyLimit::max(MOST_BODY))
         .layer(middleware::from_fn_with_state(guard, guard::guard))
         .with_state(server)
 }

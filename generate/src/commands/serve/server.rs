@@ -27,6 +27,7 @@ pub(super) struct Server {
     pub(super) began: Instant,
     /// Places of those that are at work or wait.
     queue: Arc<Semaphore>,
+    places: usize,
     /// Of those at work.
     desks: Arc<Semaphore>,
     /// Who is at work where.
@@ -96,6 +97,7 @@ impl Server {
             seed: None,
             began: Instant::now(),
             queue: Arc::new(Semaphore::new(at_once + queue)),
+            places: at_once + queue,
             desks: Arc::new(Semaphore::new(at_once)),
             slots: Mutex::new(vec![None; at_once]),
             requests: AtomicU64::new(0),
@@ -121,6 +123,11 @@ impl Server {
             free
         };
         Some(Desk { server: self, slot, _permit: permit })
+    }
+
+    /// Whether nobody is at work or waits for a place.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.available_permits() == self.places
     }
 
     /// Who is at work, by place.

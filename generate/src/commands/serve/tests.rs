@@ -70,13 +70,13 @@ impl Server {
         };
         let tiny = Named { name: "tiny".to_owned(), folder: folder.path().to_owned() };
         let models = Models::new(vec![tiny], loading).unwrap();
-        let server = super::Server::new(models, at_once, queue);
+        let server = Arc::new(super::Server::new(models, at_once, queue));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let app = router(Arc::new(server), Arc::new(Guard::new(keys, origins, address.port())));
+        let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins, address.port())));
         let interrupt = Interrupt::new();
         let asked_to_end = interrupt.clone();
-        let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end).unwrap());
+        let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end, || server.is_idle()).unwrap());
         Self { address, interrupt, thread: Some(thread), _folder: folder }
     }
 
@@ -233,7 +233,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
     assert_eq!(server.post("/v1/completions", &json!({ "prompt": "a", "model": "other" })).0, 404);
     assert_eq!(server.send("POST", "/v1/completions", "", "{").0, 400);
-    assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(MOST_BODY + 1)).0, 413);
+    assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(body::MOST_BODY + 1)).0, 413);
     assert_eq!(server.send("GET", "/nowhere", "", "").0, 404);
     assert_eq!(server.send("GET", "/v1/completions", "", "").0, 405);
     // What can change nothing is let pass.

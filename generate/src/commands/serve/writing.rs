@@ -86,6 +86,8 @@ pub(super) struct Work {
     pub(super) asked: Arc<Asked>,
     pub(super) events: Receiver<Event>,
     _ends: CancelOnDrop,
+    /// Until all is told.
+    _place: OwnedSemaphorePermit,
 }
 
 /// Events that wait for a reader before the writer does.
@@ -137,15 +139,12 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
             return;
         };
         let events = writer.events.clone();
-        let spawned = std::thread::Builder::new().spawn(move || {
-            writer.work(desk);
-            drop(place);
-        });
+        let spawned = std::thread::Builder::new().spawn(move || writer.work(desk));
         if let Err(error) = spawned {
             let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
         }
     });
-    Work { id, model, asked, events, _ends: CancelOnDrop(cancelled) }
+    Work { id, model, asked, events, _ends: CancelOnDrop(cancelled), _place: place }
 }
 
 /// Who writes a request's texts.
