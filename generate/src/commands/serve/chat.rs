@@ -11,16 +11,17 @@ use ember_decoding::constraint::Grammar;
 use ember_decoding::stream::token_bytes;
 use serde_json::{Map, Value, json};
 
-use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, timings, token_text, usage};
+use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, timings, token_text, usage};
+use super::asking::{with_model, write};
 use super::body::Object;
-use super::completions::{draw_unless_told, includes_usage, understood};
+use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, list};
-use super::server::{Server, count};
+use super::server::Server;
 use super::template::{Template, unmarked};
-use super::writing::{Event, Piece, Timings, Work, begin};
+use super::writing::{Event, Piece, Timings, Work};
 
 /// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.
 const DIALECT: Dialect = Dialect {
@@ -71,43 +72,26 @@ pub(super) async fn chat_completions(
     State(server): State<Arc<Server>>,
     Object(body): Object,
 ) -> Result<Response, ApiError> {
-    count(&server.counts.requests, 1);
-    let place = server.place()?;
-    let (model, asked, telling) = understood(&server, body, read).await?;
-    respond(begin(&server, model, asked, place), telling).await
+    write(server, body, read).await
 }
 
 /// `POST /apply-template`: the text that a conversation becomes.
 pub(super) async fn apply_template(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
-    let rendered = move |server: &Server, model: &Model, body: &Map<String, Value>| {
+    let rendered = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let _ = server;
         let parameters = Parameters::new(body, model, &DIALECT)?;
         conversation(&parameters, model).map(|text| unmarked(&text))
     };
-    Ok(Json(json!({ "prompt": of_model(&server, body, rendered).await? })))
+    Ok(Json(json!({ "prompt": with_model(&server, body, rendered).await? })))
 }
 
 /// `POST /v1/chat/completions/input_tokens`: how many tokens a conversation is.
 pub(super) async fn input_tokens(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
-    let counted = |_: &Server, model: &Model, body: &Map<String, Value>| {
+    let counted = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let parameters = Parameters::new(body, model, &DIALECT)?;
         Ok(prompt(&parameters, model)?.1.len())
     };
-    Ok(Json(json!({ "input_tokens": of_model(&server, body, counted).await? })))
-}
-
-/// Something that is found out with a model, where it holds nobody up.
-pub(super) async fn of_model<T: Send + 'static>(
-    server: &Arc<Server>,
-    body: Map<String, Value>,
-    find: impl FnOnce(&Server, &Model, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let server = Arc::clone(server);
-    let finding = tokio::task::spawn_blocking(move || {
-        let model = server.models.get(super::completions::model_name(&body)?)?;
-        find(&server, &model, &body)
-    });
-    finding.await.map_err(|_| ApiError::ours("the request could not be read"))?
+    Ok(Json(json!({ "input_tokens": with_model(&server, body, counted).await? })))
 }
 
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Chat), ApiError> {

@@ -14,13 +14,14 @@ use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
-use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, respond, token_name, token_text, usage};
+use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, token_name, token_text, usage};
+use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, ids_of, text_ids};
-use super::server::{Server, count};
-use super::writing::{Event, Piece, Work, begin};
+use super::server::Server;
+use super::writing::{Event, Piece, Work};
 
 /// The names of OpenAI's API, and of vLLM's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
@@ -43,38 +44,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 const MAX_TOKENS: usize = 16;
 
 pub(super) async fn completions(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
-    count(&server.counts.requests, 1);
-    let place = server.place()?;
-    let (model, asked, telling) = understood(&server, body, read).await?;
-    respond(begin(&server, model, asked, place), telling).await
-}
-
-/// How a dialect understands a request, and how it will tell what comes of it.
-type Understand<T> = fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, T), ApiError>;
-
-/// Reads a request where it holds nobody up: a model may have to be loaded for it, and a long text
-/// made tokens.
-pub(super) async fn understood<T: Send + 'static>(
-    server: &Arc<Server>,
-    body: Map<String, Value>,
-    read: Understand<T>,
-) -> Result<(Arc<Model>, Asked, T), ApiError> {
-    let server = Arc::clone(server);
-    let reading = tokio::task::spawn_blocking(move || {
-        let model = server.models.get(model_name(&body)?)?;
-        let (asked, telling) = read(&server, &model, &body)?;
-        Ok((model, asked, telling))
-    });
-    reading.await.map_err(|_| ApiError::ours("the request could not be read"))?
-}
-
-/// The model that a request names.
-pub(super) fn model_name(body: &Map<String, Value>) -> Result<Option<&str>, ApiError> {
-    match body.get("model") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(name)) => Ok(Some(name)),
-        Some(_) => Err(ApiError::wrong("model", "a string")),
-    }
+    write(server, body, read).await
 }
 
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {

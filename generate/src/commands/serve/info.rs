@@ -11,8 +11,8 @@ use ember_model::WeightType;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::asking::with_model;
 use super::body::Object;
-use super::chat::of_model;
 use super::error::ApiError;
 use super::json::Json;
 use super::models::{self, Model};
@@ -61,7 +61,7 @@ pub(super) async fn props(
     Query(Which { model }): Query<Which>,
 ) -> Result<Json, ApiError> {
     let body = Map::from_iter(model.map(|name| ("model".to_owned(), name.into())));
-    let told = |server: &Server, model: &Model, _: &Map<String, Value>| {
+    let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
         let names: Vec<&String> = server.models.all().iter().map(|named| &named.name).collect();
         let folders: Vec<_> = server.models.all().iter().map(|named| named.folder.display().to_string()).collect();
@@ -90,7 +90,7 @@ pub(super) async fn props(
             "flags": flags,
         }))
     };
-    Ok(Json(of_model(&server, body, told).await?))
+    Ok(Json(with_model(&server, body, told).await?))
 }
 
 /// What a page has to know of a knob: what it is where a request says nothing is the folder's word,
@@ -159,7 +159,7 @@ pub(super) struct Slots {
 /// llama.cpp's `{content, add_special, parse_special, with_pieces}`, or vLLM's `{prompt,
 /// add_special_tokens}`.
 pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
-    let tokens = |_: &Server, model: &Model, body: &Map<String, Value>| {
+    let tokens = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let flag = |name: &str| body.get(name).and_then(Value::as_bool).unwrap_or(false);
         let text = body.get("content").or(body.get("prompt")).and_then(Value::as_str);
         let text = text.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
@@ -181,11 +181,11 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Ob
         let tokens = if flag("with_pieces") { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
         Ok(json!({ "tokens": tokens, "count": ids.len(), "max_model_len": model.engine.config().context_length }))
     };
-    Ok(Json(of_model(&server, body, tokens).await?))
+    Ok(Json(with_model(&server, body, tokens).await?))
 }
 
 pub(super) async fn detokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
-    let text = |_: &Server, model: &Model, body: &Map<String, Value>| {
+    let text = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let ids = body.get("tokens").and_then(ids_of);
         let ids = ids.ok_or_else(|| ApiError::wrong("tokens", "a list of token ids"))?;
         if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
@@ -197,18 +197,18 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, Object(body): 
         let text = tokenizer.decode_text(&ids).map_err(|error| ApiError::param("tokens", error.to_string()))?;
         Ok(json!({ "content": text, "prompt": text }))
     };
-    Ok(Json(of_model(&server, body, text).await?))
+    Ok(Json(with_model(&server, body, text).await?))
 }
 
 /// What lm-evaluation-harness asks.
 pub(super) async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {
-    let told = |_: &Server, model: &Model, _: &Map<String, Value>| {
+    let told = |_: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         Ok(json!({
             "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.opening,
             "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
         }))
     };
-    Ok(Json(of_model(&server, Map::new(), told).await?))
+    Ok(Json(with_model(&server, Map::new(), told).await?))
 }
 
 /// The name of the token that ends a text.

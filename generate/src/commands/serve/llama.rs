@@ -13,14 +13,14 @@ use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
-use super::answer::{Heard, Telling, finite, respond, timings, token_text};
+use super::answer::{Heard, Telling, finite, timings, token_text};
+use super::asking::write;
 use super::body::Object;
-use super::completions::understood;
 use super::error::ApiError;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, list, text_ids};
-use super::server::{Server, count};
-use super::writing::{Event, Piece, Work, begin};
+use super::server::Server;
+use super::writing::{Event, Piece, Work};
 
 /// llama.cpp's names.
 const DIALECT: Dialect = Dialect {
@@ -52,10 +52,7 @@ const DIALECT: Dialect = Dialect {
 const MOST_PROBS: usize = 200;
 
 pub(super) async fn completion(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
-    count(&server.counts.requests, 1);
-    let place = server.place()?;
-    let (model, asked, telling) = understood(&server, body, read).await?;
-    respond(begin(&server, model, asked, place), telling).await
+    write(server, body, read).await
 }
 
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {

@@ -1,0 +1,56 @@
+//! A request meets its model: read where it holds nobody up, and begun.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use serde_json::{Map, Value};
+
+use super::answer::{Telling, respond};
+use super::error::ApiError;
+use super::models::Model;
+use super::request::Asked;
+use super::server::{Server, count};
+use super::writing::begin;
+
+/// How a dialect understands a request, and how it will tell what comes of it.
+type Understand<T> = fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, T), ApiError>;
+
+/// Writes what is asked for, if there is a place.
+pub(super) async fn write<T: Telling>(
+    server: Arc<Server>,
+    body: Map<String, Value>,
+    read: Understand<T>,
+) -> Result<Response, ApiError> {
+    count(&server.counts.requests, 1);
+    let place = server.place()?;
+    let understood = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
+        let (asked, telling) = read(server, model, body)?;
+        Ok((Arc::clone(model), asked, telling))
+    };
+    let (model, asked, telling) = with_model(&server, body, understood).await?;
+    respond(begin(&server, model, asked, place), telling).await
+}
+
+/// Does something with the model that a body names, on a thread that may take its time: the model
+/// may have to be loaded, and a long text made tokens.
+pub(super) async fn with_model<T: Send + 'static>(
+    server: &Arc<Server>,
+    body: Map<String, Value>,
+    act: impl FnOnce(&Server, &Arc<Model>, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let server = Arc::clone(server);
+    let acting = tokio::task::spawn_blocking(move || {
+        let model = server.models.get(model_name(&body)?)?;
+        act(&server, &model, &body)
+    });
+    acting.await.map_err(|_| ApiError::ours("the request could not be read"))?
+}
+
+/// The model that a request names.
+fn model_name(body: &Map<String, Value>) -> Result<Option<&str>, ApiError> {
+    match body.get("model") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) => Ok(Some(name)),
+        Some(_) => Err(ApiError::wrong("model", "a string")),
+    }
+}
