@@ -37,10 +37,7 @@ EXCEPTED = {
     "test_basic.py::test_load_split_model": "a GGUF file in parts, from a registry",
     "test_basic.py::test_server_multiple_addresses": "one address, by --host",
     "test_kv_keep_only_active.py::*": "reads their log",
-    "test_basic.py::test_no_ui": "the page is always there",
-    "test_basic.py::test_server_slots": "/slots is always there",
     "test_basic.py::test_server_model_aliases_and_tags": "a model has one name, and no tags",
-    "test_metrics.py::test_metrics_disabled": "/metrics is always there",
     "test_stream.py::*": "a router of several models that resumes streams",
     "test_security.py::test_cors_options*": "any origin is echoed there; here only those of --cors are",
     "test_security.py::test_cors_origins_defaults_to_localhost_with_tools_enabled": "tools on the server",
@@ -219,6 +216,8 @@ def flags_of(options, folder):
         flags += ["--api-key-file", folder / "keys"]
     if options.n_batch:
         flags += ["--tokens-per-step", options.n_batch]
+    without = {"slots": not options.server_slots, "metrics": not options.server_metrics, "page": options.no_ui}
+    flags += [flag for what, is_out in without.items() if is_out for flag in ["--without", what]]
     if options.cors_origins == "localhost":
         flags += [flag for origin in LOCAL_ORIGINS for flag in ["--cors", origin]]
     return [str(flag) for flag in flags]

@@ -105,6 +105,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     models_mib: u32,
 
+    /// Leave out what tells others of the server: its page, who is at work, or counts; may be given
+    /// again
+    #[arg(long, value_name = "WHAT")]
+    without: Vec<Optional>,
+
     /// Write what is asked and what it took into this file, a line of JSON for each request;
     /// prompts are in it
     #[arg(long, value_name = "FILE")]
@@ -112,6 +117,14 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     weights: WeightsArgs,
+}
+
+/// Routes that a server can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Optional {
+    Page,
+    Slots,
+    Metrics,
 }
 
 const EXAMPLES: &str = "\
@@ -171,14 +184,15 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let kind = selected.id.split(':').next().unwrap_or_default();
     (server.device_kind, server.device_name) = (kind.to_owned(), selected.name);
     let server = Arc::new(server);
-    let app = router(Arc::clone(&server), Arc::new(guard));
+    let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
     notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
     listen::serve(listener, app, interrupt, move || server.is_idle())?;
     Ok(Outcome::Done)
 }
 
 /// All that can be asked.
-fn router(server: Arc<Server>, guard: Arc<guard::Guard>) -> Router {
+fn router(server: Arc<Server>, guard: Arc<guard::Guard>, without: &[Optional]) -> Router {
+    let (has, off) = (|what| !without.contains(&what), || async { error::ApiError::off() });
     let of_openai = Router::new()
         .route("/models", get(info::models))
         .route("/models/{*model}", get(info::model))
@@ -195,12 +209,12 @@ fn router(server: Arc<Server>, guard: Arc<guard::Guard>) -> Router {
         .route("/detokenize", post(info::detokenize))
         .route("/tokenizer_info", get(info::tokenizer_info))
         .route("/props", get(info::props))
-        .route("/slots", get(info::slots))
-        .route("/metrics", get(metrics::metrics))
+        .route("/slots", if has(Optional::Slots) { get(info::slots) } else { get(off) })
+        .route("/metrics", if has(Optional::Metrics) { get(metrics::metrics) } else { get(off) })
         .route("/health", get(info::health))
         .route("/openapi.json", get(openapi::openapi))
         .route("/docs", get(openapi::docs))
-        .route("/", get(playground::page))
+        .merge(if has(Optional::Page) { Router::new().route("/", get(playground::page)) } else { Router::new() })
         .fallback(|| async { error::ApiError::not_found() })
         .method_not_allowed_fallback(|| async { error::ApiError::method() })
         .layer(middleware::from_fn_with_state(guard, guard::guard))

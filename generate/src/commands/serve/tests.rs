@@ -73,7 +73,7 @@ impl Server {
         let server = Arc::new(super::Server::new(models, at_once, queue));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins, address.port())));
+        let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins, address.port())), &[]);
         let interrupt = Interrupt::new();
         let asked_to_end = interrupt.clone();
         let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end, || server.is_idle()).unwrap());
