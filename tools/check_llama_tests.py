@@ -244,7 +244,9 @@ def start(options, timeout_seconds=60):
     """In place of ServerProcess.start."""
     import utils
 
-    options.server_port = free_port()
+    # Where a test starts it again, it asks where it was.
+    options.server_port = getattr(options, "own_port", None) or free_port()
+    options.own_port = options.server_port
     options.folder = tempfile.TemporaryDirectory(dir=os.environ["EMBER_TESTS_FOLDER"])
     command = [PROGRAM, "serve", *flags_of(options, Path(options.folder.name))]
     print("tests: starting server with:", " ".join(command))

@@ -16,6 +16,10 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
 
+/// Requests that are understood at the same time: each may be long, and many of them in memory at
+/// once are what nobody needs.
+const READERS: usize = 8;
+
 /// Connections at once; who comes beyond them waits to be let in.
 const MOST_CONNECTIONS: usize = 1024;
 
@@ -42,7 +46,8 @@ pub(super) fn serve(
     interrupt: &Interrupt,
     is_idle: impl Fn() -> bool,
 ) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(READERS).enable_all().build();
     let runtime = runtime.context("cannot start the server")?;
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
