@@ -26,6 +26,9 @@ pub(super) struct HeldRows {
     now: u64,
 }
 
+/// Most rows that are kept for others: every request looks through them.
+const MOST_IDLE: usize = 256;
+
 /// Where a row of a request begins.
 #[derive(Clone, Copy, Default)]
 struct Beginning {
@@ -59,6 +62,16 @@ impl HeldRows {
     pub(super) fn take_up(&mut self, request: u64, rows: &[AskedRow]) -> u64 {
         self.now += 1;
         let beginnings: Vec<Beginning> = rows.iter().map(|row| self.beginning(request, row)).collect();
+        let own: Vec<usize> = self.owned_by(request).collect();
+        if beginnings.iter().map(|beginning| beginning.parent).eq(own.iter().copied()) {
+            // The same rows in the same order, as in nearly every step: they stay where they are.
+            for Beginning { parent, len, shared, .. } in &beginnings {
+                self.cache.truncate(*parent, *len);
+                self.rows[*parent].ids.truncate(*len);
+                (self.rows[*parent].shared, self.rows[*parent].used) = (*shared, self.now);
+            }
+            return 0;
+        }
         for beginning in beginnings.iter().filter(|beginning| beginning.from_others) {
             self.rows[beginning.parent].used = self.now;
         }
@@ -99,9 +112,7 @@ impl HeldRows {
 
     /// Where a request's row is in the cache.
     pub(super) fn place(&self, request: u64, row: usize) -> usize {
-        // Rows of a request follow one another.
-        let first = self.rows.iter().position(|held| held.owner == Some(request));
-        first.unwrap_or(0) + row
+        self.owned_by(request).next().unwrap_or(0) + row
     }
 
     /// A row has read these ids behind those before.
@@ -115,31 +126,46 @@ impl HeldRows {
 
     /// A request is over: what others may share of its rows stays, once.
     pub(super) fn let_go(&mut self, request: u64) {
-        let kept = |row: &Held| if row.owner == Some(request) { row.shared } else { row.ids.len() };
-        let kept: Vec<&[u32]> = self.rows.iter().map(|row| &row.ids[..kept(row)]).collect();
-        let is_of_use = |number: usize| {
-            let (row, own) = (&self.rows[number], kept[number]);
-            // Of two that are the same the first stays.
-            let is_in =
-                |other: usize| kept[other].starts_with(own) && (kept[other].len() > own.len() || other < number);
-            let is_covered = (0..kept.len()).any(|other| other != number && is_in(other));
-            number == 0 || row.owner.is_some_and(|owner| owner != request) || !(own.is_empty() || is_covered)
-        };
-        let staying: Vec<usize> = (0..self.rows.len()).filter(|&number| is_of_use(number)).collect();
-        self.keep(&staying);
-        for (number, row) in self.rows.iter_mut().enumerate().filter(|(_, row)| row.owner == Some(request)) {
-            row.owner = None;
-            row.ids.truncate(row.shared);
-            self.cache.truncate(number, row.ids.len());
+        let own: Vec<usize> = self.owned_by(request).collect();
+        for &row in &own {
+            let held = &mut self.rows[row];
+            held.owner = None;
+            held.ids.truncate(held.shared);
+            self.cache.truncate(row, held.ids.len());
         }
+        let holds = |longer: usize, shorter: usize| {
+            let [longer, shorter] = [longer, shorter].map(|row| &self.rows[row].ids);
+            longer.starts_with(shorter) && longer.len() > shorter.len()
+        };
+        let is_same = |row: usize, other: usize| self.rows[row].ids == self.rows[other].ids;
+        let all = 0..self.rows.len();
+        let is_of_use = |&row: &usize| match row {
+            0 => true,
+            row if own.contains(&row) => {
+                let is_covered = |other: usize| holds(other, row) || (other < row && is_same(other, row));
+                let is_later = |other: usize| other > row && !own.contains(&other) && is_same(other, row);
+                !self.rows[row].ids.is_empty() && !all.clone().any(|other| is_covered(other) || is_later(other))
+            }
+            row => self.rows[row].owner.is_some() || !own.iter().any(|&longer| holds(longer, row)),
+        };
+        let staying: Vec<usize> = all.clone().filter(is_of_use).collect();
+        self.keep(&staying);
         self.make_room(0);
+    }
+
+    /// The rows of a request, which follow one another.
+    fn owned_by(&self, request: u64) -> impl Iterator<Item = usize> {
+        (0..self.rows.len()).filter(move |&row| self.rows[row].owner == Some(request))
     }
 
     /// Forgets what was least recently of use until there is room for `more` positions, or nothing
     /// is left that could be forgotten.
     pub(super) fn make_room(&mut self, more: usize) {
-        while self.in_use() + more > self.slots {
+        loop {
             let idle = (1..self.rows.len()).filter(|&row| self.rows[row].owner.is_none());
+            if idle.clone().count() <= MOST_IDLE && self.in_use() + more <= self.slots {
+                break;
+            }
             let Some(oldest) = idle.min_by_key(|&row| self.rows[row].used) else { break };
             let staying: Vec<usize> = (0..self.rows.len()).filter(|&row| row != oldest).collect();
             self.keep(&staying);
