@@ -30,12 +30,12 @@ row! {
     bits_per_byte: f64,
     /// Loss there of the averaged weights.
     ema_val_loss: f64,
-    /// The loss there of the best n-gram model that counted the text.
-    ngram_loss: f64,
     /// The built-in stories' entropy on the validation split: no model can be lower.
     entropy_floor: f64,
     /// The loss there of the best predictor that forgets earlier sentences.
     forgetful_loss: f64,
+    /// The loss there of the best n-gram model that counted the text.
+    ngram_loss: f64,
     /// The rate of this step.
     learning_rate: f64,
     /// Global norm of the gradient before clipping.
