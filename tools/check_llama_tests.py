@@ -46,8 +46,6 @@ EXCEPTED = {
     "test_metrics.py::test_metrics_embedding_prompt_is_counted": "an embedding model",
     "test_completion.py::test_completion_stream_with_openai_library_stops": "a model from a registry",
     "test_chat_completion.py::test_chat_template_assistant_prefill[prefill1-*": "parts of a text are joined by one line break, not two",
-    "test_chat_completion.py::test_return_progress*": "a stream does not tell how much of its prompt is read",
-    "test_metrics.py::test_metrics_timings_on_prompt_progress": "a stream does not tell how much of its prompt is read",
     "test_completion.py::test_completion_stream[*": "names a sampler that is not here, adaptive_target",
     "test_ctx_shift.py::test_ctx_shift_disabled_short_prompt[-1-248-True]": "there a full context's last token takes a place",
     "test_security.py::test_access_static_assets_without_api_key": "files of their page",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 
+use super::progress::OnProgress;
 use crate::error::Result;
 
 /// What a request tells the engine.
@@ -21,6 +22,8 @@ pub(super) struct Ask {
     /// All rows of the request.
     pub(super) rows: Vec<AskedRow>,
     pub(super) cancelled: Arc<AtomicBool>,
+    /// Who is told how far its prompts are read; of a request's first question alone.
+    pub(super) on_progress: Option<OnProgress>,
     pub(super) reply: SyncSender<Result<Answer>>,
 }
 

@@ -19,6 +19,7 @@
 mod ask;
 mod held;
 mod limits;
+mod progress;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use ember_model::{Gpt, GptConfig};
 
 use ask::Message;
 pub use limits::{Figures, Limits};
+pub use progress::Progress;
 pub use request::Request;
 use worker::Worker;
 

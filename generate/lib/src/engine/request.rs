@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, sync_channel};
 use ember_model::GptConfig;
 
 use super::ask::{Ask, AskedRow, Message};
+use super::progress::{OnProgress, Progress};
 use crate::error::{Error, Result};
 use crate::sequences::{Continues, Sequences};
 
@@ -18,6 +19,7 @@ pub struct Request {
     next: Arc<AtomicU64>,
     cancelled: Arc<AtomicBool>,
     cached_tokens: AtomicU64,
+    on_progress: Option<OnProgress>,
 }
 
 impl Request {
@@ -27,7 +29,13 @@ impl Request {
         next: Arc<AtomicU64>,
         cancelled: Arc<AtomicBool>,
     ) -> Self {
-        Self { to_worker, shape, next, cancelled, cached_tokens: AtomicU64::new(0) }
+        Self { to_worker, shape, next, cancelled, cached_tokens: AtomicU64::new(0), on_progress: None }
+    }
+
+    /// The same, and somebody is told how far its prompts are read: before the first step, and after
+    /// each. It is told on the engine's thread, and must not wait.
+    pub fn telling(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self { on_progress: Some(Arc::new(on_progress)), ..self }
     }
 
     /// Tokens of its prompts that the cache held already.
@@ -120,10 +128,13 @@ impl Sequences for Share<'_> {
             let from = row.from.filter(|_| std::mem::replace(&mut row.begin, begin) == begin);
             AskedRow { ids: row.ids[begin..].to_vec(), count, from }
         };
+        let is_first = self.rows.iter().all(|row| row.from.is_none());
         let rows = self.rows.iter_mut().zip(counts).map(asked).collect();
         let (reply, answer) = sync_channel(1);
-        let Request { to_worker, cancelled, cached_tokens, .. } = self.request;
-        let ask = Ask { request: self.number, slots: self.slots, rows, cancelled: Arc::clone(cancelled), reply };
+        let Request { to_worker, cancelled, cached_tokens, on_progress, .. } = self.request;
+        let on_progress = on_progress.clone().filter(|_| is_first);
+        let ask =
+            Ask { request: self.number, slots: self.slots, rows, cancelled: Arc::clone(cancelled), on_progress, reply };
         let gone = || Error::Device("the engine has ended".to_owned());
         to_worker.send(Message::Ask(ask)).map_err(|_| gone())?;
         let answer = answer.recv().map_err(|_| gone())??;

@@ -11,6 +11,7 @@ use ember_model::Gpt;
 use super::ask::{Answer, Ask, AskedRow, Message};
 use super::held::HeldRows;
 use super::limits::{Figures, Limits};
+use super::progress::Progress;
 use crate::error::{Error, Result};
 use crate::tokens::from_tensor;
 
@@ -126,7 +127,9 @@ impl Worker {
         let cached_tokens = self.held.take_up(ask.request, &ask.rows);
         self.figures.cached_tokens += cached_tokens;
         let logits = vec![Vec::new(); ask.rows.len()];
-        self.reading.push(Reading { ask, logits, cached_tokens });
+        let reading = Reading { ask, logits, cached_tokens };
+        self.tell_progress(&reading);
+        self.reading.push(reading);
     }
 
     /// One pass through the model, and the answers that are complete with it; how long it took, or
@@ -177,6 +180,7 @@ impl Worker {
             self.reading[reading].logits[row].extend_from_slice(own);
             self.held.has_read(rows[piece], &read[piece]);
         }
+        self.reading.iter().for_each(|reading| self.tell_progress(reading));
         self.conclude();
         Some(began.elapsed())
     }
@@ -209,6 +213,15 @@ impl Worker {
         }
         pieces.extend(long.into_iter().filter(|piece| piece.tokens > 0));
         pieces
+    }
+
+    /// Tells who wants to know how far a question's rows are read.
+    fn tell_progress(&self, Reading { ask, cached_tokens, .. }: &Reading) {
+        let Some(on_progress) = &ask.on_progress else { return };
+        let total = ask.rows.iter().map(|row| row.ids.len()).sum();
+        let rest: usize =
+            ask.rows.iter().enumerate().map(|(row, asked)| unread(&self.held, ask.request, row, asked)).sum();
+        on_progress(Progress { total, cached: *cached_tokens as usize, read: total - rest });
     }
 
     /// Answers the questions whose rows are read.

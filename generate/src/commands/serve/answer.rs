@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
+use ember_decoding::engine::Progress;
 use ember_decoding::generator::Written;
 use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{BeamStep, ChoiceTrace};
@@ -126,6 +127,7 @@ async fn hear(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<Hear
                     heard.steps.push((choice, step));
                 }
             }
+            Some(Event::Progress { .. }) => {}
             Some(Event::Beams(step)) => heard.beams.push(*step),
             Some(Event::Finished { choice, written }) => heard.finished.push((choice, written)),
             Some(Event::Done(timings)) => {
@@ -173,6 +175,16 @@ pub(super) fn usage(timings: &Timings) -> Value {
         "total_tokens": prompt_tokens + written_tokens,
         "prompt_tokens_details": { "cached_tokens": cached_tokens },
     })
+}
+
+/// As llama.cpp's server tells how far prompts are read; with what it took.
+pub(super) fn add_progress(told: &mut Value, progress: Progress, seconds: f64) {
+    let Progress { total, cached, read } = progress;
+    let took = Timings { prompt_tokens: read, cached_tokens: cached, prompt_s: seconds, ..Timings::default() };
+    told["prompt_progress"] =
+        json!({ "total": total, "cache": cached, "processed": read, "time_ms": (1e3 * seconds) as u64 });
+    told["timings"] = timings(&took);
+    told["timings"]["prompt_n"] = json!(read - cached);
 }
 
 /// As llama.cpp's server tells of time.

@@ -11,7 +11,7 @@ use ember_decoding::constraint::Grammar;
 use ember_decoding::stream::token_bytes;
 use serde_json::{Map, Value, json};
 
-use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, timings, token_text, usage};
+use super::answer::{FINGERPRINT, Heard, Telling, add_progress, finite, reason, timings, token_text, usage};
 use super::asking::{with_model, write};
 use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage};
@@ -265,6 +265,11 @@ impl Telling for Chat {
             Event::Done(timings) if self.includes_usage => {
                 let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
                 self.add_usage(&mut answer, &timings);
+                vec![answer]
+            }
+            Event::Progress { progress, seconds } => {
+                let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
+                add_progress(&mut answer, progress, seconds);
                 vec![answer]
             }
             Event::Failed(error) => vec![error.body()],

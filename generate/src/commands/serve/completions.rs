@@ -14,7 +14,7 @@ use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
-use super::answer::{FINGERPRINT, Heard, Telling, finite, reason, token_name, token_text, usage};
+use super::answer::{FINGERPRINT, Heard, Telling, add_progress, finite, reason, token_name, token_text, usage};
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
@@ -265,6 +265,11 @@ impl Telling for Completion {
                     Stretch { text: &text, tokens: token.iter().collect(), steps: step.iter().collect(), reason: None };
                 let choice = self.choice(work, choice, &stretch);
                 vec![self.answer(work, vec![choice], None)]
+            }
+            Event::Progress { progress, seconds } => {
+                let mut answer = self.answer(work, Vec::new(), None);
+                add_progress(&mut answer, progress, seconds);
+                vec![answer]
             }
             Event::Beams(step) => {
                 let mut answer = self.answer(work, Vec::new(), None);

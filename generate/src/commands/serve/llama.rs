@@ -13,7 +13,7 @@ use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
-use super::answer::{Heard, Telling, finite, timings, token_text};
+use super::answer::{Heard, Telling, add_progress, finite, timings, token_text};
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
@@ -209,6 +209,11 @@ impl Telling for Completion {
                     last
                 };
                 finished.iter().map(last).collect()
+            }
+            Event::Progress { progress, seconds } => {
+                let mut told = json!({ "index": 0, "content": "", "tokens": [], "stop": false });
+                add_progress(&mut told, progress, seconds);
+                vec![told]
             }
             Event::Failed(error) => vec![error.body()],
             Event::Read { .. } | Event::Beams(_) => Vec::new(),

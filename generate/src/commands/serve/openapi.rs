@@ -135,6 +135,7 @@ const WRITING: &[(&str, &str)] = &[
     ("regex", "string: an expression that the text must fulfil"),
     ("json_schema", "object: a JSON schema that the text must fulfil"),
     ("lark_grammar", "string: a grammar that the text must fulfil"),
+    ("return_progress", "boolean: a stream tells how far the prompts are read"),
     (
         "draft_tokens",
         "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",

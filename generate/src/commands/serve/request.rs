@@ -26,6 +26,8 @@ pub(super) struct Asked {
     /// Whether anything is written at all: `max_tokens` may be 0.
     pub(super) writes: bool,
     pub(super) stream: bool,
+    /// Whether it is told how far the prompts are read.
+    pub(super) tells_progress: bool,
 }
 
 /// The names of a way to ask.
@@ -49,6 +51,7 @@ const COMMON: &[&str] = &[
     "n",
     "parse_special",
     "regex",
+    "return_progress",
     "seed",
     "stop",
     "stop_token_ids",
@@ -258,6 +261,7 @@ impl<'a> Parameters<'a> {
             measures: false,
             writes: true,
             stream: self.is_on("stream")?,
+            tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
         })
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
-use ember_decoding::engine::Request;
+use ember_decoding::engine::{Progress, Request};
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::logprobs;
 use ember_decoding::sequences::Continues;
@@ -34,6 +34,11 @@ pub(super) enum Event {
     Read {
         prompt: usize,
         tokens: Vec<ChosenToken>,
+    },
+    /// Prompts were read so far, after so many seconds.
+    Progress {
+        progress: Progress,
+        seconds: f64,
     },
     /// A text goes on by a token, or at last by what was held back.
     Piece(Box<Piece>),
@@ -166,7 +171,15 @@ struct Writer {
 impl Writer {
     fn work(&mut self, desk: Desk) {
         let model = Arc::clone(&self.model);
-        let request = model.engine.request(Arc::clone(&self.cancelled));
+        let mut request = model.engine.request(Arc::clone(&self.cancelled));
+        if self.asked.tells_progress {
+            let (events, began) = (self.events.clone(), self.began);
+            // Where nobody reads the events, a stage of the progress is left out.
+            request = request.telling(move |progress| {
+                let seconds = if progress.read > progress.cached { began.elapsed().as_secs_f64() } else { 0.0 };
+                let _ = events.try_send(Event::Progress { progress, seconds });
+            });
+        }
         let outcome = self.write(&request);
         let timings = self.timings(request.cached_tokens() as usize);
         drop(request);
