@@ -51,7 +51,8 @@ impl Worker {
         let mut took = Duration::ZERO;
         while self.listen(messages, took) {
             self.admit();
-            took = self.step().unwrap_or(took);
+            // Inside the pool: from outside each of a step's many small pieces would wake a thread, and wait for it.
+            took = rayon::scope(|_| self.step()).unwrap_or(took);
             self.tell();
         }
     }
@@ -60,6 +61,9 @@ impl Worker {
     /// step took, for those who are choosing their next token: a step for many costs hardly more
     /// than one for few. Gives whether anybody can still ask.
     fn listen(&mut self, messages: &Receiver<Message>, patience: Duration) -> bool {
+        if self.admitted.is_empty() && self.waiting.is_empty() {
+            return self.gather(messages);
+        }
         let until = Instant::now() + patience;
         loop {
             let are_choosing = self.admitted.len() > self.reading.len();
@@ -80,6 +84,21 @@ impl Worker {
                 return true; // one of them may begin
             }
         }
+    }
+
+    /// Waits for somebody to ask where nobody does, and a moment longer for those who come at the
+    /// same time: their prompts are then read in one pass, and their tokens written in step. Gives
+    /// whether anybody can still ask.
+    fn gather(&mut self, messages: &Receiver<Message>) -> bool {
+        let Ok(first) = messages.recv() else { return false };
+        self.take_in(first);
+        let until = Instant::now() + GATHER_AT_MOST;
+        while Instant::now() < until
+            && let Ok(message) = messages.recv_timeout(GATHER)
+        {
+            self.take_in(message);
+        }
+        true
     }
 
     fn take_in(&mut self, message: Message) {
@@ -170,7 +189,9 @@ impl Worker {
             }
         };
         let of_prompts = pieces.iter().filter(|piece| piece.tokens > 1).map(|piece| piece.tokens).sum();
-        self.pace.took(pieces.len(), of_prompts, began.elapsed().as_secs_f64());
+        if pieces.iter().any(|piece| piece.tokens == 1) {
+            self.pace.took(of_prompts, began.elapsed().as_secs_f64());
+        }
         let read: Vec<Vec<u32>> = rows.iter().map(|&row| news[row].to_vec()).collect();
         let mut logits = logits.as_slice();
         for piece in order {
@@ -268,16 +289,16 @@ struct Pace {
 const NEWS: f64 = 0.3;
 
 /// Tokens of prompts in a step while others are written, before anything is known.
-const AT_FIRST: usize = 32;
+const AT_FIRST: usize = 16;
 
 impl Pace {
-    /// Learns from a step of so many rows that read so many tokens of prompts.
-    fn took(&mut self, rows: usize, of_prompts: usize, seconds: f64) {
+    /// Learns from a step in which others were written, and so many tokens of prompts read: a few of
+    /// them cost more, each, than many that are read by themselves.
+    fn took(&mut self, of_prompts: usize, seconds: f64) {
         let learn =
             |known: &mut f64, new: f64| *known = if *known == 0.0 { new } else { *known + NEWS * (new - *known) };
         match of_prompts {
             0 => learn(&mut self.step_s, seconds),
-            tokens if rows == 1 => learn(&mut self.token_s, seconds / tokens as f64),
             tokens => learn(&mut self.token_s, (seconds - self.step_s).max(0.0) / tokens as f64),
         }
     }
@@ -298,6 +319,12 @@ struct Piece {
     row: usize,
     tokens: usize,
 }
+
+/// An engine at rest begins when nobody new has asked for so long,
+const GATHER: Duration = Duration::from_millis(3);
+
+/// and so long after the first who asked in any case.
+const GATHER_AT_MOST: Duration = Duration::from_millis(15);
 
 /// How often those who wait are looked at, who may have been cancelled.
 const LOOK: Duration = Duration::from_millis(20);
