@@ -11,6 +11,9 @@ use super::{error::FolderError, error::Result, files::paths, files::write_json};
 
 const FILE: &str = "checksums.json";
 
+/// The model card: what a folder says of itself to people, who may write it anew.
+pub const CARD: &str = "README.md";
+
 /// What a file must be to be the one that was written.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Checksum {
@@ -20,7 +23,7 @@ struct Checksum {
     xxh3: String,
 }
 
-/// Writes `dir/checksums.json` over every other file in `dir` and its subfolders.
+/// Writes `dir/checksums.json` over every other file in `dir` and its subfolders but the model card.
 ///
 /// # Errors
 /// When a file cannot be read or `checksums.json` cannot be written.
@@ -106,7 +109,7 @@ fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>)
         let name = format!("{prefix}{name}");
         if path.is_dir() {
             collect(&path, &format!("{name}/"), checksums)?;
-        } else if name != FILE {
+        } else if name != FILE && name != CARD {
             checksums.insert(name, checksum(&path)?);
         }
     }

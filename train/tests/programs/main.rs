@@ -151,6 +151,14 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     {
         assert!(checkpoint.join(file).is_file(), "{file} is missing");
     }
+    // What it says of itself tells no path, and is the user's to write on.
+    let card = std::fs::read_to_string(checkpoint.join("README.md")).unwrap();
+    for words in ["# count\n", "| learned | step 60: ", "validation loss", "- count.txt (", "n_embd = "] {
+        assert!(card.contains(words), "{words} in {card}");
+    }
+    assert!(!card.contains(&place.path("").display().to_string()), "{card}");
+    std::fs::write(checkpoint.join("README.md"), card.replace("# license: ", "license: mit")).unwrap();
+    place.train("resume runs/count --set max_steps=60").well();
     let generation: serde_json::Value =
         serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();
     let drawn = ["top_k", "do_sample", "temperature", "top_p"].map(|key| &generation[key]);

@@ -6,6 +6,7 @@ use std::path::Path;
 use ember_model::folder::Family;
 use ember_model::{GptConfig, Positions};
 
+use super::key::Kind;
 use super::keys::{self, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
@@ -113,6 +114,18 @@ impl TrainConfig {
             }
         }
         Ok(text)
+    }
+
+    /// How the run learns, a `key = value` a line: without what a person named, which says where
+    /// things lie.
+    ///
+    /// # Errors
+    /// When a value cannot be written as TOML.
+    pub fn recipe(&self) -> Result<String, ConfigError> {
+        let table = self.to_table()?;
+        let is_named = |kind: Kind| matches!(kind, Kind::Paths | Kind::Text { .. } | Kind::Texts);
+        let kept = keys::all().filter(|key| !is_named(key.kind));
+        Ok(kept.map(|key| format!("{} = {}\n", key.name, table[key.name])).collect())
     }
 
     pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {

@@ -10,9 +10,10 @@ use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
 use ember_host::file_error::At;
 use ember_host::files::{make_folder_of, sync_folder, write_atomic};
-use ember_model::folder::{self, NamedTensor, TensorFile};
+use ember_model::folder::{self, CARD, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
+use super::card::Card;
 use super::folder::{DAMAGED, Pointer, RunFolder, ensure_room, step_of, used_bytes};
 use crate::error::{CheckpointError, Error, Result};
 use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};
@@ -34,6 +35,8 @@ pub struct Checkpoint<'a> {
     pub sampling: Sampling,
     /// Where the run stands.
     pub progress: &'a Progress,
+    /// What it says of itself.
+    pub card: &'a Card,
 }
 
 impl Checkpoint<'_> {
@@ -92,6 +95,7 @@ impl Checkpoint<'_> {
         folder::write_tensors(&dir.join(MOMENTS), &moments)?;
         let text = serde_json::to_string_pretty(self.progress)?;
         write_atomic(&dir.join(STATE), |file| file.write_all(text.as_bytes()))?;
+        write_card(self.card, self.progress, dir)?;
         folder::write_checksums(dir)?;
         Ok(sync_folder(dir).at("cannot write", dir)?)
     }
@@ -104,18 +108,24 @@ impl Checkpoint<'_> {
 }
 
 /// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds
-/// that it need not be made again. Where a full disk kept the step from being saved, the next
+/// that it need not be made again, and into its card. Where a full disk kept the step from being saved, the next
 /// checkpoint has it.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
+pub fn save_evaluations(run: &RunFolder, progress: &Progress, card: &Card) -> Result<()> {
     let folder = run.checkpoint(progress.step);
     if !folder.is_dir() {
         return Ok(());
     }
     let text = serde_json::to_string_pretty(&progress.evaluations)?;
-    Ok(write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?)
+    write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?;
+    write_card(card, progress, &folder)
+}
+
+fn write_card(card: &Card, progress: &Progress, dir: &Path) -> Result<()> {
+    let text = card.text(progress);
+    Ok(write_atomic(&dir.join(CARD), |file| file.write_all(text.as_bytes()))?)
 }
 
 /// What [`load`] reads.

@@ -27,8 +27,8 @@ impl Trainer<'_> {
             let synced = self.log.sync(); // a row of a step that is saved is never written again
             self.go_on_if_full(synced.map_err(Into::into))?;
             let Learner { optimizer, progress, .. } = &self.learner;
-            let (tokenizer, sampling) = (&self.tokenizer, sample::sampling(self.marks.as_ref()));
-            Checkpoint { gpt, optimizer, tokenizer, sampling, progress }.save(&self.folder)?;
+            let (tokenizer, sampling, card) = (&self.tokenizer, sample::sampling(self.marks.as_ref()), &self.card);
+            Checkpoint { gpt, optimizer, tokenizer, sampling, progress, card }.save(&self.folder)?;
             self.name_best()?;
             self.prune();
         }
@@ -85,7 +85,7 @@ impl Trainer<'_> {
         let row = Row { ngram_loss, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
         let logged = self.log.append(&row).and_then(|()| self.log.sync());
         if self.learner.group.leads() {
-            save_evaluations(&self.folder, &self.learner.progress)?;
+            save_evaluations(&self.folder, &self.learner.progress, &self.card)?;
             self.name_best()?;
             self.prune();
         }

@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+pub mod card;
 pub mod checkpoint;
 pub mod evaluate;
 pub mod folder;
@@ -40,7 +41,7 @@ pub mod verify;
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::{Gpt, device::Selected};
 
-use self::{folder::RunFolder, init::first_model, left_out::come_damaged, time_budget::TimeBudget};
+use self::{card::Card, folder::RunFolder, init::first_model, left_out::come_damaged, time_budget::TimeBudget};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
 use crate::step::progress::{DataChecksums, Progress};
@@ -151,6 +152,7 @@ impl Run {
         let came_damaged = come_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, &optimizer, group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
+        let card = Card::new(folder.name(), &config, dataset.manifest.clone(), gpt.config())?;
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
         let mut trainer = Trainer {
             learner,
@@ -163,6 +165,7 @@ impl Run {
             marks: dataset.manifest.marks,
             peak_flops,
             came_damaged,
+            card,
             log,
             spent: Spent::default(),
             pace,

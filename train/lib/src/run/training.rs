@@ -10,7 +10,9 @@ use ember_kernels::gpu::attention_said;
 use ember_model::{Gpt, tuning};
 
 use super::report::{Records, Reporter, Row};
-use super::{folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget};
+use super::{
+    card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
+};
 use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult};
 use crate::{distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note};
 
@@ -37,6 +39,8 @@ pub struct Trainer<'a> {
     pub peak_flops: Option<f64>,
     /// Whether the weights that this session began with held values that are not finite.
     pub came_damaged: bool,
+    /// What each checkpoint says of itself.
+    pub card: Card,
     /// What the run keeps of itself.
     pub log: Records,
     /// What the run did beside learning since the last row.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
+use ember_model::folder::CARD;
 
 use crate::error::FolderError;
 use crate::run::folder::{
@@ -157,14 +158,15 @@ fn is_file(path: &[&str]) -> bool {
     }
 }
 
-/// The files of a checkpoint that inference reads.
-const MODEL: [&str; 6] = [
+/// The files of a checkpoint that inference reads, and what it says of itself.
+const MODEL: [&str; 7] = [
     "config.json",
     "model.safetensors",
     "tokenizer.json",
     "tokenizer_config.json",
     "generation_config.json",
     "checksums.json",
+    CARD,
 ];
 
 /// Whether checkpoints are called so, also those that are put aside or half written.

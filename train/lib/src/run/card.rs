@@ -1,0 +1,97 @@
+//! The model card: what a checkpoint says of itself to people, in the form that Hugging Face's hub
+//! reads (its documentation, "Model Cards"). No whole path stands in it: it is meant to be given
+//! away.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use ember_data::prepare::{Manifest, grouped};
+use ember_model::GptConfig;
+
+use crate::config::TrainConfig;
+use crate::error::Result;
+use crate::step::progress::Progress;
+
+/// What is the same in every checkpoint of a run: the data, the shape and the recipe.
+pub struct Card {
+    name: String,
+    shape: String,
+    data: String,
+    recipe: String,
+    manifest: Manifest,
+}
+
+impl Card {
+    /// The card of a run.
+    ///
+    /// # Errors
+    /// When a value of the configuration cannot be written.
+    pub fn new(name: String, config: &TrainConfig, manifest: Manifest, shape: &GptConfig) -> Result<Self> {
+        Ok(Self {
+            name,
+            shape: shape_rows(shape, &manifest),
+            data: data(&manifest),
+            recipe: config.recipe()?,
+            manifest,
+        })
+    }
+
+    /// The card of the checkpoint that stands at `progress`.
+    pub fn text(&self, progress: &Progress) -> String {
+        let Self { name, shape, data, recipe, manifest } = self;
+        let Progress { step, tokens, elapsed_s, evaluations, .. } = progress;
+        let passes = *tokens as f64 / manifest.train.tokens.max(1) as f64;
+        let minutes = elapsed_s / 60.0;
+        let best = evaluations.best.map_or_else(String::new, |best| {
+            let bits = manifest.bits_per_byte(best.val_loss);
+            let bits = bits.map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
+            format!(
+                "| validation loss | {:.4} nats a token{bits} (the best so far, of step {}) |\n",
+                best.val_loss, best.step
+            )
+        });
+        let version = env!("CARGO_PKG_VERSION");
+        format!(
+            "---\nlibrary_name: transformers\npipeline_tag: text-generation\n# To fill in before others get it, and see that the \
+             text it learned from allows it:\n# license: \n---\n\n# {name}\n\nA small language model, trained with Ember {version}. It \
+             writes on from what it is given, in the manner of\nits text; it knows nothing else, and repeats what stands there, \
+             what is wrong or private included\n(`ember-train copied` finds what is word for word).\n\n| | |\n|---|---|\n{shape}| \
+             learned | step {step}: {} tokens, {passes:.1} times its text, in {minutes:.1} minutes |\n{best}\n## Data\n\n{data}\n\
+             ## Use\n\n```\nember-generate text --from FOLDER \"A beginning\"\n```\n\n```python\nfrom transformers import pipeline\n\
+             print(pipeline(\"text-generation\", \"FOLDER\")(\"A beginning\")[0][\"generated_text\"])\n```\n\n## Recipe\n\n```toml\n\
+             {recipe}```\n",
+            grouped(*tokens)
+        )
+    }
+}
+
+fn shape_rows(shape: &GptConfig, manifest: &Manifest) -> String {
+    let GptConfig { n_layer, n_head, n_embd, context_length, vocab_size, .. } = shape;
+    format!(
+        "| parameters | {} |\n| shape | {n_layer} layers, {n_head} heads, {n_embd} wide; {context_length} tokens of context |\n| \
+         tokenizer | {}, {vocab_size} tokens |\n",
+        grouped(shape.parameters() as u64),
+        last_part(&manifest.tokenizer)
+    )
+}
+
+/// Most sources that are named.
+const NAMED: usize = 20;
+
+fn data(manifest: &Manifest) -> String {
+    let mut text = String::new();
+    for source in manifest.sources.iter().take(NAMED) {
+        let _ = writeln!(text, "- {} ({} bytes)", last_part(&source.name), grouped(source.bytes));
+    }
+    if manifest.sources.len() > NAMED {
+        let _ = writeln!(text, "- and {} more", manifest.sources.len() - NAMED);
+    }
+    let [train, val] = manifest.report.bytes.map(grouped);
+    let _ = writeln!(text, "\n{train} bytes to learn from, {val} held out to be judged on.");
+    text
+}
+
+/// A file's name without its folders.
+fn last_part(name: &str) -> &str {
+    Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name)
+}
