@@ -8,7 +8,7 @@ use ember_study::error::Error as StudyError;
 use ember_training::{distributed::launch, memory::keeping::keep_freed_memory};
 
 use crate::commands::{bench, compare, copied, devices, exposure, ledger, plan};
-use crate::commands::{prepare, resume, run, runs, timeline, trial, verify_resume};
+use crate::commands::{prepare, resume, run, runs, share, timeline, trial, verify_resume};
 use crate::wording;
 
 /// Trains a GPT on your own text.
@@ -51,6 +51,8 @@ enum Command {
     Prepare(prepare::PrepareArgs),
     /// Which stretches of a generated text stand word for word in the training text, and where
     Copied(copied::CopiedArgs),
+    /// Put a model into one page that writes in any browser, with no server and no network
+    Share(share::ShareArgs),
     /// How the model fares on its own words: its loss by position on real text and on its own, and
     /// how often it ends in a loop
     Exposure(exposure::ExposureArgs),
@@ -91,6 +93,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::VerifyResume(args) => verify_resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => prepare::run(args, &cli.common, interrupt),
         Command::Copied(args) => copied::run(args, &cli.common, interrupt),
+        Command::Share(args) => share::run(args, &cli.common, interrupt),
         Command::Exposure(args) => exposure::run(args, &cli.common, interrupt),
         Command::Ledger(args) => ledger::run(args, &cli.common, interrupt),
         Command::Bench(args) => bench::run(args, &cli.common, interrupt),

@@ -11,6 +11,7 @@ pub mod prepare;
 pub mod resume;
 pub mod run;
 pub mod runs;
+pub mod share;
 pub mod timeline;
 pub mod trial;
 pub mod verify_resume;

@@ -207,6 +207,14 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "score --from a-run --choices other-field.jsonl"),
     ("ember-generate", "score --from a-run --lines missing.txt"),
     ("ember-generate", "score one~and --from a-run --stride 99"),
+    ("ember-train", "share missing --html page.html"),
+    ("ember-train", "share a-run"),
+    ("ember-train", "share a-run --html page.html --weights f32"),
+    ("ember-train", "share a-run --html missing/page.html --skip-copied --quiet"),
+    ("ember-train", "share a-run --html empty-folder --skip-copied --quiet"),
+    ("ember-train", "share truncated --html page.html --quiet"),
+    ("ember-train", "share no-tokenizer --html page.html --quiet"),
+    ("ember-train", "share lowercase --html page.html --quiet"),
     ("ember-train", "copied missing.txt a-run"),
     ("ember-train", "copied count.txt missing"),
     ("ember-train", "copied count.txt a-run --field body"),
@@ -293,6 +301,12 @@ fn set_up(place: &Place) {
     copy_folder(&checkpoint, &place.path("no-tokenizer"));
     std::fs::remove_file(place.path("no-tokenizer/checksums.json")).unwrap();
     std::fs::remove_file(place.path("no-tokenizer/tokenizer.json")).unwrap();
+    copy_folder(&checkpoint, &place.path("lowercase"));
+    std::fs::remove_file(place.path("lowercase/checksums.json")).unwrap();
+    let tokenizer = std::fs::read_to_string(place.path("lowercase/tokenizer.json")).unwrap();
+    let lowercase = tokenizer.replace("\"normalizer\":null", "\"normalizer\":{\"type\": \"Lowercase\"}");
+    assert!(lowercase != tokenizer, "{tokenizer}");
+    place.write("lowercase/tokenizer.json", lowercase);
     copy_folder(&checkpoint, &place.path("wrong-knob"));
     std::fs::remove_file(place.path("wrong-knob/checksums.json")).unwrap();
     place.write("wrong-knob/generation_config.json", "{\"top_p\": 2}");

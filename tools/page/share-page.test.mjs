@@ -1,0 +1,217 @@
+// The page that carries a model, in headless Chromium: from a file, with nothing behind it. A page fails its test when it says
+// anything on the console, asks anybody for anything, or throws.
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { pathToFileURL } from "node:url";
+import { missing, open, pageOf, written } from "./share-engine.mjs";
+
+const executablePath = process.env.EMBER_BROWSER ?? "";
+const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
+const skip = missing || (executablePath === "" ? "needs Chromium: EMBER_BROWSER" : false);
+
+const RUN = "stories";
+const BEGINNING = "One day Tom";
+const AWKWARD = "</script><script>window.broken = 1</script><!-- <b>\u2028 $& {{page}}";
+const SAID = ["--title", AWKWARD, "--by", "<i>Ana</i>", "--beginning", BEGINNING];
+
+let browser = null;
+
+async function launched() {
+  const { chromium } = await import("playwright-core");
+  const args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+  browser ??= await chromium.launch({ executablePath, args });
+  return browser;
+}
+
+after(() => browser?.close());
+
+/** Runs `check` on a page of its own; `run` and `flags` say which, the rest are the browser's options. */
+async function onPage({ run = RUN, flags = SAID, ...options }, check) {
+  const context = await (await launched()).newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", offline: true, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(15000);
+  const url = pathToFileURL(pageOf(run, flags)).href;
+  const [said, asked] = [[], []];
+  page.on("console", (message) => said.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => said.push(`error: ${error.stack}`));
+  page.on("dialog", (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  context.on("request", (request) => { if (request.url() !== url && !/^(data|blob):/.test(request.url())) asked.push(request.url()); });
+  try {
+    await page.goto(url);
+    await page.locator("body[data-ready]").waitFor();
+    await check(page);
+    assert.deepEqual(said, [], "the page says nothing on the console");
+    assert.deepEqual(asked, [], "the page asks for nothing");
+  } finally {
+    await context.close();
+  }
+}
+
+/** Sets knobs as if somebody had moved them. */
+const set = (page, knobs) => page.evaluate((values) => {
+  for (const [name, value] of Object.entries(values)) {
+    const input = document.getElementById(name);
+    input.value = value;
+    input.dispatchEvent(new Event(input.type === "range" ? "input" : "change"));
+  }
+}, knobs);
+
+const idle = (page) => page.locator("#stop:disabled").waitFor();
+
+async function write(page, press = "write") {
+  await page.locator(`#${press}`).click();
+  await idle(page);
+}
+
+const ids = (page) => page.locator("#text .token").evaluateAll((all) => all.map((token) => Number(token.dataset.id)));
+const shown = (page) => page.locator("#text .token:not(.end)").evaluateAll((all) => all.map((token) => token.textContent).join(""));
+const top = (page) => page.locator("#top .row").evaluateAll((all) => all.map(({ dataset, className }) => (
+  { id: Number(dataset.id), before: Number(dataset.before), after: Number(dataset.after), own: className.includes("own") })));
+
+test("it writes what the engine writes: greedily, and by a seed", { skip }, () => onPage({}, async (page) => {
+  const writer = open(RUN, "int8");
+  for (const settings of [{ temperature: 0, topK: 0, topP: 1, seed: 0 }, { temperature: 0.8, topK: 40, topP: 0.9, seed: 5 }]) {
+    await set(page, { ...settings, tokens: 40 });
+    await write(page);
+    const ours = await written(writer, BEGINNING, settings, 40);
+    assert.deepEqual(await ids(page), ours.ids);
+    assert.equal(await shown(page), ours.text);
+  }
+}));
+
+test("the text comes token by token, and stops when it is told to", { skip }, () => onPage({}, async (page) => {
+  await set(page, { temperature: 1, tokens: 100000 });
+  await page.locator("#write").click();
+  await page.locator("#text .token").nth(3).waitFor();
+  const early = (await ids(page)).length;
+  await page.waitForFunction((count) => document.querySelectorAll("#text .token").length > count, early);
+  await page.keyboard.press("Escape");
+  await idle(page);
+  const count = (await ids(page)).length;
+  await page.waitForTimeout(200);
+  assert.equal((await ids(page)).length, count, "nothing comes after");
+}));
+
+test("going on is what would have been written at once; another is the next seed's", { skip }, () => onPage({}, async (page) => {
+  await set(page, { temperature: 1, topP: 1, seed: 3, tokens: 10 });
+  await write(page);
+  const half = await ids(page);
+  await write(page, "go-on");
+  const whole = await ids(page);
+  const ours = await written(open(RUN, "int8"), BEGINNING, { temperature: 1, topK: 0, topP: 1, seed: 3 }, 20);
+  assert.deepEqual(whole, ours.ids);
+  assert.deepEqual(whole.slice(0, half.length), half);
+  await write(page, "another");
+  assert.equal(await page.locator("#seed").inputValue(), "4");
+  assert.notDeepEqual(await ids(page), half);
+}));
+
+test("what could come next is shown while one types, with the model's probabilities and what the knobs leave", { skip }, () => onPage({}, async (page) => {
+  await set(page, { temperature: 0.5, topK: 3, topP: 1 });
+  await page.waitForFunction(() => document.querySelectorAll("#top .row.removed").length === 7);
+  const rows = await top(page);
+  assert.equal(rows.length, 10);
+  const kept = rows.filter(({ after }) => after > 0);
+  assert.ok(Math.abs(kept.reduce((sum, { after }) => sum + after, 0) - 1) < 1e-5, "what is left makes up the whole");
+  assert.ok(Math.abs((kept[0].after / kept[1].after) - (kept[0].before / kept[1].before) ** 2) < 1e-3, "temperature 0.5 squares the odds");
+  await page.locator("#prompt").fill("One day");
+  await page.waitForFunction((first) => document.querySelector("#top .row")?.dataset.before !== String(first), rows[0].before);
+}));
+
+test("a token is looked at by pointer and by keys, and another is taken in its place", { skip }, () => onPage({}, async (page) => {
+  await set(page, { temperature: 1, topP: 1, seed: 1, tokens: 12 });
+  await write(page);
+  const before = await ids(page);
+  await page.locator("#text .token").nth(4).click();
+  assert.equal((await top(page)).find(({ own }) => own).id, before[4]);
+  await page.locator("#text").focus();
+  await page.keyboard.press("ArrowLeft");
+  assert.equal((await top(page)).find(({ own }) => own).id, before[3]);
+  const other = (await top(page)).find(({ own }) => !own).id;
+  await page.locator(`#top .row[data-id="${other}"]`).click();
+  await idle(page);
+  const now = await ids(page);
+  assert.deepEqual(now.slice(0, 4), [...before.slice(0, 3), other]);
+}));
+
+test("what its maker says is text, and nothing else", { skip }, () => onPage({}, async (page) => {
+  assert.equal(await page.title(), AWKWARD);
+  assert.equal(await page.locator("#title").textContent(), AWKWARD);
+  assert.equal(await page.evaluate(() => window.broken), undefined);
+  const facts = await page.locator("#facts").textContent();
+  const day = new Date().toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
+  for (const words of ["<i>Ana</i>", `${day}, with Ember`, "2000 built-in stories (", "20 steps"]) assert.ok(facts.includes(words), `${words} in ${facts}`);
+  assert.match(facts, /\d% of [\d,]+ characters/);
+}));
+
+test("a character that the model does not know is said, and the page goes on", { skip }, () => onPage({ run: "gpt2-chars", flags: ["--beginning", "the", "--skip-copied"] }, async (page) => {
+  await page.locator("#prompt").fill("§");
+  await page.locator("#status", { hasText: "does not know the character \"§\"" }).waitFor();
+  await page.locator("#prompt").fill("cat");
+  await write(page);
+  assert.ok((await ids(page)).length > 0);
+}));
+
+test("half characters of bytes are shown whole", { skip }, () => onPage({ run: "llama-bytes", flags: ["--beginning", "中", "--skip-copied"] }, async (page) => {
+  await set(page, { temperature: 1, topP: 1, seed: 2, tokens: 60 });
+  await write(page);
+  const ours = await written(open("llama-bytes", "int8"), "中", { temperature: 1, topK: 0, topP: 1, seed: 2 }, 60);
+  assert.equal(await shown(page), ours.text);
+}));
+
+/** Texts whose contrast with what lies behind them is below WCAG 2.2's 4.5. */
+const faint = (page) => page.evaluate(() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const parsed = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return { rgb: [r, g, b], alpha: a / 255 };
+  };
+  const over = (above, under) => above.rgb.map((part, place) => part * above.alpha + under[place] * (1 - above.alpha));
+  const behind = (node) => (node === null ? [255, 255, 255] : over(parsed(getComputedStyle(node).backgroundColor), behind(node.parentElement)));
+  const light = (rgb) => rgb.map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+  const owners = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() && !one.closest(":disabled, script, style")
+    && [...one.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim() !== ""));
+  return owners.map((one) => {
+    const under = behind(one);
+    const [a, b] = [light(over(parsed(getComputedStyle(one).color), under)), light(under)];
+    return { what: `${one.tagName} ${one.className} ${one.textContent.slice(0, 20)}`, ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
+  }).filter(({ ratio }) => ratio < 4.5);
+});
+
+for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light"], [1280, "dark"]]) {
+  const options = { viewport: { width, height: width < 500 ? 740 : 900 }, colorScheme };
+  test(`at ${width} pixels, ${colorScheme}: nothing sticks out, all can be read and pressed`, { skip }, () => onPage(options, async (page) => {
+    await page.locator("summary").click();
+    await set(page, { temperature: 1, topK: 4, tokens: 40, seed: 9 });
+    await write(page);
+    await page.locator("#text .token").nth(2).click();
+    const wide = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+    assert.ok(wide[0] <= wide[1], `${wide}`);
+    const small = await page.locator("button:visible, input:visible, summary:visible, textarea:visible").evaluateAll((all) => all
+      .filter((one) => one.getBoundingClientRect().height < 23).map((one) => one.id || one.textContent));
+    assert.deepEqual(small, []);
+    assert.deepEqual(await faint(page), []);
+    if (screenshots) await page.screenshot({ path: `${screenshots}/share-${width}-${colorScheme}.png`, fullPage: true });
+  }));
+}
+
+test("everything is reached by keyboard, and has a name", { skip }, () => onPage({}, async (page) => {
+  await page.locator("#prompt").focus();
+  await page.keyboard.press("Control+Enter");
+  await page.locator("#text .token").first().waitFor();
+  await idle(page);
+  const nameless = await page.locator("button, input, textarea").evaluateAll((all) => all
+    .filter((one) => !one.textContent.trim() && !one.labels?.length && !one.getAttribute("aria-label")).map((one) => one.outerHTML));
+  assert.deepEqual(nameless, []);
+  const reached = new Set();
+  for (let i = 0; i < 25; i++) {
+    reached.add(await page.evaluate(() => document.activeElement.id || document.activeElement.className || document.activeElement.tagName));
+    await page.keyboard.press("Tab");
+  }
+  for (const id of ["write", "another", "text", "SUMMARY", "row"]) assert.ok([...reached].some((one) => one.includes(id)), `${id} of ${[...reached]}`);
+}));

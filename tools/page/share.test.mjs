@@ -1,0 +1,120 @@
+// The page that carries a model: its engine beside ember-generate, and the page in headless Chromium.
+//
+// EMBER_TRAIN and EMBER_GENERATE are the programs, EMBER_SHARE_RUNS a folder of runs as share-runs.mjs makes them, EMBER_BROWSER a Chromium; what is not
+// there is skipped, and said.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { engine, generated, missing, open, runNames, written } from "./share-engine.mjs";
+
+const WEIGHTS = ["int8", "bf16"];
+const GREEDY = { temperature: 0, topK: 0, topP: 1, seed: 0 };
+const PROMPTS = ["the cat", "s", "under bright morning light while"];
+
+/** A difference counts unless the two best logits lie this close, as shares of their probabilities. */
+const TIED = 1e-4;
+
+/** That two texts are the same up to a place where two tokens are as likely; says whether they are the same to the end. */
+function sameTokens(ours, theirs, told, what) {
+  const place = theirs.findIndex((id, at) => id !== ours[at]);
+  if (place < 0) return assert.equal(ours.length, theirs.length, what) ?? true;
+  const [best, second] = told[place].top;
+  assert.ok(Math.log(best.before / second.before) < TIED, `${what}: token ${place} is ${ours[place]}, not ${theirs[place]}`);
+  return false;
+}
+
+for (const run of runNames) {
+  for (const weights of WEIGHTS) {
+    test(`${run} in ${weights}: greedy text is the program's, past the context's end too`, { skip: missing }, async () => {
+      const writer = open(run, weights);
+      const theirs = generated(run, weights, PROMPTS, ["--strategy", "greedy", "--max-new-tokens", "64"]);
+      for (const [place, prompt] of PROMPTS.entries()) {
+        const ours = await written(writer, prompt, GREEDY, 64);
+        if (sameTokens(ours.ids, theirs[place].ids, ours.told, prompt)) assert.equal(ours.text, theirs[place].text);
+      }
+    });
+  }
+}
+
+const SAMPLED = [
+  { temperature: 0.8, topK: 0, topP: 0.95, seed: 7 },
+  { temperature: 1, topK: 5, topP: 1, seed: 123456789012 },
+  { temperature: 1.3, topK: 40, topP: 0.7, seed: 0 },
+];
+
+for (const run of runNames) {
+  test(`${run}: a seed writes what it writes in the program, with the same draws and probabilities`, { skip: missing }, async () => {
+    for (const weights of WEIGHTS) {
+      const writer = open(run, weights);
+      for (const settings of SAMPLED) {
+        const { temperature, topK, topP, seed } = settings;
+        const flags = ["--temperature", temperature, "--top-k", topK, "--top-p", topP, "--seed", seed, "--max-new-tokens", 60].map(String);
+        const { answers: [theirs], choices } = generated(run, weights, ["the cat"], flags, true);
+        const ours = await written(writer, "the cat", settings, 60);
+        const what = `${weights} ${JSON.stringify(settings)}`;
+        assert.deepEqual(ours.ids, theirs.ids, what);
+        assert.equal(ours.text, theirs.text, what);
+        choices.forEach(({ draw, candidates }, step) => {
+          assert.equal(engine.uniform(seed, step), draw, `${what}: draw ${step}`);
+          for (const { id, before: { probability } } of candidates) {
+            const told = ours.told[step].top.find((one) => one.id === id);
+            if (told) assert.ok(Math.abs(told.before - probability) < 1e-4, `${what}: probability of ${id} at ${step}`);
+          }
+        });
+      }
+    }
+  });
+}
+
+const ODD = [
+  "", "a", "  ", "The cat", "The  cat\n\n sat", "I'll say it's 42!", "'rest ''s don't", "x<|endoftext|>y", "<|endoftext|>The cat", "<|endof", "中文 naïve élan",
+  "🙂🙂 👩‍👧", "e\u0301 é", "\u00a0space\u3000wide", "\u0085next", "tab\tand\r\n", "½ Ⅷ 7a7", "ǅ Ω_Ω", "\ufeffmark", "a\u200bb", "\u0000nul", "....", "!?!? !",
+  "   three", "trail   ", "A\u2028B", "\u180e vowel", "ß STRASSE", "1234567890 12", "don\u2019t", "👨‍💻 code", "\u1680ogham", "the the\nthe\n", "ﬁ \ufb01", "\u{10ffff}",
+];
+
+for (const run of runNames) {
+  test(`${run}: ids of odd texts are the program's`, { skip: missing }, () => {
+    const { tokenizer } = open(run, "int8");
+    const readable = ODD.filter((text) => { try { return engine.promptIds(tokenizer, text); } catch { return false; } });
+    assert.ok(readable.length === ODD.length || run.includes("chars") || run.includes("bias"), "only characters are unknown to some");
+    const theirs = generated(run, "int8", readable, ["--strategy", "greedy", "--max-new-tokens", "1"]);
+    readable.forEach((text, place) => assert.deepEqual(engine.promptIds(tokenizer, text), theirs[place].prompt_ids, JSON.stringify(text)));
+  });
+}
+
+test("what is gone on with is what would have been written at once, and what was taken stands", { skip: missing }, async () => {
+  const writer = open("llama-bytes", "int8");
+  const settings = SAMPLED[0];
+  const whole = await written(writer, "dog", settings, 40);
+  const half = await written(writer, "dog", settings, 20);
+  const rest = await written(writer, "dog", settings, 20, { written: half.ids });
+  assert.deepEqual([...half.ids, ...rest.ids], whole.ids);
+  const other = await written(writer, "dog", settings, 3, { written: whole.ids.slice(0, 5), taken: 122 });
+  assert.equal(other.ids[0], 122);
+});
+
+test("forgetting by halves reads a fraction, and is the same text up to the context's end", { skip: missing }, async () => {
+  const writer = open("gpt2-chars", "int8");
+  const tokens = writer.model.config.context_length;
+  const [slid, halved] = [await written(writer, "s", GREEDY, 2 * tokens), await written(writer, "s", { ...GREEDY, byHalves: true }, 2 * tokens)];
+  assert.deepEqual(halved.ids.slice(0, tokens), slid.ids.slice(0, tokens));
+  assert.ok(writer.model.read.length <= tokens && halved.ids.length === 2 * tokens);
+});
+
+test("half a character waits for its other half", { skip: missing }, () => {
+  const { tokenizer } = open("llama-bytes", "int8");
+  const join = engine.joiner(tokenizer);
+  assert.deepEqual([...new TextEncoder().encode("a€b")].map(join.push), ["a", "", "", "€", "b"]);
+  assert.deepEqual([join.push(0xe2), join.finish()], ["", "\ufffd"]);
+});
+
+test("the knobs leave what the program's leave", () => {
+  const kept = (logits, knobs) => [...engine.chooseFrom(Float32Array.from(logits), { temperature: 1, topK: 0, topP: 1, ...knobs }).entries()]
+    .filter(([, logit]) => logit > -Infinity).map(([id]) => id);
+  const six = [0.40, 0.30, 0.20, 0.05, 0.03, 0.02].map(Math.log);
+  for (const [topP, ids] of [[0.9, [0, 1, 2]], [0.91, [0, 1, 2, 3]], [0.41, [0, 1]], [0.39, [0]], [1e-6, [0]]]) assert.deepEqual(kept(six, { topP }), ids, `${topP}`);
+  assert.deepEqual(kept([1, 1, 1, 1], { topP: 0.5 }), [2, 3]);
+  assert.deepEqual(kept([1, 3, 2, 2, 0], { topK: 2 }), [1, 2, 3]);
+  assert.deepEqual(kept([0, 2, 2, 1], { temperature: 0 }), [1]);
+  assert.deepEqual([0, 0.499, 0.501, 0.751].map((number) => engine.drawn([0.5, 0, 0.25, 0.25], number)), [0, 0, 2, 3]);
+});

@@ -1,0 +1,169 @@
+//! `ember-train share`: the model in one page, which writes in any browser and asks no network for
+//! anything.
+
+mod blob;
+mod copied;
+mod facts;
+mod page;
+
+use ember_data::{prepare::Dataset, tokenizer::Tokenizer};
+use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
+use ember_decoding::{load::EndTokens, run_folder};
+use ember_model::{WeightType, folder, folder::StoredWeights};
+use ember_training::run::text::data_of;
+use serde_json::{Value, json};
+
+use crate::prelude::*;
+use blob::Blob;
+use facts::{Facts, Said};
+
+/// Arguments of `share`.
+#[derive(Args, Debug)]
+pub struct ShareArgs {
+    /// The run, a checkpoint in it, or a Hugging Face folder [default: the newest run]
+    pub run: Option<PathBuf>,
+    /// The page to write
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
+    /// What the page keeps the matrices in: int8, or bf16 at twice the size
+    #[arg(long, value_name = "TYPE", value_parser = weight_type, default_value = "int8")]
+    pub weights: WeightType,
+    #[command(flatten)]
+    said: Said,
+    /// Leave out how much of what the model writes stands word for word in its text
+    #[arg(long)]
+    pub skip_copied: bool,
+}
+
+/// Parameters from which on a page is large and slow enough to say so.
+const MANY_PARAMETERS: usize = 40_000_000;
+
+fn weight_type(name: &str) -> Result<WeightType, String> {
+    let known = [WeightType::Int8, WeightType::Bf16];
+    known.into_iter().find(|known| known.name() == name).ok_or_else(|| "write int8 or bf16".to_owned())
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the checkpoint cannot be read, its tokenizer is of a kind that the page has no code for, or
+/// the page cannot be written.
+pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let checkpoint = run_folder::find(args.run.as_deref())?.folder;
+    notes.say(format!("checkpoint: {}", checkpoint.display()));
+    folder::verify_checksums_for_inference(&checkpoint)?;
+    let stored = StoredWeights::of(&checkpoint)?;
+    let tokenizer = Tokenizer::from_folder(&checkpoint)?;
+    let words = tokenizer_of(&tokenizer, &checkpoint)?;
+    let (config, _) = GenerationConfig::resolve(&Knobs::default(), &FolderSettings::read(&checkpoint)?)?;
+    let config = GenerationConfig {
+        end_tokens: EndTokens::read(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?.ids,
+        ..config
+    };
+
+    // A Hugging Face folder has no run around it: then the page says less.
+    let dataset = data_of(Some(&checkpoint)).ok().map(|data| Dataset::open(&data)).transpose()?;
+    let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
+    if let Some(dataset) = dataset.filter(|_| !args.skip_copied) {
+        notes.say("writing some texts, to see what of them stands in the training text".to_owned());
+        facts.copied = copied::measure(&checkpoint, args.weights, &tokenizer, &config, dataset)?;
+        if let Some(copied) = &facts.copied {
+            notes.say(copied);
+        }
+    }
+    if interrupt.requested() {
+        return Ok(Outcome::Interrupted);
+    }
+    let blob = Blob::of(&stored, args.weights)?;
+    let head = json!({
+        "version": 1, "config": stored.config, "tokenizer": words, "end_tokens": config.end_tokens, "settings": settings(&config),
+        "weights": args.weights, "facts": facts, "tensors": blob.tensors,
+    });
+    let html = page::page(&facts.title, &head, &blob.bytes);
+    write_file(&args.html, &html)?;
+    if facts.parameters > MANY_PARAMETERS {
+        notes.say(format!("with {} parameters a browser takes long for each token", grouped(facts.parameters as u64)));
+    }
+    let (path, size) = (args.html.display().to_string(), html.len());
+    answer(
+        common,
+        || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
+        || json_line(&json!({ "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters })),
+    )
+}
+
+/// The knobs that the page begins with; temperature 0 is the likeliest token each time.
+fn settings(config: &GenerationConfig) -> Value {
+    let temperature = if config.strategy.samples() { config.temperature } else { 0.0 };
+    // A float32 as it was written: 0.8, and not 0.800000011920929.
+    let temperature: f64 = temperature.to_string().parse().unwrap_or(1.0);
+    match config.strategy {
+        Strategy::Sample => json!({ "temperature": temperature, "top_k": config.top_k, "top_p": config.top_p }),
+        _ => json!({ "temperature": temperature, "top_k": 0, "top_p": 1.0 }),
+    }
+}
+
+/// The tokenizer as the page reads it.
+///
+/// # Errors
+/// When the page has no code for its kind; the line says what it has code for.
+fn tokenizer_of(tokenizer: &Tokenizer, checkpoint: &Path) -> Result<Value> {
+    let json: Value = serde_json::from_str(&tokenizer.to_json()?)?;
+    if let Some(what) = unknown_part(&json) {
+        bail!(
+            "{}: the page cannot read a tokenizer with {what}; it reads characters, bytes and byte-level BPE as GPT-2 has it: share \
+             a model that was trained with one of these",
+            checkpoint.join("tokenizer.json").display()
+        );
+    }
+    let before = tokenizer.before("", ember_data::tokenizer::SpecialTokens::Parse);
+    // What the page does not read would only make it larger.
+    let kept = ["model", "pre_tokenizer", "added_tokens"].map(|key| (key.to_owned(), json[key].clone()));
+    let json: serde_json::Map<String, Value> = kept.into_iter().collect();
+    Ok(json!({ "json": json, "before": before, "end_of_text": tokenizer.end_of_text() }))
+}
+
+/// What of a `tokenizer.json` the page has no code for; none is what is wanted.
+fn unknown_part(json: &Value) -> Option<String> {
+    let (model, split) = (&json["model"], &json["pre_tokenizer"]);
+    let is_empty = |value: &Value| value.is_null() || value.as_str() == Some("");
+    let odd_name = |token: &&Value| ["single_word", "lstrip", "rstrip"].iter().any(|key| token[key] == true);
+    if !json["normalizer"].is_null() {
+        return Some("a normalizer".to_owned());
+    }
+    if let Some(token) = json["added_tokens"].as_array().into_iter().flatten().find(odd_name) {
+        return Some(format!("the added token {}, which takes blanks or whole words", token["content"]));
+    }
+    let marks = ["continuing_subword_prefix", "end_of_word_suffix"].iter().all(|key| is_empty(&model[key]));
+    let draws = model["dropout"].as_f64().unwrap_or(0.0) > 0.0;
+    let known = match (model["type"].as_str(), split["type"].as_str()) {
+        (Some("WordLevel"), Some("Split")) => split["pattern"]["Regex"] == r"[\s\S]",
+        (Some("BPE"), Some("ByteLevel")) => split["add_prefix_space"] == false && marks && !draws,
+        _ => false,
+    };
+    (!known).then(|| format!("the model {} and the pre-tokenizer {}", model["type"], split["type"]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_trained_here_can_be_read_and_sentencepiece_cannot() {
+        let alphabet = "abc".chars().collect();
+        for tokenizer in [
+            Tokenizer::chars(&alphabet, false).unwrap(),
+            Tokenizer::bytes().unwrap().opening_prompts().unwrap(),
+            Tokenizer::train_bpe(260, ["a text"]).unwrap(),
+        ] {
+            let json: Value = serde_json::from_str(&tokenizer.to_json().unwrap()).unwrap();
+            assert_eq!(unknown_part(&json), None);
+        }
+        let llama = json!({ "model": { "type": "BPE" }, "pre_tokenizer": null, "normalizer": { "type": "Sequence" } });
+        assert_eq!(unknown_part(&llama).as_deref(), Some("a normalizer"));
+        let odd = json!({ "model": { "type": "Unigram" }, "pre_tokenizer": { "type": "Metaspace" } });
+        assert!(unknown_part(&odd).unwrap().contains("Unigram"));
+    }
+}

@@ -1,0 +1,149 @@
+//! The weights as the page holds them: one run of bytes, and a table of what lies where in it. A
+//! matrix stands as `[outputs, inputs]`, so that what makes one output is read in one piece; in
+//! which bits, and with which rounding, is what the program's own products have
+//! ([`ember_kernels::packed`]).
+
+use ember_model::folder::{StoredWeights, expected_tensors};
+use ember_model::{GptConfig, WeightType};
+use rayon::prelude::*;
+
+use crate::prelude::*;
+
+/// Weights of an output that share a scale.
+const GROUP: usize = 32;
+
+/// Outputs that the page computes together: a matrix in 8 bits has as many rows as a multiple of
+/// them.
+const TOGETHER: usize = 4;
+
+/// Where a tensor may begin, in bytes.
+const ALIGNED: usize = 16;
+
+/// Where a tensor lies, and as what.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Entry {
+    name: String,
+    #[serde(rename = "type")]
+    kind: WeightType,
+    shape: Vec<usize>,
+    offset: usize,
+}
+
+/// All tensors of a model.
+pub struct Blob {
+    /// The table.
+    pub tensors: Vec<Entry>,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Blob {
+    /// The tensors of a folder, its matrices kept as `weights`.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn of(stored: &StoredWeights, weights: WeightType) -> Result<Self> {
+        let mut blob = Self { tensors: Vec::new(), bytes: Vec::new() };
+        for (name, shape) in expected_tensors(&stored.config) {
+            let values = stored.values(&name, &shape)?;
+            let kind = kind_of(&name, &shape, &stored.config, weights);
+            if let &[n_in, n_out] = shape.as_slice()
+                && name.starts_with("h.")
+            {
+                blob.push(name, kind, &transposed(&values, n_in), vec![n_out, n_in]);
+            } else {
+                blob.push(name, kind, &values, shape);
+            }
+        }
+        Ok(blob)
+    }
+
+    fn push(&mut self, name: String, kind: WeightType, values: &[f32], shape: Vec<usize>) {
+        self.tensors.push(Entry { name, kind, offset: self.bytes.len(), shape });
+        match kind {
+            WeightType::F32 => self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+            WeightType::Bf16 => self.bytes.extend(values.iter().flat_map(|&value| nearest_bf16(value).to_le_bytes())),
+            WeightType::Int8 => {
+                let inputs = self.tensors.last().map_or(1, |entry| entry.shape[1]);
+                self.bytes.extend(in_8_bits(values, inputs));
+            }
+        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNED), 0);
+    }
+}
+
+/// As decoding keeps it: what a token is multiplied with in few bits, all else in float32.
+fn kind_of(name: &str, shape: &[usize], config: &GptConfig, weights: WeightType) -> WeightType {
+    let only_looked_up = name == "wpe.weight" || name == "wte.weight" && !config.tied_head;
+    if shape.len() == 1 || only_looked_up { WeightType::F32 } else { weights }
+}
+
+/// `[n_in, n_out]` as `[n_out, n_in]`.
+fn transposed(values: &[f32], n_in: usize) -> Vec<f32> {
+    let n_out = values.len() / n_in;
+    (0..n_out)
+        .into_par_iter()
+        .flat_map_iter(|output| (0..n_in).map(move |input| values[input * n_out + output]))
+        .collect()
+}
+
+fn nearest_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
+}
+
+/// Rows of weights `[outputs, inputs]` filled up to whole groups, then a scale for each group.
+fn in_8_bits(values: &[f32], inputs: usize) -> Vec<u8> {
+    let (outputs, groups) = (values.len() / inputs, inputs.div_ceil(GROUP));
+    let room = outputs.next_multiple_of(TOGETHER) * groups;
+    let mut weights = vec![0u8; room * GROUP];
+    let mut scales = vec![0u16; room];
+    let rows = weights.par_chunks_mut(groups * GROUP).zip(scales.par_chunks_mut(groups)).zip(values.par_chunks(inputs));
+    rows.for_each(|((weights, scales), values)| {
+        for ((weights, scale), values) in weights.chunks_mut(GROUP).zip(scales).zip(values.chunks(GROUP)) {
+            *scale = quantise(values, weights);
+        }
+    });
+    weights.into_iter().chain(scales.into_iter().flat_map(u16::to_le_bytes)).collect()
+}
+
+/// A group, and its scale as a bfloat16, rounded up so that no weight goes beyond 127.
+fn quantise(values: &[f32], weights: &mut [u8]) -> u16 {
+    let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    let scale = (largest / 127.0).to_bits().wrapping_add(0xffff) >> 16;
+    let inverse = if scale == 0 { 0.0 } else { 1.0 / f32::from_bits(scale << 16) };
+    for (weight, value) in weights.iter_mut().zip(values) {
+        *weight = (value * inverse).round_ties_even().clamp(-127.0, 127.0) as i32 as i8 as u8;
+    }
+    scale as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_filled_up_to_groups_and_to_four() {
+        let values: Vec<f32> = (0..3 * 40).map(|i| i as f32 - 60.0).collect();
+        let bytes = in_8_bits(&values, 40);
+        assert_eq!(bytes.len(), 4 * 2 * (GROUP + 2));
+        let (weights, scales) = bytes.split_at(4 * 2 * GROUP);
+        assert_eq!(weights[0] as i8, -127);
+        assert!(weights[40..64].iter().chain(&weights[3 * 64..]).all(|&weight| weight == 0));
+        // 60 / 127, and the bfloat16 above it.
+        let scale = f32::from_bits(u32::from(u16::from_le_bytes([scales[0], scales[1]])) << 16);
+        assert!((60.0 / 127.0..60.0 / 127.0 * 1.01).contains(&scale));
+    }
+
+    #[test]
+    fn bfloat16_is_the_nearest_and_of_two_the_even() {
+        assert_eq!(nearest_bf16(1.0), 0x3f80);
+        assert_eq!(nearest_bf16(f32::from_bits(0x3f80_8000)), 0x3f80);
+        assert_eq!(nearest_bf16(f32::from_bits(0x3f81_8000)), 0x3f82);
+    }
+
+    #[test]
+    fn rows_become_columns() {
+        assert_eq!(transposed(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    }
+}

@@ -1,0 +1,46 @@
+// Who made the model, and of what: the head of the page and its last part. What nobody said is left out.
+
+const FAMILIES = { learned: "GPT-2", rotary: "Llama" };
+
+/** The pairs of what is said and what is to be said of it, in the order in which a reader asks. */
+function factsOf({ facts, config, weights, settings }) {
+  const { by, made, program, texts, learned, trained, copied, parameters } = facts;
+  const family = config.qk_norm ? "Qwen3" : FAMILIES[config.positions];
+  return [
+    ["Made by", by],
+    ["Made on", made && [dateOf(made), program].filter(Boolean).join(", with ")],
+    ["Learned from", texts && texts.map(({ name, bytes }) => (bytes ? `${name} (${size(bytes)})` : name)).join(", ")],
+    ["Its text", learned && `${roughly(learned.characters ?? learned.bytes)} ${learned.characters ? "characters" : "bytes"}, which are ${roughly(learned.tokens)} tokens to it`],
+    ["Learned for", trained && `${duration(trained.seconds)}, in ${plural(trained.steps, "step")}, reading ${roughly(trained.tokens)} tokens`],
+    ["How well", trained?.loss && `in a text that it never saw it is as unsure of the next token as among ${Number(Math.exp(trained.loss).toPrecision(2))} equally likely ones`],
+    ["What it copies", copied && copiedWords(copied)],
+    ["What it is", `${family}'s parts: ${plural(config.n_layer, "block")} of ${plural(config.n_head, "head")}, ${number(config.n_embd)} wide; it knows ${plural(config.vocab_size, "token")} and looks back on ${number(config.context_length)}`],
+    ["Its numbers", `${number(parameters)}, kept in ${weights === "int8" ? "8" : "16"} bits each`],
+    ["Its settings", settingsWords(settings)],
+  ].filter(([, words]) => words);
+}
+
+/** The knobs as its maker left them. */
+function settingsWords({ temperature, top_p: topP, top_k: topK }) {
+  if (temperature === 0) return "the likeliest token each time";
+  return [`temperature ${temperature}`, topK > 0 && `top-k ${topK}`, topP < 1 && `top-p ${topP}`].filter(Boolean).join(", ");
+}
+
+/** How much of what it wrote stands in its text; beside it, the same of text that it never saw, which shares phrases too. */
+function copiedWords({ share, min_chars: least, characters, unseen_share: unseen }) {
+  const beside = unseen === null || unseen === undefined ? "" : `; of text that people wrote and it never saw, ${percent(unseen)}`;
+  return `${percent(share)} of ${number(characters)} characters that it wrote stands word for word in its text, in stretches of ${least} characters or more${beside}`;
+}
+
+/** A day in words, whatever the reader's time zone: 22 November 2026. */
+function dateOf(day) {
+  return new Date(`${day}T12:00:00Z`).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
+}
+
+function showFacts(head) {
+  const { title, parameters, by, learned } = head.facts;
+  byId("title").textContent = title;
+  const from = learned ? ` from ${size(learned.bytes)} of text` : "";
+  byId("lead").textContent = `${roughly(parameters)} numbers that learned to write${from}${by ? `, trained by ${by}` : ""}. They are in this page, and so is all that it takes to write with them: nothing that you type leaves it.`;
+  byId("facts").append(...factsOf(head).flatMap(([name, words]) => [element("dt", { text: name }), element("dd", { text: words })]));
+}

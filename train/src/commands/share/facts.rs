@@ -1,0 +1,139 @@
+//! Who made the model and of what: what the page says of it.
+
+use ember_data::prepare::{Dataset, Manifest};
+use ember_study::compare::Record;
+use serde_json::Value;
+
+use super::copied::Copied;
+use crate::prelude::*;
+
+/// What nobody but the model's maker knows.
+#[derive(Args, Debug)]
+pub struct Said {
+    /// The page's title [default: the run's name]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Who made the model, as the page is to say it
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// What stands in the page to begin with [default: the first of the run's sample_prompts]
+    #[arg(long, value_name = "TEXT")]
+    pub beginning: Option<String>,
+}
+
+/// As the page's facts.js reads them; what is not known is left out there.
+#[derive(Debug, Serialize)]
+pub struct Facts {
+    /// What the page is called.
+    pub title: String,
+    by: Option<String>,
+    /// The day on which the page was made: 2026-11-22.
+    made: Option<String>,
+    program: String,
+    /// Numbers that were learned.
+    pub parameters: usize,
+    texts: Option<Vec<Value>>,
+    learned: Option<Value>,
+    trained: Option<Trained>,
+    /// What of its texts stands in the training text.
+    pub copied: Option<Copied>,
+    beginning: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Trained {
+    steps: u64,
+    tokens: u64,
+    seconds: f64,
+    /// On validation text, nats a token.
+    loss: Option<f64>,
+}
+
+impl Facts {
+    /// What the arguments say, and the run around the checkpoint where there is one.
+    ///
+    /// # Errors
+    /// When the run's log cannot be read.
+    pub fn of(said: &Said, checkpoint: &Path, config: &GptConfig, dataset: Option<&Dataset>) -> Result<Self> {
+        // RUN/checkpoints/step-N, or the averaged weights in it.
+        let around = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
+        let run = around.ancestors().find(|folder| folder.join("metrics.jsonl").is_file());
+        let record = run.map(Record::open).transpose()?;
+        let own_name = || around.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = record.as_ref().map(|record| record.name.clone()).or_else(own_name);
+        let prompt = |record: &Record| {
+            let prompts = record.config.get("sample_prompts")?.as_array()?;
+            prompts.iter().find_map(|prompt| prompt.as_str().filter(|prompt| !prompt.is_empty()).map(str::to_owned))
+        };
+        Ok(Self {
+            title: said.title.clone().or(name).unwrap_or_else(|| "A small language model".to_owned()),
+            by: said.by.clone(),
+            made: today(),
+            program: format!("Ember {}", env!("CARGO_PKG_VERSION")),
+            parameters: config.parameters(),
+            texts: dataset.map(|dataset| sources(&dataset.manifest)),
+            learned: dataset.map(|dataset| {
+                let train = &dataset.manifest.train;
+                serde_json::json!({ "bytes": train.bytes, "characters": train.characters, "tokens": train.tokens })
+            }),
+            trained: record.as_ref().map(trained),
+            copied: None,
+            beginning: said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default(),
+        })
+    }
+}
+
+fn trained(record: &Record) -> Trained {
+    let of = record.summary();
+    Trained {
+        steps: of.step,
+        tokens: of.tokens.unwrap_or(0),
+        seconds: of.elapsed_s.unwrap_or(0.0),
+        loss: of.best_val_loss.or(of.val_loss),
+    }
+}
+
+/// Most sources that are named.
+const NAMED: usize = 6;
+
+fn sources(manifest: &Manifest) -> Vec<Value> {
+    let named = manifest.sources.iter().take(NAMED);
+    let mut sources: Vec<Value> =
+        named.map(|source| serde_json::json!({ "name": source.name, "bytes": source.bytes })).collect();
+    if let Some(more) = manifest.sources.get(NAMED..).filter(|more| !more.is_empty()) {
+        let bytes = more.iter().map(|source| source.bytes).sum::<u64>();
+        sources.push(serde_json::json!({ "name": counted(more.len(), "more file"), "bytes": bytes }));
+    }
+    sources
+}
+
+/// The day in UTC, by the calendar's own arithmetic (Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", `civil_from_days`).
+fn today() -> Option<String> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(date((since.as_secs() / 86_400) as i64))
+}
+
+fn date(days_since_1970: i64) -> String {
+    let days = days_since_1970 + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + 400 * era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn days_are_dates() {
+        let days = [0, 11_016, 19_782, 20_779];
+        assert_eq!(days.map(date), ["1970-01-01", "2000-02-29", "2024-02-29", "2026-11-22"]);
+    }
+}

@@ -1,0 +1,52 @@
+// The knobs: how the next token is chosen of the model's probabilities.
+
+const settings = { temperature: 1, topK: 0, topP: 1, seed: 0, tokens: 200, byHalves: false };
+
+/** What each knob takes, and what it does in a line. */
+const KNOBS = [
+  { name: "temperature", label: "Temperature", type: "range", min: 0, max: 2, step: 0.05, does: "Low: the likeliest. High: anything goes. 0: always the likeliest." },
+  { name: "topP", label: "Top-p", type: "range", min: 0.05, max: 1, step: 0.05, does: "Only the likeliest that make up this much of the whole. 1: all." },
+  { name: "topK", label: "Top-k", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, does: "Only so many of the likeliest. 0: all." },
+  { name: "seed", label: "Seed", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, does: "The same seed writes the same text." },
+  { name: "tokens", label: "Length", type: "number", min: 1, max: 100000, step: 1, does: "Tokens that a press on Write adds at most." },
+  { name: "byHalves", label: "Forget by halves", type: "checkbox", does: "When the text outgrows what the model can look back on, half of that goes at once: faster, and another text." },
+];
+
+/** The knob's value as it stands in its field; undefined where it is none. */
+function valueOf({ type, min, max, step }, input) {
+  if (type === "checkbox") return input.checked;
+  const value = Number(input.value);
+  const fits = input.value !== "" && value >= min && value <= max && (step < 1 || Number.isInteger(value));
+  return fits ? value : undefined;
+}
+
+/** Draws the knobs; `changed` is called when one is moved. */
+function showKnobs(changed) {
+  byId("knobs").append(...KNOBS.map((knob) => knobRow(knob, changed)));
+}
+
+function knobRow(knob, changed) {
+  const { name, label, does, type, ...bounds } = knob;
+  const input = element("input", { id: name, type, ...bounds, "aria-describedby": `${name}-does`, inputmode: type === "number" ? "decimal" : null });
+  const shown = type === "range" ? element("output", { for: name, id: `${name}-shown` }) : null;
+  const take = () => {
+    settings[name] = valueOf(knob, input) ?? settings[name];
+    showKnob(name);
+    changed();
+  };
+  input.addEventListener(type === "range" ? "input" : "change", take);
+  const head = element("div", { class: "knob-head" }, element("label", { for: name, text: label }), shown ?? input);
+  return element("div", { class: "knob" }, head, shown ? input : null, element("p", { class: "hint", id: `${name}-does`, text: does }));
+}
+
+function showKnob(name) {
+  byId(name)[typeof settings[name] === "boolean" ? "checked" : "value"] = settings[name];
+  const shown = byId(`${name}-shown`);
+  if (shown) shown.textContent = settings[name];
+}
+
+/** Sets knobs from outside: the page's own values, another seed. */
+function setKnobs(values) {
+  Object.assign(settings, values);
+  KNOBS.forEach(({ name }) => showKnob(name));
+}

@@ -1,0 +1,183 @@
+// The whole page: what presses and keys do. The scripts are joined in the order that share.rs has; the worker runs the same text,
+// and goes its own way in the last lines.
+
+let askWorker = null;
+let writing = false;
+
+const isOpen = () => "ready" in document.body.dataset;
+
+/** Says what happens; what is said already is not said again, which a screen reader would read out at every token. */
+function say(words) {
+  if (byId("status").textContent !== words) byId("status").textContent = words;
+}
+
+const request = () => ({ prompt: paper.prompt, written: paper.tokens.map(({ id }) => id), settings: { ...settings } });
+
+function setWriting(on) {
+  writing = on;
+  byId("stop").disabled = !on;
+  byId("go-on").disabled = on || paper.tokens.length === 0 || paper.ended === "end";
+  byId("text").setAttribute("aria-busy", on);
+}
+
+/** Writes on after the tokens that there are. */
+function goOn(taken = null) {
+  const [started, before] = [performance.now(), paper.tokens.length];
+  lookAt(null);
+  setWriting(true);
+  say("Reading…");
+  askWorker({ ask: "write", ...request(), taken, count: settings.tokens }, (heard) => {
+    if (heard.told === "token") {
+      addToken(heard);
+      say("Writing…");
+      return showProgress(heard);
+    }
+    setWriting(false);
+    if (heard.told === "mishap") return say(heard.words);
+    addRest(heard.rest);
+    finish(heard, paper.tokens.length - before, (performance.now() - started) / 1000);
+  });
+}
+
+/** While a text is written, the last token's place is what is shown. */
+function showProgress({ top }) {
+  paper.next = top;
+  if (paper.place === null) showTop();
+}
+
+const REASONS = { end: "The text has ended.", length: "Go on for more.", stopped: "Stopped." };
+
+function finish({ reason, slides }, count, seconds) {
+  paper.ended = reason;
+  setWriting(false);
+  const rate = seconds > 0 ? `, ${number(Math.round(count / seconds))} a second` : "";
+  const slow = slides && !settings.byHalves ? slowWords() : "";
+  say(`${plural(count, "token")}${rate}. ${REASONS[reason]}${slow}`);
+  look();
+}
+
+const slowWords = () => ` It can look back on ${number(head.config.context_length)} tokens, and now reads all of them again for each: “Forget by halves” is faster.`;
+
+/** Asks what could come next, where nothing is being written. */
+function look() {
+  if (writing || !isOpen()) return;
+  if (paper.ended === "end") {
+    paper.next = null;
+    return showTop();
+  }
+  askWorker({ ask: "look", ...request() }, (heard) => {
+    paper.next = heard.top ?? null;
+    if (heard.told === "mishap") say(heard.words);
+    if (paper.place === null) showTop();
+  });
+}
+
+/** A text of its own, from what was typed. */
+function begin() {
+  if (!isOpen()) return;
+  clearPaper(byId("prompt").value);
+  goOn();
+}
+
+function another() {
+  setKnobs({ seed: settings.seed + 1 });
+  begin();
+}
+
+function stop() {
+  if (!writing) return;
+  askWorker({ ask: "stop" });
+  finish({ reason: "stopped", slides: false }, paper.tokens.length, 0);
+}
+
+/** Goes on with another token, at the place that is looked at or at the end. */
+function take(id) {
+  cutPaper(paper.place ?? paper.tokens.length);
+  goOn(id);
+}
+
+/** What was typed is another beginning: the text of the old one goes. */
+function retyped() {
+  if (byId("prompt").value === paper.prompt) return look();
+  clearPaper(byId("prompt").value);
+  if (writing) askWorker({ ask: "stop" });
+  setWriting(false);
+  say("");
+  look();
+}
+
+function startText() {
+  const text = byId("text");
+  const move = (by) => {
+    const last = paper.tokens.length - 1;
+    if (last >= 0) lookAt(Math.max(0, Math.min(last, (paper.place ?? last + 1) + by)));
+  };
+  text.addEventListener("click", ({ target }) => {
+    const place = placeOf(target);
+    lookAt(place === paper.place ? null : place);
+  });
+  text.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    move(by);
+  });
+}
+
+function startKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) begin();
+    if (event.key === "Escape") {
+      if (writing) stop();
+      else lookAt(null);
+    }
+  });
+}
+
+function startPresses() {
+  byId("write").addEventListener("click", begin);
+  byId("another").addEventListener("click", another);
+  byId("go-on").addEventListener("click", () => goOn());
+  byId("stop").addEventListener("click", stop);
+  byId("prompt").addEventListener("input", later(retyped, 250));
+  byId("top").addEventListener("click", ({ target }) => {
+    const row = target.closest(".row");
+    if (row) take(Number(row.dataset.id));
+  });
+}
+
+/** Hands the model to the worker; the page needs its weights no more. */
+function openModel() {
+  askWorker = newWorker(byId("program").textContent);
+  askWorker({ ask: "open", head, weights: byId("weights").textContent }, ({ told, words }) => {
+    if (told === "mishap") return say(`This page's model cannot be opened: ${words}`);
+    ["write", "another"].forEach((id) => { byId(id).disabled = false; });
+    document.body.dataset.ready = "";
+    retyped();
+    say("Type a beginning, or let it begin by itself.");
+  });
+  byId("weights").remove();
+}
+
+let head = null;
+
+function startPage() {
+  head = JSON.parse(byId("model").textContent);
+  const { temperature, top_k: topK, top_p: topP } = head.settings;
+  byId("prompt").value = head.facts.beginning ?? "";
+  showFacts(head);
+  showKnobs(later(look, 150));
+  setKnobs({ temperature, topK, topP });
+  startPresses();
+  startText();
+  startKeys();
+  say("Opening the model…");
+  try {
+    openModel();
+  } catch (error) {
+    say(`This browser does not let the page compute: ${error.message}. Another one will.`);
+  }
+}
+
+if (typeof document === "undefined") startWorker();
+else startPage();

@@ -1,0 +1,73 @@
+// The paper: the text as it is written, token by token, and what was likeliest at the place that is looked at.
+
+/** The text: what it began with, its tokens, why it ended, and the place that is looked at (null: what comes next). */
+const paper = { prompt: "", tokens: [], ended: null, place: null, next: null };
+
+function clearPaper(prompt) {
+  Object.assign(paper, { prompt, tokens: [], ended: null, place: null, next: null });
+  byId("text").replaceChildren(element("span", { class: "given", text: prompt }));
+}
+
+/** Takes away all tokens from a place on. */
+function cutPaper(place) {
+  paper.tokens.length = Math.min(paper.tokens.length, place);
+  Object.assign(paper, { ended: null, place: null, next: null });
+  const spans = [...byId("text").children];
+  spans.slice(paper.tokens.length + 1).forEach((span) => span.remove());
+  spans.forEach((span) => span.classList.remove("looked-at"));
+}
+
+function addToken(token) {
+  paper.tokens.push(token);
+  byId("text").append(element("span", { class: token.end ? "token end" : "token", text: token.end ? "end" : token.text, "data-id": token.id }));
+}
+
+/** Half a character that nothing follows but perhaps the text's end. */
+function addRest(rest) {
+  const place = paper.tokens.findLastIndex(({ end }) => !end);
+  if (rest === "" || place < 0) return;
+  paper.tokens[place].text += rest;
+  byId("text").children[place + 1].append(rest);
+}
+
+/** Looks at a place of the text: null is what comes next. */
+function lookAt(place) {
+  paper.place = place;
+  [...byId("text").children].forEach((span, at) => span.classList.toggle("looked-at", place !== null && at === place + 1));
+  showTop();
+}
+
+/** The place at which somebody pressed, or null. */
+const placeOf = (span) => (span?.classList.contains("token") ? [...span.parentElement.children].indexOf(span) - 1 : null);
+
+/** What was likeliest at the place, or is next; a press on a row takes that token instead. */
+function showTop() {
+  const token = paper.place === null ? null : paper.tokens[paper.place];
+  const top = token ? token.top : paper.next;
+  byId("top-title").textContent = token ? "What could have come here" : "What could come next";
+  byId("top-about").textContent = aboutPlace(token, top);
+  const full = Math.max(...(top ?? []).flatMap(({ before, after }) => [before, after]), 0.01);
+  byId("top").replaceChildren(...(top ?? []).map((one) => element("li", {}, topRow(one, full, token))));
+}
+
+function aboutPlace(token, top) {
+  if (token) return `It wrote ${token.end ? "the end of the text" : visible(token.text) || "part of a character"}, to which it gave ${percent(token.p)}. Press another to go on from here with that.`;
+  if (paper.ended === "end") return "The text has ended. Press a token in it to see what else could have come.";
+  if (!top) return "";
+  return "A bar is what is left after the knobs, the thin line what the model itself gave. Press one to go on with it, or a token of the text to look there.";
+}
+
+function topRow({ id, text, before, after }, full, token) {
+  const share = (p) => `${(100 * p) / full}%`;
+  const fill = element("span", { class: "fill" });
+  const was = element("span", { class: "was" });
+  fill.style.width = share(after);
+  was.style.left = share(before);
+  const name = visible(text) || "∅";
+  const classes = ["row", token?.id === id ? "own" : "", after === 0 ? "removed" : ""].filter(Boolean).join(" ");
+  const words = `${name}: ${percent(after)}, ${percent(before)} before the knobs`;
+  return element("button", { type: "button", class: classes, "data-id": id, "data-before": before, "data-after": after, "aria-label": words, title: words },
+    element("span", { class: "chip", text: name }),
+    element("span", { class: "bar", "aria-hidden": "true" }, fill, was),
+    element("span", { class: "value", text: percent(after) }));
+}

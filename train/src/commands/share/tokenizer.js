@@ -1,0 +1,113 @@
+// From text to token ids and back, by what a `tokenizer.json` says: characters, bytes, and byte-level byte pair encoding as GPT-2
+// has it. Names of special tokens in a text are these tokens, as in ember-generate. What else a tokenizer.json can hold is
+// refused when the page is made (share.rs).
+
+/** GPT-2's words, within which bytes are merged. White space is Unicode's, which `\s` is not quite. */
+const WORDS = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+
+const END_OF_TEXT = "<|endoftext|>";
+
+const utf8 = new TextEncoder();
+
+/** The characters that bytes are written with: printable Latin-1 is itself, the other 68 bytes are those from U+0100 on. */
+const BYTE_CHARACTERS = (() => {
+  let next = 0x100;
+  const isItself = (byte) => (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isItself(byte) ? byte : next++));
+})();
+const BYTE_OF = new Map(BYTE_CHARACTERS.map((character, byte) => [character, byte]));
+
+const written = (text) => Array.from(utf8.encode(text), (byte) => BYTE_CHARACTERS[byte]);
+
+/** A tokenizer; `before` are the ids that stand before every text. */
+function newTokenizer({ json, before, end_of_text: endOfText }) {
+  const { model, pre_tokenizer: split, added_tokens: added } = json;
+  const vocabulary = new Map(Object.entries(model.vocab));
+  const special = new Map(added.map(({ content, id }) => [content, id]));
+  const isCharacters = model.type === "WordLevel";
+  const encode = isCharacters ? (text) => characters(text, vocabulary) : bytePairs(model, vocabulary, split.use_regex);
+  const bytes = isCharacters ? (token) => utf8.encode(token) : bytesOfWritten;
+  const tokens = new Map([...vocabulary].map(([token, id]) => [id, bytes(token)]));
+  for (const [name, id] of special) tokens.set(id, utf8.encode(name));
+  return { before, endOfText, special, encode, tokens };
+}
+
+/** The bytes of a token as it is written; one with a character that is no byte's stands for itself. */
+function bytesOfWritten(token) {
+  const bytes = Array.from(token, (character) => BYTE_OF.get(character));
+  return bytes.includes(undefined) ? utf8.encode(token) : Uint8Array.from(bytes);
+}
+
+/** The ids that the model is given for a prompt; an empty one begins a text of its own. */
+function promptIds(tokenizer, text) {
+  const { before, endOfText, special } = tokenizer;
+  const isBegun = before.length === 1 && before[0] === special.get(END_OF_TEXT) && text.startsWith(END_OF_TEXT); // no second one
+  const ids = [...(isBegun ? [] : before), ...textIds(tokenizer, text)];
+  if (ids.length > 0) return ids;
+  if (endOfText === null) throw new Error("This model has to be given at least one character.");
+  return [endOfText];
+}
+
+/** The ids of a text alone. */
+function textIds({ special, encode }, text) {
+  return partsOf(text, special).flatMap((part) => (special.has(part) ? [special.get(part)] : encode(part)));
+}
+
+/** A text cut at the names of special tokens; where one name begins another, the longer one counts. */
+function partsOf(text, special) {
+  const longestFirst = [...special.keys()].filter((name) => name !== "").sort((a, b) => b.length - a.length);
+  if (longestFirst.length === 0) return [text];
+  const names = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+  return text.split(new RegExp(`(${names.join("|")})`, "u")).filter((part) => part !== "");
+}
+
+function characters(text, vocabulary) {
+  return Array.from(text, (character) => {
+    const id = vocabulary.get(character);
+    if (id === undefined) throw new Error(`This model does not know the character ${JSON.stringify(character)}: its text had ${vocabulary.size} different ones, and this is none of them.`);
+    return id;
+  });
+}
+
+/** An encoder of bytes that are merged within words, or of bytes alone where there is nothing to merge. */
+function bytePairs({ merges, ignore_merges: wholeWords }, vocabulary, splits) {
+  const pair = (merge) => (Array.isArray(merge) ? merge : merge.split(" "));
+  const ranks = new Map(merges.map((merge, rank) => [pair(merge).join(" "), rank]));
+  const known = new Map();
+  const wordIds = (word) => {
+    const letters = written(word);
+    const whole = wholeWords ? vocabulary.get(letters.join("")) : undefined;
+    return whole === undefined ? merged(letters, ranks).map((piece) => vocabulary.get(piece)) : [whole];
+  };
+  const remembered = (word) => {
+    if (!known.has(word)) known.set(word, wordIds(word));
+    return known.get(word);
+  };
+  return (text) => (splits ? text.match(WORDS) ?? [] : [text]).flatMap(remembered);
+}
+
+/** Merges the pair that was learnt first, wherever it stands first, until none is left that was learnt. */
+function merged(letters, ranks) {
+  const pieces = [...letters];
+  for (;;) {
+    let [best, place] = [Infinity, -1];
+    for (let i = 0; i + 1 < pieces.length; i++) {
+      const rank = ranks.get(`${pieces[i]} ${pieces[i + 1]}`);
+      if (rank < best) [best, place] = [rank, i];
+    }
+    if (place < 0) return pieces;
+    pieces.splice(place, 2, pieces[place] + pieces[place + 1]);
+  }
+}
+
+/** Makes text of tokens one after another: a character may be spread over several, and comes with the last of them. */
+function joiner({ tokens }) {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  return {
+    push: (id) => decoder.decode(tokens.get(id) ?? utf8.encode("\ufffd"), { stream: true }),
+    finish: () => decoder.decode(),
+  };
+}
+
+/** A token by itself, as far as it is text. */
+const tokenText = ({ tokens }, id) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(tokens.get(id) ?? utf8.encode("\ufffd"));

@@ -1,0 +1,31 @@
+// The worker, which has the model: it takes one thing to do after another, and leaves off what it does when the next comes.
+
+/** In the worker: `{ask: "open" | "write" | "look" | "stop", number}`; what is told carries the number of what asked for it. */
+function startWorker() {
+  let [writer, newest, queue] = [null, 0, Promise.resolve()];
+  const acts = {
+    open: ({ head, weights }) => { writer = newWriter(head, bytesOf(weights).buffer); },
+    write: (asked, tell, pause) => write(writer, asked, (token) => tell("token", token), pause),
+    look: async (asked, _, pause) => ({ top: await lookAhead(writer, asked, pause) }),
+    stop: () => {},
+  };
+  addEventListener("message", ({ data: asked }) => {
+    newest = asked.number;
+    const tell = (told, facts) => postMessage({ told, number: asked.number, ...facts });
+    const act = () => acts[asked.ask](asked, tell, pauseUntil(() => newest !== asked.number));
+    queue = queue.then(act).then((facts) => tell("done", facts), (error) => tell("mishap", { words: error.message }));
+  });
+}
+
+/** In the page: a function that asks the worker for something, and hands what it tells to `hear` until something else is asked. */
+function newWorker(script) {
+  const worker = new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+  let [number, heard] = [0, () => {}];
+  worker.addEventListener("message", ({ data }) => { if (data.number === number) heard(data); });
+  worker.addEventListener("error", ({ message }) => heard({ told: "mishap", words: message }));
+  return (asked, hear = () => {}) => {
+    number += 1;
+    heard = hear;
+    worker.postMessage({ ...asked, number });
+  };
+}
