@@ -46,7 +46,7 @@ fn root() -> PathBuf {
 }
 
 fn shape(recipe: &str, vocab_size: usize) -> GptConfig {
-    let settings = Settings::from_recipe(&root().join("configs").join(recipe).with_extension("toml")).unwrap();
+    let settings = Settings::from_recipe(recipe.as_ref()).unwrap();
     let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size };
     settings.resolve(&facts, DeviceKind::Gpu).unwrap().0.shape(vocab_size)
 }
@@ -63,7 +63,7 @@ fn cell(limits: &Limits, shape: &GptConfig) -> String {
 #[test]
 fn the_table_of_adapters_is_what_the_program_decides() {
     let mut page = String::from(
-        "# Adapters and recipes\n\nWhich GPUs train which of the recipes in `configs/`: each cell is what the program's own check says under \
+        "# Adapters and recipes\n\nWhich GPUs train which of the shipped recipes: each cell is what the program's own check says under \
          limits that the\nadapter is known to have at least (`train/lib/tests/adapters.rs` writes and checks this page). \"wgpu\" are the \
          classes in which\nwgpu 30 sorts adapters by their limits (`wgpu-core/src/limits.rs`). Memory and speed are not judged here, and none \
          of these adapters\nwas at hand: `ember-train devices --check` says what yours does.\n\n| adapter | limits | from |",

@@ -162,15 +162,15 @@ pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigErr
 }
 
 /// The configuration of `cargo train`: the built-in stories on a CPU.
-pub const DEFAULT: &str = include_str!("../../../../configs/stories-cpu.toml");
+pub const DEFAULT: &str = include_str!("../../configs/stories-cpu.toml");
 
 /// The shipped recipes, so that they are at hand where the repository is not.
 const SHIPPED: [(&str, &str); 5] = [
     ("stories-cpu", DEFAULT),
-    ("shakespeare-char", include_str!("../../../../configs/shakespeare-char.toml")),
-    ("shakespeare-char-cpu", include_str!("../../../../configs/shakespeare-char-cpu.toml")),
-    ("shakespeare-char-llama-cpu", include_str!("../../../../configs/shakespeare-char-llama-cpu.toml")),
-    ("gpt2-124m", include_str!("../../../../configs/gpt2-124m.toml")),
+    ("shakespeare-char", include_str!("../../configs/shakespeare-char.toml")),
+    ("shakespeare-char-cpu", include_str!("../../configs/shakespeare-char-cpu.toml")),
+    ("shakespeare-char-llama-cpu", include_str!("../../configs/shakespeare-char-llama-cpu.toml")),
+    ("gpt2-124m", include_str!("../../configs/gpt2-124m.toml")),
 ];
 
 /// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.

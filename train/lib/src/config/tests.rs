@@ -147,7 +147,7 @@ fn an_error_in_a_file_names_the_file_and_is_a_config_error() {
 
 #[test]
 fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("configs");
     let mut names = Vec::new();
     for entry in fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
@@ -175,7 +175,7 @@ fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
 
 #[test]
 fn the_shakespeare_recipe_has_nanogpts_numbers() {
-    let config = resolved(include_str!("../../../../configs/shakespeare-char.toml"));
+    let config = resolved(include_str!("../../configs/shakespeare-char.toml"));
     assert_eq!((config.n_layer, config.n_head, config.n_embd, config.context_length), (6, 6, 384, 256));
     assert_eq!((config.max_steps, config.tokens_per_step()), (5_000, 16_384));
     assert_eq!((config.learning_rate, config.min_learning_rate, config.beta2, config.dropout), (1e-3, 1e-4, 0.99, 0.2));
