@@ -2,9 +2,11 @@
 //! a terminal.
 
 pub mod compiling;
+pub mod completions;
 pub mod devices;
 pub mod failure;
 pub mod interrupt;
+pub mod man_pages;
 pub mod program;
 pub mod shape;
 pub mod terminal;

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
+use ember_cli::{completions, completions::CompletionsArgs, man_pages, man_pages::ManPagesArgs};
 use ember_host::interrupt::Interrupt;
 use ember_study::error::Error as StudyError;
 use ember_training::{distributed::launch, memory::keeping::keep_freed_memory};
@@ -71,6 +72,11 @@ enum Command {
     /// List the devices this program can compute on; with --check, compare what one computes with
     /// the CPU
     Devices(devices::DevicesArgs),
+    /// Write what a shell completes this program's commands and flags by
+    Completions(CompletionsArgs),
+    /// Write this program's manual pages
+    #[command(hide = true)]
+    ManPages(ManPagesArgs),
 }
 
 /// Parses the arguments, runs the command, reports.
@@ -101,5 +107,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Timeline(args) => timeline::run(args, &cli.common),
         Command::Trial(args) => trial::run(args, &cli.common),
         Command::Devices(args) => devices::run(args, &cli.common, interrupt),
+        Command::Completions(args) => completions::run::<Cli>(args),
+        Command::ManPages(args) => man_pages::run::<Cli>(args),
     }
 }

@@ -24,6 +24,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use ember_cli::program::{CommonArgs, Outcome};
+use ember_cli::{completions, completions::CompletionsArgs, devices, man_pages, man_pages::ManPagesArgs};
 use ember_host::interrupt::Interrupt;
 
 /// Writes with a GPT that ember-train trained, or with any GPT-2, Llama or Qwen3 from Hugging Face.
@@ -70,6 +71,11 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
     Devices,
+    /// Write what a shell completes this program's commands and flags by
+    Completions(CompletionsArgs),
+    /// Write this program's manual pages
+    #[command(hide = true)]
+    ManPages(ManPagesArgs),
 }
 
 impl Command {
@@ -86,7 +92,9 @@ impl Command {
             Self::Score(args) => score::run(args, common, interrupt),
             Self::Serve(args) => serve::run(args, common, interrupt),
             Self::Bench(args) => bench::run(args, common, interrupt),
-            Self::Devices => ember_cli::devices::run(common),
+            Self::Devices => devices::run(common),
+            Self::Completions(args) => completions::run::<Cli>(args),
+            Self::ManPages(args) => man_pages::run::<Cli>(args),
         }
     }
 }

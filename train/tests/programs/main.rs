@@ -16,6 +16,7 @@ mod ledger;
 mod measures;
 mod memory;
 mod optimizers;
+mod packaged;
 mod plan;
 mod processes;
 mod records;
