@@ -245,6 +245,14 @@ impl Tokenizer {
         self.shared.library.to_string(false).map_err(library_error)
     }
 
+    /// The same as a value.
+    ///
+    /// # Errors
+    /// When the library refuses.
+    pub fn to_value(&self) -> Result<Value, Error> {
+        serde_json::to_value(&self.shared.library).map_err(|error| Error::Unusable(error.to_string()))
+    }
+
     /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens
     /// as they are.
     ///

@@ -26,6 +26,7 @@ pub mod bench;
 pub mod completion;
 pub mod config;
 pub mod constraint;
+pub mod convert;
 pub mod engine;
 pub mod error;
 mod exact;

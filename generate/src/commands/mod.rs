@@ -3,6 +3,7 @@
 pub mod bench;
 mod choices;
 pub mod constraint_args;
+mod convert;
 mod explain;
 mod knob_args;
 mod lines;
@@ -47,6 +48,7 @@ Examples:
   ember-generate explain \"Once upon a time\"           one HTML file that shows how the text came to be
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
   ember-generate score --choices questions.jsonl       how often the right choice is the most probable
+  ember-generate convert runs/mine --to gguf --out mine.gguf    a file for llama.cpp
   ember-generate serve                                 answer over HTTP, as OpenAI's API does
 
 RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or a Hugging Face folder of a GPT-2, Llama or Qwen3;
@@ -67,6 +69,8 @@ pub enum Command {
     Score(score::ScoreArgs),
     /// Answer over HTTP, as OpenAI's API does: for programs, and for other people
     Serve(serve::ServeArgs),
+    /// Write a checkpoint as a file of another program, such as llama.cpp
+    Convert(convert::ConvertArgs),
     /// Measure how fast a model reads and writes here, beside what this machine's memory allows
     Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
@@ -91,6 +95,7 @@ impl Command {
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
             Self::Serve(args) => serve::run(args, common, interrupt),
+            Self::Convert(args) => convert::run(args, common),
             Self::Bench(args) => bench::run(args, common, interrupt),
             Self::Devices => devices::run(common),
             Self::Completions(args) => completions::run::<Cli>(args),

@@ -45,7 +45,7 @@ pub(super) fn named<T: Named>() -> impl TypedValueParser<Value = T> {
 }
 
 /// Takes one of these values by its name; `--help` tells what each means.
-fn words<T: Copy + Send + Sync + 'static>(
+pub(super) fn words<T: Copy + Send + Sync + 'static>(
     words: impl IntoIterator<Item = (T, &'static str, &'static str)>,
 ) -> impl TypedValueParser<Value = T> {
     let words = Vec::from_iter(words);

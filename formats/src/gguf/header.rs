@@ -1,0 +1,79 @@
+//! The keys of a file and their values, as bytes.
+
+/// The kinds of values that are written, by GGUF's numbers.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    U32 = 4,
+    I32 = 5,
+    F32 = 6,
+    Bool = 7,
+    String = 8,
+    Array = 9,
+}
+
+/// Keys and values, put together one after the other.
+#[derive(Default)]
+pub struct Header {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl Header {
+    /// What was put together.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many keys there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn number(&mut self, key: &str, value: u32) {
+        self.key(key, Kind::U32);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    pub fn real(&mut self, key: &str, value: f32) {
+        self.key(key, Kind::F32);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    pub fn flag(&mut self, key: &str, value: bool) {
+        self.key(key, Kind::Bool);
+        self.bytes.push(value.into());
+    }
+
+    pub fn text(&mut self, key: &str, value: &str) {
+        self.key(key, Kind::String);
+        put_text(&mut self.bytes, value);
+    }
+
+    pub fn numbers(&mut self, key: &str, values: &[i32]) {
+        self.array(key, Kind::I32, values.len());
+        self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+
+    pub fn texts<'a>(&mut self, key: &str, values: impl ExactSizeIterator<Item = &'a str>) {
+        self.array(key, Kind::String, values.len());
+        values.for_each(|value| put_text(&mut self.bytes, value));
+    }
+
+    fn array(&mut self, key: &str, items: Kind, count: usize) {
+        self.key(key, Kind::Array);
+        self.bytes.extend((items as u32).to_le_bytes());
+        self.bytes.extend((count as u64).to_le_bytes());
+    }
+
+    fn key(&mut self, key: &str, kind: Kind) {
+        self.count += 1;
+        put_text(&mut self.bytes, key);
+        self.bytes.extend((kind as u32).to_le_bytes());
+    }
+}
+
+/// Appends a text with its length in bytes before it.
+pub fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}

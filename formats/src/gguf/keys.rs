@@ -1,0 +1,195 @@
+//! The keys of a file and their values, read where they stand.
+
+use std::collections::HashMap;
+
+/// What is read from, front to back; nothing beyond its end is.
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// Why reading ends.
+pub type Read<T> = Result<T, String>;
+
+impl<'a> Cursor<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// How far it has been read, in bytes.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next `count` bytes.
+    pub fn take(&mut self, count: u64) -> Read<&'a [u8]> {
+        let rest = &self.bytes[self.at..];
+        let taken = usize::try_from(count).ok().and_then(|count| rest.get(..count));
+        let taken = taken.ok_or_else(|| format!("{count} bytes are announced where {} follow", rest.len()))?;
+        self.at += taken.len();
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+        Ok(self.take(N as u64)?.as_chunks::<N>().0[0])
+    }
+
+    pub fn u32(&mut self) -> Read<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Read<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A text, with its length before it.
+    pub fn text(&mut self) -> Read<&'a str> {
+        let length = self.u64()?;
+        let bytes = self.take(length)?;
+        std::str::from_utf8(bytes).map_err(|_| "a text in its header is not UTF-8".to_owned())
+    }
+}
+
+/// A value of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    Whole(u64),
+    Real(f64),
+    Flag(bool),
+    Text(&'a str),
+    List(List<'a>),
+}
+
+/// Several values of one kind, as they stand in the file, where they have been walked through once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct List<'a> {
+    kind: u32,
+    count: usize,
+    bytes: &'a [u8],
+}
+
+/// The number of GGUF that stands for a list.
+const LIST: u32 = 9;
+
+impl<'a> Value<'a> {
+    /// Reads a value of a kind by GGUF's number. What is below 0 is no size: it is read as a real.
+    fn read(kind: u32, from: &mut Cursor<'a>) -> Read<Self> {
+        let signed = |value: i64| u64::try_from(value).map_or(Self::Real(value as f64), Self::Whole);
+        Ok(match kind {
+            0 => Self::Whole(from.array::<1>()?[0].into()),
+            1 => signed(i8::from_le_bytes(from.array()?).into()),
+            2 => Self::Whole(u16::from_le_bytes(from.array()?).into()),
+            3 => signed(i16::from_le_bytes(from.array()?).into()),
+            4 => Self::Whole(from.u32()?.into()),
+            5 => signed(i32::from_le_bytes(from.array()?).into()),
+            // By its digits: 1e-5 is meant where float32 has 9.99999974e-6.
+            6 => Self::Real(f32::from_le_bytes(from.array()?).to_string().parse().unwrap_or(f64::NAN)),
+            7 => Self::Flag(from.array::<1>()?[0] != 0),
+            8 => Self::Text(from.text()?),
+            LIST => Self::List(List::read(from)?),
+            10 => Self::Whole(from.u64()?),
+            11 => signed(i64::from_le_bytes(from.array()?)),
+            12 => Self::Real(f64::from_le_bytes(from.array()?)),
+            _ => return Err(format!("its header has a value of kind {kind}, which there is not")),
+        })
+    }
+}
+
+impl<'a> List<'a> {
+    fn read(from: &mut Cursor<'a>) -> Read<Self> {
+        let (kind, count) = (from.u32()?, from.u64()?);
+        let start = from.at;
+        let size = match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            10..=12 => 8,
+            8 => 0,
+            LIST => return Err("its header has a list of lists".to_owned()),
+            _ => return Err(format!("its header has a list of kind {kind}, which there is not")),
+        };
+        if kind == 8 {
+            for _ in 0..count {
+                from.text()?; // which ends at the file's end, however many are announced
+            }
+        } else {
+            from.take(count.saturating_mul(size))?;
+        }
+        Ok(Self { kind, count: count as usize, bytes: &from.bytes[start..from.at] })
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The values, one after the other.
+    pub fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let (mut from, kind) = (Cursor::new(self.bytes), self.kind);
+        (0..self.count).map_while(move |_| Value::read(kind, &mut from).ok())
+    }
+}
+
+/// All keys of a file.
+pub struct Keys<'a>(HashMap<&'a str, Value<'a>>);
+
+impl<'a> Keys<'a> {
+    /// Reads `count` keys.
+    pub fn read(from: &mut Cursor<'a>, count: u64) -> Read<Self> {
+        let mut keys = HashMap::new();
+        for _ in 0..count {
+            let key = from.text()?;
+            let kind = from.u32()?;
+            if keys.insert(key, Value::read(kind, from)?).is_some() {
+                return Err(format!("its header has the key {key} twice"));
+            }
+        }
+        Ok(Self(keys))
+    }
+
+    pub fn get(&self, key: &str) -> Option<Value<'a>> {
+        self.0.get(key).copied()
+    }
+
+    pub fn text(&self, key: &str) -> Option<&'a str> {
+        match self.get(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn whole(&self, key: &str) -> Option<u64> {
+        match self.get(key) {
+            Some(Value::Whole(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub fn real(&self, key: &str) -> Option<f64> {
+        match self.get(key) {
+            Some(Value::Real(number)) => Some(number),
+            Some(Value::Whole(number)) => Some(number as f64),
+            _ => None,
+        }
+    }
+
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        match self.get(key) {
+            Some(Value::Flag(flag)) => Some(flag),
+            _ => None,
+        }
+    }
+
+    pub fn list(&self, key: &str) -> Option<List<'a>> {
+        match self.get(key) {
+            Some(Value::List(list)) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The texts of a list, none where there is no such list.
+    pub fn texts(&self, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let list = self.list(key).into_iter().flat_map(|list| list.values());
+        list.filter_map(|value| if let Value::Text(text) = value { Some(text) } else { None })
+    }
+}

@@ -1,0 +1,195 @@
+//! A tokenizer, in a file's keys.
+//!
+//! llama.cpp has no `tokenizer.json`: it has the tokens, what each is, the merges, and a list of
+//! ways to split text by name. Byte-level tokenizers are said in its own words. One of characters
+//! has raw tokens that are looked for before any splitting, so that its splitting has nothing left
+//! to do.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::header::Header;
+use crate::Tokenizer;
+use crate::error::{FormatError, Result};
+
+/// What a token is, by llama.cpp's numbers.
+#[derive(Clone, Copy, PartialEq)]
+pub enum TokenKind {
+    /// Found by merging, in GPT-2's spelling of bytes.
+    Normal = 1,
+    /// Text that stands for an order, such as the end.
+    Control = 3,
+    /// Looked for in the raw text before it is split.
+    Raw = 4,
+    /// A row of the embedding that no text leads to.
+    Unused = 5,
+}
+
+/// The ways to split text that have a name: the name, and the expression of a `tokenizer.json`
+/// where that is not GPT-2's own.
+pub const SPLITS: [(&str, &str); 2] = [
+    (
+        "qwen2",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    (
+        "llama-bpe",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+];
+
+/// GPT-2's way to split.
+pub const GPT2_SPLIT: &str = "gpt-2";
+
+/// The expression by which our tokenizers of characters split.
+pub const EVERY_CHARACTER: &str = r"[\s\S]";
+
+/// A merge that no text leads to: llama.cpp wants one at least, and text in GPT-2's spelling of
+/// bytes has no such character.
+const NO_MERGE: &str = "\u{e000} \u{e000}";
+
+/// Puts a tokenizer into the keys of a model with `vocab_size` rows.
+pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> Result<()> {
+    let cannot = |what: String| FormatError::CannotSay { format: "GGUF", what };
+    let json = &tokenizer.json;
+    let (split, kind) = split(json).map_err(cannot)?;
+    let (tokens, kinds) = tokens(json, kind, vocab_size).map_err(cannot)?;
+    let merges = merges(&json["model"]["merges"]).map_err(cannot)?;
+    header.text("tokenizer.ggml.model", "gpt2");
+    header.text("tokenizer.ggml.pre", split);
+    header.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
+    header.numbers("tokenizer.ggml.token_type", &kinds);
+    header.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
+    special_tokens(tokenizer, header).map_err(cannot)?;
+    if let Some(template) = &tokenizer.chat_template {
+        header.text("tokenizer.chat_template", template);
+    }
+    Ok(())
+}
+
+/// The name of the way in which a tokenizer splits text, and what its own tokens are.
+fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
+    let (model, rule) = (&json["model"], &json["pre_tokenizer"]);
+    let byte_level = |rule: &Value| rule["type"] == "ByteLevel" && rule["add_prefix_space"] == false;
+    let splits_words = rule["use_regex"] != false;
+    let has_merges = model["merges"].as_array().is_some_and(|merges| !merges.is_empty());
+    if model["type"] == "WordLevel" && rule["type"] == "Split" && rule["pattern"]["Regex"] == EVERY_CHARACTER {
+        return Ok((GPT2_SPLIT, TokenKind::Raw));
+    }
+    // Without merges every byte is a token, however the text is split.
+    if model["type"] == "BPE" && byte_level(rule) && (splits_words || !has_merges) {
+        return Ok((GPT2_SPLIT, TokenKind::Normal));
+    }
+    if let ("BPE", Some([first, last])) =
+        (model["type"].as_str().unwrap_or_default(), rule["pretokenizers"].as_array().map(Vec::as_slice))
+        && byte_level(last)
+        && last["use_regex"] == false
+        && let Some((name, _)) = SPLITS.iter().find(|(_, expression)| first["pattern"]["Regex"] == *expression)
+    {
+        return Ok((name, TokenKind::Normal));
+    }
+    let name = |value: &Value| value["type"].as_str().unwrap_or("none").to_owned();
+    Err(format!(
+        "this tokenizer (model {}, pre-tokenizer {}): it has words for characters, bytes, and byte-level BPE that splits as GPT-2, \
+         Llama 3 or Qwen do",
+        name(model),
+        name(rule)
+    ))
+}
+
+/// The token of every row, and what it is.
+fn tokens(json: &Value, kind: TokenKind, rows: usize) -> Result<(Vec<String>, Vec<i32>), String> {
+    let mut tokens: Vec<Option<(String, TokenKind)>> = vec![None; rows];
+    let mut put = |content: &str, id: &Value, kind: TokenKind| {
+        let slot = id.as_u64().and_then(|id| tokens.get_mut(usize::try_from(id).ok()?));
+        let slot =
+            slot.ok_or_else(|| format!("token {content:?}, whose id {id} is outside the model's {rows} rows"))?;
+        *slot = Some((content.to_owned(), kind));
+        Ok::<(), String>(())
+    };
+    for (token, id) in json["model"]["vocab"].as_object().into_iter().flatten() {
+        put(token, id, kind)?;
+    }
+    for token in json["added_tokens"].as_array().into_iter().flatten() {
+        let kind = if token["special"] == true { TokenKind::Control } else { TokenKind::Raw };
+        put(token["content"].as_str().unwrap_or_default(), &token["id"], kind)?;
+    }
+    let mut taken = HashSet::new();
+    for (token, _) in tokens.iter().flatten() {
+        if !taken.insert(token.clone()) {
+            return Err(format!("two tokens {token:?}"));
+        }
+    }
+    let unused = |row: usize| (format!("[PAD{row}]"), TokenKind::Unused);
+    let named = tokens.into_iter().enumerate().map(|(row, token)| token.unwrap_or_else(|| unused(row)));
+    let (tokens, kinds): (Vec<_>, Vec<_>) = named.map(|(token, kind)| (token, kind as i32)).unzip();
+    match tokens.iter().zip(&kinds).find(|(token, kind)| **kind == TokenKind::Unused as i32 && taken.contains(*token)) {
+        Some((token, _)) => Err(format!("a token {token:?} beside a row of that name that has no token")),
+        None => Ok((tokens, kinds)),
+    }
+}
+
+/// The merges, the first first, as two tokens with a space between them.
+fn merges(merges: &Value) -> Result<Vec<String>, String> {
+    let merge = |merge: &Value| match merge {
+        Value::String(both) => Ok(both.clone()),
+        Value::Array(pair) => match pair.as_slice() {
+            [Value::String(first), Value::String(second)] if !first.contains(' ') && !second.contains(' ') => {
+                Ok(format!("{first} {second}"))
+            }
+            _ => Err(format!("the merge {}", Value::Array(pair.clone()))),
+        },
+        other => Err(format!("the merge {other}")),
+    };
+    let merges: Vec<String> = merges.as_array().into_iter().flatten().map(merge).collect::<Result<_, _>>()?;
+    Ok(if merges.is_empty() { vec![NO_MERGE.to_owned()] } else { merges })
+}
+
+/// The tokens that end a text, and those that are put around one.
+fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), String> {
+    let ends = &tokenizer.end_tokens;
+    if ends.len() > END_KEYS.len() {
+        return Err(format!("{} end tokens; it has words for {}", ends.len(), END_KEYS.len()));
+    }
+    for (key, id) in END_KEYS.iter().zip(ends) {
+        header.number(&format!("tokenizer.ggml.{key}"), *id);
+    }
+    let (before, behind) = around(&tokenizer.json)?;
+    if let Some(begin) = before.or(ends.first().copied()) {
+        header.number("tokenizer.ggml.bos_token_id", begin);
+    }
+    if behind.is_some() && behind != ends.first().copied() {
+        return Err("a token behind every text that is not the end token".to_owned());
+    }
+    header.flag("tokenizer.ggml.add_bos_token", before.is_some());
+    header.flag("tokenizer.ggml.add_eos_token", behind.is_some());
+    Ok(())
+}
+
+/// The keys of tokens at which llama.cpp ends a text: of a text, of a turn, of a message.
+pub const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
+
+/// The token that a `tokenizer.json` puts before every text, and the one behind it.
+fn around(json: &Value) -> Result<(Option<u32>, Option<u32>), String> {
+    let steps = |processor: &Value| match processor["processors"].as_array() {
+        Some(several) => several.clone(),
+        None => vec![processor.clone()],
+    };
+    let steps = steps(&json["post_processor"]);
+    let Some(template) = steps.iter().find(|step| step["type"] == "TemplateProcessing") else {
+        return Ok((None, None));
+    };
+    let id = |piece: &Value| {
+        let name = piece["SpecialToken"]["id"].as_str()?;
+        u32::try_from(template["special_tokens"][name]["ids"][0].as_u64()?).ok()
+    };
+    let is_text = |piece: &Value| piece.get("Sequence").is_some();
+    match template["single"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        [text] if is_text(text) => Ok((None, None)),
+        [first, text] if is_text(text) && id(first).is_some() => Ok((id(first), None)),
+        [text, last] if is_text(text) && id(last).is_some() => Ok((None, id(last))),
+        [first, text, last] if is_text(text) && id(first).and(id(last)).is_some() => Ok((id(first), id(last))),
+        _ => Err("what this tokenizer puts around texts; it has words for one token before and one behind".to_owned()),
+    }
+}

@@ -1,0 +1,159 @@
+//! A model, written as a file.
+
+use std::{borrow::Cow, io, io::Write, path::Path};
+
+use ember_host::output::write_output;
+
+use super::blocks::{block, encode, file_type, number};
+use super::header::{Header, put_text};
+use super::names::{Layout, place};
+use super::{ALIGNMENT, MAGIC, VERSION, tokens};
+use crate::error::{FormatError, Result};
+use crate::{Architecture, Model, NumberType, Shape, Tensor, layout};
+
+/// Values that are encoded before they are written.
+const AT_A_TIME: usize = 1 << 16;
+
+/// Writes a model to `path`, its matrices as `kind`, whole or not at all; `name` is what the file
+/// says that the model is called.
+///
+/// Vectors and learned positions stay float32, as llama.cpp wants them. A matrix whose rows are no
+/// multiple of 32 values cannot be Q8_0 or Q4_0 and is F16; of a Q4_0 the embedding and the head
+/// are Q8_0, since they decide every token.
+///
+/// # Errors
+/// When GGUF cannot say the tokenizer, a tensor cannot be read, or the file not be written.
+pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result<()> {
+    let header = header(model, kind, name)?;
+    let (tensors, list) = plan(model, kind)?;
+    let mut failed = None;
+    let written = write_output(path, |out| {
+        out.write_all(MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        out.write_all(&(tensors.len() as u64).to_le_bytes())?;
+        out.write_all(&header.count().to_le_bytes())?;
+        out.write_all(header.bytes())?;
+        out.write_all(&list)?;
+        let before = MAGIC.len() + 4 + 8 + 8 + header.bytes().len() + list.len();
+        out.write_all(&vec![0; before.next_multiple_of(ALIGNMENT) - before])?;
+        for tensor in &tensors {
+            let values = tensor.values().map_err(|error| {
+                failed = Some(error);
+                io::Error::other("a tensor cannot be read")
+            })?;
+            write_values(out, &values, tensor.kind)?;
+        }
+        Ok(())
+    });
+    failed.map_or(Ok(written?), Err)
+}
+
+/// The keys that say what the model is.
+fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
+    let Shape { architecture, norm_epsilon, rope_theta, .. } = model.shape;
+    let Shape { vocab_size, context_length, n_layer, n_head, n_kv_head, head_size, n_embd, n_inner, .. } = model.shape;
+    let mut header = Header::default();
+    header.text("general.architecture", architecture.name());
+    header.text("general.name", name);
+    header.number("general.file_type", file_type(kind));
+    if matches!(kind, NumberType::Q8_0 | NumberType::Q4_0) {
+        header.number("general.quantization_version", 2); // of ggml's blocks, since 2023
+    }
+    let key = |key: &str| format!("{}.{key}", architecture.name());
+    let mut size = |name: &str, size: usize| {
+        // The checks of a shape keep every size far below.
+        header.number(&key(name), u32::try_from(size).unwrap_or(u32::MAX));
+    };
+    size("vocab_size", vocab_size);
+    size("context_length", context_length);
+    size("embedding_length", n_embd);
+    size("block_count", n_layer);
+    size("feed_forward_length", n_inner);
+    size("attention.head_count", n_head);
+    if architecture == Architecture::Gpt2 {
+        header.real(&key("attention.layer_norm_epsilon"), norm_epsilon as f32);
+    } else {
+        size("attention.head_count_kv", n_kv_head);
+        size("attention.key_length", head_size);
+        size("attention.value_length", head_size);
+        size("rope.dimension_count", head_size);
+        header.real(&key("attention.layer_norm_rms_epsilon"), norm_epsilon as f32);
+        header.real(&key("rope.freq_base"), rope_theta as f32);
+    }
+    match &model.tokenizer {
+        Some(tokenizer) => tokens::write(tokenizer, vocab_size, &mut header)?,
+        None => header.text("tokenizer.ggml.model", "none"), // ids in, ids out
+    }
+    Ok(header)
+}
+
+/// A tensor on its way into the file.
+struct Planned<'m, 'a> {
+    tensor: &'m Tensor<'a>,
+    layout: Layout,
+    kind: NumberType,
+}
+
+impl<'a> Planned<'_, 'a> {
+    /// The values in the file's layout.
+    fn values(&self) -> Result<Cow<'a, [f32]>> {
+        let values = self.tensor.values()?;
+        let columns = self.tensor.shape[1..].iter().product();
+        Ok(match self.layout {
+            Layout::Same => values,
+            Layout::Transposed => layout::transposed(&values, columns).into(),
+            Layout::Paired { heads } => layout::paired(&values, heads, columns).into(),
+        })
+    }
+}
+
+/// What stands where: the tensors, and the list of them that comes before their values.
+fn plan<'m, 'a>(model: &'m Model<'a>, kind: NumberType) -> Result<(Vec<Planned<'m, 'a>>, Vec<u8>)> {
+    let (mut planned, mut list, mut at) = (Vec::new(), Vec::new(), 0);
+    for tensor in &model.tensors {
+        let (name, layout) = place(&model.shape, &tensor.name)
+            .ok_or_else(|| FormatError::CannotSay { format: "GGUF", what: format!("a tensor {}", tensor.name) })?;
+        let mut sizes = tensor.shape.clone();
+        if layout != Layout::Transposed {
+            sizes.reverse(); // from the innermost dimension
+        }
+        let kind = tensor_type(&name, &sizes, kind);
+        put_text(&mut list, &name);
+        list.extend((sizes.len() as u32).to_le_bytes());
+        list.extend(sizes.iter().flat_map(|&size| (size as u64).to_le_bytes()));
+        list.extend(number(kind).to_le_bytes());
+        list.extend((at as u64).to_le_bytes());
+        at += encoded_bytes(sizes.iter().product(), kind).next_multiple_of(ALIGNMENT);
+        planned.push(Planned { tensor, layout, kind });
+    }
+    Ok((planned, list))
+}
+
+/// What a tensor is stored as in a file of mostly `kind`; sizes from the innermost.
+fn tensor_type(name: &str, sizes: &[usize], kind: NumberType) -> NumberType {
+    let is_vector = sizes.len() == 1 || name.starts_with("position_embd");
+    let is_table = name.starts_with("token_embd") || name.starts_with("output.");
+    match kind {
+        _ if is_vector => NumberType::F32,
+        _ if !sizes[0].is_multiple_of(block(kind).0) => NumberType::F16,
+        NumberType::Q4_0 if is_table => NumberType::Q8_0,
+        kind => kind,
+    }
+}
+
+fn encoded_bytes(count: usize, kind: NumberType) -> usize {
+    let (values, bytes) = block(kind);
+    count / values * bytes
+}
+
+/// Writes values, and zeros up to where the next tensor begins.
+fn write_values(out: &mut dyn Write, values: &[f32], kind: NumberType) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for part in values.chunks(AT_A_TIME) {
+        bytes.clear();
+        encode(kind, part, &mut bytes);
+        out.write_all(&bytes)?;
+    }
+    let written = encoded_bytes(values.len(), kind);
+    out.write_all(&vec![0; written.next_multiple_of(ALIGNMENT) - written])
+}

@@ -1,0 +1,167 @@
+//! A folder, opened.
+
+use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, fs, path::Path};
+
+use ember_host::file_error::At;
+use safetensors::{Dtype, SafeTensors, tensor::TensorInfo};
+use serde_json::Value;
+
+use super::config;
+use crate::error::{FormatError, Result};
+use crate::{Model, NumberType, Shape, Tensor, Tokenizer, mapped::Mapped, names, numbers};
+
+/// A Hugging Face folder whose weights are mapped.
+#[derive(Debug)]
+pub struct Folder {
+    shape: Shape,
+    files: Vec<Weights>,
+    /// Names without prefix, and the file that has each, with its name there.
+    places: HashMap<String, (usize, String)>,
+    tokenizer: Option<Tokenizer>,
+}
+
+#[derive(Debug)]
+struct Weights {
+    file: Mapped,
+    header: safetensors::tensor::Metadata,
+    /// Where the values begin.
+    start: usize,
+}
+
+impl Folder {
+    /// Opens a folder. `tokenizer` is the content of its `tokenizer.json`, where it has or stands
+    /// for one, and `end_tokens` those that end a text.
+    ///
+    /// # Errors
+    /// When a file is missing or is not what it should be.
+    pub fn open(dir: &Path, tokenizer: Option<Value>, end_tokens: Vec<u32>) -> Result<Self> {
+        let path = dir.join("config.json");
+        let shape = config::read(&json(&path)?).map_err(|what| FormatError::unsupported(&path, what))?;
+        let (mut files, mut places) = (Vec::new(), HashMap::new());
+        for name in weight_files(dir)? {
+            let weights = Weights::open(&dir.join(name))?;
+            for stored in weights.header.offset_keys() {
+                places.insert(bare(&stored).to_owned(), (files.len(), stored));
+            }
+            files.push(weights);
+        }
+        let chat_template = chat_template(dir);
+        let tokenizer = tokenizer.map(|json| Tokenizer { json, end_tokens, chat_template });
+        let mut folder = Self { shape, files, places, tokenizer };
+        folder.shape.tied_head = folder.shape.tied_head && folder.head_can_be_tied()?;
+        Ok(folder)
+    }
+
+    /// The model, whose tensors stand in the folder's files.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape than `config.json` says.
+    pub fn model(&self) -> Result<Model<'_>> {
+        let tensor = |(name, shape): (String, Vec<usize>)| {
+            let (file, info) = self.find(&name)?;
+            if info.shape != shape {
+                let what = format!("tensor {name} is {:?}, but config.json needs {shape:?}", info.shape);
+                return Err(FormatError::unsupported(file.file.path(), what));
+            }
+            let (values, dtype) = (file.bytes(info), info.dtype);
+            let decode = move || decode(dtype, values).ok_or_else(|| unknown(dtype).into());
+            Ok(Tensor::new(name, shape, stored_type(dtype), decode))
+        };
+        let tensors = names::tensors(&self.shape).into_iter().map(tensor).collect::<Result<_>>()?;
+        Ok(Model { shape: self.shape.clone(), tensors, tokenizer: self.tokenizer.clone() })
+    }
+
+    /// A stored tensor. Where the head is tied and only the head is stored, it is the embedding.
+    fn find(&self, name: &str) -> Result<(&Weights, &TensorInfo)> {
+        let embedding = ["wte.weight", "embed_tokens.weight"].contains(&bare(name));
+        let place = self.places.get(bare(name)).or_else(|| self.places.get("lm_head.weight").filter(|_| embedding));
+        let found = place.and_then(|(file, stored)| Some((&self.files[*file], self.files[*file].header.info(stored)?)));
+        found.ok_or_else(|| {
+            let path = self.files.first().map_or(Path::new("model.safetensors"), |weights| weights.file.path());
+            FormatError::unsupported(path, format!("tensor {name} is missing"))
+        })
+    }
+
+    /// As transformers decides it: not where both the embedding and a different head are stored.
+    fn head_can_be_tied(&self) -> Result<bool> {
+        if !self.places.contains_key("lm_head.weight") {
+            return Ok(true);
+        }
+        let (embedding, head) = (&names::tensors(&self.shape)[0].0, "lm_head.weight");
+        let values = |name: &str| {
+            let (weights, info) = self.find(name)?;
+            let unknown = || FormatError::unsupported(weights.file.path(), unknown(info.dtype));
+            decode(info.dtype, weights.bytes(info)).ok_or_else(unknown)
+        };
+        Ok(values(embedding)? == values(head)?)
+    }
+}
+
+impl Weights {
+    fn open(path: &Path) -> Result<Self> {
+        let file = Mapped::open(path)?;
+        let damaged = |error: safetensors::SafeTensorError| FormatError::damaged(path, error.to_string());
+        let (length, header) = SafeTensors::read_metadata(&file).map_err(damaged)?;
+        Ok(Self { header, start: 8 + length, file })
+    }
+
+    fn bytes(&self, info: &TensorInfo) -> &[u8] {
+        let (from, to) = info.data_offsets;
+        &self.file[self.start..][from..to]
+    }
+}
+
+fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
+    Some(match dtype {
+        Dtype::F32 => numbers::f32s(bytes),
+        Dtype::F16 => numbers::f16s(bytes),
+        Dtype::BF16 => numbers::bf16s(bytes),
+        Dtype::F64 => numbers::f64s(bytes),
+        _ => return None,
+    })
+}
+
+fn stored_type(dtype: Dtype) -> NumberType {
+    match dtype {
+        Dtype::F16 => NumberType::F16,
+        Dtype::BF16 => NumberType::Bf16,
+        _ => NumberType::F32,
+    }
+}
+
+fn unknown(dtype: Dtype) -> String {
+    format!("it holds {dtype} numbers; only F32, F16, BF16 and F64 are known")
+}
+
+/// A tensor's name without its class's prefix, which old files lack.
+fn bare(name: &str) -> &str {
+    ["transformer.", "model."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+}
+
+/// The safetensors files of a folder.
+fn weight_files(dir: &Path) -> Result<BTreeSet<String>> {
+    let index = dir.join("model.safetensors.index.json");
+    if dir.join("model.safetensors").exists() || !index.exists() {
+        return Ok(BTreeSet::from(["model.safetensors".to_owned()]));
+    }
+    let map = json(&index)?;
+    let shards = map["weight_map"].as_object().into_iter().flatten();
+    let name = |shard: &Value| {
+        let name = shard.as_str().filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name));
+        name.map(str::to_owned).ok_or_else(|| FormatError::damaged(&index, format!("{shard} is no file name")))
+    };
+    shards.map(|(_, shard)| name(shard)).collect()
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).at("cannot read", path)?;
+    serde_json::from_str(&text).map_err(|error| FormatError::damaged(path, error.to_string()))
+}
+
+/// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+fn chat_template(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join("chat_template.jinja")).ok().or_else(|| {
+        let settings = json(&dir.join("tokenizer_config.json")).ok()?;
+        settings["chat_template"].as_str().map(str::to_owned)
+    })
+}

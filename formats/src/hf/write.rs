@@ -1,0 +1,109 @@
+//! A model, written as a folder.
+
+use std::{fs, io, io::Write, path::Path};
+
+use ember_host::file_error::At;
+use ember_host::files::write_atomic;
+use serde_json::{Map, Value, json};
+
+use super::config;
+use crate::error::{FormatError, Result};
+use crate::{Model, NumberType, Tensor, Tokenizer, numbers};
+
+/// Values that are encoded before they are written.
+const AT_A_TIME: usize = 1 << 16;
+
+/// Writes a model into the folder `dir`, which is made where it is not there, its numbers as `kind`,
+/// or each tensor's as the smallest plain type that loses nothing.
+///
+/// # Errors
+/// When `kind` is one that safetensors has no word for, a tensor cannot be read, or a file not be
+/// written.
+pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
+    if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
+        return Err(FormatError::CannotSay {
+            format: "a Hugging Face folder",
+            what: format!("{} numbers", kind.name()),
+        });
+    }
+    fs::create_dir_all(dir).at("cannot create the folder", dir)?;
+    let ends = model.tokenizer.as_ref().map_or(&[][..], |tokenizer| &tokenizer.end_tokens);
+    let config = config::json(&model.shape, ends);
+    write_weights(&model.tensors, kind, &dir.join("model.safetensors"))?;
+    let ids = json!({ "bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"], "top_k": 0 });
+    write_json(&dir.join("generation_config.json"), &ids)?;
+    if let Some(tokenizer) = &model.tokenizer {
+        write_tokenizer(tokenizer, dir)?;
+    }
+    // Last: a folder with a config.json counts as one that holds a model.
+    write_json(&dir.join("config.json"), &config)
+}
+
+fn write_weights(tensors: &[Tensor], kind: Option<NumberType>, path: &Path) -> Result<()> {
+    let stored = |tensor: &Tensor| kind.unwrap_or(tensor.stored).plain();
+    let mut failed = None;
+    let written = write_atomic(path, |out| {
+        out.write_all(&header(tensors, stored))?;
+        for tensor in tensors {
+            let values = tensor.values().map_err(|error| {
+                failed = Some(error);
+                io::Error::other("a tensor cannot be read")
+            })?;
+            write_values(out, &values, stored(tensor))?;
+        }
+        Ok(())
+    });
+    failed.map_or(Ok(written?), Err)
+}
+
+/// The length of the header and the header, padded so that the values begin at a multiple of eight
+/// bytes.
+fn header(tensors: &[Tensor], stored: impl Fn(&Tensor) -> NumberType) -> Vec<u8> {
+    let mut map = Map::new();
+    // transformers refuses a file that does not say which framework's conventions it follows.
+    map.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
+    let mut start = 0;
+    for tensor in tensors {
+        let (dtype, bytes) = match stored(tensor) {
+            NumberType::F16 => ("F16", 2),
+            NumberType::Bf16 => ("BF16", 2),
+            _ => ("F32", 4),
+        };
+        let end = start + bytes * tensor.shape.iter().product::<usize>();
+        let entry = json!({ "dtype": dtype, "shape": tensor.shape, "data_offsets": [start, end] });
+        map.insert(tensor.name.clone(), entry);
+        start = end;
+    }
+    let mut text = Value::Object(map).to_string().into_bytes();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    [&(text.len() as u64).to_le_bytes(), text.as_slice()].concat()
+}
+
+fn write_values(out: &mut dyn Write, values: &[f32], kind: NumberType) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for part in values.chunks(AT_A_TIME) {
+        bytes.clear();
+        numbers::encode(kind, part, &mut bytes);
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn write_tokenizer(tokenizer: &Tokenizer, dir: &Path) -> Result<()> {
+    write_json(&dir.join("tokenizer.json"), &tokenizer.json)?;
+    let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
+    if let Some(end) = tokenizer.end_tokens.first().and_then(|id| tokenizer.token(*id)) {
+        config["bos_token"] = end.into();
+        config["eos_token"] = end.into();
+    }
+    write_json(&dir.join("tokenizer_config.json"), &config)?;
+    if let Some(template) = &tokenizer.chat_template {
+        write_atomic(&dir.join("chat_template.jinja"), |out| out.write_all(template.as_bytes()))?;
+    }
+    Ok(())
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<()> {
+    write_atomic(path, |out| Ok(serde_json::to_writer_pretty(out, value)?))?;
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! A tokenizer as plain data.
+
+use serde_json::Value;
+
+/// How text becomes ids: what a `tokenizer.json` says, and what else a folder says of its tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tokenizer {
+    /// The content of `tokenizer.json`.
+    pub json: Value,
+    /// The tokens that end a text, the first the tokenizer's own.
+    pub end_tokens: Vec<u32>,
+    /// How a conversation is written for the model, in Jinja.
+    pub chat_template: Option<String>,
+}
+
+impl Tokenizer {
+    /// The token of an id: one that was added, or one of the vocabulary.
+    pub(crate) fn token(&self, id: u32) -> Option<&str> {
+        let added = self.json["added_tokens"].as_array().into_iter().flatten();
+        let added = added.filter(|token| token["id"] == id).find_map(|token| token["content"].as_str());
+        let vocabulary = || self.json["model"]["vocab"].as_object()?.iter().find(|(_, known)| **known == id);
+        added.or_else(|| Some(vocabulary()?.0.as_str()))
+    }
+}

@@ -1,0 +1,159 @@
+//! What is written and read, beside what transformers saved and the package `gguf` wrote of the same
+//! models (`tools/check-formats`, which also runs llama.cpp, makes them).
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use ember_formats::{Model, NumberType, gguf, hf};
+use serde_json::{Value, json};
+
+const KINDS: [&str; 3] = ["gpt2", "llama", "qwen3"];
+const TYPES: [NumberType; 3] = [NumberType::F32, NumberType::Q8_0, NumberType::Q4_0];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn folder(kind: &str) -> hf::Folder {
+    let tokenizer = std::fs::read(fixture(kind).join("tokenizer.json")).unwrap();
+    hf::Folder::open(&fixture(kind), Some(serde_json::from_slice(&tokenizer).unwrap()), vec![10]).unwrap()
+}
+
+/// That two models are the same to the last bit.
+fn assert_same(one: &Model, other: &Model) {
+    assert_eq!(one.shape, other.shape);
+    assert_eq!(one.tensors.len(), other.tensors.len());
+    for (one, other) in one.tensors.iter().zip(&other.tensors) {
+        assert_eq!((&one.name, &one.shape), (&other.name, &other.shape));
+        assert_eq!(one.values().unwrap(), other.values().unwrap(), "{}", one.name);
+    }
+}
+
+#[test]
+fn a_file_of_gguf_s_is_the_folder_that_it_was_made_of() {
+    for kind in KINDS {
+        let file = gguf::File::open(&fixture(kind).join("f32.gguf")).unwrap();
+        let (read, folder) = (file.model().unwrap(), folder(kind));
+        assert_same(&read, &folder.model().unwrap());
+        let tokenizer = read.tokenizer.unwrap();
+        assert_eq!(tokenizer.end_tokens, [10]);
+        let expected = folder.model().unwrap().tokenizer.unwrap().json;
+        assert_eq!(tokenizer.json["model"]["vocab"], expected["model"]["vocab"]);
+    }
+}
+
+#[test]
+fn what_is_written_holds_what_gguf_writes() {
+    let out = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let folder = folder(kind);
+        for number in TYPES {
+            let name = format!("{}.gguf", number.name());
+            let path = out.path().join(&name);
+            gguf::write(&folder.model().unwrap(), number, "test", &path).unwrap();
+            let (ours, theirs) =
+                (gguf::File::open(&path).unwrap(), gguf::File::open(&fixture(kind).join(&name)).unwrap());
+            assert_same(&ours.model().unwrap(), &theirs.model().unwrap());
+            let size = |path: &Path| path.metadata().unwrap().len();
+            assert!(size(&path).abs_diff(size(&fixture(kind).join(&name))) < 1000, "{kind} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_goes_through_a_file_and_back_as_it_was() {
+    let out = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let before = folder(kind);
+        for number in [NumberType::F32, NumberType::Bf16, NumberType::F16] {
+            let (file, again) = (out.path().join("model.gguf"), out.path().join(format!("{kind}-{}", number.name())));
+            gguf::write(&before.model().unwrap(), number, "test", &file).unwrap();
+            let read = gguf::File::open(&file).unwrap();
+            hf::write(&read.model().unwrap(), None, &again).unwrap();
+            let tokenizer: Value =
+                serde_json::from_slice(&std::fs::read(again.join("tokenizer.json")).unwrap()).unwrap();
+            let after = hf::Folder::open(&again, Some(tokenizer), vec![10]).unwrap();
+            assert_same(&after.model().unwrap(), &read.model().unwrap());
+            if number == NumberType::F32 {
+                assert_same(&after.model().unwrap(), &before.model().unwrap());
+            }
+            assert!(again.join("model.safetensors").metadata().unwrap().len() <= 45_000);
+        }
+    }
+}
+
+/// The tokenizers that ember-train saves, and two of others.
+fn tokenizers() -> Vec<Value> {
+    let byte_level = |words: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words });
+    let bpe = |splitter: Value, normalizer: Value, ignore: bool, merges: Value| {
+        json!({
+            "version": "1.0", "truncation": null, "padding": null,
+            "added_tokens": [
+                { "id": 3, "content": "<x>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false },
+                { "id": 4, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true },
+            ],
+            "normalizer": normalizer, "pre_tokenizer": splitter, "post_processor": null, "decoder": byte_level(true),
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                "fuse_unk": false, "byte_fallback": false, "ignore_merges": ignore,
+                "vocab": { "a": 0, "b": 1, "ab": 2 }, "merges": merges,
+            },
+        })
+    };
+    let split = |expression: &str| {
+        let split =
+            json!({ "type": "Split", "pattern": { "Regex": expression }, "behavior": "Isolated", "invert": false });
+        json!({ "type": "Sequence", "pretokenizers": [split, byte_level(false)] })
+    };
+    let qwen = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    vec![
+        bpe(byte_level(true), Value::Null, false, json!([["a", "b"]])),
+        bpe(byte_level(false), Value::Null, false, json!([])),
+        bpe(split(qwen), json!({ "type": "NFC" }), false, json!([["a", "b"]])),
+        bpe(split(&qwen.replace(r"|\p{N}|", r"|\p{N}{1,3}|")), Value::Null, true, json!([["a", "b"]])),
+    ]
+}
+
+#[test]
+fn tokenizers_go_through_a_file_and_back_as_they_were() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    for json in tokenizers() {
+        let folder = hf::Folder::open(&fixture("llama"), Some(json.clone()), vec![4]).unwrap();
+        let mut model = folder.model().unwrap();
+        let tokenizer = model.tokenizer.as_mut().unwrap();
+        tokenizer.chat_template = Some("{{ messages }}".to_owned());
+        gguf::write(&model, NumberType::F32, "test", &path).unwrap();
+        let file = gguf::File::open(&path).unwrap();
+        assert_eq!(file.model().unwrap().tokenizer, model.tokenizer);
+    }
+}
+
+#[test]
+fn what_gguf_has_no_words_for_is_refused() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    let good = tokenizers().swap_remove(0);
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut json = good.clone();
+        change(&mut json);
+        let folder = hf::Folder::open(&fixture("llama"), Some(json), vec![4]).unwrap();
+        let error = gguf::write(&folder.model().unwrap(), NumberType::F32, "test", &path).unwrap_err().to_string();
+        assert!(error.starts_with("GGUF cannot say ") && !error.contains('\n'), "{error}");
+        assert!(!path.exists());
+        error
+    };
+    assert!(
+        refused(&|json| json["pre_tokenizer"] = json!({ "type": "Whitespace" })).contains("pre-tokenizer Whitespace")
+    );
+    assert!(
+        refused(&|json| json["pre_tokenizer"]["add_prefix_space"] = true.into()).contains("pre-tokenizer ByteLevel")
+    );
+    assert!(refused(&|json| json["model"]["type"] = "Unigram".into()).contains("model Unigram"));
+    assert!(refused(&|json| json["added_tokens"][0]["id"] = 11.into()).contains("outside the model's 11 rows"));
+    assert!(refused(&|json| json["added_tokens"][0]["id"] = u64::MAX.into()).contains("outside the model's 11 rows"));
+    assert!(refused(&|json| json["added_tokens"][0]["content"] = "ab".into()).contains("two tokens \"ab\""));
+    assert!(refused(&|json| json["added_tokens"][0]["content"] = "[PAD7]".into()).contains("[PAD7]"));
+    assert!(refused(&|json| json["model"]["merges"] = json!([["a", " b"]])).contains("the merge"));
+}

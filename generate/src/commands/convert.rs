@@ -1,0 +1,78 @@
+//! `ember-generate convert`: a checkpoint as a file of another program.
+
+use std::{io::Write, path::Path, path::PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use clap::builder::TypedValueParser;
+use serde_json::json;
+
+use super::model_args::{named, words};
+use ember_cli::program::{CommonArgs, Notes, Outcome};
+use ember_cli::terminal;
+use ember_decoding::convert::{Format, convert};
+use ember_decoding::{named::Named, run_folder};
+use ember_formats::NumberType;
+
+/// What is said of a GGUF whose tokenizer has no end.
+const NO_END: &str = "this model has no end token: llama.cpp takes token 11 for one, and stops there";
+
+/// Arguments of `convert`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What each format can say of a model, and what it cannot, is in docs/formats.md.
+
+Examples:
+  ember-generate convert runs/mine --to gguf --out mine.gguf
+  ember-generate convert runs/mine --to gguf --out mine-q8.gguf --type q8_0
+  ember-generate convert runs/mine --to hf --out mine-bf16 --type bf16")]
+pub struct ConvertArgs {
+    /// The run or checkpoint to convert [default: the newest run under runs/]
+    #[arg(value_name = "RUN")]
+    from: Option<PathBuf>,
+    /// The format
+    #[arg(long, value_name = "FORMAT", value_parser = named::<Format>())]
+    to: Format,
+    /// The file to write, or with hf the folder
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// What matrices are stored as [default: f32; with hf as they are]
+    #[arg(long = "type", value_name = "TYPE", value_parser = number_type())]
+    kind: Option<NumberType>,
+}
+
+fn number_type() -> impl TypedValueParser<Value = NumberType> {
+    let meaning = |kind| match kind {
+        NumberType::F32 => "float32: nothing is lost",
+        NumberType::F16 => "float16: half the size",
+        NumberType::Bf16 => "bfloat16: half the size",
+        NumberType::Q8_0 => "8 bits, and a scale for every 32 weights; gguf alone",
+        NumberType::Q4_0 => "4 bits, and a scale for every 32 weights; gguf alone",
+    };
+    words(NumberType::ALL.map(|kind| (kind, kind.name(), meaning(kind))))
+}
+
+pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let found = run_folder::find(args.from.as_deref())?;
+    notes.say(format!("checkpoint: {}", found.folder.display()));
+    let converted = convert(&found.folder, args.to, args.kind, &args.out)?;
+    if args.to == Format::Gguf && converted.has_tokenizer && !converted.has_end {
+        notes.say(NO_END);
+    }
+    let bytes = bytes_of(&args.out)?;
+    let json = json!({ "from": found.folder, "to": args.to.name(), "out": args.out, "bytes": bytes });
+    let line = || format!("{} ({:.1} MB)", args.out.display(), bytes as f64 / 1e6);
+    let mut out = terminal::stdout();
+    common.format.write_line(&mut out, || serde_json::to_string(&json), line)?;
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Bytes of a file, or of the files in a folder.
+fn bytes_of(path: &Path) -> std::io::Result<u64> {
+    if !path.is_dir() {
+        return Ok(path.metadata()?.len());
+    }
+    path.read_dir()?.map(|entry| Ok(entry?.metadata()?.len())).sum()
+}
