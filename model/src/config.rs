@@ -35,8 +35,11 @@ pub enum NormKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MlpKind {
-    /// GPT-2's GELU.
+    /// GPT-2's GELU, by the tanh form.
     Gelu,
+    /// GELU by the error function, as nanoGPT has it: up to 5e-4 from the tanh form.
+    #[serde(rename = "exact-gelu")]
+    ExactGelu,
     /// One half of the hidden layer, through SiLU, opens and closes the other ([Shazeer
     /// 2020](https://arxiv.org/abs/2002.05202)).
     SwiGlu,
@@ -44,12 +47,13 @@ pub enum MlpKind {
 
 impl MlpKind {
     /// What all of them are called.
-    pub const NAMES: &'static [&'static str] = &[Self::Gelu.name(), Self::SwiGlu.name()];
+    pub const NAMES: &'static [&'static str] = &[Self::Gelu.name(), Self::ExactGelu.name(), Self::SwiGlu.name()];
 
     /// What it is called, in configurations too.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gelu => "gelu",
+            Self::ExactGelu => "exact-gelu",
             Self::SwiGlu => "swiglu",
         }
     }
@@ -57,7 +61,7 @@ impl MlpKind {
     /// Whether a gate as wide as the hidden layer comes out of the first layer beside it.
     pub fn is_gated(self) -> bool {
         match self {
-            Self::Gelu => false,
+            Self::Gelu | Self::ExactGelu => false,
             Self::SwiGlu => true,
         }
     }

@@ -16,7 +16,7 @@
 //! what a branch brings back is added in float32.
 
 use burn::module::Module;
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData, activation};
 
 use crate::config::{MlpKind, Positions};
 use crate::layers::{Embedding, Linear, Norm};
@@ -94,6 +94,7 @@ impl Mlp {
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let hidden = match pass.config.mlp {
             MlpKind::Gelu => self.c_fc.forward_gelu(x),
+            MlpKind::ExactGelu => activation::gelu(self.c_fc.forward(x)),
             MlpKind::SwiGlu => kernels::swiglu(self.c_fc.forward(x)),
         }; // [batch, time, n_inner]
         self.c_proj.forward_onto(residual, hidden, pass.config.dropout) // [batch, time, n_embd]

@@ -72,9 +72,10 @@ impl Keys {
 /// the first is written), and what the name alone does not say. GPT-2's class has a function
 /// between two layers, Llama's and Qwen3's a gate through one. A kind that is not here is one that
 /// no class computes.
-const FUNCTIONS: [(MlpKind, &[&str], &str); 2] = [
-    // Two names of the same function; "gelu" is another, by up to 5e-4.
+const FUNCTIONS: [(MlpKind, &[&str], &str); 3] = [
+    // Two names of the same function.
     (MlpKind::Gelu, &["gelu_new", "gelu_pytorch_tanh"], " (the tanh form of GELU)"),
+    (MlpKind::ExactGelu, &["gelu"], ""),
     (MlpKind::SwiGlu, &["silu", "swish"], ""),
 ];
 

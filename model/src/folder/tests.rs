@@ -235,7 +235,7 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
             "config.json: model_type is \"mistral\"; only \"gpt2\", \"llama\" and \"qwen3\"",
         ),
         ("model_type", json!(null), "model_type is missing"),
-        ("activation_function", json!("gelu"), "activation_function is \"gelu\""),
+        ("activation_function", json!("relu"), "activation_function is \"relu\""),
         ("n_inner", json!(17), "tensor h.0.mlp.c_fc.weight is [4, 16], but config.json needs [4, 17]"),
         ("n_inner", json!(0), "n_inner is 0"),
         ("scale_attn_weights", json!(false), "scale_attn_weights is false"),
