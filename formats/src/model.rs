@@ -56,12 +56,17 @@ pub struct Shape {
     pub bias: bool,
     /// Whether the head is the token embedding.
     pub tied_head: bool,
+    /// Whether GPT-2's GELU is the exact one, by the error function, and not its tanh form.
+    pub exact_gelu: bool,
 }
 
 impl Shape {
     /// The largest size that is taken for one: what is multiplied by another stays far from
     /// overflowing.
     const LARGEST: usize = 1 << 28;
+
+    /// Most blocks that a model can have: the names of its tensors stay few, whatever a file says.
+    const MOST_BLOCKS: usize = 1 << 10;
 
     /// Refuses sizes that no model can have.
     ///
@@ -71,7 +76,6 @@ impl Shape {
         for (name, size) in [
             ("rows", self.vocab_size),
             ("positions", self.context_length),
-            ("blocks", self.n_layer),
             ("heads", self.n_head),
             ("heads of keys", self.n_kv_head),
             ("values a head", self.head_size),
@@ -81,6 +85,9 @@ impl Shape {
             if size == 0 || size > Self::LARGEST {
                 return Err(format!("it says that the model has {size} {name}, which none has"));
             }
+        }
+        if !(1..=Self::MOST_BLOCKS).contains(&self.n_layer) {
+            return Err(format!("it says that the model has {} blocks, which none has", self.n_layer));
         }
         let wide = self.n_head.saturating_mul(self.head_size);
         let odd = self.architecture != Architecture::Gpt2 && !self.head_size.is_multiple_of(2);

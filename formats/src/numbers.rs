@@ -35,6 +35,15 @@ fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Cow<'_,
     bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect::<Vec<_>>().into()
 }
 
+/// Plain numbers of a type; of one with a common scale there are none, and float32 is meant.
+pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
+    match kind.plain() {
+        NumberType::F16 => f16s(bytes),
+        NumberType::Bf16 => bf16s(bytes),
+        _ => f32s(bytes),
+    }
+}
+
 /// Appends values as plain numbers; those of a type with a common scale as float32.
 pub fn encode(kind: NumberType, values: &[f32], out: &mut Vec<u8>) {
     match kind.plain() {

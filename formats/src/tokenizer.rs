@@ -1,6 +1,9 @@
 //! A tokenizer as plain data.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+
+/// The expression by which a tokenizer of characters splits.
+pub const EVERY_CHARACTER: &str = r"[\s\S]";
 
 /// How text becomes ids: what a `tokenizer.json` says, and what else a folder says of its tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +17,23 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
+    /// The `tokenizer.json` of one token a character, and of tokens that were added, as
+    /// `ember-data` writes it.
+    pub(crate) fn of_characters(vocabulary: Map<String, Value>, added: Vec<Value>) -> Value {
+        let every = json!({ "Regex": EVERY_CHARACTER });
+        json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": added,
+            "normalizer": null,
+            "pre_tokenizer": { "type": "Split", "pattern": every, "behavior": "Isolated", "invert": false },
+            "post_processor": null,
+            "decoder": { "type": "Fuse" },
+            "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>" },
+        })
+    }
+
     /// The token of an id: one that was added, or one of the vocabulary.
     pub(crate) fn token(&self, id: u32) -> Option<&str> {
         let added = self.json["added_tokens"].as_array().into_iter().flatten();

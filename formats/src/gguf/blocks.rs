@@ -57,11 +57,9 @@ pub fn encode(kind: NumberType, values: &[f32], out: &mut Vec<u8>) {
 /// The numbers in the bytes of whole blocks.
 pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
     match kind {
-        NumberType::F32 => numbers::f32s(bytes),
-        NumberType::F16 => numbers::f16s(bytes),
-        NumberType::Bf16 => numbers::bf16s(bytes),
         NumberType::Q8_0 => decode_blocks(bytes, decode_q8_0),
         NumberType::Q4_0 => decode_blocks(bytes, decode_q4_0),
+        plain => numbers::decode(plain, bytes),
     }
 }
 

@@ -22,6 +22,11 @@ impl File {
         Ok(Self(Mapped::open(path)?))
     }
 
+    /// The path as it was given.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     /// The model, whose tensors stand in the file.
     ///
     /// # Errors
@@ -32,7 +37,14 @@ impl File {
         let mut from = Cursor::new(&self.0);
         let (tensor_count, key_count) = begin(&mut from).map_err(unsupported)?;
         let keys = Keys::read(&mut from, key_count).map_err(damaged)?;
-        let tensors = Tensors::read(&mut from, tensor_count, &keys, &self.0).map_err(damaged)?;
+        let alignment = alignment(&keys).map_err(damaged)?;
+        let mut listed = Vec::new();
+        for _ in 0..tensor_count {
+            listed.push(Listed::read(&mut from, alignment).map_err(damaged)?);
+        }
+        listed.iter().try_for_each(|tensor| tensor.kind.known(tensor.name)).map_err(unsupported)?;
+        let values = self.0.get((from.at() as u64).next_multiple_of(alignment) as usize..).unwrap_or_default();
+        let tensors = Tensors::placed(listed, alignment, values).map_err(damaged)?;
         let shape = shape::read(&keys, &tensors).map_err(unsupported)?;
         let tokenizer = vocabulary::read(&keys, shape.vocab_size).map_err(unsupported)?;
         let mut found = Vec::new();
@@ -62,34 +74,37 @@ fn begin(from: &mut Cursor) -> Read<(u64, u64)> {
     }
 }
 
+/// What the places of tensors are multiples of.
+fn alignment(keys: &Keys) -> Read<u64> {
+    let alignment = keys.whole("general.alignment").unwrap_or(ALIGNMENT as u64);
+    let is_one = alignment.is_power_of_two() && alignment <= 1 << 20;
+    if is_one { Ok(alignment) } else { Err(format!("its alignment is {alignment}")) }
+}
+
 /// The tensors of a file by name.
 pub struct Tensors<'a>(HashMap<&'a str, Stored<'a>>);
 
 impl<'a> Tensors<'a> {
-    /// Reads `count` tensors' names, sizes and places, and finds their values, which follow in
-    /// `file`.
-    fn read(from: &mut Cursor<'a>, count: u64, keys: &Keys, file: &'a [u8]) -> Read<Self> {
-        let alignment = keys.whole("general.alignment").unwrap_or(ALIGNMENT as u64);
-        if !alignment.is_power_of_two() || alignment > 1 << 20 {
-            return Err(format!("its alignment is {alignment}"));
-        }
-        let mut listed = Vec::new();
-        for _ in 0..count {
-            listed.push(Listed::read(from, alignment)?);
-        }
-        let values = file.get((from.at() as u64).next_multiple_of(alignment) as usize..).unwrap_or_default();
-        listed.sort_by_key(|tensor| tensor.from);
-        if let Some([tensor, next]) = listed.array_windows().find(|[tensor, next]| tensor.to > next.from) {
-            return Err(format!("the values of {} and {} overlap", tensor.name, next.name));
-        }
-        let mut tensors = HashMap::new();
+    /// Those of a list, whose values fill the rest of the file, one after the other, as every
+    /// reader of GGUF wants it.
+    fn placed(listed: Vec<Listed<'a>>, alignment: u64, values: &'a [u8]) -> Read<Self> {
+        let (mut tensors, mut at) = (HashMap::new(), 0);
         for Listed { name, sizes, kind, from, to } in listed {
-            let bytes =
-                usize::try_from(from).ok().zip(usize::try_from(to).ok()).and_then(|(from, to)| values.get(from..to));
+            if from != at {
+                return Err(format!(
+                    "the values of {name} begin at byte {from}, where byte {at} is the next that is free"
+                ));
+            }
+            let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
+            let bytes = range.and_then(|(from, to)| values.get(from..to));
             let bytes = bytes.ok_or_else(|| format!("the values of {name} end at byte {to} of {}", values.len()))?;
             if tensors.insert(name, Stored { sizes, kind, bytes }).is_some() {
                 return Err(format!("there are two tensors {name}"));
             }
+            at = to.next_multiple_of(alignment); // which is not much beyond the file's end
+        }
+        if (values.len() as u64) > at {
+            return Err(format!("{} bytes follow the last tensor", values.len() as u64 - at));
         }
         Ok(Self(tensors))
     }
@@ -117,7 +132,6 @@ impl<'a> Tensors<'a> {
         if stored.sizes != expected {
             return Err(format!("tensor {stored_name} is {:?}, but its keys need {expected:?}", stored.sizes));
         }
-        stored.kind.known(&stored_name)?;
         let columns = sizes[1..].iter().product::<usize>();
         let held_as = stored.kind.plain();
         Ok(Tensor::new(name, sizes, held_as, move || {

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::header::Header;
-use crate::Tokenizer;
 use crate::error::{FormatError, Result};
+use crate::tokenizer::{EVERY_CHARACTER, Tokenizer};
 
 /// What a token is, by llama.cpp's numbers.
 #[derive(Clone, Copy, PartialEq)]
@@ -41,9 +41,6 @@ pub const SPLITS: [(&str, &str); 2] = [
 
 /// GPT-2's way to split.
 pub const GPT2_SPLIT: &str = "gpt-2";
-
-/// The expression by which our tokenizers of characters split.
-pub const EVERY_CHARACTER: &str = r"[\s\S]";
 
 /// A merge that no text leads to: llama.cpp wants one at least, and text in GPT-2's spelling of
 /// bytes has no such character.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{Keys, Read};
-use super::tokens::{END_KEYS, EVERY_CHARACTER, GPT2_SPLIT, SPLITS, TokenKind};
+use super::tokens::{END_KEYS, GPT2_SPLIT, SPLITS, TokenKind};
 use crate::Tokenizer;
 
 /// The tokenizer of a file, if it has one; `rows` is how many tokens the model knows.
@@ -59,7 +59,9 @@ fn byte_level(keys: &Keys) -> Read<Value> {
     let is_character = |token: &Token| token.text.chars().nth(1).is_none();
     let has_normal = of_kind(TokenKind::Normal).next().is_some();
     if !has_normal && of_kind(TokenKind::Raw).next().is_some() && of_kind(TokenKind::Raw).all(is_character) {
-        return around(keys, &tokens, characters(of_kind(TokenKind::Raw), added(of_kind(TokenKind::Control), true)));
+        let vocabulary = of_kind(TokenKind::Raw).map(|token| (token.text.to_owned(), token.id.into())).collect();
+        let json = Tokenizer::of_characters(vocabulary, added(of_kind(TokenKind::Control), true));
+        return around(keys, &tokens, json);
     }
     let vocabulary: Map<String, Value> =
         of_kind(TokenKind::Normal).map(|token| (token.text.to_owned(), token.id.into())).collect();
@@ -100,22 +102,6 @@ fn byte_level(keys: &Keys) -> Read<Value> {
         },
     });
     around(keys, &tokens, json)
-}
-
-fn characters<'a>(tokens: impl Iterator<Item = &'a Token<'a>>, added: Vec<Value>) -> Value {
-    let vocabulary: Map<String, Value> = tokens.map(|token| (token.text.to_owned(), token.id.into())).collect();
-    let every = json!({ "Regex": EVERY_CHARACTER });
-    json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": added,
-        "normalizer": null,
-        "pre_tokenizer": { "type": "Split", "pattern": every, "behavior": "Isolated", "invert": false },
-        "post_processor": null,
-        "decoder": { "type": "Fuse" },
-        "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>" },
-    })
 }
 
 /// Tokens that are looked for in the raw text.

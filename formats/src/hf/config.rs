@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{Architecture, Shape};
 
+/// What transformers calls GELU by the error function.
+const EXACT: &str = "gelu";
+
 /// The shape that the keys say; what is absent is as transformers has it. The line of an error says
 /// which key is wrong.
 pub fn read(keys: &Value) -> Result<Shape, String> {
@@ -32,6 +35,7 @@ fn gpt2(keys: &Keys) -> Result<Shape, String> {
         rope_theta: 10_000.0,
         bias: true,
         tied_head: keys.0["tie_word_embeddings"] != false,
+        exact_gelu: keys.0["activation_function"] == EXACT,
     })
 }
 
@@ -54,6 +58,7 @@ fn llama(keys: &Keys, architecture: Architecture) -> Result<Shape, String> {
         rope_theta: rope.number("rope_theta", keys.number("rope_theta", 10_000.0)),
         bias: keys.0["attention_bias"] == true,
         tied_head: keys.0["tie_word_embeddings"] == true,
+        exact_gelu: false,
     })
 }
 
@@ -90,7 +95,7 @@ pub fn json(shape: &Shape, end_tokens: &[u32]) -> Value {
             "n_layer": n_layer,
             "n_head": n_head,
             "n_inner": n_inner,
-            "activation_function": "gelu_new",
+            "activation_function": if shape.exact_gelu { EXACT } else { "gelu_new" },
             "layer_norm_epsilon": shape.norm_epsilon,
             "resid_pdrop": 0.0,
             "embd_pdrop": 0.0,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ember_data::tokenizer::{self, Tokenizer};
-use ember_formats::{FormatError, NumberType, gguf, hf};
+use ember_formats::{FormatError, Model, NumberType, gguf, hf, llama2c};
 use ember_model::folder::{self, FolderError};
 
 use crate::load::EndTokens;
@@ -14,6 +14,8 @@ named! {
     pub Format {
         /// One file for llama.cpp and what stands on it, such as Ollama and LM Studio.
         Gguf = "gguf",
+        /// One file for llama2.c, and the tokenizer beside it: Llama models in float32.
+        Llama2c = "llama2c",
         /// A Hugging Face folder, with its numbers as another type.
         Hf = "hf",
     }
@@ -30,40 +32,57 @@ pub enum ConvertError {
     /// Its tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
+    /// llama2.c computes in float32.
+    #[error("llama2.c cannot say other numbers than f32")]
+    Float32Alone,
     /// It cannot be said in the format, or not be written.
     #[error(transparent)]
     Format(#[from] FormatError),
 }
 
-/// What was converted.
-#[derive(Clone, Copy, Debug)]
-pub struct Converted {
-    /// Whether the checkpoint has a tokenizer.
-    pub has_tokenizer: bool,
-    /// Whether it has a token that ends a text.
-    pub has_end: bool,
+/// What whoever opens a converted file does otherwise, because its format has no word for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// llama.cpp takes token 11 for the end of a text where a tokenizer has none.
+    AnEnd,
+    /// llama.cpp computes GELU by its tanh form, the model the exact one.
+    TanhGelu,
 }
 
 /// Writes the checkpoint in `folder` to `out`: as `format`, its matrices as `kind`, or where that is
-/// not given as float32, and in a Hugging Face folder as they are.
+/// not given as float32, and in a Hugging Face folder as they are. What comes back is said to the
+/// user.
 ///
 /// # Errors
 /// When the checkpoint is damaged, the format has no words for it, or `out` cannot be written.
-pub fn convert(folder: &Path, format: Format, kind: Option<NumberType>, out: &Path) -> Result<Converted, ConvertError> {
+pub fn convert(
+    folder: &Path,
+    format: Format,
+    kind: Option<NumberType>,
+    out: &Path,
+) -> Result<Vec<Difference>, ConvertError> {
     folder::verify_checksums_for_inference(folder)?;
     // Opened once as for inference, so that what is wrong with it is said as everywhere.
     let shape = folder::StoredWeights::of(folder)?.config;
     let tokenizer = Tokenizer::is_in(folder).then(|| Tokenizer::from_folder(folder)).transpose()?;
     let end_tokens = EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids;
-    let has_end = !end_tokens.is_empty();
     let json = tokenizer.as_ref().map(Tokenizer::to_value).transpose()?;
     let opened = hf::Folder::open(folder, json, end_tokens)?;
     let model = opened.model()?;
     match format {
         Format::Gguf => gguf::write(&model, kind.unwrap_or(NumberType::F32), &name_of(out), out)?,
+        Format::Llama2c if kind.is_none_or(|kind| kind == NumberType::F32) => llama2c::write(&model, out)?,
+        Format::Llama2c => return Err(ConvertError::Float32Alone),
         Format::Hf => hf::write(&model, kind, out)?,
     }
-    Ok(Converted { has_tokenizer: tokenizer.is_some(), has_end })
+    Ok(if format == Format::Gguf { differences(&model) } else { Vec::new() })
+}
+
+/// Where llama.cpp differs from the model.
+fn differences(model: &Model) -> Vec<Difference> {
+    let no_end = model.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.end_tokens.is_empty());
+    let found = [(no_end, Difference::AnEnd), (model.shape.exact_gelu, Difference::TanhGelu)];
+    found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, difference)| difference).collect()
 }
 
 /// What a file says its model is called: its own name.

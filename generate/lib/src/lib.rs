@@ -30,6 +30,7 @@ pub mod convert;
 pub mod engine;
 pub mod error;
 mod exact;
+mod foreign;
 pub mod generate;
 pub mod generator;
 mod job;

@@ -1,11 +1,14 @@
-//! Which checkpoint the user means: a run folder, a checkpoint folder, any Hugging Face folder, or
-//! the newest run.
+//! Which checkpoint the user means: a run folder, a checkpoint folder, any Hugging Face folder, a
+//! model file of another program, or the newest run.
 
 use std::path::{Path, PathBuf};
 use std::{fs, time::SystemTime};
 
+use ember_formats::FormatError;
 use ember_host::file_error::{At, FileError};
 use ember_model::folder;
+
+use crate::foreign;
 
 /// Where runs stand when nobody says otherwise.
 pub const RUNS: &str = "runs";
@@ -21,9 +24,15 @@ pub enum FindError {
     /// There is nothing of that name.
     #[error("{} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder", .0.display())]
     Absent(PathBuf),
-    /// It is a file.
-    #[error("{} is a file; name the folder that holds config.json and model.safetensors", .0.display())]
+    /// It is a file, and no model.
+    #[error(
+        "{} is a file; name the folder that holds config.json and model.safetensors, or a model file of another program (.gguf, .pt, .bin)",
+        .0.display()
+    )]
     IsFile(PathBuf),
+    /// It is a model file of another program, which cannot be opened.
+    #[error(transparent)]
+    Foreign(#[from] FormatError),
     /// The run has saved nothing.
     #[error("the run {} has no checkpoint yet; wait for its first, or train on", .0.display())]
     NoCheckpointYet(PathBuf),
@@ -60,8 +69,9 @@ pub struct Found {
 }
 
 /// Finds the checkpoint that `from` means: a folder with a `config.json` is one itself; of a run
-/// folder it is the `best`, else the `latest`; without a `from` it is that of the run under `runs/`
-/// that was saved to last.
+/// folder it is the `best`, else the `latest`; of a model file of another program, such as a GGUF,
+/// the folder that it is converted into; without a `from` it is that of the run under `runs/` that
+/// was saved to last.
 ///
 /// # Errors
 /// One line that names the folder and says what it lacks.
@@ -80,7 +90,8 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
         return Err(if is_run { FindError::DidYouMean { path: named, run } } else { FindError::Absent(named) });
     }
     if !path.is_dir() {
-        return Err(FindError::IsFile(named));
+        let folder = foreign::folder_of(path)?.ok_or(FindError::IsFile(named))?;
+        return Ok(Found { folder, reason: format!("made of {}", path.display()) });
     }
     folder::refuse_irregular_files(path)?;
     if path.join("config.json").is_file() {

@@ -10,12 +10,19 @@ use serde_json::json;
 use super::model_args::{named, words};
 use ember_cli::program::{CommonArgs, Notes, Outcome};
 use ember_cli::terminal;
-use ember_decoding::convert::{Format, convert};
+use ember_decoding::convert::{Difference, Format, convert};
 use ember_decoding::{named::Named, run_folder};
 use ember_formats::NumberType;
 
-/// What is said of a GGUF whose tokenizer has no end.
-const NO_END: &str = "this model has no end token: llama.cpp takes token 11 for one, and stops there";
+/// What is said of what a format has no word for.
+fn said(difference: Difference) -> &'static str {
+    match difference {
+        Difference::AnEnd => "this model has no end token: llama.cpp takes token 11 for one, and stops there",
+        Difference::TanhGelu => {
+            "this model has the exact GELU: llama.cpp computes its tanh form, which moves logits by about a thousandth"
+        }
+    }
+}
 
 /// Arguments of `convert`.
 #[derive(Args, Debug)]
@@ -25,9 +32,10 @@ What each format can say of a model, and what it cannot, is in docs/formats.md.
 Examples:
   ember-generate convert runs/mine --to gguf --out mine.gguf
   ember-generate convert runs/mine --to gguf --out mine-q8.gguf --type q8_0
-  ember-generate convert runs/mine --to hf --out mine-bf16 --type bf16")]
+  ember-generate convert runs/mine --to hf --out mine-bf16 --type bf16
+  ember-generate convert model.gguf --to hf --out model     what another program wrote, as a folder for transformers")]
 pub struct ConvertArgs {
-    /// The run or checkpoint to convert [default: the newest run under runs/]
+    /// The run, checkpoint or model file to convert [default: the newest run under runs/]
     #[arg(value_name = "RUN")]
     from: Option<PathBuf>,
     /// The format
@@ -56,9 +64,8 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let found = run_folder::find(args.from.as_deref())?;
     notes.say(format!("checkpoint: {}", found.folder.display()));
-    let converted = convert(&found.folder, args.to, args.kind, &args.out)?;
-    if args.to == Format::Gguf && converted.has_tokenizer && !converted.has_end {
-        notes.say(NO_END);
+    for difference in convert(&found.folder, args.to, args.kind, &args.out)? {
+        notes.say(said(difference));
     }
     let bytes = bytes_of(&args.out)?;
     let json = json!({ "from": found.folder, "to": args.to.name(), "out": args.out, "bytes": bytes });

@@ -1,0 +1,134 @@
+//! A file, opened.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::order::{Part, first, second, turned_heads};
+use super::{EPSILON, HEADER, MAGIC, ROPE_THETA, TOKENIZER, tokens};
+use crate::error::{FormatError, Result};
+use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, mapped::Mapped, names, numbers};
+
+/// A file of llama2.c, mapped, and the tokenizer beside it.
+#[derive(Debug)]
+pub struct File {
+    weights: Mapped,
+    tokenizer: Option<Mapped>,
+}
+
+impl File {
+    /// Opens a file and the `tokenizer.bin` beside it, where there is one.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let beside = path.with_file_name(TOKENIZER);
+        let tokenizer = beside.is_file().then(|| Mapped::open(&beside)).transpose()?;
+        Ok(Self { weights: Mapped::open(path)?, tokenizer })
+    }
+
+    /// The files that are read.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.weights), self.tokenizer.as_ref()].into_iter().flatten().map(Mapped::path)
+    }
+
+    /// The model, whose tensors stand in the file.
+    ///
+    /// # Errors
+    /// When the file is not as long as its header says, or of another version.
+    pub fn model(&self) -> Result<Model<'_>> {
+        let path = self.weights.path();
+        let (shape, parts, start) = header(&self.weights).map_err(|what| FormatError::unsupported(path, what))?;
+        let places = places(&shape, parts, start, self.weights.len()).map_err(|why| FormatError::damaged(path, why))?;
+        let tensors = names::tensors(&shape).into_iter().map(|(name, sizes)| {
+            let (from, to) = places[&name];
+            tensor(&shape, name, sizes, &self.weights[from..to])
+        });
+        let tensors = tensors.collect();
+        let wrong = |file: &Mapped, what| FormatError::unsupported(file.path(), what);
+        let read = |file: &Mapped| tokens::read(file, shape.vocab_size).map_err(|what| wrong(file, what));
+        let tokenizer = self.tokenizer.as_ref().map(read).transpose()?;
+        Ok(Model { shape, tensors, tokenizer })
+    }
+}
+
+/// What the header says: the shape, what follows, and where it begins.
+fn header(file: &[u8]) -> Result<(Shape, fn(&Shape) -> Vec<Part>, usize), String> {
+    let number = |at: usize| file.get(4 * at..4 * at + 4).map(|bytes| i32::from_le_bytes(bytes.as_chunks::<4>().0[0]));
+    let numbers = |from: usize| (from..from + 7).map(number).collect::<Option<Vec<i32>>>();
+    let short = || format!("it has {} bytes, fewer than a header", file.len());
+    if !file.starts_with(&MAGIC) {
+        let sizes = numbers(0).ok_or_else(short)?;
+        return Ok((shape(&sizes, sizes[5] > 0)?, first, 28));
+    }
+    let version = number(1).ok_or_else(short)?;
+    if version != 1 {
+        return Err(format!(
+            "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again with --version 1"
+        ));
+    }
+    let sizes = numbers(2).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
+    Ok((shape(&sizes, file[36] != 0)?, second, HEADER))
+}
+
+fn shape(sizes: &[i32], tied_head: bool) -> Result<Shape, String> {
+    let size = |at: usize| usize::try_from(sizes[at]).unwrap_or(0);
+    let (n_embd, n_head) = (size(0), size(3));
+    let shape = Shape {
+        architecture: Architecture::Llama,
+        vocab_size: sizes[5].unsigned_abs() as usize,
+        context_length: size(6),
+        n_layer: size(2),
+        n_head,
+        n_kv_head: size(4),
+        head_size: n_embd / n_head.max(1),
+        n_embd,
+        n_inner: size(1),
+        norm_epsilon: EPSILON,
+        rope_theta: ROPE_THETA,
+        bias: false,
+        tied_head,
+        exact_gelu: false,
+    };
+    shape.check()?;
+    if shape.query_width() != n_embd {
+        return Err(format!("its {n_head} heads do not divide its width of {n_embd}"));
+    }
+    Ok(shape)
+}
+
+/// Where each tensor begins and ends, in a file that is exactly as long as its header says.
+fn places(
+    shape: &Shape,
+    parts: fn(&Shape) -> Vec<Part>,
+    start: usize,
+    length: usize,
+) -> Result<HashMap<String, (usize, usize)>, String> {
+    let counts: HashMap<String, u128> = names::tensors(shape)
+        .into_iter()
+        .map(|(name, sizes)| (name, sizes.iter().map(|&size| size as u128).product()))
+        .collect();
+    let (mut places, mut at) = (HashMap::new(), start as u128);
+    for part in parts(shape) {
+        let from = at;
+        match part {
+            Part::Angles => at += 4 * shape.context_length as u128 * shape.head_size as u128,
+            Part::Tensor(name) => {
+                at += 4 * counts[&name];
+                // What lies beyond the file's end is refused below.
+                places.insert(name, (from as usize, at as usize));
+            }
+        }
+    }
+    if at == length as u128 { Ok(places) } else { Err(format!("{at} bytes are announced, and it has {length}")) }
+}
+
+fn tensor<'a>(shape: &Shape, name: String, sizes: Vec<usize>, bytes: &'a [u8]) -> Tensor<'a> {
+    let (heads, columns) = (turned_heads(shape, &name), sizes[1..].iter().product());
+    Tensor::new(name, sizes, NumberType::F32, move || {
+        let values = numbers::f32s(bytes);
+        Ok(match heads {
+            Some(heads) => layout::in_halves(&values, heads, columns).into(),
+            None => values,
+        })
+    })
+}

@@ -1,0 +1,58 @@
+//! `tokenizer.bin`: the length of the longest token, then of every token its score, its length and
+//! its bytes. The tokens are those of SentencePiece's BPE for Llama: the first three are `<unk>`,
+//! `<s>` and `</s>`, then come the 256 bytes.
+
+use crate::{Tokenizer, sentencepiece};
+
+/// What a file says of the tokens that begin and end a text.
+const BEGIN: &str = "\n<s>\n";
+const END: &str = "\n</s>\n";
+
+/// Longest token that is read, in bytes; SentencePiece's own are 16 characters at most.
+const LONGEST: usize = 1 << 10;
+
+/// Reads the tokenizer of a model with `rows` rows.
+pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
+    let (_, mut rest) = file.split_at_checked(4).ok_or("it is shorter than any tokenizer.bin")?;
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let cut = || format!("it is cut short in token {}; copy or download it again", pieces.len());
+        let (score, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+        let (length, after) = after.split_first_chunk::<4>().ok_or_else(cut)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (bytes, after) = after.split_at_checked(length).filter(|_| length <= LONGEST).ok_or_else(cut)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| format!("its token {} is not UTF-8", pieces.len()))?;
+        let text = match (pieces.len(), text) {
+            (1, BEGIN) => "<s>".to_owned(),
+            (2, END) => "</s>".to_owned(),
+            _ => text.replace(' ', sentencepiece::SPACE),
+        };
+        pieces.push((text, f32::from_le_bytes(*score)));
+        rest = after;
+    }
+    if pieces.len() != rows {
+        return Err(format!("it has {} tokens, and the model beside it {rows}; take both of one model", pieces.len()));
+    }
+    let json = sentencepiece::json(&pieces)?;
+    Ok(Tokenizer { json, end_tokens: vec![sentencepiece::END], chat_template: None })
+}
+
+/// The file of a tokenizer.
+pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
+    let pieces = sentencepiece::pieces(&tokenizer.json, rows)?;
+    let text = |id: usize, piece: &str| match id {
+        1 => BEGIN.to_owned(),
+        2 => END.to_owned(),
+        _ => piece.replace(sentencepiece::SPACE, " "),
+    };
+    let tokens: Vec<(String, f32)> =
+        pieces.iter().enumerate().map(|(id, (piece, score))| (text(id, piece), *score)).collect();
+    let longest = tokens.iter().map(|(token, _)| token.len()).max().unwrap_or(0);
+    let mut out = (longest as u32).to_le_bytes().to_vec();
+    for (token, score) in tokens {
+        out.extend(score.to_le_bytes());
+        out.extend((token.len() as u32).to_le_bytes());
+        out.extend(token.as_bytes());
+    }
+    Ok(out)
+}

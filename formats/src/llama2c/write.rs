@@ -1,0 +1,111 @@
+//! A model, written as a file of the first version, which `run.c` opens.
+
+use std::{io, io::Write, path::Path};
+
+use ember_host::output::write_output;
+
+use super::order::{Part, first, turned_heads};
+use super::{EPSILON, ROPE_THETA, TOKENIZER, tokens};
+use crate::error::{FormatError, Result};
+use crate::{Architecture, Model, NumberType, Shape, layout, numbers};
+
+/// Writes a model to `path`, whole or not at all, and its tokenizer to `tokenizer.bin` beside it.
+///
+/// # Errors
+/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, or a
+/// file not be written.
+pub fn write(model: &Model, path: &Path) -> Result<()> {
+    let cannot = |what: String| FormatError::CannotSay { format: "llama2.c", what };
+    can_compute(&model.shape).map_err(cannot)?;
+    let tokenizer = model.tokenizer.as_ref().map(|tokenizer| tokens::bytes(tokenizer, model.shape.vocab_size));
+    let tokenizer = tokenizer.transpose().map_err(cannot)?;
+    let mut failed = None;
+    let written = write_output(path, |out| {
+        out.write_all(&header(&model.shape))?;
+        for part in first(&model.shape) {
+            write_part(model, part, out).map_err(|error| {
+                failed = Some(error);
+                io::Error::other("a tensor cannot be read")
+            })??;
+        }
+        Ok(())
+    });
+    failed.map_or(Ok(written?), Err)?;
+    if let Some(bytes) = tokenizer {
+        write_output(&path.with_file_name(TOKENIZER), |out| out.write_all(&bytes))?;
+    }
+    Ok(())
+}
+
+/// Refuses what `run.c` would compute otherwise.
+fn can_compute(shape: &Shape) -> Result<(), String> {
+    let name = shape.architecture.name();
+    let Shape { norm_epsilon, rope_theta, head_size, n_head, n_embd, .. } = *shape;
+    if shape.architecture != Architecture::Llama {
+        return Err(format!("a model of the architecture {name}; it computes llama alone"));
+    }
+    if shape.bias {
+        return Err("biases".to_owned());
+    }
+    if shape.query_width() != n_embd {
+        return Err(format!(
+            "{n_head} heads of {head_size} in a width of {n_embd}; it takes equal shares of the width"
+        ));
+    }
+    if rope_theta != ROPE_THETA {
+        return Err(format!("rotary angles to the base {rope_theta}; its own is {ROPE_THETA}"));
+    }
+    if norm_epsilon as f32 != EPSILON as f32 {
+        return Err(format!("norms that add {norm_epsilon:e}; its own add {EPSILON:e}"));
+    }
+    Ok(())
+}
+
+fn header(shape: &Shape) -> Vec<u8> {
+    let Shape { vocab_size, context_length, n_layer, n_head, n_kv_head, n_embd, n_inner, tied_head, .. } = *shape;
+    // The checks of a shape keep every size far below.
+    let number = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
+    let vocabulary = if tied_head { number(vocab_size) } else { -number(vocab_size) };
+    let numbers = [n_embd, n_inner, n_layer, n_head, n_kv_head].map(number);
+    numbers.into_iter().chain([vocabulary, number(context_length)]).flat_map(i32::to_le_bytes).collect()
+}
+
+/// Writes one part; the outer error is the model's, the inner one the disk's.
+fn write_part(model: &Model, part: Part, out: &mut dyn Write) -> Result<io::Result<()>> {
+    let shape = &model.shape;
+    let Part::Tensor(name) = part else {
+        return Ok(write_angles(shape, out));
+    };
+    let missing = || FormatError::CannotSay { format: "llama2.c", what: format!("a model without {name}") };
+    let tensor = model.tensors.iter().find(|tensor| tensor.name == name).ok_or_else(missing)?;
+    let values = tensor.values()?;
+    Ok(match turned_heads(shape, &name) {
+        Some(heads) => write_values(&layout::paired(&values, heads, tensor.shape[1]), out),
+        None => write_values(&values, out),
+    })
+}
+
+fn write_values(values: &[f32], out: &mut dyn Write) -> io::Result<()> {
+    /// Values that are put together before they are written.
+    const AT_A_TIME: usize = 1 << 16;
+    let mut bytes = Vec::new();
+    for part in values.chunks(AT_A_TIME) {
+        bytes.clear();
+        numbers::encode(NumberType::F32, part, &mut bytes);
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// The tables of the angles, which `run.c` skips and older readers use.
+fn write_angles(shape: &Shape, out: &mut dyn Write) -> io::Result<()> {
+    let half = shape.head_size / 2;
+    for function in [f32::cos, f32::sin] {
+        for position in 0..shape.context_length {
+            let angle = |pair: usize| position as f32 / (ROPE_THETA as f32).powf(pair as f32 / half as f32);
+            let row: Vec<f32> = (0..half).map(|pair| function(angle(pair))).collect();
+            write_values(&row, out)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! A checkpoint, opened.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json, json};
+
+use super::pickle::{Pickle, Read, Value};
+use super::torch::{Archive, Record};
+use crate::error::{FormatError, Result};
+use crate::{Architecture, Model, NumberType, Shape, Tensor, Tokenizer, layout, mapped::Mapped, names, numbers};
+
+/// The characters of a text, beside nanoGPT's data or its checkpoint.
+const META: &str = "meta.pkl";
+
+/// A checkpoint of nanoGPT, mapped, and what it may take its tokenizer from.
+#[derive(Debug)]
+pub struct File {
+    checkpoint: Mapped,
+    tokenizer: Option<Mapped>,
+}
+
+impl File {
+    /// Opens a checkpoint; its tokenizer is `meta.pkl` or a `tokenizer.json` beside it, else the
+    /// `meta.pkl` in the folder of its data, where nanoGPT has it.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let checkpoint = Mapped::open(path)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let data = dataset(&checkpoint).map(|name| folder.join("../data").join(name).join(META));
+        let places = [folder.join(META), folder.join("tokenizer.json")].into_iter().chain(data);
+        let tokenizer = places.filter(|place| place.is_file()).map(|place| Mapped::open(&place)).next().transpose()?;
+        Ok(Self { checkpoint, tokenizer })
+    }
+
+    /// The files that are read.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.checkpoint), self.tokenizer.as_ref()].into_iter().flatten().map(Mapped::path)
+    }
+
+    /// The model, whose tensors stand in the file.
+    ///
+    /// # Errors
+    /// When the file is damaged, or its pickle names what is not known.
+    pub fn model(&self) -> Result<Model<'_>> {
+        let damaged = |why: String| FormatError::damaged(self.checkpoint.path(), why);
+        let unsupported = |what: String| FormatError::unsupported(self.checkpoint.path(), what);
+        let archive = Archive::open(&self.checkpoint).map_err(damaged)?;
+        let pickle = archive.pickle().map_err(unsupported)?;
+        let weights = weights(&pickle, &archive).map_err(unsupported)?;
+        let shape = shape(&pickle, &weights).map_err(unsupported)?;
+        refuse_overlaps(&weights).map_err(damaged)?;
+        let tensor = |(name, sizes)| tensor(&weights, name, sizes);
+        let tensors = names::tensors(&shape).into_iter().map(tensor).collect::<Read<_>>().map_err(unsupported)?;
+        let tokenizer = self.tokenizer(shape.vocab_size)?;
+        Ok(Model { shape, tensors, tokenizer })
+    }
+
+    fn tokenizer(&self, rows: usize) -> Result<Option<Tokenizer>> {
+        let Some(file) = &self.tokenizer else { return Ok(None) };
+        let wrong = |what: String| FormatError::unsupported(file.path(), what);
+        let json = if file.path().ends_with(META) {
+            Pickle::read(file).and_then(|meta| characters(&meta, rows)).map_err(wrong)?
+        } else {
+            serde_json::from_slice(file).map_err(|error| wrong(format!("it is no tokenizer.json ({error})")))?
+        };
+        let tokenizer = Tokenizer { json, end_tokens: Vec::new(), chat_template: None };
+        let end = (0..rows as u32).rev().find(|id| tokenizer.token(*id) == Some("<|endoftext|>"));
+        Ok(Some(Tokenizer { end_tokens: end.into_iter().collect(), ..tokenizer }))
+    }
+}
+
+/// The name of the data that a checkpoint was trained on, where it is one of a folder.
+fn dataset(file: &[u8]) -> Option<PathBuf> {
+    let pickle = Archive::open(file).ok()?.pickle().ok()?;
+    let Value::Text(name) = pickle.get(pickle.get(pickle.root(), "config")?, "dataset")? else { return None };
+    let name = Path::new(name);
+    name.file_name().is_some_and(|file| file == name).then(|| name.to_owned())
+}
+
+/// The tensors of a checkpoint by Hugging Face's names.
+fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Read<HashMap<String, Record<'a>>> {
+    let model = pickle.get(pickle.root(), "model").ok_or("it holds no dictionary \"model\"; give nanoGPT's ckpt.pt")?;
+    let mut weights = HashMap::new();
+    for (name, record) in pickle.named(model) {
+        let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
+        if !name.ends_with(".attn.bias") {
+            // Which is no weight: the mask that nanoGPT keeps where PyTorch has no attention.
+            weights.insert(name.to_owned(), archive.tensor(pickle, record)?);
+        }
+    }
+    Ok(weights)
+}
+
+/// What `model_args` says.
+fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Read<Shape> {
+    let arguments = pickle.get(pickle.root(), "model_args");
+    let arguments = arguments.ok_or("it holds no dictionary \"model_args\"; give nanoGPT's ckpt.pt")?;
+    let size = |key: &str| match pickle.get(arguments, key) {
+        Some(Value::Whole(size)) => usize::try_from(*size).map_err(|_| format!("its {key} is {size}")),
+        _ => Err(format!("its model_args lack {key}")),
+    };
+    let (n_embd, n_head) = (size("n_embd")?, size("n_head")?);
+    let table = |name: &str| weights.get(name).map(|record| record.place);
+    let shape = Shape {
+        architecture: Architecture::Gpt2,
+        vocab_size: size("vocab_size")?,
+        context_length: size("block_size")?,
+        n_layer: size("n_layer")?,
+        n_head,
+        n_kv_head: n_head,
+        head_size: n_embd / n_head.max(1),
+        n_embd,
+        n_inner: n_embd.saturating_mul(4),
+        norm_epsilon: 1e-5,
+        rope_theta: 10_000.0,
+        bias: true,
+        tied_head: table("lm_head.weight").is_none_or(|head| Some(head) == table("transformer.wte.weight")),
+        exact_gelu: true,
+    };
+    shape.check()?;
+    Ok(shape)
+}
+
+/// Refuses a file whose tensors share bytes, but for a tied head: it could say far more values than
+/// it has.
+fn refuse_overlaps(weights: &HashMap<String, Record>) -> Read<()> {
+    let mut places: Vec<_> = weights.values().map(|record| record.place).collect();
+    places.sort_unstable();
+    places.dedup_by(|one, other| one == other && one.0 < one.1);
+    let expected = weights.len() - usize::from(weights.contains_key("lm_head.weight"));
+    if places.len() < expected || places.array_windows().any(|[one, next]| one.1 > next.0) {
+        return Err("the values of two of its tensors overlap".to_owned());
+    }
+    Ok(())
+}
+
+/// What Hugging Face calls `name`, in its layout. A model without biases has zeros.
+fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<usize>) -> Read<Tensor<'a>> {
+    let count = sizes.iter().product();
+    let Some(record) = weights.get(&name).cloned() else {
+        if name.ends_with(".bias") {
+            return Ok(Tensor::new(name, sizes, NumberType::F32, move || Ok(vec![0.0; count].into())));
+        }
+        return Err(format!("tensor {name} is missing"));
+    };
+    let is_turned = sizes.len() == 2 && name.starts_with("transformer.h.");
+    let expected: Vec<usize> = if is_turned { sizes.iter().rev().copied().collect() } else { sizes.clone() };
+    if record.sizes != expected {
+        return Err(format!("tensor {name} is {:?}, but its model_args need {expected:?}", record.sizes));
+    }
+    Ok(Tensor::new(name, sizes, record.kind, move || {
+        let values = numbers::decode(record.kind, record.bytes);
+        Ok(if is_turned { layout::transposed(&values, expected[1]).into() } else { values })
+    }))
+}
+
+/// The tokenizer of `meta.pkl`: one token a character, by `stoi`.
+fn characters(meta: &Pickle, rows: usize) -> Read<Json> {
+    let stoi = meta.get(meta.root(), "stoi").ok_or("it holds no dictionary \"stoi\"")?;
+    let mut vocabulary = Map::new();
+    for (character, id) in meta.named(stoi) {
+        match id {
+            Value::Whole(id) if character.chars().count() == 1 && usize::try_from(*id).is_ok_and(|id| id < rows) => {
+                vocabulary.insert(character.to_owned(), json!(id));
+            }
+            _ => return Err(format!("its \"stoi\" has {character:?}, which is no character with an id below {rows}")),
+        }
+    }
+    if vocabulary.is_empty() {
+        return Err("its \"stoi\" has no character".to_owned());
+    }
+    Ok(Tokenizer::of_characters(vocabulary, Vec::new()))
+}

@@ -1,0 +1,123 @@
+//! What `torch.save` writes: a zip with a pickle and the bytes of its tensors.
+
+use std::collections::HashMap;
+
+use rawzip::{CompressionMethod, ZipArchive};
+
+use super::pickle::{Pickle, Read, Value};
+use crate::NumberType;
+
+/// A file of torch's, of which nothing is copied.
+pub struct Archive<'a> {
+    file: &'a [u8],
+    /// The files in the zip by what follows the name of its one folder: where each stands.
+    places: HashMap<String, (usize, usize)>,
+}
+
+/// Longest pickle that is read, in bytes: one of GPT-2 XL with its optimizer takes half a megabyte,
+/// and a byte can stand for a value of some hundred.
+const LONGEST_PICKLE: usize = 1 << 22;
+
+impl<'a> Archive<'a> {
+    /// Reads the list of the files in a zip.
+    pub fn open(file: &'a [u8]) -> Read<Self> {
+        let damaged = |error: rawzip::Error| format!("as a zip: {error}");
+        let archive = ZipArchive::from_slice(file).map_err(damaged)?;
+        let mut places = HashMap::new();
+        let mut entries = archive.entries();
+        while let Some(entry) = entries.next_entry().map_err(damaged)? {
+            let name = String::from_utf8_lossy(entry.file_path().as_bytes()).into_owned();
+            if entry.compression_method() != CompressionMethod::STORE {
+                return Err(format!("{name} is compressed, which torch.save never does"));
+            }
+            let (from, to) = archive.get_entry(entry.wayfinder()).map_err(damaged)?.compressed_data_range();
+            let range = usize::try_from(from)
+                .ok()
+                .zip(usize::try_from(to).ok())
+                .filter(|(from, to)| from <= to && *to <= file.len());
+            let range = range.ok_or_else(|| format!("{name} leaves the file"))?;
+            let inner = name.split_once('/').map_or(name.clone(), |(_, inner)| inner.to_owned());
+            if places.insert(inner, range).is_some() {
+                return Err(format!("it has two files {name}"));
+            }
+        }
+        Ok(Self { file, places })
+    }
+
+    /// The pickle.
+    pub fn pickle(&self) -> Read<Pickle> {
+        let (from, to) = self.places.get("data.pkl").ok_or("it holds no data.pkl; give what torch.save wrote")?;
+        let order = self.places.get("byteorder").map(|(from, to)| &self.file[*from..*to]);
+        if order.is_some_and(|order| order != b"little") {
+            return Err("its numbers have their bytes in the other order".to_owned());
+        }
+        if to - from > LONGEST_PICKLE {
+            return Err(format!("its pickle has {} bytes, which no model needs", to - from));
+        }
+        Pickle::read(&self.file[*from..*to])
+    }
+
+    /// The tensor that a record of a pickle describes.
+    pub fn tensor(&self, pickle: &Pickle, record: &Value) -> Read<Record<'a>> {
+        let wrong = || "a tensor of its pickle is not as torch.save writes it".to_owned();
+        let Value::Tensor(arguments) = record else { return Err(wrong()) };
+        let arguments = pickle.tuple(pickle.value(*arguments)).ok_or_else(wrong)?;
+        let [storage, offset, sizes, strides, ..] = arguments.as_slice() else { return Err(wrong()) };
+        let Value::Persistent(id) = storage else { return Err(wrong()) };
+        let id = pickle.tuple(pickle.value(*id)).ok_or_else(wrong)?;
+        let [_, Value::Global(class), Value::Text(key), ..] = id.as_slice() else { return Err(wrong()) };
+        let (kind, bytes) = match class.as_str() {
+            "torch.FloatStorage" => (NumberType::F32, 4),
+            "torch.HalfStorage" => (NumberType::F16, 2),
+            "torch.BFloat16Storage" => (NumberType::Bf16, 2),
+            other => return Err(format!("a weight stands in a {other}; float32, float16 and bfloat16 can be read")),
+        };
+        let sizes = sizes_of(pickle, sizes).ok_or_else(wrong)?;
+        if !is_plain(&sizes, &sizes_of(pickle, strides).ok_or_else(wrong)?) {
+            return Err("a weight does not stand in one piece; save the checkpoint again".to_owned());
+        }
+        let (from, to) = *self
+            .places
+            .get(&format!("data/{key}"))
+            .ok_or_else(|| format!("the file data/{} is missing", key.escape_default()))?;
+        let Value::Whole(offset) = offset else { return Err(wrong()) };
+        let count = sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size));
+        let length = count.and_then(|count| count.checked_mul(bytes));
+        let start = usize::try_from(*offset)
+            .ok()
+            .and_then(|offset| offset.checked_mul(bytes))
+            .and_then(|offset| from.checked_add(offset));
+        let end = start.zip(length).and_then(|(start, length)| start.checked_add(length)).filter(|end| *end <= to);
+        let (Some(start), Some(end)) = (start, end) else {
+            return Err(format!("a weight of the sizes {sizes:?} leaves its file of {} bytes", to - from));
+        };
+        Ok(Record { sizes, kind, place: (start, end), bytes: &self.file[start..end] })
+    }
+}
+
+/// A tensor of the archive.
+#[derive(Clone, Debug)]
+pub struct Record<'a> {
+    /// From the outermost dimension.
+    pub sizes: Vec<usize>,
+    pub kind: NumberType,
+    /// Where in the whole file it begins and ends.
+    pub place: (usize, usize),
+    pub bytes: &'a [u8],
+}
+
+fn sizes_of(pickle: &Pickle, value: &Value) -> Option<Vec<usize>> {
+    let size = |value: &Value| if let Value::Whole(size) = value { usize::try_from(*size).ok() } else { None };
+    pickle.tuple(value)?.into_iter().map(size).collect()
+}
+
+/// Whether values lie row by row without gaps.
+fn is_plain(sizes: &[usize], strides: &[usize]) -> bool {
+    let mut step = 1;
+    let plain = sizes.iter().zip(strides).rev().all(|(size, stride)| {
+        let fits = *size == 1 || *stride == step;
+        step = step.saturating_mul(*size);
+        fits
+    });
+    plain && sizes.len() == strides.len()
+}

@@ -1,0 +1,147 @@
+//! SentencePiece's BPE as Llama has it: a `tokenizer.json` has its merges, a file of llama2.c the
+//! score of every piece, by which the best two neighbours are joined first. Each is made of the
+//! other, as transformers does it.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+/// What pieces have for a space.
+pub const SPACE: &str = "▁";
+
+/// The token that ends a text, behind `<unk>` and `<s>`.
+pub const END: u32 = 2;
+
+/// The special tokens, by their ids.
+const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
+
+/// Below every score: what is never joined.
+const NEVER: f32 = -1e10;
+
+/// The piece of a byte, whose id is the byte's value and three.
+fn byte_piece(byte: u8) -> String {
+    format!("<0x{byte:02X}>")
+}
+
+/// The `tokenizer.json` of pieces with their scores, in the order of their ids.
+pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
+    let own = SPECIAL.iter().map(|name| (*name).to_owned()).chain((0..=255).map(byte_piece));
+    for (id, expected) in own.enumerate() {
+        match pieces.get(id) {
+            Some((piece, _)) if *piece == expected => {}
+            other => {
+                let found = other.map_or("missing".to_owned(), |(piece, _)| format!("{piece:?}"));
+                return Err(format!("its token {id} is {found} where Llama's tokenizers have {expected:?}"));
+            }
+        }
+    }
+    let mut vocabulary: Map<String, Value> = Map::new();
+    for (id, (piece, _)) in pieces.iter().enumerate() {
+        if vocabulary.insert(piece.clone(), id.into()).is_some() {
+            return Err(format!("two of its tokens are {piece:?}"));
+        }
+    }
+    let added = |(id, name): (usize, &&str)| {
+        json!({
+            "id": id, "content": name, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true,
+        })
+    };
+    let text = |id: &str, kind: usize| json!({ "Sequence": { "id": id, "type_id": kind } });
+    let begin = json!({ "SpecialToken": { "id": "<s>", "type_id": 0 } });
+    Ok(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": SPECIAL.iter().enumerate().map(added).collect::<Vec<_>>(),
+        "normalizer": normalizer(),
+        "pre_tokenizer": null,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [begin, text("A", 0)],
+            "pair": [begin, text("A", 0), text("B", 1)],
+            "special_tokens": { "<s>": { "id": "<s>", "ids": [1], "tokens": ["<s>"] } },
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                { "type": "Replace", "pattern": { "String": SPACE }, "content": " " },
+                { "type": "ByteFallback" },
+                { "type": "Fuse" },
+                { "type": "Strip", "content": " ", "start": 1, "stop": 0 },
+            ],
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": null,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": null,
+            "end_of_word_suffix": null,
+            "fuse_unk": true,
+            "byte_fallback": true,
+            "ignore_merges": false,
+            "merges": merges(pieces),
+            "vocab": vocabulary,
+        },
+    }))
+}
+
+/// A space before every text, and a mark for each.
+fn normalizer() -> Value {
+    json!({
+        "type": "Sequence",
+        "normalizers": [
+            { "type": "Prepend", "prepend": SPACE },
+            { "type": "Replace", "pattern": { "String": " " }, "content": SPACE },
+        ],
+    })
+}
+
+/// Every way to make a piece of two others, the best score first.
+fn merges(pieces: &[(String, f32)]) -> Vec<Value> {
+    let first = SPECIAL.len() + 256;
+    let ids: HashMap<&str, usize> =
+        pieces.iter().enumerate().skip(first).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
+    let mut found = Vec::new();
+    for (piece, score) in pieces.iter().skip(first) {
+        let cuts = piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at));
+        let known = cuts.filter_map(|(left, right)| Some((*ids.get(left)?, *ids.get(right)?, left, right)));
+        found.extend(known.map(|(left_id, right_id, left, right)| (*score, left_id, right_id, left, right)));
+    }
+    found.sort_by(|one, other| other.0.total_cmp(&one.0).then((one.1, one.2).cmp(&(other.1, other.2))));
+    found.into_iter().map(|(.., left, right)| json!([left, right])).collect()
+}
+
+/// The pieces of a `tokenizer.json` with scores, of a model with `rows` rows: the first merge has
+/// the highest, what no merge makes is never joined.
+pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, String> {
+    let model = &tokenizer["model"];
+    if model["type"] != "BPE" || model["byte_fallback"] != true || tokenizer["normalizer"] != normalizer() {
+        let kind = model["type"].as_str().unwrap_or("none");
+        return Err(format!(
+            "this tokenizer (model {kind}): it has words for SentencePiece's BPE, as Llama 2 has it, alone"
+        ));
+    }
+    let mut pieces = vec![None; rows];
+    for (piece, id) in model["vocab"].as_object().into_iter().flatten() {
+        let slot = id.as_u64().and_then(|id| pieces.get_mut(usize::try_from(id).ok()?));
+        *slot.ok_or_else(|| format!("token {piece:?}, whose id {id} is outside the model's {rows} rows"))? =
+            Some(piece.clone());
+    }
+    let mut scores: HashMap<String, f32> = HashMap::new();
+    for (rank, merge) in model["merges"].as_array().into_iter().flatten().enumerate() {
+        let joined = match merge {
+            Value::Array(pair) => pair.iter().filter_map(Value::as_str).collect(),
+            other => other.as_str().unwrap_or_default().replacen(' ', "", 1),
+        };
+        scores.entry(joined).or_insert(-(rank as f32));
+    }
+    let with_score = |(id, piece): (usize, Option<String>)| {
+        let piece = piece.ok_or_else(|| format!("a model whose row {id} has no token"))?;
+        let score = scores.get(&piece).copied().unwrap_or(NEVER);
+        Ok::<_, String>((piece, score))
+    };
+    let pieces: Vec<_> = pieces.into_iter().enumerate().map(with_score).collect::<Result<_, _>>()?;
+    json(&pieces)?; // that the special tokens and the bytes stand where they must
+    Ok(pieces)
+}

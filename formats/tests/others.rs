@@ -1,0 +1,103 @@
+//! Files of nanoGPT's and llama2.c's own programs, beside what transformers saved of the same
+//! weights (`tools/check-formats` makes them, and compares logits and tokens too).
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use ember_formats::{Model, Source, hf, llama2c};
+use serde_json::Value;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn source(path: &Path) -> Source {
+    Source::open(path).unwrap().unwrap()
+}
+
+/// That two models are the same to the last bit.
+fn assert_same(one: &Model, other: &Model) {
+    assert_eq!(one.shape, other.shape);
+    assert_eq!(one.tensors.len(), other.tensors.len());
+    for (one, other) in one.tensors.iter().zip(&other.tensors) {
+        assert_eq!((&one.name, &one.shape), (&other.name, &other.shape));
+        assert_eq!(one.values().unwrap(), other.values().unwrap(), "{}", one.name);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_nanogpt_is_transformers_s_gpt2() {
+    let opened = source(&fixture("nanogpt/ckpt.pt"));
+    let model = opened.model().unwrap();
+    let folder = hf::Folder::open(&fixture("nanogpt"), None, Vec::new()).unwrap();
+    assert_same(&model, &folder.model().unwrap());
+    assert!(model.shape.exact_gelu);
+    let tokenizer = model.tokenizer.unwrap();
+    assert_eq!(tokenizer.end_tokens, [0; 0]);
+    let vocabulary = tokenizer.json["model"]["vocab"].as_object().unwrap();
+    let mut letters: Vec<char> = "\n 'abcdeé媽".chars().collect();
+    letters.sort_unstable();
+    for (id, letter) in letters.iter().enumerate() {
+        assert_eq!(vocabulary[&letter.to_string()], id);
+    }
+    assert_eq!(vocabulary.len(), letters.len());
+}
+
+#[test]
+fn files_of_llama2c_are_transformers_s_llama() {
+    for version in ["v0", "v1"] {
+        let opened = source(&fixture(&format!("llama2c/{version}/model.bin")));
+        let folder = hf::Folder::open(&fixture(&format!("llama2c/{version}")), None, Vec::new()).unwrap();
+        assert_same(&opened.model().unwrap(), &folder.model().unwrap());
+        assert_eq!(opened.model().unwrap().shape.tied_head, version == "v1");
+    }
+}
+
+#[test]
+fn llama2c_s_file_is_written_as_it_was_read() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.bin");
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    let model = opened.model().unwrap();
+    llama2c::write(&model, &path).unwrap();
+    let (ours, theirs) = (std::fs::read(&path).unwrap(), std::fs::read(fixture("llama2c/v0/model.bin")).unwrap());
+    assert_eq!(ours.len(), theirs.len());
+    // The tables of the angles, before the head, come of another cosine.
+    let head = ours.len() - 4 * 340 * 16;
+    let tables = head - 4 * 16 * 4;
+    assert_eq!((&ours[..tables], &ours[head..]), (&theirs[..tables], &theirs[head..]));
+    for (ours, theirs) in ours[tables..head].as_chunks::<4>().0.iter().zip(theirs[tables..head].as_chunks::<4>().0) {
+        assert!((f32::from_le_bytes(*ours) - f32::from_le_bytes(*theirs)).abs() < 1e-5);
+    }
+    // The tokenizer's scores are ranks of merges, in the same order as SentencePiece's own.
+    let again = source(&path);
+    let tokenizer = |model: &Model| model.tokenizer.clone().unwrap();
+    assert_eq!(tokenizer(&again.model().unwrap()), tokenizer(&model));
+}
+
+#[test]
+fn what_llama2c_cannot_say_is_refused() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.bin");
+    let refused = |change: &dyn Fn(&mut Model)| {
+        let opened = source(&fixture("llama2c/v0/model.bin"));
+        let mut model = opened.model().unwrap();
+        change(&mut model);
+        let error = llama2c::write(&model, &path).unwrap_err().to_string();
+        assert!(error.starts_with("llama2.c cannot say ") && !error.contains('\n'), "{error}");
+        assert!(!path.exists());
+        error
+    };
+    assert!(refused(&|model| model.shape.bias = true).contains("biases"));
+    assert!(refused(&|model| model.shape.rope_theta = 5e5).contains("to the base 500000"));
+    assert!(refused(&|model| model.shape.norm_epsilon = 1e-6).contains("1e-6"));
+    assert!(refused(&|model| model.shape.head_size = 8).contains("4 heads of 8"));
+    assert!(refused(&|model| model.shape.architecture = ember_formats::Architecture::Qwen3).contains("qwen3"));
+    let json = |model: &mut Model, change: &dyn Fn(&mut Value)| change(&mut model.tokenizer.as_mut().unwrap().json);
+    assert!(
+        refused(&|model| json(model, &|json| json["model"]["type"] = "WordLevel".into())).contains("model WordLevel")
+    );
+    assert!(refused(&|model| json(model, &|json| json["normalizer"] = Value::Null)).contains("this tokenizer"));
+    assert!(refused(&|model| json(model, &|json| json["model"]["vocab"]["xx"] = 340.into())).contains("340 rows"));
+}

@@ -1,0 +1,80 @@
+//! A model file of another program, opened as a Hugging Face folder.
+//!
+//! All that opens a model opens a folder. A foreign file becomes one: it is converted once, a tensor
+//! at a time, into the user's cache, and the next time the folder is there. What was not used for a
+//! month makes room.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{env, fs};
+
+use ember_formats::{FormatError, Source, hf};
+use ember_host::file_error::{At, FileError};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A part of every folder's name: it changes when the same file is converted in another way.
+const EDITION: u32 = 1;
+
+/// How long a folder stays that nobody opens.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The folder that a file is converted into, whose name is the file's; `None` for a file that is no
+/// model of a format known here.
+///
+/// # Errors
+/// When the file is damaged or holds what is not known here, or the cache cannot be written.
+pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
+    let Some(source) = Source::open(path)? else { return Ok(None) };
+    let cache = cache();
+    let place = cache.join(key(&source.paths())?);
+    let folder = place.join(path.file_stem().unwrap_or_default());
+    let used = folder.join("config.json");
+    if used.is_file() {
+        // When it was last of use; a cache that cannot be written is still read.
+        let _ = fs::File::options().append(true).open(&used).and_then(|file| file.set_modified(SystemTime::now()));
+        return Ok(Some(folder));
+    }
+    let model = source.model()?;
+    fs::create_dir_all(&cache).at("cannot create the folder", &cache)?;
+    forget_unused(&cache);
+    let unfinished = tempfile::tempdir_in(&cache).at("cannot write into", &cache)?;
+    hf::write(&model, None, &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
+    // Somebody else may have made the same folder meanwhile: then it stays.
+    match fs::rename(unfinished.path(), &place) {
+        Err(_) if used.is_file() => {}
+        renamed => renamed.at("cannot create the folder", &place)?,
+    }
+    Ok(Some(folder))
+}
+
+/// Where folders are kept: `ember/models` in the user's cache, else with other temporary files.
+fn cache() -> PathBuf {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || set("HOME").or_else(|| set("USERPROFILE")).map(|home| home.join(".cache"));
+    set("XDG_CACHE_HOME").or_else(home).unwrap_or_else(env::temp_dir).join("ember/models")
+}
+
+/// What tells files from others: where each stands, its length, and when it was written.
+fn key(paths: &[&Path]) -> Result<String, FileError> {
+    let mut facts = format!("{EDITION}");
+    for path in paths {
+        let (place, file) = (path.canonicalize().at("cannot open", path)?, path.metadata().at("cannot open", path)?);
+        facts += &format!(" {place:?} {} {:?}", file.len(), file.modified().at("cannot open", path)?);
+    }
+    Ok(format!("{:016x}", xxh3_64(facts.as_bytes())))
+}
+
+/// Removes folders that nobody opened for a month, as far as that can be done.
+fn forget_unused(cache: &Path) {
+    let is_old = |folder: &Path| {
+        let used = fs::read_dir(folder).ok()?.flatten().map(|inner| inner.path().join("config.json"));
+        let used = used.filter_map(|config| config.metadata().ok()?.modified().ok()).max();
+        let used = used.or_else(|| folder.metadata().ok()?.modified().ok())?;
+        Some(used.elapsed().ok()? > KEPT)
+    };
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        if is_old(&entry.path()) == Some(true) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
