@@ -15,8 +15,14 @@ pub const END: u32 = 2;
 /// The special tokens, by their ids.
 const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
 
+/// The first piece behind the special tokens and the bytes.
+pub const FIRST: usize = SPECIAL.len() + 256;
+
+/// Longest piece that is read, in bytes; SentencePiece's own are 16 characters at most.
+pub const LONGEST: usize = 1 << 10;
+
 /// Below every score: what is never joined.
-const NEVER: f32 = -1e10;
+pub const NEVER: f32 = -1e10;
 
 /// The piece of a byte, whose id is the byte's value and three.
 fn byte_piece(byte: u8) -> String {
@@ -97,13 +103,13 @@ fn normalizer() -> Value {
     })
 }
 
-/// Every way to make a piece of two others, the best score first.
+/// Every way to make a piece of two others, the best score first. Pieces are short (a file's longest
+/// is checked where it is read), so that there are few ways.
 fn merges(pieces: &[(String, f32)]) -> Vec<Value> {
-    let first = SPECIAL.len() + 256;
     let ids: HashMap<&str, usize> =
-        pieces.iter().enumerate().skip(first).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
+        pieces.iter().enumerate().skip(FIRST).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
     let mut found = Vec::new();
-    for (piece, score) in pieces.iter().skip(first) {
+    for (piece, score) in pieces.iter().skip(FIRST).filter(|(_, score)| *score > NEVER) {
         let cuts = piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at));
         let known = cuts.filter_map(|(left, right)| Some((*ids.get(left)?, *ids.get(right)?, left, right)));
         found.extend(known.map(|(left_id, right_id, left, right)| (*score, left_id, right_id, left, right)));
@@ -112,21 +118,31 @@ fn merges(pieces: &[(String, f32)]) -> Vec<Value> {
     found.into_iter().map(|(.., left, right)| json!([left, right])).collect()
 }
 
+/// Whether a `tokenizer.json` is of this kind.
+pub fn is_one(tokenizer: &Value) -> bool {
+    tokenizer["model"]["type"] == "BPE"
+        && tokenizer["model"]["byte_fallback"] == true
+        && tokenizer["normalizer"] == normalizer()
+}
+
 /// The pieces of a `tokenizer.json` with scores, of a model with `rows` rows: the first merge has
 /// the highest, what no merge makes is never joined.
 pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, String> {
     let model = &tokenizer["model"];
-    if model["type"] != "BPE" || model["byte_fallback"] != true || tokenizer["normalizer"] != normalizer() {
+    let vocabulary = model["vocab"].as_object().into_iter().flatten().map(|(piece, id)| (piece.as_str(), id));
+    let added = tokenizer["added_tokens"].as_array().into_iter().flatten();
+    let added = added.filter_map(|token| Some((token["content"].as_str()?, &token["id"])));
+    if !is_one(tokenizer) {
         let kind = model["type"].as_str().unwrap_or("none");
         return Err(format!(
             "this tokenizer (model {kind}): it has words for SentencePiece's BPE, as Llama 2 has it, alone"
         ));
     }
     let mut pieces = vec![None; rows];
-    for (piece, id) in model["vocab"].as_object().into_iter().flatten() {
+    for (piece, id) in vocabulary.chain(added) {
         let slot = id.as_u64().and_then(|id| pieces.get_mut(usize::try_from(id).ok()?));
-        *slot.ok_or_else(|| format!("token {piece:?}, whose id {id} is outside the model's {rows} rows"))? =
-            Some(piece.clone());
+        let slot = slot.ok_or_else(|| format!("token {piece:?}, whose id {id} is outside the model's {rows} rows"))?;
+        *slot = Some(piece.to_owned());
     }
     let mut scores: HashMap<String, f32> = HashMap::new();
     for (rank, merge) in model["merges"].as_array().into_iter().flatten().enumerate() {

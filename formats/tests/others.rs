@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ember_formats::{Model, Source, hf, llama2c};
+use ember_formats::{Model, NumberType, Source, gguf, hf, llama2c};
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
@@ -74,6 +74,32 @@ fn llama2c_s_file_is_written_as_it_was_read() {
     let again = source(&path);
     let tokenizer = |model: &Model| model.tokenizer.clone().unwrap();
     assert_eq!(tokenizer(&again.model().unwrap()), tokenizer(&model));
+}
+
+#[test]
+fn sentencepiece_s_tokenizer_goes_through_a_gguf_and_back_as_it_was() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    let mut model = opened.model().unwrap();
+    gguf::write(&model, NumberType::F32, "test", &path).unwrap();
+    assert_eq!(source(&path).model().unwrap().tokenizer, model.tokenizer);
+    // One without a token before every text, and with an order of its own.
+    let json = &mut model.tokenizer.as_mut().unwrap().json;
+    json["post_processor"] = Value::Null;
+    json["model"]["merges"].as_array_mut().unwrap().retain(|merge| merge[1] != "e");
+    let order = serde_json::json!({
+        "id": 339, "content": "<|im_end|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true,
+    });
+    json["added_tokens"].as_array_mut().unwrap().push(order);
+    json["model"]["vocab"].as_object_mut().unwrap().retain(|_, id| *id != 339);
+    gguf::write(&model, NumberType::F32, "test", &path).unwrap();
+    let again = source(&path).model().unwrap().tokenizer.unwrap().json;
+    let json = &model.tokenizer.unwrap().json;
+    assert_eq!((&again["added_tokens"], &again["post_processor"]), (&json["added_tokens"], &json["post_processor"]));
+    assert_eq!(again["model"]["vocab"]["<|im_end|>"], 339);
+    assert!(!again["model"]["merges"].as_array().unwrap().iter().any(|merge| merge[1] == "e"));
 }
 
 #[test]

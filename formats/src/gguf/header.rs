@@ -54,6 +54,11 @@ impl Header {
         self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
     }
 
+    pub fn reals(&mut self, key: &str, values: &[f32]) {
+        self.array(key, Kind::F32, values.len());
+        self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+
     pub fn texts<'a>(&mut self, key: &str, values: impl ExactSizeIterator<Item = &'a str>) {
         self.array(key, Kind::String, values.len());
         values.for_each(|value| put_text(&mut self.bytes, value));

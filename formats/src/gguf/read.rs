@@ -4,10 +4,10 @@ use std::{collections::HashMap, path::Path};
 
 use super::keys::{Cursor, Keys, Read};
 use super::names::{Layout, place};
-use super::stored::Stored;
+use super::stored::{Kind, Stored};
 use super::{ALIGNMENT, MAGIC, shape, vocabulary};
 use crate::error::{FormatError, Result};
-use crate::{Model, Tensor, layout, mapped::Mapped, names};
+use crate::{Model, Shape, Tensor, layout, mapped::Mapped, names};
 
 /// A GGUF file, mapped.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// What Hugging Face calls `name`, of these sizes from the outermost.
-    fn tensor(&self, shape: &crate::Shape, name: String, sizes: Vec<usize>) -> Read<Tensor<'a>> {
+    fn tensor(&self, shape: &Shape, name: String, sizes: Vec<usize>) -> Read<Tensor<'a>> {
         let (stored_name, layout) = place(shape, &name).ok_or_else(|| format!("{name} has no name in GGUF"))?;
         let stored = self.get(&stored_name).ok_or_else(|| format!("tensor {stored_name} is missing"))?.clone();
         let mut expected = sizes.clone();
@@ -133,8 +133,7 @@ impl<'a> Tensors<'a> {
             return Err(format!("tensor {stored_name} is {:?}, but its keys need {expected:?}", stored.sizes));
         }
         let columns = sizes[1..].iter().product::<usize>();
-        let held_as = stored.kind.plain();
-        Ok(Tensor::new(name, sizes, held_as, move || {
+        Ok(Tensor::new(name, sizes, stored.kind.plain(), move || {
             let values = stored.values();
             Ok(match layout {
                 Layout::Same => values,
@@ -150,7 +149,7 @@ struct Listed<'a> {
     name: &'a str,
     /// From the innermost dimension.
     sizes: Vec<usize>,
-    kind: super::stored::Kind,
+    kind: Kind,
     /// Where its values begin and end, in bytes from where all begin.
     from: u64,
     to: u64,
@@ -164,7 +163,7 @@ impl<'a> Listed<'a> {
             return Err(format!("tensor {name} has {dimensions} dimensions"));
         }
         let sizes: Vec<u64> = (0..dimensions).map(|_| from.u64()).collect::<Read<_>>()?;
-        let kind = super::stored::Kind::of(from.u32()?);
+        let kind = Kind::of(from.u32()?);
         let start = from.u64()?;
         let bytes = kind.bytes(&sizes).ok_or_else(|| format!("tensor {name} has the sizes {sizes:?}"))?;
         let to = start.checked_add(bytes).filter(|_| start.is_multiple_of(alignment));

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::header::Header;
 use crate::error::{FormatError, Result};
+use crate::sentencepiece;
 use crate::tokenizer::{EVERY_CHARACTER, Tokenizer};
 
 /// What a token is, by llama.cpp's numbers.
@@ -18,12 +19,16 @@ use crate::tokenizer::{EVERY_CHARACTER, Tokenizer};
 pub enum TokenKind {
     /// Found by merging, in GPT-2's spelling of bytes.
     Normal = 1,
+    /// What stands for text that has no token.
+    Unknown = 2,
     /// Text that stands for an order, such as the end.
     Control = 3,
     /// Looked for in the raw text before it is split.
     Raw = 4,
     /// A row of the embedding that no text leads to.
     Unused = 5,
+    /// A byte that is part of no other token, of SentencePiece's.
+    Byte = 6,
 }
 
 /// The ways to split text that have a name: the name, and the expression of a `tokenizer.json`
@@ -50,20 +55,54 @@ const NO_MERGE: &str = "\u{e000} \u{e000}";
 pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> Result<()> {
     let cannot = |what: String| FormatError::CannotSay { format: "GGUF", what };
     let json = &tokenizer.json;
-    let (split, kind) = split(json).map_err(cannot)?;
-    let (tokens, kinds) = tokens(json, kind, vocab_size).map_err(cannot)?;
-    let merges = merges(&json["model"]["merges"]).map_err(cannot)?;
-    header.text("tokenizer.ggml.model", "gpt2");
-    header.text("tokenizer.ggml.pre", split);
-    header.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
-    header.numbers("tokenizer.ggml.token_type", &kinds);
-    header.texts("tokenizer.ggml.merges", merges.iter().map(String::as_str));
+    match sentencepiece::is_one(json) {
+        true => write_pieces(json, vocab_size, header),
+        false => write_merged(json, vocab_size, header),
+    }
+    .map_err(cannot)?;
     special_tokens(tokenizer, header).map_err(cannot)?;
     if let Some(template) = &tokenizer.chat_template {
         header.text("tokenizer.chat_template", template);
     }
     Ok(())
 }
+
+/// Tokens that are found by merging, or in the raw text.
+fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), String> {
+    let (split, kind) = split(json)?;
+    let (tokens, kinds) = tokens(json, kind, rows)?;
+    header.text("tokenizer.ggml.model", MERGED);
+    header.text("tokenizer.ggml.pre", split);
+    header.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
+    header.numbers("tokenizer.ggml.token_type", &kinds);
+    header.texts("tokenizer.ggml.merges", merges(&json["model"]["merges"])?.iter().map(String::as_str));
+    Ok(())
+}
+
+/// SentencePiece's pieces, each with its score.
+fn write_pieces(json: &Value, rows: usize, header: &mut Header) -> Result<(), String> {
+    let pieces = sentencepiece::pieces(json, rows)?;
+    let mut kinds = vec![TokenKind::Normal as i32; pieces.len()];
+    for (id, kind) in kinds.iter_mut().enumerate().take(sentencepiece::FIRST) {
+        *kind = if id < 3 { TokenKind::Control } else { TokenKind::Byte } as i32;
+    }
+    for token in json["added_tokens"].as_array().into_iter().flatten() {
+        let kind = if token["special"] == true { TokenKind::Control } else { TokenKind::Raw };
+        if let Some(slot) = token["id"].as_u64().and_then(|id| kinds.get_mut(id as usize)) {
+            *slot = kind as i32;
+        }
+    }
+    kinds[0] = TokenKind::Unknown as i32;
+    header.text("tokenizer.ggml.model", PIECES);
+    header.texts("tokenizer.ggml.tokens", pieces.iter().map(|(piece, _)| piece.as_str()));
+    header.reals("tokenizer.ggml.scores", &pieces.iter().map(|(_, score)| *score).collect::<Vec<f32>>());
+    header.numbers("tokenizer.ggml.token_type", &kinds);
+    Ok(())
+}
+
+/// What llama.cpp calls tokenizers whose tokens are found by merging, and SentencePiece's.
+pub const MERGED: &str = "gpt2";
+pub const PIECES: &str = "llama";
 
 /// The name of the way in which a tokenizer splits text, and what its own tokens are.
 fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
@@ -88,8 +127,8 @@ fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
     }
     let name = |value: &Value| value["type"].as_str().unwrap_or("none").to_owned();
     Err(format!(
-        "this tokenizer (model {}, pre-tokenizer {}): it has words for characters, bytes, and byte-level BPE that splits as GPT-2, \
-         Llama 3 or Qwen do",
+        "this tokenizer (model {}, pre-tokenizer {}): it has words for characters, bytes, byte-level BPE that splits as GPT-2, \
+         Llama 3 or Qwen do, and Llama 2's SentencePiece",
         name(model),
         name(rule)
     ))

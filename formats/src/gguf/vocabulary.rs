@@ -2,17 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{Keys, Read};
-use super::tokens::{END_KEYS, GPT2_SPLIT, SPLITS, TokenKind};
-use crate::Tokenizer;
+use super::keys::{Keys, Read, Value as KeyValue};
+use super::tokens::{END_KEYS, GPT2_SPLIT, MERGED, PIECES, SPLITS, TokenKind};
+use crate::{Tokenizer, sentencepiece};
 
 /// The tokenizer of a file, if it has one; `rows` is how many tokens the model knows.
 pub fn read(keys: &Keys, rows: usize) -> Read<Option<Tokenizer>> {
     let json = match keys.text("tokenizer.ggml.model") {
         None | Some("none" | "no_vocab") => return Ok(None),
-        Some("gpt2") => byte_level(keys)?,
+        Some(MERGED) => byte_level(keys)?,
+        Some(PIECES) => pieces(keys)?,
         Some(other) => {
-            return Err(format!("its tokenizer is of the kind {other:?}; only \"gpt2\" and \"none\" can be read"));
+            return Err(format!(
+                "its tokenizer is of the kind {other:?}; only \"gpt2\", \"llama\" and \"none\" can be read"
+            ));
         }
     };
     let count = keys.list("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len());
@@ -45,7 +48,7 @@ fn tokens<'a>(keys: &Keys<'a>) -> Vec<Token<'a>> {
     let kinds = keys.list("tokenizer.ggml.token_type");
     let mut kinds = kinds.into_iter().flat_map(|kinds| kinds.values());
     let mut kind = || match kinds.next() {
-        Some(super::keys::Value::Whole(kind)) => kind,
+        Some(KeyValue::Whole(kind)) => kind,
         _ => TokenKind::Normal as u64,
     };
     let texts = keys.texts("tokenizer.ggml.tokens").enumerate();
@@ -102,6 +105,38 @@ fn byte_level(keys: &Keys) -> Read<Value> {
         },
     });
     around(keys, &tokens, json)
+}
+
+/// The `tokenizer.json` of SentencePiece's pieces.
+fn pieces(keys: &Keys) -> Read<Value> {
+    let tokens = tokens(keys);
+    let flag = |flag: &str| keys.flag(&format!("tokenizer.ggml.{flag}"));
+    if flag("add_space_prefix") == Some(false) {
+        return Err("its tokenizer puts no space before a text; only those that do can be read".to_owned());
+    }
+    if let Some(long) = tokens.iter().find(|token| token.text.len() > sentencepiece::LONGEST) {
+        return Err(format!("its token {} has {} bytes", long.id, long.text.len()));
+    }
+    let scores = keys.list("tokenizer.ggml.scores").into_iter().flat_map(|scores| scores.values());
+    let mut scores = scores.map(|score| match score {
+        KeyValue::Real(score) => score as f32,
+        _ => 0.0,
+    });
+    let joined = |token: &Token| token.kind == TokenKind::Normal as u64;
+    let scored = tokens.iter().map(|token| {
+        let score = scores.next().unwrap_or(0.0);
+        (token.text.to_owned(), if joined(token) { score } else { sentencepiece::NEVER })
+    });
+    let mut json = sentencepiece::json(&scored.collect::<Vec<_>>())?;
+    let more = |kind: TokenKind| tokens.iter().skip(3).filter(move |token| token.kind == kind as u64);
+    let named = added(more(TokenKind::Control), true).into_iter().chain(added(more(TokenKind::Raw), false));
+    if let Some(all) = json["added_tokens"].as_array_mut() {
+        all.extend(named);
+    }
+    if flag("add_bos_token") == Some(false) {
+        json["post_processor"] = Value::Null;
+    }
+    Ok(json)
 }
 
 /// Tokens that are looked for in the raw text.

@@ -17,8 +17,8 @@ const AT_A_TIME: usize = 1 << 16;
 /// or each tensor's as the smallest plain type that loses nothing.
 ///
 /// # Errors
-/// When `kind` is one that safetensors has no word for, a tensor cannot be read, or a file not be
-/// written.
+/// When `kind` is one that safetensors has no word for, there are files in the folder, a tensor
+/// cannot be read, or a file not be written.
 pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
     if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
         return Err(FormatError::CannotSay {
@@ -27,6 +27,9 @@ pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> 
         });
     }
     fs::create_dir_all(dir).at("cannot create the folder", dir)?;
+    if fs::read_dir(dir).at("cannot list the folder", dir)?.next().is_some() {
+        return Err(FormatError::unsupported(dir, "the folder is there already, with files in it; name another"));
+    }
     let ends = model.tokenizer.as_ref().map_or(&[][..], |tokenizer| &tokenizer.end_tokens);
     let config = config::json(&model.shape, ends);
     write_weights(&model.tensors, kind, &dir.join("model.safetensors"))?;

@@ -8,9 +8,6 @@ use crate::{Tokenizer, sentencepiece};
 const BEGIN: &str = "\n<s>\n";
 const END: &str = "\n</s>\n";
 
-/// Longest token that is read, in bytes; SentencePiece's own are 16 characters at most.
-const LONGEST: usize = 1 << 10;
-
 /// Reads the tokenizer of a model with `rows` rows.
 pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     let (_, mut rest) = file.split_at_checked(4).ok_or("it is shorter than any tokenizer.bin")?;
@@ -20,7 +17,8 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
         let (score, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
         let (length, after) = after.split_first_chunk::<4>().ok_or_else(cut)?;
         let length = u32::from_le_bytes(*length) as usize;
-        let (bytes, after) = after.split_at_checked(length).filter(|_| length <= LONGEST).ok_or_else(cut)?;
+        let (bytes, after) =
+            after.split_at_checked(length).filter(|_| length <= sentencepiece::LONGEST).ok_or_else(cut)?;
         let text = std::str::from_utf8(bytes).map_err(|_| format!("its token {} is not UTF-8", pieces.len()))?;
         let text = match (pieces.len(), text) {
             (1, BEGIN) => "<s>".to_owned(),

@@ -24,8 +24,11 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// # Errors
 /// When the file is damaged or holds what is not known here, or the cache cannot be written.
 pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
+    folder_in(&cache(), path)
+}
+
+fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> {
     let Some(source) = Source::open(path)? else { return Ok(None) };
-    let cache = cache();
     let place = cache.join(key(&source.paths())?);
     let folder = place.join(path.file_stem().unwrap_or_default());
     let used = folder.join("config.json");
@@ -35,9 +38,9 @@ pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
         return Ok(Some(folder));
     }
     let model = source.model()?;
-    fs::create_dir_all(&cache).at("cannot create the folder", &cache)?;
-    forget_unused(&cache);
-    let unfinished = tempfile::tempdir_in(&cache).at("cannot write into", &cache)?;
+    fs::create_dir_all(cache).at("cannot create the folder", cache)?;
+    forget_unused(cache);
+    let unfinished = tempfile::tempdir_in(cache).at("cannot write into", cache)?;
     hf::write(&model, None, &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
     // Somebody else may have made the same folder meanwhile: then it stays.
     match fs::rename(unfinished.path(), &place) {
@@ -76,5 +79,59 @@ fn forget_unused(cache: &Path) {
         if is_old(&entry.path()) == Some(true) {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::convert::{Format, convert};
+    use ember_model::folder::{StoredWeights, expected_tensors};
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/tests/fixtures").join(name)
+    }
+
+    #[test]
+    fn a_file_opens_as_the_folder_that_it_was_made_of() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, cache) = (place.path().join("small.gguf"), place.path().join("cache"));
+        for kind in ["gpt2", "llama", "qwen3"] {
+            convert(&fixture(kind), Format::Gguf, None, &file).unwrap();
+            let folder = folder_in(&cache, &file).unwrap().unwrap();
+            assert!(folder.ends_with("small"));
+            let (before, after) = (StoredWeights::of(&fixture(kind)).unwrap(), StoredWeights::of(&folder).unwrap());
+            for (name, shape) in expected_tensors(&before.config) {
+                assert_eq!(before.values(&name, &shape).unwrap(), after.values(&name, &shape).unwrap(), "{name}");
+            }
+            assert_eq!(ember_model::folder::read_end_tokens(&folder).unwrap(), [10]);
+            // It is made once, and anew when the file has changed.
+            fs::remove_file(folder.join("model.safetensors")).unwrap();
+            assert_eq!(folder_in(&cache, &file).unwrap().unwrap(), folder);
+            fs::File::options().append(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            assert_ne!(folder_in(&cache, &file).unwrap().unwrap(), folder);
+        }
+    }
+
+    #[test]
+    fn what_nobody_opened_for_a_month_makes_room() {
+        let place = tempfile::tempdir().unwrap();
+        let cache = place.path().join("cache");
+        let folder = folder_in(&cache, &fixture("llama/f32.gguf")).unwrap().unwrap();
+        let long_ago = SystemTime::now() - 2 * KEPT;
+        fs::File::options().append(true).open(folder.join("config.json")).unwrap().set_modified(long_ago).unwrap();
+        folder_in(&cache, &fixture("gpt2/f32.gguf")).unwrap().unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_damaged_file_leaves_nothing_in_the_cache() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, cache) = (place.path().join("small.gguf"), place.path().join("cache"));
+        fs::write(&file, &fs::read(fixture("llama/f32.gguf")).unwrap()[..5000]).unwrap();
+        assert!(folder_in(&cache, &file).unwrap_err().to_string().contains("is truncated or damaged"));
+        assert!(!cache.exists());
+        assert_eq!(folder_in(&cache, &fixture("llama/tokenizer.json")).unwrap(), None);
     }
 }

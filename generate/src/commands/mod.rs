@@ -51,7 +51,8 @@ Examples:
   ember-generate convert runs/mine --to gguf --out mine.gguf    a file for llama.cpp
   ember-generate serve                                 answer over HTTP, as OpenAI's API does
 
-RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or a Hugging Face folder of a GPT-2, Llama or Qwen3;
+RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face folder of a GPT-2, Llama or Qwen3, or a
+model file of llama.cpp (.gguf), nanoGPT (ckpt.pt) or llama2.c (.bin);
 left out, the newest run under runs/.";
 
 /// The commands.

@@ -115,6 +115,17 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from no-tokenizer"),
     ("ember-generate", "text one --from flipped"),
     ("ember-generate", "text one --from a-run --weights q4"),
+    // Files of other programs
+    ("ember-generate", "text one --from truncated.gguf"),
+    ("ember-generate", "text one --from calls.pt"),
+    ("ember-generate", "text one --from short.bin"),
+    ("ember-generate", "text one --from short.txt"),
+    ("ember-generate", "convert a-run --to onnx --out model.onnx"),
+    ("ember-generate", "convert a-run --to gguf --out empty-folder"),
+    ("ember-generate", "convert a-run --to llama2c --out model.bin"),
+    ("ember-generate", "convert a-run --to hf --out model --type q8_0"),
+    ("ember-generate", "convert a-run --to hf --out no-tokenizer"),
+    ("ember-generate", "convert truncated --to gguf --out model.gguf"),
     // Knobs
     ("ember-generate", "text one --from a-run --temperature -1"),
     ("ember-generate", "text one --from a-run --temperature warm"),
@@ -292,6 +303,15 @@ fn set_up(place: &Place) {
     place.write("broken.parquet", "PAR1 this is not parquet");
     place.write("broken.toml", "n_layer = \n");
     std::fs::create_dir(place.path("empty-folder")).unwrap();
+
+    let foreign = |name: &str| std::fs::read(root().join("formats/tests/fixtures").join(name)).unwrap();
+    place.write("truncated.gguf", &foreign("llama/f32.gguf")[..5000]);
+    let (torch, posix) = (b"ctorch._utils\n", b"cposix\nsystem\n");
+    let mut calls = foreign("nanogpt/ckpt.pt");
+    let at = calls.windows(torch.len()).position(|window| window == torch).unwrap();
+    calls[at..at + posix.len()].copy_from_slice(posix);
+    place.write("calls.pt", calls);
+    place.write("short.bin", &foreign("llama2c/v0/model.bin")[..5000]);
 
     let checkpoint = place.path("a-run/checkpoints/step-00000005");
     copy_folder(&checkpoint, &place.path("truncated"));
