@@ -44,3 +44,12 @@ impl FormatError {
         Self::Unsupported { path: path.to_owned(), what: what.into() }
     }
 }
+
+/// A text of a stranger's file as a line shows it: its beginning, with nothing in it that a terminal
+/// would obey.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    let beginning: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let rest = if text.chars().nth(MOST).is_some() { "..." } else { "" };
+    format!("\"{beginning}{rest}\"")
+}

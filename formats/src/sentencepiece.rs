@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::error::shown;
+
 /// What pieces have for a space.
 pub const SPACE: &str = "▁";
 
@@ -36,7 +38,7 @@ pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
         match pieces.get(id) {
             Some((piece, _)) if *piece == expected => {}
             other => {
-                let found = other.map_or("missing".to_owned(), |(piece, _)| format!("{piece:?}"));
+                let found = other.map_or("missing".to_owned(), |(piece, _)| shown(piece));
                 return Err(format!("its token {id} is {found} where Llama's tokenizers have {expected:?}"));
             }
         }
@@ -44,7 +46,7 @@ pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
     let mut vocabulary: Map<String, Value> = Map::new();
     for (id, (piece, _)) in pieces.iter().enumerate() {
         if vocabulary.insert(piece.clone(), id.into()).is_some() {
-            return Err(format!("two of its tokens are {piece:?}"));
+            return Err(format!("two of its tokens are {}", shown(piece)));
         }
     }
     let added = |(id, name): (usize, &&str)| {

@@ -150,6 +150,7 @@ fn what_gguf_has_no_words_for_is_refused() {
     assert!(
         refused(&|json| json["pre_tokenizer"]["add_prefix_space"] = true.into()).contains("pre-tokenizer ByteLevel")
     );
+    assert!(refused(&|json| json["normalizer"] = json!({ "type": "Lowercase" })).contains("normalizer Lowercase"));
     assert!(refused(&|json| json["model"]["type"] = "Unigram".into()).contains("model Unigram"));
     assert!(refused(&|json| json["added_tokens"][0]["id"] = 11.into()).contains("outside the model's 11 rows"));
     assert!(refused(&|json| json["added_tokens"][0]["id"] = u64::MAX.into()).contains("outside the model's 11 rows"));

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::error::shown;
+
 /// What is read from, front to back; nothing beyond its end is.
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -141,7 +143,7 @@ impl<'a> Keys<'a> {
             let key = from.text()?;
             let kind = from.u32()?;
             if keys.insert(key, Value::read(kind, from)?).is_some() {
-                return Err(format!("its header has the key {key} twice"));
+                return Err(format!("its header has the key {} twice", shown(key)));
             }
         }
         Ok(Self(keys))

@@ -144,6 +144,9 @@ impl<'a> Tensors<'a> {
     }
 }
 
+/// Longest name of a tensor, in bytes; llama.cpp takes 63.
+const LONGEST_NAME: usize = 200;
+
 /// A tensor as the list before the values has it.
 struct Listed<'a> {
     name: &'a str,
@@ -158,6 +161,9 @@ struct Listed<'a> {
 impl<'a> Listed<'a> {
     fn read(from: &mut Cursor<'a>, alignment: u64) -> Read<Self> {
         let name = from.text()?;
+        if name.len() > LONGEST_NAME {
+            return Err(format!("a tensor's name has {} bytes", name.len()));
+        }
         let dimensions = from.u32()?;
         if !(1..=4).contains(&dimensions) {
             return Err(format!("tensor {name} has {dimensions} dimensions"));

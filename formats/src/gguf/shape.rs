@@ -2,14 +2,15 @@
 
 use super::keys::{Keys, Read, Value};
 use super::read::Tensors;
-use crate::{Architecture, Shape};
+use crate::{Architecture, Shape, error::shown};
 
 /// The shape of a file's model, of which some is told by its tensors alone.
 pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
     let name = keys.text("general.architecture").unwrap_or_default();
     let known = [Architecture::Gpt2, Architecture::Llama, Architecture::Qwen3];
     let architecture = known.into_iter().find(|known| known.name() == name).ok_or_else(|| {
-        format!("its architecture is {name:?}; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
+        let name = shown(name);
+        format!("its architecture is {name}; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
     })?;
     refuse_what_differs(keys, name)?;
     let key = |key: &str| format!("{name}.{key}");
@@ -59,7 +60,8 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Read<()> {
     let scaling = keys.text(&format!("{name}.rope.scaling.type")).filter(|scaling| *scaling != "none");
     if let Some(scaling) = scaling {
         return Err(format!(
-            "its rotary positions are scaled ({scaling}); only models where they are not can be computed"
+            "its rotary positions are scaled ({}); only models where they are not can be computed",
+            shown(scaling)
         ));
     }
     for key in ["expert_count", "attention.sliding_window", "attention.scale", "logit_scale", "rope.scale_linear"] {

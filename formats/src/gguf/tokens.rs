@@ -106,7 +106,14 @@ pub const PIECES: &str = "llama";
 
 /// The name of the way in which a tokenizer splits text, and what its own tokens are.
 fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
-    let (model, rule) = (&json["model"], &json["pre_tokenizer"]);
+    let (model, rule, normalizer) = (&json["model"], &json["pre_tokenizer"], &json["normalizer"]);
+    // llama.cpp takes text as it is; of Qwen's own form nothing but a rare accent differs from it.
+    if !normalizer.is_null() && normalizer["type"] != "NFC" {
+        let kind = normalizer["type"].as_str().unwrap_or("unknown");
+        return Err(format!(
+            "this tokenizer (normalizer {kind}): it has no words for what is done to text before it is split"
+        ));
+    }
     let byte_level = |rule: &Value| rule["type"] == "ByteLevel" && rule["add_prefix_space"] == false;
     let splits_words = rule["use_regex"] != false;
     let has_merges = model["merges"].as_array().is_some_and(|merges| !merges.is_empty());

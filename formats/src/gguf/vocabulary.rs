@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::keys::{Keys, Read, Value as KeyValue};
 use super::tokens::{END_KEYS, GPT2_SPLIT, MERGED, PIECES, SPLITS, TokenKind};
-use crate::{Tokenizer, sentencepiece};
+use crate::{Tokenizer, error::shown, sentencepiece};
 
 /// The tokenizer of a file, if it has one; `rows` is how many tokens the model knows.
 pub fn read(keys: &Keys, rows: usize) -> Read<Option<Tokenizer>> {
@@ -14,7 +14,8 @@ pub fn read(keys: &Keys, rows: usize) -> Read<Option<Tokenizer>> {
         Some(PIECES) => pieces(keys)?,
         Some(other) => {
             return Err(format!(
-                "its tokenizer is of the kind {other:?}; only \"gpt2\", \"llama\" and \"none\" can be read"
+                "its tokenizer is of the kind {}; only \"gpt2\", \"llama\" and \"none\" can be read",
+                shown(other)
             ));
         }
     };
@@ -164,7 +165,8 @@ fn splitter(name: &str, has_merges: bool) -> Read<(Value, Value)> {
     let Some((_, expression)) = SPLITS.iter().find(|(known, _)| *known == name) else {
         let known: Vec<&str> = SPLITS.iter().map(|(known, _)| *known).collect();
         return Err(format!(
-            "its tokenizer splits text as {name:?}; only \"{GPT2_SPLIT}\", \"{}\" can be read",
+            "its tokenizer splits text as {}; only \"{GPT2_SPLIT}\", \"{}\" can be read",
+            shown(name),
             known.join("\" and \"")
         ));
     };

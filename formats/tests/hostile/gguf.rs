@@ -85,6 +85,8 @@ fn liars_are_refused() {
     add("a tensor of another name", with(&file, name, b"blk.0.attn_x.weight"));
     add("a name that is no text", with(&file, name, &[0xff; 4]));
     add("another architecture", with(&file, find(&file, "llama"), b"mamba"));
+    let long = [&file[..56], &5000u64.to_le_bytes(), &[b'x'; 5000], &file[69..]].concat();
+    add("a long architecture", long);
     add("another tokenizer", with(&file, find(&file, "gpt2"), b"bert"));
     all_refused("model.gguf", files);
 }

@@ -63,7 +63,8 @@ fn number_type() -> impl TypedValueParser<Value = NumberType> {
 pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let found = run_folder::find(args.from.as_deref())?;
-    notes.say(format!("checkpoint: {}", found.folder.display()));
+    let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
+    notes.say(format!("checkpoint: {}{why}", found.folder.display()));
     for difference in convert(&found.folder, args.to, args.kind, &args.out)? {
         notes.say(said(difference));
     }
