@@ -15,6 +15,7 @@
 //!    data position of a run is one integer.
 //! 4. Memory does not grow with the size of the text, but for one bit a document.
 
+pub mod near_duplicates;
 pub mod ngrams;
 pub mod prepare;
 pub mod random;
