@@ -2,19 +2,21 @@
 //!
 //! What it is: readers for the kinds of text people have ([`source`]), tokenizers saved in the form
 //! that Hugging Face's libraries read ([`tokenizer`]), one pass that turns the one into files of
-//! the other ([`prepare`], [`tokens`]), the windows that training and validation see ([`windows`]),
+//! the other ([`prepare`], [`tokens`]), what stands in a text twice ([`near_duplicates`],
+//! [`leakage`]), the windows that training and validation see ([`windows`]),
 //! and a corpus of its own for a first run ([`stories`]).
 //!
 //! What it is not: it knows nothing of tensors, models or devices, and draws nothing on a screen.
 //!
 //! Invariants:
 //! 1. No text stands in both the training and the validation split: a document is on one side, or
-//!    cut once between them.
+//!    cut once between them, and so are documents that are nearly the same where others can validate.
 //! 2. A prepared folder is whole and undamaged, or it does not open.
 //! 3. Which tokens a window holds is a pure function of (seed, index of the window), so that the
 //!    data position of a run is one integer.
 //! 4. Memory does not grow with the size of the text, but for one bit a document.
 
+pub mod leakage;
 pub mod near_duplicates;
 pub mod ngrams;
 pub mod prepare;

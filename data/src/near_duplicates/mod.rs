@@ -18,7 +18,7 @@ pub use words::shingles;
 
 use rayon::prelude::*;
 use signature::PLACES;
-use std::ops::Range;
+use std::{ops::Range, panic::resume_unwind, thread, thread::JoinHandle};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Documents are near-duplicates from this Jaccard similarity on. The estimate is off by 0.04 (one
@@ -32,7 +32,7 @@ const LOOKED_AT: usize = 1 << 20;
 /// So many documents are kept to be compared, in 150 MB.
 const MOST_KEPT: usize = 1 << 19;
 
-/// Text that waits for its signatures, which are computed on all cores.
+/// So much text waits for its signatures.
 const COMPUTED_AT_ONCE: usize = 8 << 20;
 
 /// Places of a signature that must agree for two documents to be compared. Of those with a
@@ -48,56 +48,92 @@ const MOST_LEADERS: usize = 16;
 /// calls a document.
 pub struct NearDuplicates<T> {
     /// The documents that wait for their signatures, and the open one behind them.
-    text: String,
-    /// Where each of them ends.
-    waiting: Vec<(T, usize)>,
+    waiting: Waiting<T>,
+    /// Those whose signatures are computed while others are handed in.
+    computed: Option<JoinHandle<Vec<(T, Signature)>>>,
     kept: Vec<(T, Signature)>,
     most_kept: usize,
     /// One in 2^level documents is kept.
     level: u32,
 }
 
+/// Documents one behind the other.
+struct Waiting<T> {
+    text: String,
+    /// Where each ends; what is behind the last is open.
+    ends: Vec<(T, usize)>,
+}
+
 /// What was found.
 pub struct Groups<T> {
     /// Documents that are near-duplicates of each other, in the order of their first.
     pub groups: Vec<Vec<T>>,
-    /// One in so many documents was looked at.
+    /// One in so many documents was looked at; 0 where none was.
     pub one_in: u64,
+}
+
+impl<T> Default for Groups<T> {
+    /// Nothing was looked at.
+    fn default() -> Self {
+        Self { groups: Vec::new(), one_in: 0 }
+    }
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self { text: String::new(), ends: Vec::new() }
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Where the open document begins.
+    fn open(&self) -> usize {
+        self.ends.last().map_or(0, |&(_, end)| end)
+    }
+
+    /// The signatures of those that have one.
+    fn signatures(self) -> Vec<(T, Signature)> {
+        let mut start = 0;
+        let signature = |(name, end)| {
+            let text = &self.text[std::mem::replace(&mut start, end)..end];
+            Some((name, Signature::new(text)?))
+        };
+        self.ends.into_iter().filter_map(signature).collect()
+    }
 }
 
 impl<T> Default for NearDuplicates<T> {
     fn default() -> Self {
-        Self { text: String::new(), waiting: Vec::new(), kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
+        Self { waiting: Waiting::default(), computed: None, kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
     }
 }
 
-impl<T: Copy + Send + Sync> NearDuplicates<T> {
+impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
     /// Adds text to the open document.
     pub fn add(&mut self, text: &str) {
-        let room = LOOKED_AT - (self.text.len() - self.open());
-        self.text.push_str(&text[..text.floor_char_boundary(room)]);
+        let waiting = &mut self.waiting;
+        let room = LOOKED_AT - (waiting.text.len() - waiting.open());
+        waiting.text.push_str(&text[..text.floor_char_boundary(room)]);
     }
 
     /// Ends the open document, which is called `name`.
     pub fn end_document(&mut self, name: T) {
-        self.waiting.push((name, self.text.len()));
-        if self.text.len() >= COMPUTED_AT_ONCE || self.waiting.len() >= 1 << 16 {
-            self.compute();
+        let waiting = &mut self.waiting;
+        waiting.ends.push((name, waiting.text.len()));
+        if waiting.text.len() >= COMPUTED_AT_ONCE || waiting.ends.len() >= 1 << 16 {
+            let waiting = std::mem::take(waiting);
+            self.keep_computed();
+            // On a thread beside the one that reads, which takes about as long.
+            self.computed = Some(thread::spawn(|| waiting.signatures()));
         }
     }
 
-    /// Where the open document begins.
-    fn open(&self) -> usize {
-        self.waiting.last().map_or(0, |&(_, end)| end)
+    fn keep_computed(&mut self) {
+        let Some(computed) = self.computed.take() else { return };
+        self.keep(computed.join().unwrap_or_else(|panic| resume_unwind(panic)));
     }
 
-    fn compute(&mut self) {
-        let starts = std::iter::once(0).chain(self.waiting.iter().map(|&(_, end)| end));
-        let documents: Vec<(T, Range<usize>)> =
-            starts.zip(&self.waiting).map(|(start, &(name, end))| (name, start..end)).collect();
-        let text = &self.text;
-        let signatures: Vec<(T, Signature)> =
-            documents.into_par_iter().filter_map(|(name, range)| Some((name, Signature::new(&text[range])?))).collect();
+    fn keep(&mut self, signatures: Vec<(T, Signature)>) {
         for one in signatures {
             if self.is_kept(&one.1) {
                 self.kept.push(one);
@@ -109,8 +145,6 @@ impl<T: Copy + Send + Sync> NearDuplicates<T> {
                 self.kept = kept;
             }
         }
-        self.text.clear();
-        self.waiting.clear();
     }
 
     /// By one place of the signature, which near-duplicates mostly share and equal documents
@@ -121,7 +155,9 @@ impl<T: Copy + Send + Sync> NearDuplicates<T> {
 
     /// The near-duplicates.
     pub fn finish(mut self) -> Groups<T> {
-        self.compute();
+        self.keep_computed();
+        let rest = std::mem::take(&mut self.waiting).signatures();
+        self.keep(rest);
         let kept = &self.kept;
         let mut sets = Sets((0..kept.len() as u32).collect());
         // Equal signatures first, so that equal documents are in one group whatever the bands say;

@@ -37,6 +37,9 @@ pub struct Source {
     pub name: String,
     /// Bytes of text in it, after decompression and without what is not text.
     pub bytes: u64,
+    /// Documents in it that are not blank; earlier versions did not say.
+    #[serde(default)]
+    pub documents: u64,
 }
 
 /// What a reading of the whole has found.
@@ -96,10 +99,10 @@ impl<'a> Corpus<'a> {
         };
         let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
         let mut reading = Reading { sources: Vec::new(), unusable: Vec::new() };
-        let mut filter = BlankFilter { held: String::new(), begun: false, sink };
+        let mut filter = BlankFilter { held: String::new(), begun: false, documents: 0, sink };
         let mut untold = BYTES_TOLD;
         for part in &self.parts {
-            let mut bytes = 0;
+            let (mut bytes, before) = (0, filter.documents);
             match part {
                 Part::File(file) => {
                     let whole_so_far = reading.unusable.is_empty();
@@ -115,7 +118,10 @@ impl<'a> Corpus<'a> {
                         if whole_so_far { filter.event(event) } else { Ok(()) }
                     });
                     match read {
-                        Ok(()) => reading.sources.push(Source { name: file.name.clone(), bytes }),
+                        Ok(()) => {
+                            let documents = filter.documents - before;
+                            reading.sources.push(Source { name: file.name.clone(), bytes, documents });
+                        }
                         Err(Error::Source(error)) if file.found => {
                             reading.unusable.push(file.left_out((self.options.describe)(&error)));
                         }
@@ -134,7 +140,7 @@ impl<'a> Corpus<'a> {
                         tell(progress, stage, bytes, whole)?;
                     }
                     let name = format!("{} built-in stories", range.end - range.start);
-                    reading.sources.push(Source { name, bytes });
+                    reading.sources.push(Source { name, bytes, documents: range.end - range.start });
                 }
             }
         }
@@ -149,6 +155,8 @@ struct BlankFilter<'a, 'b> {
     /// White space at the beginning of a document.
     held: String,
     begun: bool,
+    /// Documents handed on.
+    documents: u64,
     sink: &'a mut Sink<'b, Error>,
 }
 
@@ -167,6 +175,7 @@ impl BlankFilter<'_, '_> {
             }
             Event::EndOfDocument => {
                 if std::mem::take(&mut self.begun) {
+                    self.documents += 1;
                     (self.sink)(Event::EndOfDocument)?;
                 }
                 self.held.clear();

@@ -11,6 +11,7 @@
 
 mod corpus;
 mod dataset;
+mod duplicates;
 mod encode;
 mod error;
 mod excerpt;
@@ -23,16 +24,17 @@ mod survey;
 pub use crate::source::{Input, LeftOut, LeftOutKind};
 pub use corpus::Source;
 pub use dataset::{Dataset, FORMAT_VERSION, Manifest, Marks, OpenError};
+pub use duplicates::{Duplicates, NearDuplicateCounts};
 pub use encode::SplitCounts;
 pub use error::Error;
 pub use excerpt::{Excerpt, excerpt};
 pub use options::{PrepareOptions, Progress, Silent};
 pub use report::{RareCharacters, Report, grouped};
-pub use split::Duplicates;
+pub use split::HoldOut;
 
-use crate::ngrams;
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
 use crate::tokens::TokenFile;
+use crate::{leakage::leakage, ngrams};
 use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
 use corpus::Corpus;
 use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files::checksum, files::write_atomic};
@@ -106,7 +108,11 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     }
     tell(progress, "counting n-grams", 0, None)?;
     let [train, val] = ["train.bin", "val.bin"].map(|name| TokenFile::open(&out.join(name)));
-    let ngram_losses = Some(ngrams::losses(&train?, &val?)?);
+    let (train, val) = (train?, val?);
+    let ngram_losses = Some(ngrams::losses(&train, &val)?);
+    tell(progress, "measuring leakage", 0, None)?;
+    let bytes_per_token = survey.bytes as f64 / (train.len() + val.len()) as f64;
+    let leakage = Some(leakage(&train, &val, tokenizer.end_of_text(), bytes_per_token)?);
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -122,6 +128,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         report: Report::new(&survey, &encoded, &corpus, &tokenizer),
         marks,
         ngram_losses,
+        leakage,
         left_out: corpus.listing.left_out.clone(),
         sources: survey.sources,
         train: encoded.train,

@@ -1,6 +1,6 @@
 //! What the caller of `prepare` says and hears: how a text is to be prepared, and how far it is.
 
-use super::error::Error;
+use super::{error::Error, split::HoldOut};
 use crate::{source, source::Input, source::Listing, tokenizer::TokenizerChoice};
 use ember_host::file_error::with_causes;
 use std::path::PathBuf;
@@ -17,6 +17,8 @@ pub struct PrepareOptions {
     pub tokenizer: TokenizerChoice,
     /// The share of the text kept for validation, in 0..1.
     pub val_fraction: f64,
+    /// Which documents may validate.
+    pub hold_out: HoldOut,
     /// Chooses the validation documents, and the built-in stories.
     pub seed: u64,
     /// The folder to write.
@@ -33,6 +35,7 @@ impl Default for PrepareOptions {
             field: "text".to_owned(),
             tokenizer: TokenizerChoice::Auto,
             val_fraction: 0.1,
+            hold_out: HoldOut::Any,
             seed: 0,
             out: PathBuf::from("data"),
             describe: |error| with_causes(error),
@@ -54,8 +57,11 @@ impl PrepareOptions {
     /// # Errors
     /// As [`source::Listing::add_path`].
     pub fn fingerprint(&self) -> Result<String, source::Error> {
-        let PrepareOptions { inputs, field, tokenizer, val_fraction, seed, out: _, describe: _ } = self;
+        let PrepareOptions { inputs, field, tokenizer, val_fraction, hold_out, seed, out: _, describe: _ } = self;
         let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
+        if *hold_out != HoldOut::Any {
+            name += &format!(" {hold_out:?}");
+        }
         for input in inputs {
             name += &format!("\n{input:?}");
             if let Input::Path(path) = input {

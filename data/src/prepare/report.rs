@@ -1,6 +1,6 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::{corpus::Corpus, encode::Encoded, sample::SAMPLE_BYTES, split::Duplicates, survey::Survey};
+use super::{corpus::Corpus, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES, survey::Survey};
 use crate::{source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -127,13 +127,17 @@ impl fmt::Display for Report {
         let [used, of, different, rare_count] =
             [self.vocab_used, self.vocab_size, self.different_characters, rare.count]
                 .map(|count| grouped(count as u64));
-        let [exact, both] = [self.duplicates.exact, self.duplicates.on_both_sides].map(grouped);
+        let near = self.duplicates.near;
+        let [exact, both] = [self.duplicates.exact, self.duplicates.on_both_sides + near.on_both_sides].map(grouped);
+        let sampled = if near.one_in > 1 { format!(", of one in {}", near.one_in) } else { String::new() };
+        let near = format!("{} documents in {} groups{sampled}", grouped(near.documents), grouped(near.groups));
         for (name, value) in [
             ("bytes per token", format!("{:.2}", self.bytes_per_token)),
             ("vocabulary used", format!("{used} of {of}")),
             ("different characters", different),
             ("rare characters", format!("{rare_count} occur fewer than {} times{shown}", rare.below)),
             ("exact duplicates", format!("{exact} documents")),
+            ("near-duplicates", near),
             ("in both splits", format!("{both} documents")),
         ] {
             writeln!(f, "{name:<22}{value}")?;

@@ -5,11 +5,24 @@
 //! from the ends of long documents: each is cut at the same share of its characters, what is before
 //! the cut teaches and what is behind it validates. A single document is cut so from the start, as
 //! nanoGPT cuts it.
+//!
+//! Documents that are equal, or nearly so ([`crate::near_duplicates`]), stay on one side. Only where
+//! nothing else could validate, as in a folder of drafts of one text, near-duplicates are cut, all
+//! at the same share.
 
-use super::error::Error;
+mod candidates;
+mod choice;
+mod last;
+
+pub use candidates::Candidate;
+
+use super::{duplicates::Duplicates, duplicates::NearDuplicateCounts, error::Error};
+use crate::near_duplicates::Groups;
 use bit_vec::BitVec;
+use candidates::{FEW, Longest};
+use last::Order;
 use serde::{Deserialize, Serialize};
-use std::{cmp::Reverse, collections::BTreeMap, collections::BTreeSet, collections::BinaryHeap};
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A side of the split.
@@ -18,11 +31,6 @@ pub enum Side {
     Train,
     Val,
 }
-
-/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance
-/// does well enough, unless some are so long that it does not: then so many of the longest are
-/// chosen like few.
-const FEW: usize = 1000;
 
 /// A document is long enough to be cut where so many characters are behind the cut: less validates
 /// nothing.
@@ -55,6 +63,17 @@ impl ContentHash {
     }
 }
 
+/// Which documents may validate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldOut {
+    /// Any, by a seeded hash of their content.
+    #[default]
+    Any,
+    /// The last of each source, for text in the order of time, such as mails and chats.
+    Last,
+}
+
 /// Collects documents as the text is read for the first time.
 #[derive(Default)]
 pub struct SplitBuilder {
@@ -67,43 +86,10 @@ pub struct SplitBuilder {
     hashes: Vec<u64>,
     longest: Longest,
     by_chance: BitVec,
-}
-
-/// A document that may be chosen.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    bytes: u64,
-    number: u64,
-    hash: u64,
-    characters: u64,
-}
-
-/// The longest documents.
-#[derive(Default)]
-struct Longest {
-    shortest_first: BinaryHeap<Reverse<Candidate>>,
-    /// Bytes of the longest that found no place.
-    beaten: u64,
-}
-
-impl Longest {
-    fn push(&mut self, candidate: Candidate) {
-        self.shortest_first.push(Reverse(candidate));
-        if self.shortest_first.len() > FEW
-            && let Some(Reverse(shortest)) = self.shortest_first.pop()
-        {
-            self.beaten = self.beaten.max(shortest.bytes);
-        }
-    }
-
-    /// In the order in which they were read, and only those longer than any that found no place: so
-    /// all copies of a document are among them or none.
-    fn in_order(self) -> Vec<Candidate> {
-        let all = self.shortest_first.into_iter().map(|Reverse(candidate)| candidate);
-        let mut kept: Vec<Candidate> = all.filter(|candidate| candidate.bytes > self.beaten).collect();
-        kept.sort_unstable_by_key(|candidate| candidate.number);
-        kept
-    }
+    /// Documents to be kept on one side.
+    near: Groups<Candidate>,
+    /// What is needed to hold out the last documents, where that is asked for.
+    order: Option<Order>,
 }
 
 impl SplitBuilder {
@@ -118,16 +104,38 @@ impl SplitBuilder {
         Self { cuts: false, ..Self::new(val_fraction) }
     }
 
+    /// As [`Self::new`], but of each source the last documents validate.
+    pub fn of_the_last(val_fraction: f64) -> Self {
+        Self { order: Some(Order::default()), ..Self::new(val_fraction) }
+    }
+
     /// Adds a document by the hash of its content.
-    pub fn push(&mut self, hash: u64, bytes: u64, characters: u64) {
+    pub fn push(&mut self, hash: u64, bytes: u64, characters: u64) -> Candidate {
         let by_chance = (hash as f64) < self.val_fraction * 2f64.powi(64);
-        self.longest.push(Candidate { bytes, number: self.documents, hash, characters });
+        let document = Candidate { bytes, number: self.documents, hash, characters, resembles: false };
+        self.longest.push(document);
         self.documents += 1;
         self.bytes += bytes;
         self.by_chance_bytes += if by_chance { bytes } else { 0 };
         self.by_chance.push(by_chance);
         if self.hashes.len() < MOST_HASHES {
             self.hashes.push(hash);
+        }
+        if let Some(order) = &mut self.order {
+            order.push(document);
+        }
+        document
+    }
+
+    /// Documents that are to stay on one side.
+    pub fn keep_together(&mut self, near: Groups<Candidate>) {
+        self.near = near;
+    }
+
+    /// How many documents each source held, in the order in which they were read.
+    pub fn in_sources(&mut self, documents: impl Iterator<Item = u64>) {
+        if let Some(order) = &mut self.order {
+            order.sources = documents.collect();
         }
     }
 
@@ -140,22 +148,64 @@ impl SplitBuilder {
         if documents == 0 {
             return Err(Error::unusable("the text is empty; give some"));
         }
-        let longest = std::mem::take(&mut self.longest).in_order();
-        let split = match &longest[..] {
-            [only] if self.documents == 1 => self.cut_in_two(only)?,
-            _ if longest.is_empty() || self.documents > FEW as u64 && self.is_about_the_share(self.by_chance_bytes) => {
+        self.follow_the_first();
+        let candidates = self.candidates();
+        let split = match (&candidates[..], self.order.take()) {
+            ([only], _) if documents == 1 => self.cut_in_two(only)?,
+            (_, Some(order)) => self.last(&order)?,
+            (candidates, None) if candidates.is_empty() || self.chance_does_well() => {
                 let percent = self.percent();
-                let rule = format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
+                let mut rule =
+                    format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
+                if !self.near.groups.is_empty() {
+                    rule += "; near-duplicates with the first of them";
+                }
                 Split { rule, whole: std::mem::take(&mut self.by_chance), cuts: BTreeMap::new() }
             }
-            _ => self.choose(&longest)?,
+            (candidates, None) => self.choose(candidates)?,
         };
         let val = split.whole.count_ones();
         if val == 0 && split.cuts.is_empty() || val == documents {
             return Err(Error::OneSided { val, documents });
         }
-        let duplicates = Duplicates::count(self.hashes, &split, documents);
+        let near = NearDuplicateCounts::count(&self.near, &split);
+        let duplicates = Duplicates::count(self.hashes, &split, near);
         Ok((split, duplicates))
+    }
+
+    /// Where chance decides, near-duplicates are where it has put the first of them.
+    fn follow_the_first(&mut self) {
+        for group in &self.near.groups {
+            let side = self.by_chance.get(group[0].number as usize).unwrap_or_default();
+            for document in group {
+                match (self.by_chance.get(document.number as usize), side) {
+                    (Some(false), true) => self.by_chance_bytes += document.bytes,
+                    (Some(true), false) => self.by_chance_bytes -= document.bytes,
+                    _ => {}
+                }
+                self.by_chance.set(document.number as usize, side);
+            }
+        }
+    }
+
+    /// The documents that are chosen one by one where chance does not do well: the longest, their
+    /// near-duplicates, and groups of near-duplicates that are as long together.
+    fn candidates(&mut self) -> Vec<Candidate> {
+        let longest = std::mem::take(&mut self.longest);
+        let beaten = longest.beaten;
+        let mut candidates: BTreeMap<u64, Candidate> =
+            longest.in_order().into_iter().map(|candidate| (candidate.number, candidate)).collect();
+        for group in &self.near.groups {
+            let is_long = group.iter().map(|document| document.bytes).sum::<u64>() > beaten;
+            if is_long || group.iter().any(|document| candidates.contains_key(&document.number)) {
+                let resembles = group.iter().any(|document| document.hash != group[0].hash);
+                let hash = group[0].hash;
+                let members =
+                    group.iter().map(|&document| (document.number, Candidate { hash, resembles, ..document }));
+                candidates.extend(members);
+            }
+        }
+        candidates.into_values().collect()
     }
 
     fn percent(&self) -> f64 {
@@ -168,6 +218,10 @@ impl SplitBuilder {
         (0.5 * self.val_fraction..=1.5 * self.val_fraction).contains(&share)
     }
 
+    fn chance_does_well(&self) -> bool {
+        self.documents > FEW as u64 && self.is_about_the_share(self.by_chance_bytes)
+    }
+
     fn cut_in_two(&self, only: &Candidate) -> Result<Split, Error> {
         if only.characters < 2 {
             return Err(Error::unusable("the text is one character long; give more"));
@@ -177,101 +231,6 @@ impl SplitBuilder {
             whole: BitVec::default(),
             cuts: BTreeMap::from([(only.number, only.characters_before(self.val_fraction))]),
         })
-    }
-
-    /// Chooses among the longest documents; the others, where there are more, stay where chance has
-    /// put them.
-    fn choose(&self, longest: &[Candidate]) -> Result<Split, Error> {
-        let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
-        let chance_among_longest: u64 = longest.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
-        let others = self.by_chance_bytes - chance_among_longest;
-        // The bytes of all documents with a hash: equal ones stay together.
-        let mut groups: BTreeMap<u64, u64> = BTreeMap::new();
-        for candidate in longest {
-            *groups.entry(candidate.hash).or_default() += candidate.bytes;
-        }
-        if groups.len() <= 1 && longest.len() as u64 == self.documents {
-            return Err(Error::unusable(format!(
-                "all {} documents are the same text, which cannot both teach and validate; give different ones",
-                self.documents
-            )));
-        }
-        let mut left = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
-        let (mut chosen, mut chosen_bytes) = (BTreeSet::new(), others);
-        for (&hash, &bytes) in &groups {
-            if bytes as f64 <= left && chosen.len() + 1 < groups.len() {
-                left -= bytes as f64;
-                chosen_bytes += bytes;
-                chosen.insert(hash);
-            }
-        }
-        let mut cuts = self.cuts_for(left, longest, &chosen);
-        let smallest = groups.iter().min_by_key(|&(_, bytes)| bytes);
-        if let (0, Some((&hash, &bytes))) = (chosen_bytes, smallest)
-            && (cuts.is_empty() || self.is_about_the_share(bytes))
-        {
-            // All are larger than the share: the smallest then.
-            chosen.insert(hash);
-            chosen_bytes = bytes;
-        }
-        if self.is_about_the_share(chosen_bytes) {
-            cuts.clear();
-        }
-        let mut whole = BitVec::default();
-        let mut candidates = longest.iter().peekable();
-        for number in 0..self.documents {
-            whole.push(match candidates.next_if(|candidate| candidate.number == number) {
-                Some(candidate) => chosen.contains(&candidate.hash),
-                None => self.by_chance.get(number as usize) == Some(true),
-            });
-        }
-        Ok(Split { rule: self.rule(longest, &cuts), whole, cuts })
-    }
-
-    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes;
-    /// only long ones are cut.
-    fn cuts_for(&self, wanted: f64, longest: &[Candidate], chosen: &BTreeSet<u64>) -> BTreeMap<u64, u64> {
-        if !self.cuts {
-            return BTreeMap::new();
-        }
-        let share_of = |documents: &[&Candidate]| {
-            let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();
-            (wanted / bytes as f64).min(0.5)
-        };
-        let mut long: Vec<&Candidate> = longest.iter().filter(|candidate| !chosen.contains(&candidate.hash)).collect();
-        let share = share_of(&long);
-        long.retain(|candidate| share * candidate.characters as f64 >= SHORTEST_END);
-        let share = share_of(&long);
-        long.iter().map(|candidate| (candidate.number, candidate.characters_before(share))).collect()
-    }
-
-    fn rule(&self, longest: &[Candidate], cuts: &BTreeMap<u64, u64>) -> String {
-        let percent = self.percent();
-        let mut whole = format!(
-            "documents in the order of a seeded hash of their content, as long as they fit into {percent}% of the bytes; equal \
-             documents together"
-        );
-        if longest.len() as u64 != self.documents {
-            whole = format!(
-                "of the {} longest {whole}; of the others those whose hash is in the lowest {percent}% of its range",
-                longest.len()
-            );
-        }
-        let Some(cut) = longest.iter().find(|candidate| cuts.contains_key(&candidate.number)) else { return whole };
-        let share = 1.0 - cuts[&cut.number] as f64 / cut.characters as f64;
-        let documents = match cuts.len() {
-            1 => "the one long document".to_owned(),
-            many => format!("each of {many} long documents"),
-        };
-        let last = 100.0 * share;
-        format!("{whole}; and to make up the {percent}%, the last {last:.1}% of the characters of {documents}")
-    }
-}
-
-impl Candidate {
-    /// How many characters are before the cut that leaves a `share` of them behind it.
-    fn characters_before(&self, share: f64) -> u64 {
-        ((self.characters as f64 * (1.0 - share)) as u64).clamp(1, self.characters - 1)
     }
 }
 
@@ -294,32 +253,6 @@ impl Split {
     /// How many characters of a document teach, where its end validates.
     pub fn cut(&self, document: u64) -> Option<u64> {
         self.cuts.get(&document).copied()
-    }
-}
-
-/// What the hashes of the documents tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Duplicates {
-    /// Documents that were looked at: all, or the first 16,777,216.
-    pub examined: u64,
-    /// Of these, documents equal to an earlier one.
-    pub exact: u64,
-    /// Different documents that stand on both sides.
-    pub on_both_sides: u64,
-}
-
-impl Duplicates {
-    fn count(mut hashes: Vec<u64>, split: &Split, documents: u64) -> Self {
-        let examined = hashes.len() as u64;
-        debug_assert!(examined <= documents);
-        // The lowest bit makes room for the side, so that one sorted list answers both questions.
-        for (document, hash) in hashes.iter_mut().enumerate() {
-            *hash = *hash & !1 | u64::from(split.side(document as u64) == Side::Val);
-        }
-        hashes.sort_unstable();
-        let groups = || hashes.chunk_by(|a, b| a & !1 == b & !1);
-        let on_both_sides = groups().filter(|group| group.first() != group.last()).count() as u64;
-        Self { examined, exact: examined - groups().count() as u64, on_both_sides }
     }
 }
 

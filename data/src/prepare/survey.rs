@@ -1,11 +1,12 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
 use super::sample::{SAMPLE_BYTES, Sample};
-use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
+use super::split::{ContentHash, HoldOut, Split, SplitBuilder};
 use super::{
-    corpus::Corpus, corpus::Reading, corpus::Source, error::Error, options::PrepareOptions, options::Progress,
+    corpus::Corpus, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error, options::PrepareOptions,
+    options::Progress, options::tell,
 };
-use crate::source::Event;
+use crate::{near_duplicates::NearDuplicates, source::Event};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -25,10 +26,17 @@ pub struct Survey {
 /// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
 /// corpus then leaves out. Of the built-in corpus no story is cut.
 pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Error> {
-    let PrepareOptions { seed, val_fraction, .. } = *corpus.options;
-    let builder = if corpus.options.only_stories() { SplitBuilder::of_whole_documents } else { SplitBuilder::new };
+    let PrepareOptions { seed, val_fraction, hold_out, .. } = *corpus.options;
+    let only_stories = corpus.options.only_stories();
+    let builder = match hold_out {
+        _ if only_stories => SplitBuilder::of_whole_documents,
+        HoldOut::Any => SplitBuilder::new,
+        HoldOut::Last => SplitBuilder::of_the_last,
+    };
     loop {
         let (mut hash, mut split) = (ContentHash::new(seed), builder(val_fraction));
+        // The built-in stories are made to differ.
+        let mut near = (!only_stories).then(NearDuplicates::default);
         let mut counts = CharacterCounts::default();
         let mut sample = Sample::new(SAMPLE_BYTES);
         let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
@@ -38,11 +46,13 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
                     hash.update(text);
                     counts.add(text);
                     sample.add(text);
+                    near.iter_mut().for_each(|near| near.add(text));
                     document_bytes += text.len() as u64;
                     document_characters += text.chars().count() as u64;
                 }
                 Event::EndOfDocument => {
-                    split.push(hash.finish(), document_bytes, document_characters);
+                    let document = split.push(hash.finish(), document_bytes, document_characters);
+                    near.iter_mut().for_each(|near| near.end_document(document));
                     sample.end_document();
                     documents += 1;
                     bytes += document_bytes;
@@ -52,6 +62,9 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
             Ok(())
         })?;
         if unusable.is_empty() {
+            tell(progress, "looking for near-duplicates", 0, None)?;
+            split.keep_together(near.map(NearDuplicates::finish).unwrap_or_default());
+            split.in_sources(sources.iter().map(|source| source.documents));
             let (split, duplicates) = split.finish()?;
             return Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates });
         }

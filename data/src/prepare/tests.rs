@@ -227,7 +227,7 @@ struct StopAfter {
 impl Progress for StopAfter {
     fn update(&self, stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
         self.updates.fetch_sub(1, Ordering::Relaxed);
-        self.encodes.store(["encoding", "counting n-grams"].contains(&stage), Ordering::Relaxed);
+        self.encodes.store(["encoding", "counting n-grams", "measuring leakage"].contains(&stage), Ordering::Relaxed);
     }
 
     fn interrupted(&self) -> bool {

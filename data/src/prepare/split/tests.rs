@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::near_duplicates::NearDuplicates;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Duplicates), Error> {
     let mut builder = SplitBuilder::new(val_fraction);
@@ -103,7 +105,9 @@ fn where_chance_fails_many_documents_the_long_ones_are_chosen_or_cut() {
 fn whole_documents_are_kept_where_they_are_asked_for() {
     let texts: Vec<String> = (0..3).map(|i| format!("{i} story ").repeat(1000 + i)).collect();
     let mut builder = SplitBuilder::of_whole_documents(0.1);
-    texts.iter().zip(0..).for_each(|(text, hash)| builder.push(hash, text.len() as u64, text.len() as u64));
+    for (text, hash) in texts.iter().zip(0..) {
+        builder.push(hash, text.len() as u64, text.len() as u64);
+    }
     let (split, _) = builder.finish().unwrap();
     assert_eq!((0..3).map(|i| split.side(i)).collect::<Vec<_>>(), [Side::Val, Side::Train, Side::Train]);
     assert!((0..3).all(|i| split.cut(i).is_none()));
@@ -134,8 +138,137 @@ fn a_leak_would_be_seen() {
     let mut sides = BitVec::default();
     [false, true, true, false].into_iter().for_each(|side| sides.push(side));
     let split = Split { rule: String::new(), whole: sides, cuts: BTreeMap::new() };
-    let duplicates = Duplicates::count(vec![10, 10, 20, 30], &split, 4);
-    assert_eq!(duplicates, Duplicates { examined: 4, exact: 1, on_both_sides: 1 });
+    let near = NearDuplicateCounts::default();
+    let duplicates = Duplicates::count(vec![10, 10, 20, 30], &split, near);
+    assert_eq!(duplicates, Duplicates { examined: 4, exact: 1, on_both_sides: 1, near });
+}
+
+/// Made-up prose: of so many words, all its own.
+fn prose(number: u64, words: u64) -> String {
+    let word = |place: u64| format!("w{} ", crate::random::mix(number << 32 | place) % 9000);
+    (0..words).map(word).collect()
+}
+
+/// The same with every `distance`-th word another.
+fn version(text: &str, distance: usize) -> String {
+    let other = |(place, word): (usize, &str)| if place % distance == 1 { "other ".into() } else { format!("{word} ") };
+    text.split_whitespace().enumerate().map(other).collect()
+}
+
+/// As the survey splits: near-duplicates are looked for. Each source holds so many documents.
+fn split_near(
+    texts: &[String],
+    mut builder: SplitBuilder,
+    sources: &[u64],
+) -> Result<(Split, Duplicates, Vec<Vec<Candidate>>), Error> {
+    let (mut hash, mut near) = (ContentHash::new(0), NearDuplicates::default());
+    for text in texts {
+        hash.update(text);
+        near.add(text);
+        near.end_document(builder.push(hash.finish(), text.len() as u64, text.chars().count() as u64));
+    }
+    let near = near.finish();
+    let groups = near.groups.clone();
+    builder.keep_together(near);
+    builder.in_sources(sources.iter().copied());
+    let (split, duplicates) = builder.finish()?;
+    Ok((split, duplicates, groups))
+}
+
+/// Whether all of a group is on one side.
+fn is_together(split: &Split, group: &[Candidate]) -> bool {
+    let first = split.side(group[0].number);
+    group.iter().all(|document| split.side(document.number) == first && split.cut(document.number).is_none())
+}
+
+#[test]
+fn near_duplicates_are_on_one_side() {
+    for (count, words) in [(30, 300), (900, 120)] {
+        let texts: Vec<String> =
+            (0..count).map(|number| prose(number, words)).flat_map(|text| [version(&text, 70), text]).collect();
+        for builder in [SplitBuilder::new, SplitBuilder::of_the_last] {
+            let (split, duplicates, groups) = split_near(&texts, builder(0.1), &[2 * count]).unwrap();
+            assert_eq!((groups.len() as u64, duplicates.near.documents), (count, count));
+            assert!(groups.iter().all(|group| is_together(&split, group)), "{}", split.rule);
+            assert_eq!((duplicates.near.on_both_sides, duplicates.near.groups), (0, count));
+            let share = held_out(&split, &texts);
+            assert!((0.05..=0.15).contains(&share), "{share} by {}", split.rule);
+        }
+    }
+}
+
+#[test]
+fn drafts_of_one_text_are_cut_at_one_share() {
+    let novel = prose(1, 20_000);
+    let drafts = [version(&novel, 50), version(&novel, 70), novel];
+    let (split, duplicates, groups) = split_near(&drafts, SplitBuilder::new(0.1), &[1; 3]).unwrap();
+    assert_eq!((groups.len(), duplicates.near.on_both_sides), (1, 1));
+    assert!((held_out(&split, &drafts) - 0.1).abs() < 1e-3 && (0..3).all(|draft| split.cut(draft).is_some()));
+    // Beside another text they teach, and its end validates.
+    let beside = [&drafts[..], &[prose(2, 15_000)]].concat();
+    let (split, duplicates, _) = split_near(&beside, SplitBuilder::new(0.1), &[1; 4]).unwrap();
+    assert_eq!(duplicates.near.on_both_sides, 0);
+    assert!((held_out(&split, &beside) - 0.1).abs() < 1e-3 && split.cut(3).is_some(), "{}", split.rule);
+    assert!(split.rule.contains("equal documents and near-duplicates together"), "{}", split.rule);
+    // Two short notes that are nearly the same have to be parted.
+    let notes = [prose(3, 40), version(&prose(3, 40), 39)];
+    let (split, ..) = split_near(&notes, SplitBuilder::new(0.1), &[1; 2]).unwrap();
+    assert_ne!(split.side(0), split.side(1));
+}
+
+#[test]
+fn a_letter_sent_many_times_does_not_take_the_share_along() {
+    let mut texts: Vec<String> = (0..1200).map(|number| prose(number, 50)).collect();
+    texts.extend((0..900).map(|number| version(&prose(7, 50), 40) + &format!("{number}")));
+    for seed in 0..8 {
+        texts.push(format!("seed {seed}"));
+        let (split, duplicates, groups) = split_near(&texts, SplitBuilder::new(0.1), &[1]).unwrap();
+        let share = held_out(&split, &texts);
+        assert!((0.05..=0.15).contains(&share), "{share} by {}", split.rule);
+        assert!(groups.iter().all(|group| is_together(&split, group)) && duplicates.near.on_both_sides == 0);
+    }
+}
+
+#[test]
+fn the_last_of_each_source_validate() {
+    // A chat of twenty messages, three letters of a file each, and a message of the chat again.
+    let mut texts: Vec<String> = (0..20).map(|number| prose(number, 50)).collect();
+    texts.extend((20..23).map(|number| prose(number, 400)));
+    let (split, ..) = split_near(&texts, SplitBuilder::of_the_last(0.1), &[20, 1, 1, 1]).unwrap();
+    let validate = |split: &Split| (0..texts.len() as u64).filter(|&n| split.side(n) == Side::Val).collect::<Vec<_>>();
+    let share = held_out(&split, &texts);
+    assert!((0.08..=0.11).contains(&share), "{share}");
+    assert!(validate(&split).iter().all(|number| (18..20).contains(number)), "{:?}", validate(&split));
+    assert!(split.cut(22).is_some() && split.cut(20).is_none());
+    assert!(split.rule.starts_with("the last 10% of each file that holds several documents"));
+    texts[19] = texts[3].clone();
+    let (split, duplicates, _) = split_near(&texts, SplitBuilder::of_the_last(0.1), &[20, 1, 1, 1]).unwrap();
+    assert_eq!((split.side(19), duplicates.on_both_sides), (Side::Train, 0));
+}
+
+/// Novels, letters, notes and their versions in any numbers: whenever there is enough that is not
+/// alike, the share holds, and nothing that is alike is parted.
+#[test]
+fn the_share_holds_whatever_the_sizes() {
+    let mut parted = 0;
+    for case in 0..150u64 {
+        let draw = |place: u64, below: u64| crate::random::mix(case << 8 | place) % below;
+        let mut texts = Vec::new();
+        for number in 0..2 + draw(0, 40) {
+            let words = 40 << draw(100 + number, 9);
+            let text = prose(case << 16 | number, words);
+            texts.extend((0..draw(200 + number, 8).saturating_sub(5)).map(|n| version(&text, 35 + n as usize)));
+            texts.push(text);
+        }
+        let sources = vec![1; texts.len()];
+        let (split, duplicates, groups) = split_near(&texts, SplitBuilder::new(0.1), &sources).unwrap();
+        let share = held_out(&split, &texts);
+        let bytes: usize = texts.iter().map(String::len).sum();
+        assert!((0.05..=0.15).contains(&share) || bytes < 4000, "{case}: {share} by {}", split.rule);
+        parted += duplicates.near.on_both_sides;
+        assert!(groups.len() as u64 >= duplicates.near.on_both_sides);
+    }
+    assert!(parted <= 15, "{parted}");
 }
 
 proptest! {

@@ -1,0 +1,175 @@
+//! How much of the held-out text stands in the training text as well, measured on the tokens that
+//! were written: whatever the split promised, this is what came of it.
+//!
+//! Looked at are stretches of about 64 bytes of text, some thirteen words, inside a document. Of a
+//! large text a sample of them is looked for, chosen by their own hash, in all that teaches.
+
+use crate::random::mix;
+use crate::tokens::{Error, TokenFile};
+use ahash::AHashMap;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How long a stretch is, about.
+const STRETCH_BYTES: f64 = 64.0;
+
+/// So many stretches are looked for, at most about.
+const LOOKED_FOR: usize = 1 << 18;
+
+/// Tokens that are read at once.
+const BLOCK: usize = 1 << 18;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leakage {
+    /// Tokens of a stretch.
+    pub tokens: usize,
+    /// Stretches of the validation text that were looked for.
+    pub stretches: u64,
+    /// Of these, those that stand in the training text.
+    pub in_training: u64,
+}
+
+impl Leakage {
+    /// The share of the held-out stretches that teach; 0 where the text is too short to have any.
+    pub fn share(&self) -> f64 {
+        self.in_training as f64 / self.stretches.max(1) as f64
+    }
+}
+
+/// Looks for stretches of `val` in `train`; `end_of_text` stands between documents.
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn leakage(
+    train: &TokenFile,
+    val: &TokenFile,
+    end_of_text: Option<u32>,
+    bytes_per_token: f64,
+) -> Result<Leakage, Error> {
+    let tokens = (STRETCH_BYTES / bytes_per_token).round().clamp(4.0, STRETCH_BYTES) as usize;
+    let stretches =
+        Stretches { tokens, end_of_text, one_in: val.len().div_ceil(LOOKED_FOR).next_power_of_two() as u64 };
+    let mut times = AHashMap::<u64, u64>::default();
+    for hashes in stretches.hashes(val) {
+        hashes?.into_iter().for_each(|hash| *times.entry(hash).or_default() += 1);
+    }
+    // Most of what teaches is not among them: a table of bits says so faster than the map.
+    let bits = (64 * times.len()).next_power_of_two().max(64) as u64;
+    let mut filter = vec![0u64; bits as usize / 64];
+    let place = |hash: u64| ((hash >> 32) % bits / 64, 1 << (hash >> 32) % 64);
+    times.keys().map(|&hash| place(hash)).for_each(|(word, bit)| filter[word as usize] |= bit);
+    let wanted: AHashMap<u64, (u64, AtomicBool)> =
+        times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
+    let blocks: Vec<usize> = (0..train.len()).step_by(BLOCK).collect();
+    blocks.into_par_iter().try_for_each(|start| -> Result<(), Error> {
+        for hash in stretches.of_block(train, start)? {
+            let (word, bit) = place(hash);
+            if filter[word as usize] & bit != 0
+                && let Some((_, seen)) = wanted.get(&hash)
+            {
+                seen.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    })?;
+    let sum = |seen_only: bool| {
+        let counted = wanted.values().filter(|(_, seen)| !seen_only || seen.load(Ordering::Relaxed));
+        counted.map(|(times, _)| times).sum()
+    };
+    Ok(Leakage { tokens, stretches: sum(false), in_training: sum(true) })
+}
+
+/// Which stretches of a text are looked at.
+struct Stretches {
+    tokens: usize,
+    end_of_text: Option<u32>,
+    /// One in so many, a power of two, by the hash.
+    one_in: u64,
+}
+
+impl Stretches {
+    /// The hashes of those that begin in each block of a text.
+    fn hashes(&self, text: &TokenFile) -> impl Iterator<Item = Result<Vec<u64>, Error>> {
+        (0..text.len()).step_by(BLOCK).map(|start| self.of_block(text, start))
+    }
+
+    fn of_block(&self, text: &TokenFile, start: usize) -> Result<Vec<u64>, Error> {
+        // A polynomial in the tokens, modulo 2^64: the token that leaves the stretch is taken off.
+        // Its upper bits hang on all tokens, and say which stretches are looked at; only of those
+        // is more computed.
+        const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+        let leaves = BASE.wrapping_pow(self.tokens as u32);
+        let value = |token: u32| u64::from(token) + 1;
+        let mut ids = Vec::new();
+        text.get(start..text.len().min(start + BLOCK + self.tokens - 1), &mut ids)?;
+        let (mut polynomial, mut begin, mut hashes) = (0u64, 0, Vec::new());
+        for (at, &id) in ids.iter().enumerate() {
+            if Some(id) == self.end_of_text {
+                (polynomial, begin) = (0, at + 1);
+                continue;
+            }
+            polynomial = polynomial.wrapping_mul(BASE).wrapping_add(value(id));
+            if at >= begin + self.tokens {
+                polynomial = polynomial.wrapping_sub(value(ids[at - self.tokens]).wrapping_mul(leaves));
+            }
+            if at + 1 >= begin + self.tokens {
+                let is_looked_at = polynomial.wrapping_mul(BASE).leading_zeros() >= self.one_in.ilog2();
+                if is_looked_at {
+                    hashes.push(mix(polynomial));
+                }
+            }
+        }
+        Ok(hashes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn found(train: &[u32], val: &[u32], end: Option<u32>) -> Leakage {
+        let [train, val] = [train, val].map(|ids| TokenFile::from_ids(ids, 1000).unwrap());
+        leakage(&train, &val, end, 16.0).unwrap()
+    }
+
+    #[test]
+    fn what_teaches_too_is_found_and_nothing_across_documents() {
+        let train: Vec<u32> = (0..100).collect();
+        assert_eq!(found(&train, &[50, 51, 52, 53, 54], None), Leakage { tokens: 4, stretches: 2, in_training: 2 });
+        assert_eq!(found(&train, &[50, 51, 52, 53, 99], None).share(), 0.5);
+        assert_eq!(found(&train, &[50, 51, 52, 53], Some(52)), Leakage { tokens: 4, stretches: 0, in_training: 0 });
+        assert_eq!(found(&[], &[1, 2, 3], None).share(), 0.0);
+    }
+
+    #[test]
+    fn a_sample_of_a_large_text_tells_its_share() {
+        // A fifth of a million tokens stands in training, across the edges of blocks.
+        let val: Vec<u32> = (0..1_000_000).map(|place| (mix(place) % 900) as u32).collect();
+        let train: Vec<u32> =
+            (0..300_000).map(|place| (mix(place + (1 << 40)) % 900) as u32).chain(val[..200_000].to_vec()).collect();
+        let found = found(&train, &val, None);
+        assert!((200_000..300_000).contains(&found.stretches), "{found:?}");
+        assert!((found.share() - 0.2).abs() < 0.005, "{found:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn as_counted_one_by_one(
+            train in proptest::collection::vec(0u32..4, 0..200), val in proptest::collection::vec(0u32..4, 0..100),
+        ) {
+            let stretches = |ids: &[u32]| -> Vec<Vec<u32>> {
+                ids.windows(4).filter(|stretch| !stretch.contains(&0)).map(<[u32]>::to_vec).collect()
+            };
+            let taught: BTreeSet<_> = stretches(&train).into_iter().collect();
+            let held_out = stretches(&val);
+            let in_training = held_out.iter().filter(|stretch| taught.contains(*stretch)).count() as u64;
+            let expected = Leakage { tokens: 4, stretches: held_out.len() as u64, in_training };
+            prop_assert_eq!(found(&train, &val, Some(0)), expected);
+        }
+    }
+}

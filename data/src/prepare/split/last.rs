@@ -1,0 +1,110 @@
+//! The last documents of each source validate: of mails and chats what came last, as a model would
+//! meet it.
+
+use super::{Candidate, Error, SHORTEST_END, Split, SplitBuilder};
+use bit_vec::BitVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many documents can be held out by their order: 16 bytes each.
+const MOST_IN_ORDER: usize = 1 << 23;
+
+/// The documents in the order in which they were read.
+#[derive(Default)]
+pub struct Order {
+    /// Bytes and characters of each.
+    sizes: Vec<(u64, u64)>,
+    /// How many documents each source held.
+    pub sources: Vec<u64>,
+}
+
+impl Order {
+    pub fn push(&mut self, document: Candidate) {
+        if self.sizes.len() < MOST_IN_ORDER {
+            self.sizes.push((document.bytes, document.characters));
+        }
+    }
+
+    /// Documents that follow each other in time: those of a source with several; and those of all
+    /// sources that hold one each, in the order of their names.
+    fn runs(&self) -> Vec<Vec<u64>> {
+        let (mut runs, mut alone, mut next) = (Vec::new(), Vec::new(), 0);
+        for &documents in &self.sources {
+            let of_source = next..next + documents;
+            next += documents;
+            if documents == 1 { alone.extend(of_source) } else { runs.push(of_source.collect()) }
+        }
+        runs.push(alone);
+        runs
+    }
+}
+
+impl SplitBuilder {
+    /// Chooses the last documents of each run, and where the next does not fit, its end.
+    pub(super) fn last(&self, order: &Order) -> Result<Split, Error> {
+        if self.documents > MOST_IN_ORDER as u64 {
+            return Err(Error::unusable(format!(
+                "the text has {} documents, and of more than {MOST_IN_ORDER} the last are not held out; hold out any of them",
+                self.documents
+            )));
+        }
+        let copied = self.copied();
+        let mut whole = BitVec::from_elem(self.documents as usize, false);
+        let mut cuts = BTreeMap::new();
+        for run in order.runs() {
+            let sizes = |&number: &u64| order.sizes[number as usize];
+            let mut left = self.val_fraction * run.iter().map(|number| sizes(number).0 as f64).sum::<f64>();
+            for number in run.iter().rev() {
+                let (bytes, characters) = sizes(number);
+                if bytes as f64 > left {
+                    let share = left / bytes as f64;
+                    if share * characters as f64 >= SHORTEST_END && !copied.contains(number) {
+                        let document = Candidate { bytes, number: *number, hash: 0, characters, resembles: false };
+                        cuts.insert(*number, document.characters_before(share));
+                    }
+                    break;
+                }
+                whole.set(*number as usize, true);
+                left -= bytes as f64;
+            }
+        }
+        if whole.none() && cuts.is_empty() {
+            whole.set(self.documents as usize - 1, true);
+        }
+        self.send_copies_back(&mut whole);
+        let percent = self.percent();
+        let rule = format!(
+            "the last {percent}% of each file that holds several documents, and of the others in their order; what stands \
+             before as well teaches"
+        );
+        Ok(Split { rule, whole, cuts })
+    }
+
+    /// The documents that have a copy or a near-duplicate.
+    fn copied(&self) -> BTreeSet<u64> {
+        let mut hashes: Vec<(u64, u64)> = self.hashes.iter().copied().zip(0..).collect();
+        hashes.sort_unstable();
+        let equal = hashes.chunk_by(|one, two| one.0 == two.0).filter(|equal| equal.len() > 1);
+        let near = self.near.groups.iter().flatten().map(|document| document.number);
+        equal.flatten().map(|&(_, number)| number).chain(near).collect()
+    }
+
+    /// A document that teaches keeps its copies and near-duplicates from validating.
+    fn send_copies_back(&self, whole: &mut BitVec) {
+        let validates = |whole: &BitVec, number: u64| whole.get(number as usize) == Some(true);
+        let held_out: BTreeSet<u64> =
+            (0..).zip(&self.hashes).filter(|&(number, _)| validates(whole, number)).map(|(_, &hash)| hash).collect();
+        let taught: BTreeSet<u64> = (0..)
+            .zip(&self.hashes)
+            .filter(|&(number, hash)| !validates(whole, number) && held_out.contains(hash))
+            .map(|(_, &hash)| hash)
+            .collect();
+        for (number, _) in self.hashes.iter().enumerate().filter(|(_, hash)| taught.contains(hash)) {
+            whole.set(number, false);
+        }
+        for group in &self.near.groups {
+            if group.iter().any(|document| !validates(whole, document.number)) {
+                group.iter().for_each(|document| whole.set(document.number as usize, false));
+            }
+        }
+    }
+}
