@@ -21,6 +21,7 @@ pub mod near_duplicates;
 pub mod ngrams;
 pub mod prepare;
 pub mod random;
+pub mod sensitive;
 pub mod source;
 pub mod stories;
 pub mod tokenizer;

@@ -1,11 +1,12 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
 use super::{error::Error, options::PrepareOptions, options::Progress, options::tell};
+use crate::sensitive::{self, Masking};
 use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeSet, ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
+use std::{collections::BTreeMap, collections::BTreeSet, ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;
@@ -49,6 +50,8 @@ pub struct Reading {
     /// Files in folders that could not be read to their ends. What was handed on is of no use then:
     /// the text is to be read again without them ([`Corpus::leave_out`]).
     pub unusable: Vec<LeftOut>,
+    /// How many of each kind were masked.
+    pub masked: BTreeMap<sensitive::Kind, u64>,
 }
 
 impl<'a> Corpus<'a> {
@@ -98,8 +101,17 @@ impl<'a> Corpus<'a> {
             Part::Stories(_) => None,
         };
         let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
-        let mut reading = Reading { sources: Vec::new(), unusable: Vec::new() };
-        let mut filter = BlankFilter { held: String::new(), begun: false, documents: 0, sink };
+        let mut reading = Reading { sources: Vec::new(), unusable: Vec::new(), masked: BTreeMap::new() };
+        let mut masking = self.options.mask.then(Masking::default);
+        let mut masked = |event: Event<'_>| match (&mut masking, event) {
+            (None, event) => sink(event),
+            (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| sink(Event::Text(text))),
+            (Some(masking), Event::EndOfDocument) => {
+                masking.end_document(&mut |text| sink(Event::Text(text)))?;
+                sink(Event::EndOfDocument)
+            }
+        };
+        let mut filter = BlankFilter { held: String::new(), begun: false, documents: 0, sink: &mut masked };
         let mut untold = BYTES_TOLD;
         for part in &self.parts {
             let (mut bytes, before) = (0, filter.documents);
@@ -145,6 +157,7 @@ impl<'a> Corpus<'a> {
             }
         }
         tell(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
+        reading.masked = masking.map(|masking| masking.counts).unwrap_or_default();
         Ok(reading)
     }
 }

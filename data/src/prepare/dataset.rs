@@ -2,7 +2,6 @@
 //! undamaged.
 
 use super::{corpus::Source, encode::SplitCounts, report::Report};
-use crate::leakage::Leakage;
 use crate::ngrams::{self, MOST_ORDER};
 use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
@@ -55,9 +54,6 @@ pub struct Manifest {
     /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ngram_losses: Option<[f64; MOST_ORDER]>,
-    /// How much of the held-out text teaches as well; earlier versions did not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leakage: Option<Leakage>,
 }
 
 impl Manifest {

@@ -9,7 +9,7 @@
 //! `tokenizer_config.json`, and `manifest.json`, which is written last: without it the folder is
 //! unfinished, and with it every file can be checked.
 
-mod corpus;
+pub(crate) mod corpus;
 mod dataset;
 mod duplicates;
 mod encode;
@@ -17,7 +17,7 @@ mod error;
 mod excerpt;
 mod options;
 mod report;
-mod sample;
+pub(crate) mod sample;
 mod split;
 mod survey;
 
@@ -112,7 +112,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let ngram_losses = Some(ngrams::losses(&train, &val)?);
     tell(progress, "measuring leakage", 0, None)?;
     let bytes_per_token = survey.bytes as f64 / (train.len() + val.len()) as f64;
-    let leakage = Some(leakage(&train, &val, tokenizer.end_of_text(), bytes_per_token)?);
+    let leakage = leakage(&train, &val, tokenizer.end_of_text(), bytes_per_token)?;
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -125,10 +125,9 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         seed: options.seed,
         window_rule: if only_stories { WindowRule::DocumentStart } else { WindowRule::Anywhere },
         fingerprint,
-        report: Report::new(&survey, &encoded, &corpus, &tokenizer),
+        report: Report::new(&survey, &encoded, &corpus, &tokenizer, leakage),
         marks,
         ngram_losses,
-        leakage,
         left_out: corpus.listing.left_out.clone(),
         sources: survey.sources,
         train: encoded.train,

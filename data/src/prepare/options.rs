@@ -19,6 +19,8 @@ pub struct PrepareOptions {
     pub val_fraction: f64,
     /// Which documents may validate.
     pub hold_out: HoldOut,
+    /// Whether tags stand in the place of addresses, numbers and keys ([`crate::sensitive`]).
+    pub mask: bool,
     /// Chooses the validation documents, and the built-in stories.
     pub seed: u64,
     /// The folder to write.
@@ -36,6 +38,7 @@ impl Default for PrepareOptions {
             tokenizer: TokenizerChoice::Auto,
             val_fraction: 0.1,
             hold_out: HoldOut::Any,
+            mask: false,
             seed: 0,
             out: PathBuf::from("data"),
             describe: |error| with_causes(error),
@@ -57,10 +60,13 @@ impl PrepareOptions {
     /// # Errors
     /// As [`source::Listing::add_path`].
     pub fn fingerprint(&self) -> Result<String, source::Error> {
-        let PrepareOptions { inputs, field, tokenizer, val_fraction, hold_out, seed, out: _, describe: _ } = self;
+        let PrepareOptions { inputs, field, tokenizer, val_fraction, hold_out, mask, seed, out: _, describe: _ } = self;
         let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
         if *hold_out != HoldOut::Any {
             name += &format!(" {hold_out:?}");
+        }
+        if *mask {
+            name += " masked";
         }
         for input in inputs {
             name += &format!("\n{input:?}");

@@ -1,7 +1,7 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
 use super::{corpus::Corpus, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES, survey::Survey};
-use crate::{source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
+use crate::{leakage::Leakage, source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -28,6 +28,9 @@ pub struct Report {
     pub rare_characters: RareCharacters,
     /// Documents that occur more than once.
     pub duplicates: Duplicates,
+    /// How much of the held-out text teaches as well; earlier versions did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leakage: Option<Leakage>,
     /// Sentences about what was done with the text.
     pub notes: Vec<String>,
 }
@@ -53,7 +56,13 @@ const NAMES_SHOWN: usize = 8;
 
 impl Report {
     /// The findings of both readings.
-    pub(super) fn new(survey: &Survey, encoded: &Encoded, corpus: &Corpus, tokenizer: &Tokenizer) -> Self {
+    pub(super) fn new(
+        survey: &Survey,
+        encoded: &Encoded,
+        corpus: &Corpus,
+        tokenizer: &Tokenizer,
+        leakage: Leakage,
+    ) -> Self {
         let (train, val) = (&encoded.train, &encoded.val);
         let mut rare: Vec<(u64, char)> =
             survey.characters.iter().map(|(&c, &count)| (count, c)).filter(|&(count, _)| count < RARE_BELOW).collect();
@@ -75,6 +84,7 @@ impl Report {
                 examples: rare.iter().take(RARE_EXAMPLES).map(|&(_, character)| character).collect(),
             },
             duplicates: survey.duplicates,
+            leakage: Some(leakage),
             notes: notes(survey, corpus, tokenizer),
         }
     }
@@ -85,6 +95,15 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
     if survey.bytes > SAMPLE_BYTES as u64 {
         let mib = SAMPLE_BYTES >> 20;
         notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
+    }
+    if corpus.options.mask {
+        let counted = survey.masked.iter().map(|(kind, &count)| {
+            let [one, more] = kind.words();
+            format!("{} {}", grouped(count), if count == 1 { one } else { more })
+        });
+        let counted: Vec<String> = counted.collect();
+        let counted = if counted.is_empty() { "nothing was found".to_owned() } else { counted.join(", ") };
+        notes.push(format!("Masked: {counted}."));
     }
     let told = LeftOut::told(&corpus.listing.left_out);
     if corpus.listing.left_out.len() > told.len() {
@@ -141,6 +160,10 @@ impl fmt::Display for Report {
             ("in both splits", format!("{both} documents")),
         ] {
             writeln!(f, "{name:<22}{value}")?;
+        }
+        if let Some(leakage) = self.leakage.filter(|leakage| leakage.stretches > 0) {
+            let [percent, tokens] = [format!("{:.1}", 100.0 * leakage.share()), leakage.tokens.to_string()];
+            writeln!(f, "{:<22}{percent}% of the validation's stretches of {tokens} tokens", "also in training")?;
         }
         for note in &self.notes {
             writeln!(f, "{note}")?;

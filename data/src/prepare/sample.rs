@@ -94,6 +94,11 @@ impl Sample {
         }
     }
 
+    /// The blocks, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.blocks.iter().map(|block| block.text.as_str())
+    }
+
     /// What teaches of the blocks, in order.
     pub fn teaching(&self, split: &Split) -> impl Iterator<Item = &str> {
         let teaches = |block: &&Block| split.side(block.document) == Side::Train;

@@ -6,7 +6,7 @@ use super::{
     corpus::Corpus, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error, options::PrepareOptions,
     options::Progress, options::tell,
 };
-use crate::{near_duplicates::NearDuplicates, source::Event};
+use crate::{near_duplicates::NearDuplicates, sensitive, source::Event};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,8 @@ pub struct Survey {
     pub sample: Sample,
     pub split: Split,
     pub duplicates: Duplicates,
+    /// How many of each kind were masked.
+    pub masked: BTreeMap<sensitive::Kind, u64>,
 }
 
 /// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
@@ -40,7 +42,7 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
         let mut counts = CharacterCounts::default();
         let mut sample = Sample::new(SAMPLE_BYTES);
         let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
-        let Reading { sources, unusable } = corpus.read("reading", progress, &mut |event| {
+        let Reading { sources, unusable, masked } = corpus.read("reading", progress, &mut |event| {
             match event {
                 Event::Text(text) => {
                     hash.update(text);
@@ -66,7 +68,16 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
             split.keep_together(near.map(NearDuplicates::finish).unwrap_or_default());
             split.in_sources(sources.iter().map(|source| source.documents));
             let (split, duplicates) = split.finish()?;
-            return Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates });
+            return Ok(Survey {
+                sources,
+                documents,
+                bytes,
+                characters: counts.finish(),
+                sample,
+                split,
+                duplicates,
+                masked,
+            });
         }
         corpus.leave_out(unusable)?;
     }

@@ -476,3 +476,26 @@ proptest! {
         prop_assert_eq!(found, documents);
     }
 }
+
+#[test]
+fn a_masked_text_has_tags_on_both_sides_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    let letter = |number: u64| format!("Letter {number}: write to tom{number}@example.org or ring +49 30 901820.\n");
+    std::fs::write(&path, (0..3000).map(letter).collect::<String>()).unwrap();
+    let plain = options(folder.path(), vec![Input::Path(path)], "bytes");
+    let masked = PrepareOptions { mask: true, ..plain.clone() };
+    assert_ne!(plain.fingerprint().unwrap(), masked.fingerprint().unwrap());
+    let manifest = prepare(&masked, &Silent).unwrap();
+    let note = "Masked: 3,000 e-mail addresses, 3,000 telephone numbers.";
+    assert!(manifest.report.notes.contains(&note.to_owned()), "{:?}", manifest.report.notes);
+    let data = Dataset::open(&masked.out).unwrap();
+    for tokens in [&data.train, &data.val] {
+        let mut ids = Vec::new();
+        tokens.get(0..tokens.len(), &mut ids).unwrap();
+        let text = data.tokenizer.decode_text(&ids).unwrap();
+        assert!(text.contains("write to [e-mail] or ring [telephone].") && !text.contains('@'));
+    }
+    let leakage = manifest.report.leakage.unwrap();
+    assert!(leakage.tokens == 64 && leakage.stretches > 10_000, "{leakage:?}");
+}

@@ -1,7 +1,8 @@
 //! `ember-train prepare`: text to token files.
 
+use clap::ValueEnum;
 use ember_cli::wording;
-use ember_data::prepare::{Manifest, PrepareOptions};
+use ember_data::prepare::{HoldOut, Manifest, PrepareOptions};
 use ember_training::{error::Error, run::text};
 
 use crate::prelude::*;
@@ -25,9 +26,32 @@ pub struct PrepareArgs {
     /// Share of the text kept for validation
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub val_fraction: f64,
+    /// Which documents validate: any, by chance, or the last of each file, for mails and chats
+    #[arg(long, value_enum, default_value_t = HoldOutArg::Any)]
+    pub hold_out: HoldOutArg,
+    /// Put tags in the place of e-mail addresses, telephone numbers, keys, card numbers and IBANs
+    #[arg(long)]
+    pub mask: bool,
     /// Number of built-in stories, where no text is given
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub stories: u64,
+}
+
+/// [`HoldOut`] as a flag's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[allow(missing_docs)] // the same words
+pub enum HoldOutArg {
+    Any,
+    Last,
+}
+
+impl From<HoldOutArg> for HoldOut {
+    fn from(value: HoldOutArg) -> Self {
+        match value {
+            HoldOutArg::Any => Self::Any,
+            HoldOutArg::Last => Self::Last,
+        }
+    }
 }
 
 /// Runs the command.
@@ -44,6 +68,8 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         field: args.field.clone(),
         tokenizer,
         val_fraction: args.val_fraction,
+        hold_out: args.hold_out.into(),
+        mask: args.mask,
         seed: common.seed.unwrap_or(0),
         out: args.out.clone(),
         ..PrepareOptions::default()

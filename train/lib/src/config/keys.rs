@@ -6,6 +6,7 @@
 //! of a saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program
 //! chooses from the text and the device (see `resolve`), and says why.
 
+use ember_data::prepare::HoldOut;
 use ember_model::{MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,12 @@ keys! {
             "the field of JSON Lines and Parquet that holds the text", [];
         val_fraction: f64 = 0.1, Above(0.0, 0.5), "share of the text",
             "held out for validation, never trained on", [];
+        hold_out: HoldOut = "any", Choice(&["any", "last"]), "",
+            "any: documents by a seeded hash of their content; last: the last of each file, for \
+             mails and chats", [];
+        mask: bool = false, Flag, "",
+            "tags in the place of e-mail addresses, telephone numbers, keys, card numbers and IBANs",
+            [];
     }
     "Model" {
         init: String = "", Text { may_be_empty: true }, "",

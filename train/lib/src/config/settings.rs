@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use ember_data::prepare::HoldOut;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -18,6 +19,8 @@ pub struct DataConfig {
     pub tokenizer: String,
     pub field: String,
     pub val_fraction: f64,
+    pub hold_out: HoldOut,
+    pub mask: bool,
     pub seed: u64,
 }
 

@@ -37,6 +37,8 @@ pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, Config
         field: data.field.clone(),
         tokenizer: choice,
         val_fraction: data.val_fraction,
+        hold_out: data.hold_out,
+        mask: data.mask,
         seed: data.seed,
         out,
         ..PrepareOptions::default()

@@ -1,0 +1,64 @@
+//! Keys of machines: by the beginnings that services have given theirs to be known by, by the
+//! frame of private keys, and, behind a word such as `password =`, by looking random.
+
+use super::before;
+use regex::Regex;
+use std::{ops::Range, sync::LazyLock};
+
+/// Keys that begin as their services say: Amazon, GitHub, GitLab, OpenAI and Anthropic, Stripe,
+/// Google, Slack, npm, Hugging Face, PyPI, SendGrid; JSON Web Tokens; and private keys as PEM has
+/// them.
+static KNOWN: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = [
+        r"(?:AKIA|ASIA)[0-9A-Z]{16}",
+        r"gh[pousr]_[A-Za-z0-9]{36,255}",
+        r"github_pat_[A-Za-z0-9_]{22,255}",
+        r"glpat-[A-Za-z0-9_-]{20,64}",
+        r"sk-[A-Za-z0-9_-]{20,200}",
+        r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}",
+        r"AIza[0-9A-Za-z_-]{35}",
+        r"xox[abeprs]-[A-Za-z0-9-]{10,255}",
+        r"npm_[A-Za-z0-9]{36}",
+        r"hf_[A-Za-z0-9]{30,64}",
+        r"pypi-[A-Za-z0-9_-]{50,255}",
+        r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}",
+        r"eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}",
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s:,-]{0,9000}?-----END [A-Z ]{0,30}PRIVATE KEY-----",
+    ];
+    let pattern = format!("(?-u){}", pattern.join("|"));
+    regex::RegexBuilder::new(&pattern).size_limit(64 << 20).build().expect("it is an expression")
+});
+
+/// A value behind a word that says what it is.
+static SAID: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = concat!(
+        r#"(?i-u)(?:api[_-]?key|secret|token|passwor[dt]|passwd|passphrase|bearer)["']?(?:\s{0,3}[:=]\s{0,3}|\s)["']?"#,
+        r"([A-Za-z0-9_./+=!#$%^&*-]{12,200})",
+    );
+    Regex::new(pattern).expect("it is an expression")
+});
+
+/// Bits a character from which a value looks random; words and paths have less.
+const RANDOM_BITS: f64 = 3.3;
+
+/// Where keys stand.
+pub fn find(text: &str) -> Vec<Range<usize>> {
+    let is_key = |range: &Range<usize>| {
+        let key = &text[range.clone()];
+        let begins = !before(text, range.start).is_some_and(|before| before.is_alphanumeric() || "_-".contains(before));
+        begins && (!key.starts_with("sk-") || looks_random(key))
+    };
+    let known = KNOWN.find_iter(text).map(|found| found.range()).filter(is_key);
+    let said = SAID.captures_iter(text).filter_map(|found| Some(found.get(1)?.range()));
+    known.chain(said.filter(|range| looks_random(&text[range.clone()]))).collect()
+}
+
+/// Digits and letters, as mixed as chance mixes them (Shannon's entropy).
+fn looks_random(value: &str) -> bool {
+    let has = |kind: fn(&u8) -> bool| value.as_bytes().iter().any(kind);
+    let mut counts = [0u32; 256];
+    value.bytes().for_each(|byte| counts[byte as usize] += 1);
+    let shares = counts.iter().filter(|&&count| count > 0).map(|&count| f64::from(count) / value.len() as f64);
+    let bits: f64 = shares.map(|share| -share * share.log2()).sum();
+    has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic) && bits >= RANDOM_BITS
+}

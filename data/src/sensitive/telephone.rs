@@ -1,0 +1,67 @@
+//! Telephone numbers: with a country's code, in shapes that are common within a country, and
+//! behind a word such as "Tel.".
+//!
+//! Plain digits are taken for one only behind such a word: years, prices, ISBNs and dates are far
+//! more frequent.
+
+use super::{before, behind};
+use regex::Regex;
+use std::{
+    ops::{Range, RangeInclusive},
+    sync::LazyLock,
+};
+
+/// A shape, which of its groups is the number, and how many digits it has.
+struct Shape {
+    expression: Regex,
+    group: usize,
+    digits: RangeInclusive<usize>,
+}
+
+static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
+    let shape = |pattern: &str, group, digits| {
+        let expression = Regex::new(pattern).expect("it is an expression");
+        Shape { expression, group, digits }
+    };
+    [
+        // +49 30 123456, +1 (212) 555-0123, +44 (0)20 7946 0958, 0049-30-123456
+        shape(r"(?-u)\+[1-9][0-9]{0,2}(?:[ .\-/]{0,3}\(?[0-9]{1,12}\)?){1,7}", 0, 8..=15),
+        shape(r"(?-u)00[1-9][0-9]{0,2}[ .\-/](?:[ .\-/]{0,2}\(?[0-9]{1,12}\)?){1,7}", 0, 10..=17),
+        // (212) 555-0123, 212-555-0123, 1-212-555-0123
+        shape(r"(?-u)(?:1[ .\-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[.\-])[2-9][0-9]{2}[ .\-][0-9]{4}", 0, 10..=11),
+        // 030 / 123 45 67, 020 7946 0958, 01 23 45 67 89, (030) 1234567
+        shape(r"(?-u)(?:\(0[1-9][0-9]{0,4}\)|0[1-9][0-9]{0,4})(?:(?: ?[/\-] ?|[ .])[0-9]{2,8}){1,5}", 0, 9..=12),
+        shape(
+            r"(?i)\b(?:tele(?:ph|f)one?|tel|t\u{e9}l|phone|fax|mobile?|cell|handy|call me (?:at|on))[.:]{0,2} {0,2}((?-u:[0-9(][0-9 /().\-]{4,18}[0-9]))",
+            1,
+            6..=15,
+        ),
+    ]
+});
+
+/// Where telephone numbers stand; they may overlap where several shapes fit.
+pub fn find(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for Shape { expression, group, digits } in SHAPES.iter() {
+        for captured in expression.captures_iter(text) {
+            let Some(number) = captured.get(*group) else { continue };
+            let count = number.as_str().bytes().filter(u8::is_ascii_digit).count();
+            if digits.contains(&count) && stands_by_itself(text, number.range()) {
+                found.push(number.range());
+            }
+        }
+    }
+    found
+}
+
+/// Whether a number is not a part of a longer one, of a word or of a path.
+fn stands_by_itself(text: &str, range: Range<usize>) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || "._-/+#,$".contains(character);
+    let goes_on = match behind(text, range.end) {
+        Some(next) if ".,-/: ".contains(next) => {
+            next != ' ' && behind(text, range.end + 1).is_some_and(|next| next.is_ascii_digit())
+        }
+        next => next.is_some_and(char::is_alphanumeric),
+    };
+    !goes_on && !before(text, range.start).is_some_and(is_part)
+}

@@ -1,0 +1,215 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+
+fn found(kind: Kind, text: &str) -> Vec<&str> {
+    find(text).into_iter().filter(|finding| finding.kind == kind).map(|finding| &text[finding.range]).collect()
+}
+
+/// Each text with what is to be found of the kind in it.
+fn check(kind: Kind, cases: &[(&str, &[&str])]) {
+    for (text, expected) in cases {
+        assert_eq!(found(kind, text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn e_mail_addresses() {
+    check(
+        Kind::EmailAddress,
+        &[
+            ("Write to anna.k+news@mail.example.org.", &["anna.k+news@mail.example.org"]),
+            (
+                "<tom@example.co.uk>, Mary@Example.COM; mailto:x@y.de",
+                &["tom@example.co.uk", "Mary@Example.COM", "x@y.de"],
+            ),
+            ("é: a@b.fr\nc@d.fr", &["a@b.fr", "c@d.fr"]),
+            ("@anna, me@home, 3 @ 2.50, a@b.c, user@1.2.3, icon@2x.png", &[]),
+            ("git@github.com:ember/ember clones", &[]),
+            (&("a".repeat(70) + "@example.org"), &[]),
+        ],
+    );
+}
+
+#[test]
+fn telephone_numbers() {
+    let numbers = [
+        "+49 30 901820",
+        "+49 (0)30 90 18 20",
+        "+1 (212) 555-0123",
+        "+442079460958",
+        "+33 1 23 45 67 89",
+        "0049 30 901820",
+        "(212) 555-0123",
+        "212-555-0123",
+        "1-212-555-0123",
+        "030 / 901 82 01",
+        "020 7946 0958",
+        "01 23 45 67 89",
+        "07700 900123",
+        "0171-1234567",
+        "(030) 9018201",
+    ];
+    for number in numbers {
+        let text = format!("Ring {number}, please.");
+        assert_eq!(found(Kind::TelephoneNumber, &text), [number]);
+    }
+    check(
+        Kind::TelephoneNumber,
+        &[
+            ("Tel.: 901820, Fax 90 18 21", &["901820", "90 18 21"]),
+            ("Tél 0123456789", &["0123456789"]),
+            ("on 01.02.2024, 2024-01-02 03:04:05, 1999-2001", &[]),
+            ("ISBN 978-3-16-148410-0, ISBN 0-395-19395-8", &[]),
+            ("1 234 567 890 stars, 3.14159265358979, $212-555-0123.00, 10.0.0.138", &[]),
+            ("in 1066 and 1492 he sold 200,000 of 300 000 shares", &[]),
+            ("1 + 2345678901234567890 and x+4930901820", &[]),
+            ("the hotel 1234567 cancelled 7654321", &[]),
+        ],
+    );
+}
+
+#[test]
+fn keys() {
+    // Put together here, so that no scanner takes this file for a leak.
+    let random = "q9Zx3Lk8Vb2Nw7Rt5Yp1Gh6Jd4Mf0Sc8Ae2";
+    for known in [
+        "AKIA".to_owned() + "IOSFODNN7EXAMPLE",
+        format!("ghp_{random}3"),
+        format!("sk-proj-{random}"),
+        format!("sk_live_{random}"),
+        format!("AIza{}", &random[..35]),
+        format!("xoxb-123456789012-{random}"),
+        format!("hf_{random}"),
+        format!("eyJ{random}.eyJ{random}.{random}"),
+        format!("-----BEGIN RSA PRIVATE KEY-----\n{random}\n{random}==\n-----END RSA PRIVATE KEY-----"),
+    ] {
+        let text = format!("use {known} here");
+        assert_eq!(found(Kind::Key, &text), [known.as_str()]);
+    }
+    check(
+        Kind::Key,
+        &[
+            ("api_key = \"f3a9c81b7d204e65\"", &["f3a9c81b7d204e65"]),
+            ("Password: hT7-kk29!pQz4", &["hT7-kk29!pQz4"]),
+            ("the secret: she never told anybody", &[]),
+            ("password: correcthorsebatterystaple", &[]),
+            ("sk-learn-is-a-library-for-machine-learning", &[]),
+            ("token = 111111111111111a", &[]),
+            ("a desk-3f9a8b7c6d5e4f3a2b1c0d9e", &[]),
+        ],
+    );
+}
+
+#[test]
+fn card_numbers() {
+    // Numbers that the networks give to be tested with.
+    for card in [
+        "4111 1111 1111 1111",
+        "5555-5555-5555-4444",
+        "378282246310005",
+        "3782 822463 10005",
+        "6011111111111117",
+        "30569309025904",
+        "3530111333300000",
+        "4222222222222",
+        "2223003122003222",
+    ] {
+        let text = format!("Card {card}, 12/26");
+        assert_eq!(found(Kind::CardNumber, &text), [card]);
+    }
+    check(
+        Kind::CardNumber,
+        &[
+            ("4111 1111 1111 1111 12 26", &["4111 1111 1111 1111"]),
+            ("12 4111 1111 1111 1111", &["4111 1111 1111 1111"]),
+            ("4111 1111 1111 1112, 5555-5555-5555-4445", &[]),
+            ("1234567890123452, 0000 0000 0000 0000", &[]),
+            ("x4111111111111111, 4111111111111111111111", &[]),
+            ("4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", &[]),
+        ],
+    );
+}
+
+#[test]
+fn bank_account_numbers() {
+    check(
+        Kind::Iban,
+        &[
+            ("IBAN DE89 3704 0044 0532 0130 00, BIC", &["DE89 3704 0044 0532 0130 00"]),
+            ("GB82WEST12345698765432 AND MORE", &["GB82WEST12345698765432"]),
+            ("FR14 2004 1010 0505 0001 3M02 606", &["FR14 2004 1010 0505 0001 3M02 606"]),
+            ("NO9386011117947", &["NO9386011117947"]),
+            ("DE88 3704 0044 0532 0130 00, XX89 3704 0044 0532 0130 00", &[]),
+            ("DE89 3704 0044 0532 0130 0", &[]),
+            ("DE89370400440532013000X", &[]),
+        ],
+    );
+}
+
+#[test]
+fn what_overlaps_is_found_once() {
+    let text = "DE89370400440532013000 and +49 30 901820";
+    let kinds: Vec<Kind> = find(text).into_iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [Kind::Iban, Kind::TelephoneNumber]);
+}
+
+/// A text as it comes out masked, handed in in pieces of so many bytes.
+fn masked(text: &str, piece: usize) -> (String, u64) {
+    let (mut masking, mut out) = (Masking::default(), String::new());
+    let mut sink = |text: &str| -> Result<(), ()> {
+        out += text;
+        Ok(())
+    };
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (first, after) = rest.split_at(rest.ceil_char_boundary(piece.min(rest.len())));
+        masking.add(first, &mut sink).unwrap();
+        rest = after;
+    }
+    masking.end_document(&mut sink).unwrap();
+    let count = masking.counts.values().sum();
+    (out, count)
+}
+
+#[test]
+fn tags_stand_for_what_was_found_wherever_pieces_end() {
+    let text = "Dear Anna, é write to tom@example.org or ring +49 30 901820.\n".repeat(3000);
+    let expected = "Dear Anna, é write to [e-mail] or ring [telephone].\n".repeat(3000);
+    for piece in [1, 7, 4096, 65_536, 1 << 20] {
+        assert_eq!(masked(&text, piece), (expected.clone(), 6000), "{piece}");
+    }
+    let key = format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "Aa0b\n".repeat(1000));
+    let long = "line\n".repeat(12_500) + &key + "end";
+    assert_eq!(masked(&long, 1000), ("line\n".repeat(12_500) + "[key]\nend", 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn pieces_do_not_matter_and_nothing_else_changes(
+        words in proptest::collection::vec("[a-zé0-9]{1,9}|a@b\\.org|\n|\\+49 30 901820|4111 1111 1111 1111", 0..300),
+        repeat in 1usize..60, piece in 1usize..9000,
+    ) {
+        let text = words.join(" ").repeat(repeat);
+        let whole = masked(&text, usize::MAX);
+        prop_assert_eq!(&masked(&text, piece), &whole);
+        let mut windows = Windows::default();
+        let mut all: Vec<Window> = windows.add(&text);
+        all.extend(windows.end_document());
+        prop_assert_eq!(all.iter().map(|window| window.text.as_str()).collect::<String>(), text.clone());
+        let mut offset = 0;
+        for window in &all {
+            prop_assert!(window.offset == offset && window.text.len() <= 64 << 10);
+            offset += window.text.len() as u64;
+        }
+    }
+
+    #[test]
+    fn any_text_is_looked_at(text in "\\PC{0,400}") {
+        for finding in find(&text) {
+            prop_assert!(text.get(finding.range).is_some());
+        }
+    }
+}
