@@ -13,8 +13,10 @@
 mod candidates;
 mod choice;
 mod last;
+mod sides;
 
 pub use candidates::Candidate;
+pub use sides::{Side, Split};
 
 use super::{duplicates::Duplicates, duplicates::NearDuplicateCounts, error::Error};
 use crate::near_duplicates::Groups;
@@ -24,17 +26,6 @@ use last::Order;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
-
-/// A side of the split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    Train,
-    Val,
-}
-
-/// A document is long enough to be cut where so many characters are behind the cut: less validates
-/// nothing.
-const SHORTEST_END: f64 = 64.0;
 
 /// Documents whose hashes are kept, to count duplicates: 8 bytes each.
 const MOST_HASHES: usize = 1 << 24;
@@ -152,7 +143,7 @@ impl SplitBuilder {
         let candidates = self.candidates();
         let split = match (&candidates[..], self.order.take()) {
             ([only], _) if documents == 1 => self.cut_in_two(only)?,
-            (_, Some(order)) => self.last(&order)?,
+            (_, Some(order)) => order.hold_out(self.val_fraction, &self.hashes, &self.near)?,
             (candidates, None) if candidates.is_empty() || self.chance_does_well() => {
                 let percent = self.percent();
                 let mut rule =
@@ -231,28 +222,6 @@ impl SplitBuilder {
             whole: BitVec::default(),
             cuts: BTreeMap::from([(only.number, only.characters_before(self.val_fraction))]),
         })
-    }
-}
-
-/// Which text validates.
-pub struct Split {
-    /// The rule in words: what validates.
-    pub rule: String,
-    /// Set for the documents that validate as a whole.
-    whole: BitVec,
-    /// The documents of which the end validates, and how many characters of each teach.
-    cuts: BTreeMap<u64, u64>,
-}
-
-impl Split {
-    /// The side on which a document (its number in reading order) begins.
-    pub fn side(&self, document: u64) -> Side {
-        if self.whole.get(document as usize) == Some(true) { Side::Val } else { Side::Train }
-    }
-
-    /// How many characters of a document teach, where its end validates.
-    pub fn cut(&self, document: u64) -> Option<u64> {
-        self.cuts.get(&document).copied()
     }
 }
 

@@ -1,6 +1,6 @@
 //! E-mail addresses: a local part of at most 64 characters, and a domain name.
 
-use super::{before, behind};
+use super::neighbours::{before, behind};
 use regex::Regex;
 use std::{ops::Range, sync::LazyLock};
 

@@ -1,7 +1,7 @@
 //! Keys of machines: by the beginnings that services have given theirs to be known by, by the
 //! frame of private keys, and, behind a word such as `password =`, by looking random.
 
-use super::before;
+use super::neighbours::before;
 use regex::Regex;
 use std::{ops::Range, sync::LazyLock};
 

@@ -9,6 +9,7 @@
 mod email;
 mod key;
 mod mask;
+mod neighbours;
 mod number;
 mod telephone;
 mod windows;
@@ -93,16 +94,6 @@ pub fn find(text: &str) -> Vec<Finding> {
         is_free
     });
     all
-}
-
-/// The character before byte `at`.
-fn before(text: &str, at: usize) -> Option<char> {
-    text[..at].chars().next_back()
-}
-
-/// The character from byte `at` on.
-fn behind(text: &str, at: usize) -> Option<char> {
-    text[at..].chars().next()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Numbers that carry a check: of payment cards (ISO/IEC 7812, Luhn's) and of bank accounts (ISO
 //! 13616, modulo 97).
 
-use super::{before, behind};
+use super::neighbours::{before, behind};
 use regex::Regex;
 use std::{ops::Range, sync::LazyLock};
 

@@ -4,7 +4,7 @@
 //! Plain digits are taken for one only behind such a word: years, prices, ISBNs and dates are far
 //! more frequent.
 
-use super::{before, behind};
+use super::neighbours::{before, behind};
 use regex::Regex;
 use std::{
     ops::{Range, RangeInclusive},

@@ -1,6 +1,6 @@
 //! A choice among documents one by one, where chance would miss the share.
 
-use super::{Candidate, Error, SHORTEST_END, Split, SplitBuilder};
+use super::{Error, SplitBuilder, candidates::Candidate, sides::SHORTEST_END, sides::Split};
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,10 @@
 //! The last documents of each source validate: of mails and chats what came last, as a model would
 //! meet it.
 
-use super::{Candidate, Error, SHORTEST_END, Split, SplitBuilder};
+use super::candidates::Candidate;
+use super::sides::{SHORTEST_END, Split};
+use crate::near_duplicates::Groups;
+use crate::prepare::error::Error;
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +14,7 @@ const MOST_IN_ORDER: usize = 1 << 23;
 /// The documents in the order in which they were read.
 #[derive(Default)]
 pub struct Order {
+    documents: u64,
     /// Bytes and characters of each.
     sizes: Vec<(u64, u64)>,
     /// How many documents each source held.
@@ -19,6 +23,7 @@ pub struct Order {
 
 impl Order {
     pub fn push(&mut self, document: Candidate) {
+        self.documents += 1;
         if self.sizes.len() < MOST_IN_ORDER {
             self.sizes.push((document.bytes, document.characters));
         }
@@ -36,30 +41,30 @@ impl Order {
         runs.push(alone);
         runs
     }
-}
 
-impl SplitBuilder {
-    /// Chooses the last documents of each run, and where the next does not fit, its end.
-    pub(super) fn last(&self, order: &Order) -> Result<Split, Error> {
+    /// Chooses the last documents of each run, so that they make up this share of its bytes, and
+    /// where the next does not fit, its end. `hashes` are those of the documents' content; a
+    /// document with a copy or near-duplicate that teaches does not validate.
+    pub fn hold_out(&self, share: f64, hashes: &[u64], near: &Groups<Candidate>) -> Result<Split, Error> {
         if self.documents > MOST_IN_ORDER as u64 {
             return Err(Error::unusable(format!(
                 "the text has {} documents, and of more than {MOST_IN_ORDER} the last are not held out; hold out any of them",
                 self.documents
             )));
         }
-        let copied = self.copied();
-        let mut whole = BitVec::from_elem(self.documents as usize, false);
+        let copied = copied(hashes, near);
+        let mut whole = BitVec::from_elem(self.sizes.len(), false);
         let mut cuts = BTreeMap::new();
-        for run in order.runs() {
-            let sizes = |&number: &u64| order.sizes[number as usize];
-            let mut left = self.val_fraction * run.iter().map(|number| sizes(number).0 as f64).sum::<f64>();
+        for run in self.runs() {
+            let sizes = |&number: &u64| self.sizes[number as usize];
+            let mut left = share * run.iter().map(|number| sizes(number).0 as f64).sum::<f64>();
             for number in run.iter().rev() {
                 let (bytes, characters) = sizes(number);
                 if bytes as f64 > left {
-                    let share = left / bytes as f64;
-                    if share * characters as f64 >= SHORTEST_END && !copied.contains(number) {
+                    let end = left / bytes as f64;
+                    if end * characters as f64 >= SHORTEST_END && !copied.contains(number) {
                         let document = Candidate { bytes, number: *number, hash: 0, characters, resembles: false };
-                        cuts.insert(*number, document.characters_before(share));
+                        cuts.insert(*number, document.characters_before(end));
                     }
                     break;
                 }
@@ -68,43 +73,43 @@ impl SplitBuilder {
             }
         }
         if whole.none() && cuts.is_empty() {
-            whole.set(self.documents as usize - 1, true);
+            whole.set(self.sizes.len() - 1, true);
         }
-        self.send_copies_back(&mut whole);
-        let percent = self.percent();
+        send_copies_back(&mut whole, hashes, near);
+        let percent = (share * 1000.0).round() / 10.0;
         let rule = format!(
             "the last {percent}% of each file that holds several documents, and of the others in their order; what stands \
              before as well teaches"
         );
         Ok(Split { rule, whole, cuts })
     }
+}
 
-    /// The documents that have a copy or a near-duplicate.
-    fn copied(&self) -> BTreeSet<u64> {
-        let mut hashes: Vec<(u64, u64)> = self.hashes.iter().copied().zip(0..).collect();
-        hashes.sort_unstable();
-        let equal = hashes.chunk_by(|one, two| one.0 == two.0).filter(|equal| equal.len() > 1);
-        let near = self.near.groups.iter().flatten().map(|document| document.number);
-        equal.flatten().map(|&(_, number)| number).chain(near).collect()
+/// The documents that have a copy or a near-duplicate.
+fn copied(hashes: &[u64], near: &Groups<Candidate>) -> BTreeSet<u64> {
+    let mut sorted: Vec<(u64, u64)> = hashes.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let equal = sorted.chunk_by(|one, two| one.0 == two.0).filter(|equal| equal.len() > 1);
+    let near = near.groups.iter().flatten().map(|document| document.number);
+    equal.flatten().map(|&(_, number)| number).chain(near).collect()
+}
+
+/// A document that teaches keeps its copies and near-duplicates from validating.
+fn send_copies_back(whole: &mut BitVec, hashes: &[u64], near: &Groups<Candidate>) {
+    let validates = |whole: &BitVec, number: u64| whole.get(number as usize) == Some(true);
+    let held_out: BTreeSet<u64> =
+        (0..).zip(hashes).filter(|&(number, _)| validates(whole, number)).map(|(_, &hash)| hash).collect();
+    let taught: BTreeSet<u64> = (0..)
+        .zip(hashes)
+        .filter(|&(number, hash)| !validates(whole, number) && held_out.contains(hash))
+        .map(|(_, &hash)| hash)
+        .collect();
+    for (number, _) in hashes.iter().enumerate().filter(|(_, hash)| taught.contains(hash)) {
+        whole.set(number, false);
     }
-
-    /// A document that teaches keeps its copies and near-duplicates from validating.
-    fn send_copies_back(&self, whole: &mut BitVec) {
-        let validates = |whole: &BitVec, number: u64| whole.get(number as usize) == Some(true);
-        let held_out: BTreeSet<u64> =
-            (0..).zip(&self.hashes).filter(|&(number, _)| validates(whole, number)).map(|(_, &hash)| hash).collect();
-        let taught: BTreeSet<u64> = (0..)
-            .zip(&self.hashes)
-            .filter(|&(number, hash)| !validates(whole, number) && held_out.contains(hash))
-            .map(|(_, &hash)| hash)
-            .collect();
-        for (number, _) in self.hashes.iter().enumerate().filter(|(_, hash)| taught.contains(hash)) {
-            whole.set(number, false);
-        }
-        for group in &self.near.groups {
-            if group.iter().any(|document| !validates(whole, document.number)) {
-                group.iter().for_each(|document| whole.set(document.number as usize, false));
-            }
+    for group in &near.groups {
+        if group.iter().any(|document| !validates(whole, document.number)) {
+            group.iter().for_each(|document| whole.set(document.number as usize, false));
         }
     }
 }
