@@ -17,6 +17,7 @@
 //! 4. Memory does not grow with the size of the text, but for one bit a document.
 
 pub mod leakage;
+pub mod look;
 pub mod near_duplicates;
 pub mod ngrams;
 pub mod prepare;

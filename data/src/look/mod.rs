@@ -1,0 +1,244 @@
+//! A look at a text before a model learns from it: how much there is and where from, what stands in
+//! it twice, whose language it is, what one might not want a model to know, and how its author
+//! writes.
+//!
+//! The text is read once and never held. Counts are of all of it; words, phrases, sentences and
+//! languages are those of a sample of at most 16 MiB that is spread over the whole.
+
+mod lines;
+mod origin;
+mod private;
+mod table;
+mod vocabulary;
+
+pub use lines::{Lines, OddLine, RepeatedLine};
+pub use origin::Share;
+pub use private::{Place, Private};
+pub use vocabulary::{Counted, Vocabulary};
+
+use crate::near_duplicates::{Groups, NearDuplicates};
+use crate::prepare::corpus::{Corpus, Reading};
+use crate::prepare::sample::Sample;
+use crate::prepare::{Error, PrepareOptions, Progress};
+use crate::sensitive::{Finding, Window, Windows, find};
+use crate::source::{Event, LeftOut};
+use lines::{LineCounts, LinesOfWindow};
+use private::PlacesFound;
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// How much of the text words and phrases are taken from.
+const SAMPLE_BYTES: usize = 16 << 20;
+
+/// Windows that are looked at together, on all cores.
+const WINDOWS: usize = 256;
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Look {
+    /// Documents with something else than white space in them.
+    pub documents: u64,
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Characters of text.
+    pub characters: u64,
+    /// What the files are, by their names' ends, the most first.
+    pub kinds: Vec<Share>,
+    /// When the text is from: a year in the file's name, else when the file was last changed.
+    pub years: Vec<Share>,
+    /// The largest files, and how many there are.
+    pub largest: Vec<Share>,
+    /// Files that were read.
+    pub files: u64,
+    /// Documents by length: those of less than 2^n bytes and not less than half of it.
+    pub lengths: Vec<u64>,
+    /// What was not read, and why.
+    pub left_out: Vec<LeftOut>,
+    /// Documents that are nearly the same.
+    pub repeated: Repeated,
+    /// Lines: how long, and which stand in many documents.
+    pub lines: Lines,
+    /// What one might not want a model to learn.
+    pub private: Vec<Private>,
+    /// Words, phrases, sentences and languages of the sample.
+    pub vocabulary: Vocabulary,
+    /// How much of the text that sample is, in bytes.
+    pub sample_bytes: u64,
+}
+
+/// Documents that are nearly the same.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Repeated {
+    /// Sets of them.
+    pub groups: u64,
+    /// Documents in these, but for one of each.
+    pub documents: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// One in so many documents was compared.
+    pub one_in: u64,
+    /// The largest sets: the files that their documents stand in, at most three of each.
+    pub examples: Vec<Vec<String>>,
+}
+
+/// Reads the text that `options` names and says what is in it.
+///
+/// # Errors
+/// As [`crate::prepare::prepare`], but that nothing is written: `options.out` is where standard
+/// input may be copied to, and must exist.
+pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, Error> {
+    let mut corpus = Corpus::find(options)?;
+    loop {
+        let mut looking = Looking::default();
+        let reading = corpus.read("looking", progress, &mut |event| {
+            match event {
+                Event::Text(text) => looking.add(text),
+                Event::EndOfDocument => looking.end_document(),
+            }
+            Ok(())
+        })?;
+        if reading.unusable.is_empty() {
+            let look = looking.finish(reading, corpus.listing.left_out);
+            return if look.documents == 0 {
+                Err(Error::Unusable("the text is empty; give some".to_owned()))
+            } else {
+                Ok(look)
+            };
+        }
+        corpus.leave_out(reading.unusable)?;
+    }
+}
+
+/// What is gathered as the text passes by.
+struct Looking {
+    windows: Windows,
+    /// Windows that wait to be looked at, each with the number of its document.
+    waiting: Vec<(u64, Window)>,
+    sample: Sample,
+    near: NearDuplicates<(u64, u64)>,
+    lines: LineCounts,
+    private: PlacesFound,
+    lengths: Vec<u64>,
+    documents: u64,
+    bytes: u64,
+    characters: u64,
+    document_bytes: u64,
+}
+
+impl Default for Looking {
+    fn default() -> Self {
+        Self {
+            windows: Windows::default(),
+            waiting: Vec::new(),
+            sample: Sample::new(SAMPLE_BYTES),
+            near: NearDuplicates::default(),
+            lines: LineCounts::default(),
+            private: PlacesFound::default(),
+            lengths: Vec::new(),
+            documents: 0,
+            bytes: 0,
+            characters: 0,
+            document_bytes: 0,
+        }
+    }
+}
+
+impl Looking {
+    fn add(&mut self, text: &str) {
+        self.document_bytes += text.len() as u64;
+        self.sample.add(text);
+        self.near.add(text);
+        let document = self.documents;
+        self.waiting.extend(self.windows.add(text).into_iter().map(|window| (document, window)));
+        self.look_when_full(WINDOWS);
+    }
+
+    fn end_document(&mut self) {
+        self.waiting.extend(self.windows.end_document().map(|window| (self.documents, window)));
+        self.sample.end_document();
+        self.near.end_document((self.documents, self.document_bytes));
+        let length = (u64::BITS - self.document_bytes.leading_zeros()) as usize;
+        self.lengths.resize(self.lengths.len().max(length + 1), 0);
+        self.lengths[length] += 1;
+        self.documents += 1;
+        self.bytes += self.document_bytes;
+        self.document_bytes = 0;
+        self.look_when_full(WINDOWS);
+    }
+
+    fn look_when_full(&mut self, full: usize) {
+        // Short documents have short windows.
+        let bytes: usize = self.waiting.iter().map(|(_, window)| window.text.len()).sum();
+        if self.waiting.len() < full || bytes < 1 << 20 && self.waiting.len() < 16 * full {
+            return;
+        }
+        self.look();
+    }
+
+    fn look(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let seen: Vec<(LinesOfWindow, Vec<Finding>, u64)> = waiting
+            .par_iter()
+            .map(|(_, window)| {
+                (LinesOfWindow::new(&window.text), find(&window.text), window.text.chars().count() as u64)
+            })
+            .collect();
+        for ((document, window), (lines, findings, characters)) in waiting.iter().zip(seen) {
+            self.lines.add(*document, window, lines);
+            self.private.add(*document, window, findings);
+            self.characters += characters;
+        }
+    }
+
+    fn finish(mut self, reading: Reading, left_out: Vec<LeftOut>) -> Look {
+        self.look();
+        let sources = reading.sources;
+        let starts: Vec<u64> = sources
+            .iter()
+            .scan(0, |next, source| {
+                let start = *next;
+                *next += source.documents;
+                Some(start)
+            })
+            .collect();
+        let name = |document: u64| {
+            let source = starts.partition_point(|&start| start <= document).saturating_sub(1);
+            sources.get(source).map(|source| source.name.clone()).unwrap_or_default()
+        };
+        let texts: Vec<&str> = self.sample.texts().collect();
+        Look {
+            documents: self.documents,
+            bytes: self.bytes,
+            characters: self.characters,
+            kinds: origin::kinds(&sources),
+            years: origin::years(&sources),
+            largest: origin::largest(&sources),
+            files: sources.len() as u64,
+            lengths: self.lengths,
+            left_out,
+            repeated: repeated(self.near.finish(), &name),
+            lines: self.lines.finish(&name),
+            private: self.private.finish(&name),
+            vocabulary: Vocabulary::new(&texts),
+            sample_bytes: self.sample.bytes as u64,
+        }
+    }
+}
+
+fn repeated(near: Groups<(u64, u64)>, name: &dyn Fn(u64) -> String) -> Repeated {
+    const EXAMPLES: usize = 12;
+    let mut repeated = Repeated { one_in: near.one_in, groups: near.groups.len() as u64, ..Repeated::default() };
+    for group in &near.groups {
+        repeated.documents += group.len() as u64 - 1;
+        repeated.bytes += group[1..].iter().map(|(_, bytes)| bytes).sum::<u64>();
+    }
+    let mut groups = near.groups;
+    groups.sort_by_key(|group| std::cmp::Reverse(group.iter().map(|(_, bytes)| bytes).sum::<u64>()));
+    let examples = groups.iter().take(EXAMPLES);
+    repeated.examples =
+        examples.map(|group| group.iter().take(3).map(|&(document, _)| name(document)).collect()).collect();
+    repeated
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Where the text comes from: kinds of files, and years.
+
+use crate::prepare::Source;
+use regex::Regex;
+use serde::Serialize;
+use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock, time::UNIX_EPOCH};
+
+/// A part of the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// What it is.
+    pub name: String,
+    /// Files in it.
+    pub files: u64,
+    /// Documents in it.
+    pub documents: u64,
+    /// Bytes of its text.
+    pub bytes: u64,
+}
+
+/// Files that are named one by one.
+const LARGEST: usize = 12;
+
+/// The text by the ends of the files' names, the most first.
+pub fn kinds(sources: &[Source]) -> Vec<Share> {
+    let mut kinds = grouped(sources, kind);
+    kinds.sort_by_key(|share| Reverse(share.bytes));
+    kinds
+}
+
+/// The text by years, the earliest first.
+pub fn years(sources: &[Source]) -> Vec<Share> {
+    grouped(sources, year)
+}
+
+/// The largest files.
+pub fn largest(sources: &[Source]) -> Vec<Share> {
+    let mut largest: Vec<&Source> = sources.iter().collect();
+    largest.sort_by_key(|source| Reverse(source.bytes));
+    let share = |source: &Source| Share {
+        name: source.name.clone(),
+        files: 1,
+        documents: source.documents,
+        bytes: source.bytes,
+    };
+    largest.into_iter().take(LARGEST).map(share).collect()
+}
+
+fn grouped(sources: &[Source], by: fn(&str) -> String) -> Vec<Share> {
+    let mut shares: BTreeMap<String, Share> = BTreeMap::new();
+    for source in sources {
+        let name = by(&source.name);
+        let share = shares.entry(name.clone()).or_insert_with(|| Share { name, ..Share::default() });
+        share.files += 1;
+        share.documents += source.documents;
+        share.bytes += source.bytes;
+    }
+    shares.into_values().collect()
+}
+
+/// The end of a file's name, without that of its compression.
+fn kind(name: &str) -> String {
+    let lower = name.rsplit(['/', '\\']).next().unwrap_or_default().to_lowercase();
+    let inner = [".gz", ".zst"].iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
+    match inner.rsplit_once('.') {
+        Some((start, end)) if !start.is_empty() && end.len() <= 8 => format!(".{end}"),
+        _ => "without an ending".to_owned(),
+    }
+}
+
+/// The first year in a file's name, else that of its last change.
+fn year(name: &str) -> String {
+    static YEAR: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new("(?:^|[^0-9])((?:18|19|20)[0-9]{2})(?:[^0-9]|$)").expect("it is an expression"));
+    let file = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    // 2019-05-01 and 20190501 alike.
+    let begin = Some(file).filter(|file| file.len() >= 8 && file.bytes().take(8).all(|byte| byte.is_ascii_digit()));
+    let named = YEAR.captures(file).and_then(|found| found.get(1)).map(|found| found.as_str());
+    if let Some(year) = named.or(begin.map(|file| &file[..4])) {
+        return year.to_owned();
+    }
+    let changed = std::fs::metadata(name).and_then(|metadata| metadata.modified()).ok();
+    let since = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or_else(|| "unknown".to_owned(), |since| civil_year(since.as_secs() / 86_400).to_string())
+}
+
+/// The year of a day since 1970-01-01.
+fn civil_year(days: u64) -> u64 {
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let (mut year, mut left) = (1970, days);
+    while left >= 365 + u64::from(is_leap(year)) {
+        left -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    year
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_years_of_names() {
+        assert_eq!(
+            ["a/B.TXT", "b.jsonl.gz", "letters/README", ".hidden"].map(kind),
+            [".txt", ".jsonl", "without an ending", "without an ending"]
+        );
+        assert_eq!(["x/letter-2019.txt", "1987 spring.txt", "20240501-note.md"].map(year), ["2019", "1987", "2024"]);
+        assert_eq!(year("no/such/file 12345.txt"), "unknown");
+        assert_eq!([0, 364, 365, 11_016, 19_723, 20_088].map(civil_year), [1970, 1970, 1971, 2000, 2024, 2024]);
+    }
+}

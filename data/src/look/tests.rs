@@ -1,0 +1,78 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::prepare::{Input, Silent};
+use crate::sensitive::Kind;
+
+fn look_at(files: &[(&str, String)]) -> Look {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let inputs = vec![Input::Path(folder.path().to_owned())];
+    let options = PrepareOptions { inputs, out: folder.path().to_owned(), ..PrepareOptions::default() };
+    look(&options, &Silent).unwrap()
+}
+
+/// Made-up prose of so many words, all its own.
+fn prose(number: u64, words: u64) -> String {
+    let end = |place: u64| if place % 20 == 19 { "\n" } else { " " };
+    let word = |place: u64| format!("w{}{}", crate::random::mix(number << 32 | place) % 9000, end(place));
+    (0..words).map(word).collect()
+}
+
+#[test]
+fn a_folder_is_told_by_its_parts() {
+    let footer = "Sent from my pocket telephone, excuse the brevity\n";
+    let mut files: Vec<(String, String)> =
+        (0..8).map(|number| (format!("mail-{}.txt", 2015 + number), prose(number, 60) + "\n" + footer)).collect();
+    let novel = prose(100, 30_000) + "\nWrite to anna@example.org.\n";
+    files.push(("novel.md".to_owned(), novel.clone()));
+    files.push(("novel, second version.md".to_owned(), novel + "The end."));
+    files.push(("main.rs".to_owned(), "fn main() {\n    let x = f(1, 2);\n    g(x);\n}\n".repeat(20)));
+    files.push(("blob.txt".to_owned(), "A9f".repeat(200) + "\nring +49 30 901820, or tom@example.org\n"));
+    files.push(("empty.txt".to_owned(), String::new()));
+    let files: Vec<(&str, String)> = files.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+    let look = look_at(&files);
+
+    let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
+    assert_eq!((look.documents, look.bytes, look.files, look.left_out.len()), (12, bytes as u64, 12, 1));
+    assert_eq!(look.characters, look.bytes);
+    let kinds: Vec<(&str, u64)> = look.kinds.iter().map(|kind| (kind.name.as_str(), kind.files)).collect();
+    assert_eq!(kinds, [(".md", 2), (".txt", 9), (".rs", 1)]);
+    assert!(look.years.iter().any(|year| year.name == "2016" && year.files == 1));
+    assert_eq!((look.repeated.groups, look.repeated.documents), (1, 1));
+    assert!(look.repeated.examples[0].iter().all(|name| name.contains("novel")));
+    let repeated = &look.lines.repeated[0];
+    assert_eq!((repeated.line.as_str(), repeated.documents), (footer.trim(), 8));
+    assert_eq!((look.lines.odd_count, look.lines.longest), (1, 600));
+    assert!((0.0..0.05).contains(&look.lines.code) && look.lines.code > 0.0);
+    assert_eq!(look.lengths.iter().sum::<u64>(), 12);
+
+    let count =
+        |kind: Kind| look.private.iter().find(|found| found.kind == kind).map(|found| (found.count, found.documents));
+    assert_eq!((count(Kind::EmailAddress), count(Kind::TelephoneNumber)), (Some((3, 3)), Some((1, 1))));
+    let place = &look.private[0].places[0];
+    assert!(place.source.ends_with("blob.txt") && place.shown == "tom\u{2026}");
+    assert_eq!((place.document, place.offset), (0, 601 + "ring +49 30 901820, or ".len() as u64));
+}
+
+#[test]
+fn one_text_is_looked_at_alike_however_long() {
+    let line = "The harbour was silent, and nobody came to tom@example.org.\n";
+    let look = look_at(&[("long.txt", line.repeat(40_000))]);
+    assert_eq!(look.private[0].count, 40_000);
+    assert_eq!((look.private[0].places.len(), look.private[0].places[1].offset), (100, line.len() as u64 + 43));
+    assert_eq!((look.lines.count, look.lines.longest, look.documents), (40_000, line.len() as u64 - 1, 1));
+    assert!(look.lines.repeated.is_empty());
+    assert_eq!(look.vocabulary.favourites[0].text, "harbour");
+}
+
+#[test]
+fn a_text_of_nothing_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.txt"), " \n").unwrap();
+    let inputs = vec![Input::Path(folder.path().join("a.txt"))];
+    let options = PrepareOptions { inputs, out: folder.path().to_owned(), ..PrepareOptions::default() };
+    assert!(look(&options, &Silent).unwrap_err().to_string().contains("the text is empty"));
+}
