@@ -65,7 +65,7 @@ impl Shape {
     /// overflowing.
     const LARGEST: usize = 1 << 28;
 
-    /// Most blocks that a model can have: the names of its tensors stay few, whatever a file says.
+    /// Most blocks that a model can have, so that the names of its tensors stay few.
     const MOST_BLOCKS: usize = 1 << 10;
 
     /// Refuses sizes that no model can have.

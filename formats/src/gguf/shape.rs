@@ -51,6 +51,9 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
             ));
         }
     }
+    if shape.n_layer > tensors.count() {
+        return Err(format!("it has {} tensors, and its keys say {} blocks", tensors.count(), shape.n_layer));
+    }
     shape.check()?;
     Ok(shape)
 }

@@ -103,23 +103,36 @@ fn places(
     start: usize,
     length: usize,
 ) -> Result<HashMap<String, (usize, usize)>, String> {
-    let counts: HashMap<String, u128> = names::tensors(shape)
-        .into_iter()
-        .map(|(name, sizes)| (name, sizes.iter().map(|&size| size as u128).product()))
-        .collect();
-    let (mut places, mut at) = (HashMap::new(), start as u128);
+    let announced = announced(shape, parts) + start as u128;
+    if announced != length as u128 {
+        return Err(format!("{announced} bytes are announced, and it has {length}"));
+    }
+    let sizes: HashMap<String, Vec<usize>> = names::tensors(shape).into_iter().collect();
+    let (mut places, mut at) = (HashMap::new(), start);
     for part in parts(shape) {
-        let from = at;
         match part {
-            Part::Angles => at += 4 * shape.context_length as u128 * shape.head_size as u128,
+            Part::Angles => at += 4 * shape.context_length * shape.head_size,
             Part::Tensor(name) => {
-                at += 4 * counts[&name];
-                // What lies beyond the file's end is refused below.
-                places.insert(name, (from as usize, at as usize));
+                let end = at + 4 * sizes[&name].iter().product::<usize>();
+                places.insert(name, (at, end));
+                at = end;
             }
         }
     }
-    if at == length as u128 { Ok(places) } else { Err(format!("{at} bytes are announced, and it has {length}")) }
+    Ok(places)
+}
+
+/// Bytes of all that follows the header, counted without a list of all blocks: each has as many.
+fn announced(shape: &Shape, parts: fn(&Shape) -> Vec<Part>) -> u128 {
+    let with = |n_layer: usize| Shape { n_layer, ..shape.clone() };
+    let values = |shape: &Shape| -> u128 {
+        let count = |sizes: &Vec<usize>| sizes.iter().map(|&size| size as u128).product::<u128>();
+        names::tensors(shape).iter().map(|(_, sizes)| count(sizes)).sum()
+    };
+    let (one, two) = (values(&with(1)), values(&with(2)));
+    let angles = shape.context_length as u128 * shape.head_size as u128;
+    let angles = if parts(&with(1)).contains(&Part::Angles) { angles } else { 0 };
+    4 * (one + (two - one) * (shape.n_layer as u128 - 1) + angles)
 }
 
 fn tensor<'a>(shape: &Shape, name: String, sizes: Vec<usize>, bytes: &'a [u8]) -> Tensor<'a> {

@@ -120,6 +120,9 @@ fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Read<Shape> {
         tied_head: table("lm_head.weight").is_none_or(|head| Some(head) == table("transformer.wte.weight")),
         exact_gelu: true,
     };
+    if shape.n_layer > weights.len() {
+        return Err(format!("it has {} tensors, and its model_args say {} blocks", weights.len(), shape.n_layer));
+    }
     shape.check()?;
     Ok(shape)
 }

@@ -87,6 +87,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::convert::{Format, convert};
+    use crate::token_log_probabilities;
+    use burn::tensor::Device;
     use ember_model::folder::{StoredWeights, expected_tensors};
 
     fn fixture(name: &str) -> PathBuf {
@@ -111,6 +113,25 @@ mod tests {
             assert_eq!(folder_in(&cache, &file).unwrap().unwrap(), folder);
             fs::File::options().append(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             assert_ne!(folder_in(&cache, &file).unwrap().unwrap(), folder);
+        }
+    }
+
+    /// nanoGPT's and llama2.c's own programs say how probable each token is.
+    #[test]
+    fn the_models_of_other_programs_give_their_logits() {
+        let cache = tempfile::tempdir().unwrap();
+        for name in ["nanogpt/ckpt.pt", "llama2c/v0/model.bin", "llama2c/v1/model.bin"] {
+            let folder = folder_in(cache.path(), &fixture(name)).unwrap().unwrap();
+            let gpt = ember_model::checkpoint::load(&folder, &Device::flex()).unwrap();
+            let expected = fs::read(fixture(name).with_file_name("logprobs.json")).unwrap();
+            let expected: serde_json::Value = serde_json::from_slice(&expected).unwrap();
+            let numbers = |key: &str| expected[key].as_array().unwrap().iter().map(|number| number.as_f64().unwrap());
+            let ids: Vec<u32> = numbers("ids").map(|id| id as u32).collect();
+            let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
+            let ours = token_log_probabilities(&gpt, inputs, targets, inputs.len()).unwrap();
+            for (ours, theirs) in ours.iter().zip(numbers("logprobs")) {
+                assert!((f64::from(*ours) - theirs).abs() < 1e-4, "{name}: {ours}, theirs {theirs}");
+            }
         }
     }
 
