@@ -63,7 +63,7 @@ fn header(file: &[u8]) -> Result<(Shape, fn(&Shape) -> Vec<Part>, usize), String
     let version = number(1).ok_or_else(short)?;
     if version != 1 {
         return Err(format!(
-            "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again with --version 1"
+            "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again as version 1"
         ));
     }
     let sizes = numbers(2).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
