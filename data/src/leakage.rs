@@ -58,7 +58,7 @@ pub fn leakage(
     // Most of what teaches is not among them: a table of bits says so faster than the map.
     let bits = (64 * times.len()).next_power_of_two().max(64) as u64;
     let mut filter = vec![0u64; bits as usize / 64];
-    let place = |hash: u64| ((hash >> 32) % bits / 64, 1 << (hash >> 32) % 64);
+    let place = |hash: u64| ((hash >> 32) % bits / 64, 1 << ((hash >> 32) % 64));
     times.keys().map(|&hash| place(hash)).for_each(|(word, bit)| filter[word as usize] |= bit);
     let wanted: AHashMap<u64, (u64, AtomicBool)> =
         times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
