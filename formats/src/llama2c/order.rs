@@ -11,6 +11,9 @@ pub enum Part {
     Angles,
 }
 
+/// What stands after a header, as the shape has it.
+pub type Order = fn(&Shape) -> Vec<Part>;
+
 /// What stands after the header of a file of the first version.
 pub fn first(shape: &Shape) -> Vec<Part> {
     let mut parts = vec![whole("model.embed_tokens")];

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::order::{Part, first, second, turned_heads};
+use super::order::{Order, Part, first, second, turned_heads};
 use super::{EPSILON, HEADER, MAGIC, ROPE_THETA, TOKENIZER, tokens};
 use crate::error::{FormatError, Result};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, mapped::Mapped, names, numbers};
@@ -52,7 +52,7 @@ impl File {
 }
 
 /// What the header says: the shape, what follows, and where it begins.
-fn header(file: &[u8]) -> Result<(Shape, fn(&Shape) -> Vec<Part>, usize), String> {
+fn header(file: &[u8]) -> Result<(Shape, Order, usize), String> {
     let number = |at: usize| file.get(4 * at..4 * at + 4).map(|bytes| i32::from_le_bytes(bytes.as_chunks::<4>().0[0]));
     let numbers = |from: usize| (from..from + 7).map(number).collect::<Option<Vec<i32>>>();
     let short = || format!("it has {} bytes, fewer than a header", file.len());
@@ -97,12 +97,7 @@ fn shape(sizes: &[i32], tied_head: bool) -> Result<Shape, String> {
 }
 
 /// Where each tensor begins and ends, in a file that is exactly as long as its header says.
-fn places(
-    shape: &Shape,
-    parts: fn(&Shape) -> Vec<Part>,
-    start: usize,
-    length: usize,
-) -> Result<HashMap<String, (usize, usize)>, String> {
+fn places(shape: &Shape, parts: Order, start: usize, length: usize) -> Result<HashMap<String, (usize, usize)>, String> {
     let announced = announced(shape, parts) + start as u128;
     if announced != length as u128 {
         return Err(format!("{announced} bytes are announced, and it has {length}"));
@@ -123,7 +118,7 @@ fn places(
 }
 
 /// Bytes of all that follows the header, counted without a list of all blocks: each has as many.
-fn announced(shape: &Shape, parts: fn(&Shape) -> Vec<Part>) -> u128 {
+fn announced(shape: &Shape, parts: Order) -> u128 {
     let with = |n_layer: usize| Shape { n_layer, ..shape.clone() };
     let values = |shape: &Shape| -> u128 {
         let count = |sizes: &Vec<usize>| sizes.iter().map(|&size| size as u128).product::<u128>();
