@@ -35,7 +35,7 @@ fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
 const CALLS: [&str; 16] = [
     "cos\nsystem\n(S'true'\ntR.",
     "\u{80}\u{2}cposix\nsystem\nX\u{4}\0\0\0true\u{85}R.",
-    "cbuiltins\neval\n(X\u{3}\0\0\01+1tR.",
+    "cbuiltins\neval\n(X\u{3}\0\0\u{0}1+1tR.",
     "cbuiltins\nexec\n.",
     "c__builtin__\ngetattr\n.",
     "csubprocess\nPopen\n.",
