@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::prelude::*;
 use blob::Blob;
+use copied::Samples;
 use facts::{Facts, Said};
 
 /// Arguments of `share`.
@@ -67,9 +68,12 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
     if let Some(dataset) = dataset.filter(|_| !args.skip_copied) {
         notes.say("writing some texts, to see what of them stands in the training text".to_owned());
-        facts.copied = copied::measure(&checkpoint, args.weights, &tokenizer, &config, dataset)?;
-        if let Some(copied) = &facts.copied {
-            notes.say(copied);
+        if let Some(Samples { copied, private }) =
+            copied::measure(&checkpoint, args.weights, &tokenizer, &config, dataset)?
+        {
+            notes.say(&copied);
+            notes.say(copied::private_line(&private));
+            facts.copied = Some(copied);
         }
     }
     if interrupt.requested() {

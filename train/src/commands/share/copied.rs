@@ -1,7 +1,9 @@
-//! How much of what the model writes stands word for word in its training text.
+//! How much of what the model writes stands word for word in its training text, and what in it one
+//! might not want to give away.
 
 use std::fmt;
 
+use ember_data::sensitive::{self, Kind};
 use ember_data::{prepare::Dataset, tokenizer::Tokenizer};
 use ember_decoding::generator::{Generator, Prompts};
 use ember_decoding::{config::GenerationConfig, load};
@@ -30,6 +32,29 @@ pub struct Copied {
     unseen_share: f64,
 }
 
+/// What the model's texts are like.
+pub struct Samples {
+    /// How much of them is copied.
+    pub copied: Copied,
+    /// Addresses, numbers and keys in them.
+    pub private: Vec<(Kind, String)>,
+}
+
+/// What was found is said to the maker, and does not stand in the page.
+pub fn private_line(private: &[(Kind, String)]) -> String {
+    const NAMED: usize = 8;
+    if private.is_empty() {
+        return "in these texts stand no addresses, telephone numbers, keys or numbers of accounts".to_owned();
+    }
+    let named = private.iter().take(NAMED).map(|(kind, text)| format!("{} {text:?}", kind.words()[0]));
+    let named: Vec<String> = named.collect();
+    let more = if private.len() > NAMED { ", and more" } else { "" };
+    format!(
+        "in these texts stand: {}{more}; look whether you want to give them away, or train on a text without them (--mask)",
+        named.join(", ")
+    )
+}
+
 impl fmt::Display for Copied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { share, min_chars, characters, unseen_share } = *self;
@@ -55,7 +80,7 @@ pub fn measure(
     tokenizer: &Tokenizer,
     config: &GenerationConfig,
     dataset: Dataset,
-) -> Result<Option<Copied>> {
+) -> Result<Option<Samples>> {
     let Dataset { manifest, train, val, .. } = &dataset;
     if val.len() < 2 * BEHIND * TEXTS {
         return Ok(None);
@@ -84,5 +109,26 @@ pub fn measure(
     };
     let found = share(&texts);
     let unseen_share = share(&beginning(&unseen, found.characters)).copied_share;
-    Ok(Some(Copied { share: found.copied_share, min_chars: LEAST, characters: found.characters, unseen_share }))
+    let copied = Copied { share: found.copied_share, min_chars: LEAST, characters: found.characters, unseen_share };
+    let in_text = |text: &&str| -> Vec<_> {
+        let found = sensitive::find(text).into_iter();
+        found.map(|finding| (finding.kind, text[finding.range].to_owned())).collect()
+    };
+    let mut private: Vec<_> = texts.iter().flat_map(in_text).collect();
+    private.sort();
+    private.dedup();
+    Ok(Some(Samples { copied, private }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_private_is_named_and_shown_as_it_would_be_in_a_program() {
+        assert!(private_line(&[]).contains("no addresses"));
+        let mail = |number: usize| (Kind::EmailAddress, format!("a{number}\u{1b}@b.org"));
+        let line = private_line(&(0..9).map(mail).collect::<Vec<_>>());
+        assert!(line.contains(r#"e-mail address "a0\u{1b}@b.org", e-mail address "a1"#) && line.contains(", and more"));
+    }
 }
