@@ -3,7 +3,7 @@
 //! writes.
 //!
 //! The text is read once and never held. Counts are of all of it; words, phrases, sentences and
-//! languages are those of a sample of at most 16 MiB that is spread over the whole.
+//! languages are those of a sample of at most 8 MiB that is spread over the whole.
 
 mod lines;
 mod origin;
@@ -28,7 +28,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 /// How much of the text words and phrases are taken from.
-const SAMPLE_BYTES: usize = 16 << 20;
+const SAMPLE_BYTES: usize = 8 << 20;
 
 /// Windows that are looked at together, on all cores.
 const WINDOWS: usize = 256;

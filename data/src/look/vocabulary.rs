@@ -6,7 +6,6 @@
 use ahash::{AHashMap, AHashSet};
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -57,32 +56,57 @@ impl Vocabulary {
     /// Of a few texts.
     pub fn new(texts: &[&str]) -> Self {
         let lower: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
-        let sentences: Vec<Vec<&str>> = lower.iter().flat_map(|text| sentences(text)).collect();
-        let mut counts: AHashMap<&str, u64> = AHashMap::default();
+        let mut words = Words::default();
+        let sentences: Vec<Vec<u32>> = lower
+            .iter()
+            .flat_map(|text| sentences(text))
+            .map(|sentence| sentence.into_iter().map(|word| words.add(word)).collect())
+            .collect();
         let mut lengths = vec![0; LONGEST_SENTENCE + 1];
         for sentence in &sentences {
-            sentence.iter().for_each(|&word| *counts.entry(word).or_default() += 1);
             lengths[sentence.len().min(LONGEST_SENTENCE + 1) - 1] += 1;
         }
-        let words: u64 = counts.values().sum();
-        let is_own = |word: &str| word.chars().nth(1).is_some() && !is_common(word) && !is_number(word);
-        let mut favourites: Vec<Counted> = counts
-            .iter()
-            .filter(|(word, count)| is_own(word) && **count > 1)
-            .map(|(word, &count)| Counted { text: (*word).to_owned(), count })
-            .collect();
-        favourites.sort_by(|one, two| (two.count, &one.text).cmp(&(one.count, &two.text)));
-        favourites.truncate(MOST_WORDS);
+        let all: u64 = words.all.iter().map(|word| word.count).sum();
+        let mut favourites: Vec<&Word> = words.all.iter().filter(|word| word.is_own && word.count > 1).collect();
+        favourites.sort_by_key(|word| (Reverse(word.count), word.text));
+        let counted = |word: &&Word| Counted { text: word.text.to_owned(), count: word.count };
         Self {
-            words,
-            different: counts.len() as u64,
-            once: counts.values().filter(|&&count| count == 1).count() as u64,
-            favourites,
-            phrases: phrases(&sentences),
-            words_per_sentence: words as f64 / sentences.len().max(1) as f64,
+            words: all,
+            different: words.all.len() as u64,
+            once: words.all.iter().filter(|word| word.count == 1).count() as u64,
+            favourites: favourites.iter().take(MOST_WORDS).map(counted).collect(),
+            phrases: phrases(&sentences, &words.all),
+            words_per_sentence: all as f64 / sentences.len().max(1) as f64,
             sentences: lengths,
             languages: languages(texts),
         }
+    }
+}
+
+/// Every different word, numbered.
+#[derive(Default)]
+struct Words<'a> {
+    numbers: AHashMap<&'a str, u32>,
+    all: Vec<Word<'a>>,
+}
+
+struct Word<'a> {
+    text: &'a str,
+    count: u64,
+    /// Whether it says something: it is no number, and not every text needs it.
+    is_own: bool,
+}
+
+impl<'a> Words<'a> {
+    fn add(&mut self, text: &'a str) -> u32 {
+        let next = self.all.len() as u32;
+        let number = *self.numbers.entry(text).or_insert(next);
+        if number == next {
+            let is_own = text.chars().nth(1).is_some() && !is_common(text) && !is_number(text);
+            self.all.push(Word { text, count: 0, is_own });
+        }
+        self.all[number as usize].count += 1;
+        number
     }
 }
 
@@ -107,41 +131,39 @@ fn words(sentence: &str) -> Vec<&str> {
     split.map(|word| word.trim_matches(['\'', '\u{2019}'])).filter(|word| !word.is_empty()).collect()
 }
 
-/// Phrases that return, the longer before its parts.
-fn phrases(sentences: &[Vec<&str>]) -> Vec<Counted> {
-    let key = |phrase: &[&str]| xxh3_64(phrase.join(" ").as_bytes());
-    let mut counts: AHashMap<u64, u32> = AHashMap::default();
-    for length in 3..=5 {
-        for sentence in sentences {
-            sentence.windows(length).for_each(|phrase| *counts.entry(key(phrase)).or_default() += 1);
-        }
-    }
-    counts.retain(|_, count| *count >= HABIT);
-    let mut habits: BTreeMap<&[&str], u32> = BTreeMap::new();
+/// Phrases that return: of those that have two words in a row in common, the strongest.
+fn phrases(sentences: &[Vec<u32>], words: &[Word<'_>]) -> Vec<Counted> {
+    // Shorter phrases are filled up with a number that no word has.
+    let mut counts: AHashMap<[u32; 5], u32> = AHashMap::default();
     for length in 3..=5 {
         for phrase in sentences.iter().flat_map(|sentence| sentence.windows(length)) {
-            let says_something = phrase.iter().filter(|word| !is_common(word) && !is_number(word)).count() > 0;
-            if says_something && let Some(&count) = counts.get(&key(phrase)) {
-                habits.insert(phrase, count);
-            }
+            let key = std::array::from_fn(|place| phrase.get(place).copied().unwrap_or(u32::MAX));
+            *counts.entry(key).or_default() += 1;
         }
+        // What is no habit makes room for the longer ones.
+        counts.retain(|_, count| *count >= HABIT);
     }
-    let mut ranked: Vec<(&[&str], u32)> = habits.into_iter().collect();
+    let texts = |key: &[u32; 5]| -> Vec<&str> {
+        key.iter().take_while(|number| **number != u32::MAX).map(|&number| words[number as usize].text).collect()
+    };
+    let says_something =
+        |key: &[u32; 5]| key.iter().any(|&number| words.get(number as usize).is_some_and(|word| word.is_own));
+    let mut ranked: Vec<(u32, Vec<&str>)> =
+        counts.iter().filter(|(key, _)| says_something(key)).map(|(key, &count)| (count, texts(key))).collect();
     // A longer phrase says more: four words that return ten times are a stronger habit than three.
-    ranked.sort_by_key(|(phrase, count)| (Reverse(*count as usize * (phrase.len() - 1)), *phrase));
-    let mut shown: Vec<(&[&str], u32)> = Vec::new();
-    for (phrase, count) in ranked {
-        // A part of another, or the same a word further on.
-        let overlaps =
-            shown.iter().any(|(other, _)| phrase.windows(2).any(|two| other.windows(2).any(|part| part == two)));
-        if !overlaps {
-            shown.push((phrase, count));
+    ranked.sort_by_key(|(count, phrase)| (Reverse(*count as usize * (phrase.len() - 1)), phrase.clone()));
+    let mut shown: Vec<(u32, Vec<&str>)> = Vec::new();
+    for (count, phrase) in ranked {
+        let is_new =
+            |(_, other): &(u32, Vec<&str>)| !phrase.windows(2).any(|two| other.windows(2).any(|part| part == two));
+        if shown.iter().all(is_new) {
+            shown.push((count, phrase));
         }
         if shown.len() == MOST_PHRASES {
             break;
         }
     }
-    shown.into_iter().map(|(phrase, count)| Counted { text: phrase.join(" "), count: count.into() }).collect()
+    shown.into_iter().map(|(count, phrase)| Counted { text: phrase.join(" "), count: count.into() }).collect()
 }
 
 /// The share of each language in the texts, by bytes.
@@ -172,11 +194,9 @@ mod tests {
         let found = Vocabulary::new(&[&text]);
         assert_eq!(found.favourites[0], Counted { text: "harbour".to_owned(), count: 9 });
         assert!(found.favourites.iter().all(|word| !["the", "and", "so", "to"].contains(&word.text.as_str())));
-        assert!(
-            found.phrases.iter().any(|phrase| phrase.count == 4 && phrase.text.contains("harbour master said")),
-            "{:?}",
-            found.phrases
-        );
+        let phrases: Vec<(&str, u64)> = found.phrases.iter().map(|one| (one.text.as_str(), one.count)).collect();
+        let expected = ["and so the harbour master", "master said to anna don't", "harbour was silent"];
+        assert_eq!(phrases, expected.map(|phrase| (phrase, 4)));
         assert_eq!(found.sentences[3] + found.sentences[1], 8, "{:?}", found.sentences);
         assert_eq!((found.once, found.words), (3, 4 * 16 + 6));
     }
