@@ -6,6 +6,7 @@ pub mod copied;
 pub mod error;
 pub mod exposure;
 pub mod ledger;
+pub mod look;
 mod median;
 mod page;
 pub mod plan;

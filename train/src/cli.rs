@@ -8,7 +8,7 @@ use ember_host::interrupt::Interrupt;
 use ember_study::error::Error as StudyError;
 use ember_training::{distributed::launch, memory::keeping::keep_freed_memory};
 
-use crate::commands::{bench, compare, copied, devices, exposure, ledger, plan};
+use crate::commands::{bench, compare, copied, devices, exposure, ledger, look, plan};
 use crate::commands::{prepare, resume, run, runs, share, timeline, trial, verify_resume};
 use crate::wording;
 
@@ -50,6 +50,8 @@ enum Command {
     VerifyResume(verify_resume::VerifyResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(prepare::PrepareArgs),
+    /// What is in a text: how much, from where, what returns, what a model need not know
+    Look(look::LookArgs),
     /// Which stretches of a generated text stand word for word in the training text, and where
     Copied(copied::CopiedArgs),
     /// Put a model into one page that writes in any browser, with no server and no network
@@ -98,6 +100,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Runs(args) => runs::run(args, &cli.common),
         Command::VerifyResume(args) => verify_resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => prepare::run(args, &cli.common, interrupt),
+        Command::Look(args) => look::run(args, &cli.common, interrupt),
         Command::Copied(args) => copied::run(args, &cli.common, interrupt),
         Command::Share(args) => share::run(args, &cli.common, interrupt),
         Command::Exposure(args) => exposure::run(args, &cli.common, interrupt),

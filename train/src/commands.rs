@@ -6,6 +6,7 @@ pub mod copied;
 pub mod devices;
 pub mod exposure;
 pub mod ledger;
+pub mod look;
 pub mod plan;
 pub mod prepare;
 pub mod resume;

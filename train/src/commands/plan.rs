@@ -13,7 +13,7 @@ use super::{prepare::prepare_shown, run::LENGTH, run::MINUTES, run::minutes};
 use crate::prelude::*;
 
 /// A text of more bytes than this is judged by so much of it.
-const EXCERPT_BYTES: u64 = 12_000_000;
+pub(super) const EXCERPT_BYTES: u64 = 12_000_000;
 
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
@@ -82,15 +82,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         return Ok(Outcome::Done);
     }
     notes.say("measuring the device");
-    let request = Request {
-        settings,
-        seconds: 60.0 * args.minutes,
-        memory_bytes: memory::available(args.memory_limit, &selected),
-        measuring: MEASURING,
-        processes: 1,
-        shape: &|config| config.shape(dataset.manifest.vocab_size),
-    };
-    let proposal = propose(&request, &dataset, text, &selected)?;
+    let proposal = for_device(settings, args.minutes, args.memory_limit, &dataset, text, &selected)?;
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
@@ -104,6 +96,46 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
             "measured": checked }))
     };
     answer(common, || page(&proposal, checked.as_ref(), &out), json)
+}
+
+fn for_device(
+    settings: Settings,
+    minutes: f64,
+    memory_limit: Option<u64>,
+    dataset: &Dataset,
+    text: Statistics,
+    selected: &Selected,
+) -> Result<Proposal> {
+    let request = Request {
+        settings,
+        seconds: 60.0 * minutes,
+        memory_bytes: memory::available(memory_limit, selected),
+        measuring: MEASURING,
+        processes: 1,
+        shape: &|config| config.shape(dataset.manifest.vocab_size),
+    };
+    Ok(propose(&request, dataset, text, selected)?)
+}
+
+/// What is proposed for a prepared text, which is so much of the whole: each line's name, and what
+/// it says.
+///
+/// # Errors
+/// When the device cannot compute, or the time is too short.
+pub(super) fn proposed(
+    text: &[String],
+    minutes: f64,
+    dataset: &Dataset,
+    share: f64,
+    common: &CommonArgs,
+) -> Result<Vec<(String, String)>> {
+    let mut settings = recipe(None, text.is_empty())?;
+    (settings.max_steps, settings.lr_decay_steps) = (None, None);
+    set_all(&mut settings, &[], text, common)?;
+    let mut screen = Screen::new(common.quiet);
+    let Start { settings, selected, .. } = Start::new(settings, common.device, None, &Planner, &mut screen)?;
+    let statistics = Statistics::new(dataset, share)?;
+    Ok(told(&for_device(settings, minutes, None, dataset, statistics, &selected)?))
 }
 
 /// Sizes that nobody set are those of a plan.
@@ -154,8 +186,8 @@ fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Int
     Ok((Dataset::open(&options.out)?, share))
 }
 
-/// The plan for people.
-fn page(proposal: &Proposal, checked: Option<&Check>, out: &Path) -> String {
+/// The plan for people: the name of each line, and what it says.
+fn told(proposal: &Proposal) -> Vec<(String, String)> {
     let Proposal { config, text, loss, memory, speed, passes, .. } = proposal;
     let TrainConfig { n_layer, n_head, n_embd, context_length, dropout, learning_rate, .. } = config;
     let [train_tokens, held_out, steps, step_tokens] =
@@ -169,29 +201,47 @@ fn page(proposal: &Proposal, checked: Option<&Check>, out: &Path) -> String {
     let timed = timed.collect::<Vec<_>>().join("; ");
     let parts: Vec<String> =
         memory.named()[..5].iter().map(|(name, size)| format!("{name} {}", bytes(*size))).collect();
-    let mut lines = vec![
-        format!(
-            "text      {train_tokens} tokens to learn from, {held_out} held out, {} different; counting trigrams predicts them \
-             to {:.3} nats each",
-            text.vocab_size, text.ngram_losses[2]
+    let lines = [
+        (
+            "text",
+            format!(
+                "{train_tokens} tokens to learn from, {held_out} held out, {} different; counting trigrams predicts them to \
+                 {:.3} nats each",
+                text.vocab_size, text.ngram_losses[2]
+            ),
         ),
-        format!("device    {timed} (measured in {measuring})"),
-        format!(
-            "model     n_layer = {n_layer}, n_head = {n_head}, n_embd = {n_embd}, context_length = {context_length}, dropout = \
-             {dropout}: {parameters} parameters"
+        ("device", format!("{timed} (measured in {measuring})")),
+        (
+            "model",
+            format!(
+                "n_layer = {n_layer}, n_head = {n_head}, n_embd = {n_embd}, context_length = {context_length}, dropout = \
+                 {dropout}: {parameters} parameters"
+            ),
         ),
-        format!(
-            "training  {steps} steps of {step_tokens} tokens, {tokens} together: the text {passes:.2} times; learning_rate = \
-             {learning_rate}"
+        (
+            "training",
+            format!(
+                "{steps} steps of {step_tokens} tokens, {tokens} together: the text {passes:.2} times; learning_rate = \
+                 {learning_rate}"
+            ),
         ),
-        format!("time      {seconds}: {:.1} ms a step, {look} for each of the looks", 1e3 * proposal.step_s),
-        format!(
-            "loss      {:.3} nats per token on held-out text, between {:.3} and {:.3} (--show-fit says why)",
-            loss.loss, loss.low, loss.high
+        ("time", format!("{seconds}: {:.1} ms a step, {look} for each of the looks", 1e3 * proposal.step_s)),
+        (
+            "loss",
+            format!(
+                "{:.3} nats per token on held-out text, between {:.3} and {:.3} (--show-fit says why)",
+                loss.loss, loss.low, loss.high
+            ),
         ),
-        format!("memory    {} at most: {}", bytes(memory.peak_bytes), parts.join(", ")),
+        ("memory", format!("{} at most: {}", bytes(memory.peak_bytes), parts.join(", "))),
     ];
-    lines.extend(proposal.warnings.iter().map(|warning| format!("note      {warning}")));
+    let warnings = proposal.warnings.iter().map(|warning| ("note".to_owned(), warning.to_string()));
+    lines.map(|(name, says)| (name.to_owned(), says)).into_iter().chain(warnings).collect()
+}
+
+/// The plan as a page of the terminal.
+fn page(proposal: &Proposal, checked: Option<&Check>, out: &Path) -> String {
+    let mut lines: Vec<String> = told(proposal).iter().map(|(name, says)| format!("{name:<10}{says}")).collect();
     lines.extend(checked.into_iter().flat_map(beside));
     lines.push(format!("\n{} is written; train it with\n  ember-train run --config {0}\n", out.display()));
     lines.join("\n")

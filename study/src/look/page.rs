@@ -1,0 +1,332 @@
+//! The page: what was found, in the order in which an author would ask.
+
+use super::{Seen, chart::bar, chart::columns};
+use crate::page::{escape, page as whole_page};
+use ember_data::look::{Counted, Look, Share};
+use ember_data::prepare::grouped;
+use ember_data::source::LeftOut;
+
+const STYLE: &str = include_str!("page/style.css");
+
+/// Words of a printed page, and words that are read in a minute.
+const WORDS_A_PAGE: u64 = 300;
+const WORDS_A_MINUTE: u64 = 240;
+
+/// Places of one kind that are listed.
+const PLACES: usize = 20;
+
+/// A page that needs nothing but itself.
+pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
+    let words = &look.vocabulary;
+    let all_words = (words.words as f64 * look.bytes as f64 / look.sample_bytes.max(1) as f64).round() as u64;
+    let exactly = if look.sample_bytes < look.bytes { "about " } else { "" };
+    let lead = format!(
+        "{exactly}{} words in {} and {}: {} printed pages.",
+        grouped(all_words),
+        counted(look.documents, "document", "documents"),
+        counted(look.files, "file", "files"),
+        grouped(all_words.div_ceil(WORDS_A_PAGE))
+    );
+    let reading = format!(
+        "To read it takes {}. {} characters, {}.",
+        hours(all_words / WORDS_A_MINUTE),
+        grouped(look.characters),
+        size(look.bytes)
+    );
+    let sample = if look.sample_bytes < look.bytes {
+        format!(
+            "Words, phrases, sentences and languages are those of {} spread over the text; all else is of the whole.",
+            size(look.sample_bytes)
+        )
+    } else {
+        String::new()
+    };
+    let seen = seen.map(what_is_seen).unwrap_or_default();
+    whole_page(
+        title,
+        STYLE,
+        include_str!("page/page.html"),
+        &[
+            ("lead", &capital(&lead)),
+            ("reading", &reading),
+            ("kinds", &shares(&look.kinds, look.bytes)),
+            ("years", &years(&look.years)),
+            ("largest", &shares(&look.largest[..look.largest.len().min(8)], look.bytes)),
+            ("left_out", &left_out(&look.left_out)),
+            ("languages", &languages(look)),
+            ("words", &cloud(&words.favourites)),
+            ("phrases", &phrases(&words.phrases)),
+            ("sentences", &sentences(look)),
+            ("repeated", &repeated(look)),
+            ("boilerplate", &boilerplate(look)),
+            ("private", &private(look)),
+            ("odd", &odd(look)),
+            ("seen", &seen),
+            ("sample", &sample),
+        ],
+    )
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().collect::<String>() + characters.as_str()).unwrap_or_default()
+}
+
+fn counted(count: u64, one: &str, more: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { more })
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1000 => counted(bytes, "byte", "bytes"),
+        1000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+fn hours(minutes: u64) -> String {
+    match minutes {
+        0..=1 => "a minute".to_owned(),
+        2..90 => format!("{minutes} minutes"),
+        _ => format!("{} hours", grouped((minutes + 30) / 60)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    match 100.0 * share {
+        share if share > 0.0 && share < 0.1 => "less than 0.1%".to_owned(),
+        share if share < 10.0 => format!("{share:.1}%"),
+        share => format!("{share:.0}%"),
+    }
+}
+
+/// The last parts of a path.
+fn short(name: &str) -> String {
+    let parts: Vec<&str> = name.rsplit('/').take(2).collect();
+    escape(&parts.into_iter().rev().collect::<Vec<_>>().join("/"))
+}
+
+fn shares(shares: &[Share], all: u64) -> String {
+    let row = |share: &Share| {
+        let documents = if share.documents == 1 && share.files == 1 {
+            String::new()
+        } else {
+            counted(share.documents, "document", "documents")
+        };
+        format!(
+            "<tr><td>{}</td><td class=\"some\"><small>{documents}</small></td><td class=\"number\">{}</td><td class=\"bar\">{}</td></tr>\n",
+            short(&share.name),
+            size(share.bytes),
+            bar(share.bytes as f64 / all.max(1) as f64)
+        )
+    };
+    shares.iter().take(12).map(row).collect()
+}
+
+fn years(years: &[Share]) -> String {
+    if years.len() < 2 {
+        return String::new();
+    }
+    let every = years.len().div_ceil(10);
+    let column = |(place, year): (usize, &Share)| {
+        let label = if place.is_multiple_of(every) { year.name.clone() } else { String::new() };
+        (
+            label,
+            year.bytes as f64,
+            format!("{}: {}, {}", year.name, size(year.bytes), counted(year.files, "file", "files")),
+        )
+    };
+    let values: Vec<_> = years.iter().enumerate().map(column).collect();
+    format!(
+        "<h3>By year</h3>\n{}<p><small>The year in a file's name, else that of its last change.</small></p>\n",
+        columns("how much text is from each year", &values)
+    )
+}
+
+fn left_out(left_out: &[LeftOut]) -> String {
+    if left_out.is_empty() {
+        return "<p class=\"good\">Nothing was left out.</p>".to_owned();
+    }
+    let told: String = LeftOut::told(left_out).iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect();
+    format!("<h3>What was left out, and why</h3>\n<ul class=\"files\">{told}</ul>")
+}
+
+fn languages(look: &Look) -> String {
+    let shown = look.vocabulary.languages.iter().filter(|(_, share)| *share >= 0.005).take(6);
+    let named: Vec<String> = shown.map(|(name, share)| format!("{} {}", escape(name), percent(*share))).collect();
+    let words = &look.vocabulary;
+    let language = if named.is_empty() { "Its language cannot be told.".to_owned() } else { named.join(", ") + "." };
+    format!(
+        "<p>{language} {} different words, {} of which occur only once.</p>",
+        grouped(words.different),
+        grouped(words.once)
+    )
+}
+
+/// Words in sizes that follow their counts.
+fn cloud(words: &[Counted]) -> String {
+    let [least, most] = [words.last(), words.first()].map(|word| word.map_or(1.0, |word| word.count as f64).ln());
+    let word = |word: &Counted| {
+        let share = ((word.count as f64).ln() - least) / (most - least).max(1e-9);
+        format!(
+            "<span style=\"font-size:{:.2}em\">{}<sub>{}</sub></span>\n",
+            0.9 + 0.9 * share,
+            escape(&word.text),
+            grouped(word.count)
+        )
+    };
+    if words.is_empty() { "None returns.".to_owned() } else { words.iter().map(word).collect() }
+}
+
+fn phrases(phrases: &[Counted]) -> String {
+    if phrases.is_empty() {
+        return "<p class=\"good\">No phrase of three words or more returns three times.</p>".to_owned();
+    }
+    let row = |phrase: &Counted| {
+        format!(
+            "<li><span>{}</span><span class=\"soft number\">{}</span></li>\n",
+            escape(&phrase.text),
+            grouped(phrase.count)
+        )
+    };
+    format!("<ul class=\"phrases\">{}</ul>", phrases.iter().map(row).collect::<String>())
+}
+
+fn sentences(look: &Look) -> String {
+    let words = &look.vocabulary;
+    let last = words.sentences.len();
+    let column = |(place, &count): (usize, &u64)| {
+        let length = if place + 1 == last { format!("{last} and more") } else { (place + 1).to_string() };
+        let label = if (place + 1).is_multiple_of(10) { (place + 1).to_string() } else { String::new() };
+        let says = format!("{length} words: {}", counted(count, "sentence", "sentences"));
+        (label, count as f64, says)
+    };
+    let values: Vec<_> = words.sentences.iter().enumerate().map(column).collect();
+    format!(
+        "<p>A sentence has {:.1} words on average.</p>\n{}<p><small>Sentences by their number of words; the last column has all that \
+         are longer.</small></p>",
+        words.words_per_sentence,
+        columns("sentences by their number of words", &values)
+    )
+}
+
+fn repeated(look: &Look) -> String {
+    let found = &look.repeated;
+    let sampled =
+        if found.one_in > 1 { format!(" (one document in {} was compared)", found.one_in) } else { String::new() };
+    if found.groups == 0 {
+        return format!("<p class=\"good\">No two documents are nearly the same{sampled}.</p>");
+    }
+    let names = |names: &Vec<String>| names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ");
+    let examples: String = found.examples.iter().map(|group| format!("<li>{}</li>\n", names(group))).collect();
+    format!(
+        "<p>{} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that nothing is \
+         validated that was learnt.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
+        counted(found.documents, "document is", "documents are"),
+        size(found.bytes)
+    )
+}
+
+fn boilerplate(look: &Look) -> String {
+    let lines = &look.lines;
+    if lines.repeated.is_empty() {
+        return "<p class=\"good\">No line returns in document after document.</p>".to_owned();
+    }
+    let row = |line: &ember_data::look::RepeatedLine| {
+        format!(
+            "<tr><td>{}</td><td class=\"number\">{}</td></tr>\n",
+            escape(&line.line),
+            counted(line.documents, "document", "documents")
+        )
+    };
+    format!(
+        "<h3>Lines that return in many documents</h3>\n<p>{} of the text: headings, footers, signatures.</p>\n<table>{}</table>",
+        percent(lines.boilerplate),
+        lines.repeated.iter().take(10).map(row).collect::<String>()
+    )
+}
+
+fn private(look: &Look) -> String {
+    if look.private.is_empty() {
+        return "<p class=\"good\">No e-mail address, telephone number, key, card number or IBAN was found.</p>"
+            .to_owned();
+    }
+    let mut html = String::from(
+        "<p>A model may repeat these word for word to whoever asks. With <code>mask = true</code> it learns tags such as \
+         <code>[e-mail]</code> in their place.</p>\n",
+    );
+    for found in &look.private {
+        let [one, more] = found.kind.words();
+        let row = |place: &ember_data::look::Place| {
+            format!(
+                "<li>{}, document {}, byte {}: {}</li>\n",
+                short(&place.source),
+                grouped(place.document + 1),
+                grouped(place.offset),
+                escape(&place.shown)
+            )
+        };
+        let places: String = found.places.iter().take(PLACES).map(row).collect();
+        html += &format!(
+            "<details><summary>{} in {}</summary><ul>{places}</ul></details>\n",
+            counted(found.count, one, more),
+            counted(found.documents, "document", "documents")
+        );
+    }
+    html
+}
+
+fn odd(look: &Look) -> String {
+    let lines = &look.lines;
+    let mut html = match lines.code {
+        share if share >= 0.01 => {
+            format!("<p>{} of the text looks like the source of a program.</p>\n", percent(share))
+        }
+        _ => String::new(),
+    };
+    if lines.odd_count == 0 {
+        return html
+            + "<p class=\"good\">No line is so long, or so much without spaces, that nobody would have typed it.</p>";
+    }
+    let row = |line: &ember_data::look::OddLine| {
+        format!("<li>{}, {}: {}\u{2026}</li>\n", short(&line.source), size(line.bytes), escape(&line.begins))
+    };
+    html += &format!(
+        "<p>{} so long, or so much without spaces, that nobody will have typed it.</p>\n<details><summary>The \
+         first</summary><ul>{}</ul></details>",
+        counted(lines.odd_count, "line is", "lines are"),
+        lines.odd.iter().map(row).collect::<String>()
+    );
+    html
+}
+
+fn what_is_seen(seen: &Seen) -> String {
+    let token = |token: &String| format!("<span>{}</span>", escape(token));
+    let piece =
+        |piece: &Vec<String>| format!("<p class=\"sample\">{}</p>\n", piece.iter().map(token).collect::<String>());
+    let leakage = seen.leakage.map_or_else(String::new, |share| {
+        format!(" Of the stretches of some thirteen words in it, {} stand in what teaches as well.", percent(share))
+    });
+    let part = if seen.share < 1.0 { format!(" Seen on {} of the text.", percent(seen.share)) } else { String::new() };
+    let line = |(name, says): &(String, String)| {
+        format!("<tr><td>{}</td><td style=\"text-align:left\">{}</td></tr>\n", escape(name), escape(says))
+    };
+    let plan = match &seen.plan[..] {
+        [] => String::new(),
+        lines => format!(
+            "<h3>What <code>ember-train plan</code> proposes</h3>\n<table>{}</table>",
+            lines.iter().map(line).collect::<String>()
+        ),
+    };
+    format!(
+        "<h2>What a model will see</h2>\n<p>{} tokens, of {:.2} bytes each on average: {}.</p>\n<p>{} of the text validates: {}.{leakage}{part}</p>\n\
+         <h3>Three places, in tokens</h3>\n{}{plan}",
+        grouped(seen.vocab_size as u64),
+        seen.bytes_per_token,
+        escape(&seen.tokenizer),
+        percent(seen.held_out),
+        escape(&seen.split_rule),
+        seen.pieces.iter().map(piece).collect::<String>()
+    )
+}

@@ -1,0 +1,99 @@
+//! `ember-train look`: what is in a text, before a model learns from it.
+
+use ember_cli::wording;
+use ember_data::prepare::{Dataset, PrepareOptions, excerpt};
+use ember_data::{look::look, prepare};
+use ember_study::{error::Error, look::Seen, look::page, look::seen};
+use ember_training::run::text;
+
+use super::plan::{EXCERPT_BYTES, proposed};
+use super::{prepare::prepare_shown, run::minutes};
+use crate::prelude::*;
+use crate::progress_bar::Bar;
+
+/// Arguments of `look`.
+#[derive(Args, Debug)]
+pub struct LookArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input;
+    /// none: the built-in stories
+    pub text: Vec<String>,
+    /// Write what was found as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Field of JSON Lines, or column of Parquet, that holds the text
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    pub field: String,
+    /// On the page, also what `plan` proposes for a run of so many minutes
+    #[arg(long, value_name = "M", value_parser = minutes, requires = "html")]
+    pub minutes: Option<f64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the text cannot be read or the page cannot be written.
+pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    const STORIES: u64 = 2000;
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let out = folder.path().join("data");
+    std::fs::create_dir(&out).context("cannot make a temporary folder")?;
+    let options = PrepareOptions {
+        inputs: text::inputs(&args.text, STORIES),
+        field: args.field.clone(),
+        seed: common.seed.unwrap_or(0),
+        out,
+        describe: |error| wording::line(error).0,
+        ..PrepareOptions::default()
+    };
+    let bar = Bar::new(common.quiet, interrupt);
+    let found = look(&options, &bar);
+    bar.finish();
+    let found = match found {
+        Err(prepare::Error::Interrupted) => return Ok(Outcome::Interrupted),
+        found => found?,
+    };
+    if let Some(path) = &args.html {
+        let title = match &args.text[..] {
+            [] => "The built-in stories".to_owned(),
+            [one] => Path::new(one).file_name().map_or_else(|| one.clone(), |name| name.to_string_lossy().into_owned()),
+            [one, others @ ..] => format!("{one} and {} more", others.len()),
+        };
+        // Standard input was read, and is gone.
+        let is_there = args.text.iter().all(|name| name != "-");
+        let seen = if is_there { seen_by_a_model(args, &options, folder.path(), common, interrupt)? } else { None };
+        write_file(path, &page(&title, &found, seen.as_ref()))?;
+        Notes::new(common.quiet).say(format!("the page is in {}", path.display()));
+    }
+    answer(common, || found.to_string(), || json_line(&found))
+}
+
+/// What a model will see of the text, or of a part of a large one; `None` where it cannot be
+/// prepared, as a text of one character.
+fn seen_by_a_model(
+    args: &LookArgs,
+    options: &PrepareOptions,
+    folder: &Path,
+    common: &CommonArgs,
+    interrupt: &Interrupt,
+) -> Result<Option<Seen>> {
+    let (options, share) = match excerpt(options, EXCERPT_BYTES, folder)? {
+        None => (options.clone(), 1.0),
+        Some(part) => (part.options, part.share),
+    };
+    let notes = Notes::new(common.quiet);
+    match prepare_shown(&options, common.quiet, interrupt) {
+        Err(error) => {
+            notes.say(format!("the page does not show what a model will see: {error}"));
+            return Ok(None);
+        }
+        Ok(None) => return Err(Error::Stopped.into()),
+        Ok(Some(_)) => {}
+    }
+    let dataset = Dataset::open(&options.out)?;
+    let mut seen = seen(&dataset, share)?;
+    if let Some(minutes) = args.minutes {
+        notes.say("measuring the device");
+        seen.plan = proposed(&args.text, minutes, &dataset, share, common)?;
+    }
+    Ok(Some(seen))
+}
