@@ -1,7 +1,7 @@
 //! llama2.c's `.bin`, and `tokenizer.bin` beside it.
 //!
 //! Two versions of one thing: a header of sizes, then the float32 values of every tensor, without
-//! names, in an order of their own ([`order`]). The first has no mark but its sizes, says by a
+//! names, in an order of their own (`order.rs`). The first has no mark but its sizes, says by a
 //! vocabulary below 0 that the head is not tied, and holds two tables of rotary angles that follow
 //! from the sizes; the second has a mark and 256 bytes of header. Rotary positions turn neighbours,
 //! with angles to the base 10,000; norms add 1e-5.
