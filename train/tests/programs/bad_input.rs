@@ -221,7 +221,6 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "share missing --html page.html"),
     ("ember-train", "share a-run"),
     ("ember-train", "share a-run --html page.html --weights f32"),
-    ("ember-train", "share a-run --html missing/page.html --skip-copied --quiet"),
     ("ember-train", "share a-run --html empty-folder --skip-copied --quiet"),
     ("ember-train", "share truncated --html page.html --quiet"),
     ("ember-train", "share no-tokenizer --html page.html --quiet"),

@@ -112,7 +112,7 @@ fn nothing_goes_with_a_run_that_no_run_left() {
         "data/mine.txt",
         "samples/best.md",
         "checkpoints/merged/model.safetensors",
-        "checkpoints/step-00000020/README.md",
+        "checkpoints/step-00000020/NOTES.md",
         "checkpoints/step-00000020/training/mine",
     ] {
         let place = TempDir::new().unwrap();
