@@ -1,6 +1,6 @@
 //! The model card: what a checkpoint says of itself to people, in the form that Hugging Face's hub
 //! reads (its documentation, "Model Cards"). No whole path stands in it: it is meant to be given
-//! away.
+//! away. Nor does a time: a run that was interrupted leaves the same card as one that was not.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -39,9 +39,8 @@ impl Card {
     /// The card of the checkpoint that stands at `progress`.
     pub fn text(&self, progress: &Progress) -> String {
         let Self { name, shape, data, recipe, manifest } = self;
-        let Progress { step, tokens, elapsed_s, evaluations, .. } = progress;
+        let Progress { step, tokens, evaluations, .. } = progress;
         let passes = *tokens as f64 / manifest.train.tokens.max(1) as f64;
-        let minutes = elapsed_s / 60.0;
         let best = evaluations.best.map_or_else(String::new, |best| {
             let bits = manifest.bits_per_byte(best.val_loss);
             let bits = bits.map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
@@ -56,7 +55,7 @@ impl Card {
              text it learned from allows it:\n# license: \n---\n\n# {name}\n\nA small language model, trained with Ember {version}. It \
              writes on from what it is given, in the manner of\nits text; it knows nothing else, and repeats what stands there, \
              what is wrong or private included\n(`ember-train copied` finds what is word for word).\n\n| | |\n|---|---|\n{shape}| \
-             learned | step {step}: {} tokens, {passes:.1} times its text, in {minutes:.1} minutes |\n{best}\n## Data\n\n{data}\n\
+             learned | step {step}: {} tokens, {passes:.1} times its text |\n{best}\n## Data\n\n{data}\n\
              ## Use\n\n```\nember-generate text --from FOLDER \"A beginning\"\n```\n\n```python\nfrom transformers import pipeline\n\
              print(pipeline(\"text-generation\", \"FOLDER\")(\"A beginning\")[0][\"generated_text\"])\n```\n\n## Recipe\n\n```toml\n\
              {recipe}```\n",
