@@ -7,6 +7,7 @@
   python3 lessons/show.py steps RUN [STEP...]            what training wrote down, at these steps or at all
   python3 lessons/show.py choices TRACE [CANDIDATES]     a trace of greedy decoding or of sampling
   python3 lessons/show.py beams TRACE                    a trace of a beam search
+  python3 lessons/show.py page FILE                      what a page with a model inside is made of
 
 It computes nothing but e to the power of a log-probability: every other figure is the programs' own.
 """
@@ -15,6 +16,7 @@ import glob
 import json
 import math
 import os
+import re
 import sys
 
 
@@ -118,6 +120,17 @@ def show_beams(events):
         beams = [going_on[beam] for beam in sorted(going_on)]
 
 
+def show_page(html):
+    """A line for each part of a page: its bytes, and their share."""
+    names = {"model": "its configuration and tokenizer", "weights": "the weights, as text", "program": "what computes, and what shows it"}
+    parts = {names[id]: len(content.encode()) for id, content in re.findall(r'<script[^>]* id="(\w+)">(.*?)</script>', html, re.S)}
+    whole = len(html.encode())
+    parts["words and colours"] = whole - sum(parts.values())
+    for name, size in sorted(parts.items(), key=lambda part: -part[1]):
+        print(f"{name:<32} {size:>8,} bytes {percent(size / whole):>6} {bar(size / whole)}".rstrip())
+    print(f"{'the page':<32} {whole:>8,} bytes")
+
+
 def main(arguments):
     """Chooses the table."""
     match arguments:
@@ -131,6 +144,9 @@ def main(arguments):
             with open(path, encoding="utf-8") as file:
                 events = map(json.loads, file)
                 show_beams(events) if view == "beams" else show_choices(events, int(count[0]) if count else 5)
+        case ["page", path]:
+            with open(path, encoding="utf-8") as file:
+                show_page(file.read())
         case _:
             sys.exit(__doc__)
 

@@ -1,6 +1,7 @@
 // The page's engine without the page: its scripts in Node on the model that `ember-train share` put into a page, and what
 // ember-generate says of the same checkpoint.
 
+import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import os from "node:os";
@@ -76,4 +77,16 @@ export async function written(writer, prompt, settings, count, before = {}) {
   const never = async () => false;
   const { reason, rest } = await engine.write(writer, { prompt, written: [], ...before, settings, count }, (token) => told.push(token), never);
   return { told, ids: told.map(({ id }) => id), text: told.map(({ text }) => text).join("") + rest, reason };
+}
+
+/** A difference counts unless the two best logits lie this close, as shares of their probabilities. */
+const TIED = 1e-4;
+
+/** That two texts are the same up to a place where two tokens are as likely; says whether they are the same to the end. */
+export function sameTokens(ours, theirs, told, what) {
+  const place = theirs.findIndex((id, at) => id !== ours[at]);
+  if (place < 0) return assert.equal(ours.length, theirs.length, what) ?? true;
+  const [best, second] = told[place].top;
+  assert.ok(Math.log(best.before / second.before) < TIED, `${what}: token ${place} is ${ours[place]}, not ${theirs[place]}`);
+  return false;
 }

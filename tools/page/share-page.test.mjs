@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { missing, open, pageOf, written } from "./share-engine.mjs";
+import { generated, missing, open, pageOf, sameTokens, written } from "./share-engine.mjs";
 
 const executablePath = process.env.EMBER_BROWSER ?? "";
 const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
@@ -79,6 +79,29 @@ test("it writes what the engine writes: greedily, and by a seed", { skip }, () =
     assert.equal(await shown(page), ours.text);
   }
 }));
+
+const TWENTY = [
+  "the cat", "the dog", "s", "house", "under bright morning light while", "river mountain", "old songs about", "It's what they'll say", "ships and islands.", "the the the", "42",
+  "children sang", "naïve", "walked slowly", "中文", "morning\n\n", "...", "— élan!", "the cat dog house river mountain walked slowly under bright morning light", "a",
+];
+
+for (const run of ["gpt2-chars", "llama-bytes", "qwen3-bpe"]) {
+  test(`${run}: twenty beginnings are gone on with as the program goes on with them`, { skip }, (told) => onPage({ run, flags: ["--skip-copied"] }, async (page) => {
+    const theirs = generated(run, "int8", TWENTY, ["--strategy", "greedy", "--max-new-tokens", "60"]);
+    const writer = open(run, "int8");
+    const settings = { temperature: 0, topK: 0, topP: 1, seed: 0 };
+    const rates = [];
+    await set(page, { ...settings, tokens: 60 });
+    for (const [place, prompt] of TWENTY.entries()) {
+      await page.locator("#prompt").fill(prompt);
+      await write(page);
+      const ours = await written(writer, prompt, settings, 60);
+      sameTokens(await ids(page), theirs[place].ids, ours.told, prompt);
+      rates.push(Number((await page.locator("#status").textContent()).match(/, ([\d,]+) a second/)[1].replaceAll(",", "")));
+    }
+    told.diagnostic(`on the page, up to ${Math.max(...rates)} tokens a second`);
+  }));
+}
 
 test("the text comes token by token, and stops when it is told to", { skip }, () => onPage({}, async (page) => {
   await set(page, { temperature: 1, tokens: 100000 });

@@ -5,23 +5,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { engine, generated, missing, open, runNames, written } from "./share-engine.mjs";
+import { engine, generated, missing, open, runNames, sameTokens, written } from "./share-engine.mjs";
 
 const WEIGHTS = ["int8", "bf16"];
 const GREEDY = { temperature: 0, topK: 0, topP: 1, seed: 0 };
 const PROMPTS = ["the cat", "s", "under bright morning light while"];
-
-/** A difference counts unless the two best logits lie this close, as shares of their probabilities. */
-const TIED = 1e-4;
-
-/** That two texts are the same up to a place where two tokens are as likely; says whether they are the same to the end. */
-function sameTokens(ours, theirs, told, what) {
-  const place = theirs.findIndex((id, at) => id !== ours[at]);
-  if (place < 0) return assert.equal(ours.length, theirs.length, what) ?? true;
-  const [best, second] = told[place].top;
-  assert.ok(Math.log(best.before / second.before) < TIED, `${what}: token ${place} is ${ours[place]}, not ${theirs[place]}`);
-  return false;
-}
 
 for (const run of runNames) {
   for (const weights of WEIGHTS) {
