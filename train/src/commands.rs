@@ -9,6 +9,7 @@ pub mod ledger;
 pub mod look;
 pub mod plan;
 pub mod prepare;
+pub mod reading;
 pub mod resume;
 pub mod run;
 pub mod runs;

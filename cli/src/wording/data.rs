@@ -31,6 +31,7 @@ fn of_source(error: &source::Error) -> Option<String> {
             )
         }
         NoField { what, fields } => format!("{what}; name one of these with --field: {}", fields.join(", ")),
+        Encoding { name, what } => format!("{name} {what}; name the encoding that it is in with --encoding"),
         NoTextField(_) => format!("{error} with --field"),
         _ => return None,
     })

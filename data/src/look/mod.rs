@@ -94,6 +94,7 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
             match event {
                 Event::Text(text) => looking.add(text),
                 Event::EndOfDocument => looking.end_document(),
+                Event::Title(_) => {}
             }
             Ok(())
         })?;
@@ -197,7 +198,7 @@ impl Looking {
             .iter()
             .scan(0, |next, source| {
                 let start = *next;
-                *next += source.documents;
+                *next += source.documents.iter().sum::<u64>();
                 Some(start)
             })
             .collect();

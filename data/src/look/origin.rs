@@ -40,7 +40,7 @@ pub fn largest(sources: &[Source]) -> Vec<Share> {
     let share = |source: &Source| Share {
         name: source.name.clone(),
         files: 1,
-        documents: source.documents,
+        documents: source.documents.iter().sum::<u64>(),
         bytes: source.bytes,
     };
     largest.into_iter().take(LARGEST).map(share).collect()
@@ -52,7 +52,7 @@ fn grouped(sources: &[Source], by: fn(&str) -> String) -> Vec<Share> {
         let name = by(&source.name);
         let share = shares.entry(name.clone()).or_insert_with(|| Share { name, ..Share::default() });
         share.files += 1;
-        share.documents += source.documents;
+        share.documents += source.documents.iter().sum::<u64>();
         share.bytes += source.bytes;
     }
     shares.into_values().collect()

@@ -1,12 +1,13 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::{error::Error, options::PrepareOptions, options::Progress, options::tell};
+use super::{ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
 use crate::sensitive::{self, Masking};
-use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
+use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, collections::BTreeSet, ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;
@@ -31,21 +32,47 @@ enum Part {
     Stories(Range<u64>),
 }
 
+impl Part {
+    fn file(&self) -> Option<&TextFile> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Stories(_) => None,
+        }
+    }
+}
+
 /// A place that text came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Source {
     /// The file as the user gave it, or words for another source.
     pub name: String,
     /// Bytes of text in it, after decompression and without what is not text.
     pub bytes: u64,
-    /// Documents in it that are not blank; earlier versions did not say.
+    /// The encoding that it looked to be in, where nothing said it and it was not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Guess>,
+    /// Documents of it that teach, and that validate: in the token files they stand in the order of
+    /// the sources. One that is cut in two counts in both. Earlier versions did not say.
     #[serde(default)]
-    pub documents: u64,
+    pub documents: [u64; 2],
+    /// What its documents are called, by their numbers in it from 1, where the file says; of all
+    /// sources the first 10,000 are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub titles: Vec<(u64, String)>,
+    /// What cleaning changed.
+    #[serde(default, skip_serializing_if = "Changes::is_none")]
+    pub changes: Changes,
 }
+
+/// Titles that are kept.
+const MOST_TITLES: usize = 10_000;
+
+/// The most characters that are kept of one.
+const LONGEST_TITLE: usize = 200;
 
 /// What a reading of the whole has found.
 pub struct Reading {
-    /// What each source held.
+    /// What each source held; its documents are not yet told apart by what they are for.
     pub sources: Vec<Source>,
     /// Files in folders that could not be read to their ends. What was handed on is of no use then:
     /// the text is to be read again without them ([`Corpus::leave_out`]).
@@ -104,21 +131,26 @@ impl<'a> Corpus<'a> {
         let mut reading = Reading { sources: Vec::new(), unusable: Vec::new(), masked: BTreeMap::new() };
         let mut masking = self.options.mask.then(Masking::default);
         let mut masked = |event: Event<'_>| match (&mut masking, event) {
-            (None, event) => sink(event),
             (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| sink(Event::Text(text))),
             (Some(masking), Event::EndOfDocument) => {
                 masking.end_document(&mut |text| sink(Event::Text(text)))?;
                 sink(Event::EndOfDocument)
             }
+            (_, event) => sink(event),
         };
-        let mut filter = BlankFilter { held: String::new(), begun: false, documents: 0, sink: &mut masked };
-        let mut untold = BYTES_TOLD;
-        for part in &self.parts {
-            let (mut bytes, before) = (0, filter.documents);
+        let mut filter = BlankFilter::new(&mut masked);
+        let (mut untold, mut ahead) = (BYTES_TOLD, VecDeque::new());
+        for (place, part) in self.parts.iter().enumerate() {
+            let mut bytes = 0;
+            filter.documents = 0;
             match part {
                 Part::File(file) => {
                     let whole_so_far = reading.unusable.is_empty();
-                    let read = source::read(file, &self.options.field, &read_bytes, &mut |event| {
+                    if ahead.is_empty() {
+                        let files = self.parts[place..].iter().map_while(Part::file);
+                        ahead = ahead::read(files, &self.options.reading);
+                    }
+                    let mut told = |event: Event<'_>| {
                         if let Event::Text(text) = event {
                             bytes += text.len() as u64;
                             untold += text.len();
@@ -128,11 +160,15 @@ impl<'a> Corpus<'a> {
                             tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
                         }
                         if whole_so_far { filter.event(event) } else { Ok(()) }
-                    });
+                    };
+                    let read = match ahead.pop_front().flatten() {
+                        Some(ahead) => ahead.hand_on(&read_bytes, &mut told),
+                        None => source::read(file, &self.options.reading, &read_bytes, &mut told),
+                    };
                     match read {
-                        Ok(()) => {
-                            let documents = filter.documents - before;
-                            reading.sources.push(Source { name: file.name.clone(), bytes, documents });
+                        Ok(notes) => {
+                            let name = file.name.clone();
+                            reading.sources.push(filter.source(name, bytes, notes));
                         }
                         Err(Error::Source(error)) if file.found => {
                             reading.unusable.push(file.left_out((self.options.describe)(&error)));
@@ -152,7 +188,7 @@ impl<'a> Corpus<'a> {
                         tell(progress, stage, bytes, whole)?;
                     }
                     let name = format!("{} built-in stories", range.end - range.start);
-                    reading.sources.push(Source { name, bytes, documents: range.end - range.start });
+                    reading.sources.push(filter.source(name, bytes, FileNotes::default()));
                 }
             }
         }
@@ -168,14 +204,37 @@ struct BlankFilter<'a, 'b> {
     /// White space at the beginning of a document.
     held: String,
     begun: bool,
-    /// Documents handed on.
+    /// Documents of the source that were handed on, and what they are called.
     documents: u64,
+    titles: Vec<(u64, String)>,
+    /// Titles of all sources.
+    all_titles: usize,
     sink: &'a mut Sink<'b, Error>,
 }
 
-impl BlankFilter<'_, '_> {
+impl<'a, 'b> BlankFilter<'a, 'b> {
+    fn new(sink: &'a mut Sink<'b, Error>) -> Self {
+        Self { held: String::new(), begun: false, documents: 0, titles: Vec::new(), all_titles: 0, sink }
+    }
+
+    /// The source that was read.
+    fn source(&mut self, name: String, bytes: u64, notes: FileNotes) -> Source {
+        // A title without a document is nothing's.
+        self.titles.retain(|&(number, _)| number <= self.documents);
+        let titles = std::mem::take(&mut self.titles);
+        self.all_titles += titles.len();
+        Source { name, bytes, encoding: notes.guess, documents: [self.documents, 0], titles, changes: notes.changes }
+    }
+
     fn event(&mut self, event: Event<'_>) -> Result<(), Error> {
         match event {
+            Event::Title(title) => {
+                if self.all_titles + self.titles.len() < MOST_TITLES {
+                    self.titles.retain(|&(number, _)| number <= self.documents);
+                    self.titles.push((self.documents + 1, title.chars().take(LONGEST_TITLE).collect()));
+                }
+                (self.sink)(Event::Title(title))?;
+            }
             Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
             Event::Text(text) => {
                 self.held.push_str(text);

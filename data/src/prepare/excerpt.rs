@@ -2,7 +2,7 @@
 //! all of it.
 
 use super::{error::Error, options::PrepareOptions};
-use crate::source::{self, Event, Format, Input, Listing, TextFile};
+use crate::source::{self, Event, Input, Listing, ReadOptions, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -52,7 +52,7 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     let listed = whole;
     for file in &listing.files {
         let budget = (most_bytes as f64 * file.bytes as f64 / listed as f64).ceil() as u64;
-        match part_of(file, &options.field, budget) {
+        match part_of(file, &options.reading, budget) {
             Ok((documents, bytes)) => {
                 read += bytes;
                 for document in documents {
@@ -72,16 +72,16 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
         TokenizerChoice::Auto => super::bpe_for((text_bytes as f64 / share) as u64, 0),
         choice => choice.clone(),
     };
-    let options =
-        PrepareOptions { inputs: vec![Input::Path(part)], field: "text".to_owned(), tokenizer, ..options.clone() };
+    let reading = ReadOptions::default();
+    let options = PrepareOptions { inputs: vec![Input::Path(part)], reading, tokenizer, ..options.clone() };
     Ok(Some(Excerpt { options, share }))
 }
 
 /// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.
-fn part_of(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
-    match file.format {
-        Format::Text if source::is_plain(file)? => Ok(blocks(file, budget).at("cannot read", &file.name)?),
-        _ => beginning(file, field, budget),
+fn part_of(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
+    match source::is_plain(file)? && options.encoding.is_none() {
+        true => Ok(blocks(file, budget).at("cannot read", &file.name)?),
+        false => beginning(file, options, budget),
     }
 }
 
@@ -105,13 +105,14 @@ fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
 /// The documents at the beginning until `budget` bytes of the file were read. The file is read a
 /// piece at a time, ahead of its documents: all of the last piece's are taken, so that the bytes
 /// are theirs.
-fn beginning(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
+fn beginning(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let read = AtomicU64::new(0);
     let (mut documents, mut document) = (Vec::new(), String::new());
     let mut enough = None;
     // Ends with an error of the file, or with none of it once there is enough.
-    let ended: Result<(), Option<source::Error>> = source::read(file, field, &read, &mut |event| {
+    let ended: Result<_, Option<source::Error>> = source::read(file, options, &read, &mut |event| {
         match event {
+            Event::Title(_) => {}
             Event::Text(text) => document.push_str(text),
             Event::EndOfDocument => documents.push(std::mem::take(&mut document)),
         }

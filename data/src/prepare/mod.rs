@@ -9,8 +9,10 @@
 //! `tokenizer_config.json`, and `manifest.json`, which is written last: without it the folder is
 //! unfinished, and with it every file can be checked.
 
+mod ahead;
 pub(crate) mod corpus;
 mod dataset;
+mod diff;
 mod duplicates;
 mod encode;
 mod error;
@@ -24,6 +26,7 @@ mod survey;
 pub use crate::source::{Input, LeftOut, LeftOutKind};
 pub use corpus::Source;
 pub use dataset::{Dataset, FORMAT_VERSION, Manifest, Marks, OpenError};
+pub use diff::diff;
 pub use duplicates::{Duplicates, NearDuplicateCounts};
 pub use encode::SplitCounts;
 pub use error::Error;

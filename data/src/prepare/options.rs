@@ -1,7 +1,7 @@
 //! What the caller of `prepare` says and hears: how a text is to be prepared, and how far it is.
 
 use super::{error::Error, split::HoldOut};
-use crate::{source, source::Input, source::Listing, tokenizer::TokenizerChoice};
+use crate::{source, source::Clean, source::Input, source::Listing, source::ReadOptions, tokenizer::TokenizerChoice};
 use ember_host::file_error::with_causes;
 use std::path::PathBuf;
 use xxhash_rust::xxh3::xxh3_64;
@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct PrepareOptions {
     /// Where the text comes from, read in this order.
     pub inputs: Vec<Input>,
-    /// The field of JSON Lines and the column of Parquet that holds the text.
-    pub field: String,
+    /// What is wanted of the reading of files.
+    pub reading: ReadOptions,
     /// How text becomes tokens.
     pub tokenizer: TokenizerChoice,
     /// The share of the text kept for validation, in 0..1.
@@ -34,7 +34,7 @@ impl Default for PrepareOptions {
     fn default() -> Self {
         Self {
             inputs: Vec::new(),
-            field: "text".to_owned(),
+            reading: ReadOptions::default(),
             tokenizer: TokenizerChoice::Auto,
             val_fraction: 0.1,
             hold_out: HoldOut::Any,
@@ -60,13 +60,21 @@ impl PrepareOptions {
     /// # Errors
     /// As [`source::Listing::add_path`].
     pub fn fingerprint(&self) -> Result<String, source::Error> {
-        let PrepareOptions { inputs, field, tokenizer, val_fraction, hold_out, mask, seed, out: _, describe: _ } = self;
+        let PrepareOptions { inputs, reading, tokenizer, val_fraction, hold_out, mask, seed, out: _, describe: _ } =
+            self;
+        let ReadOptions { field, encoding, clean } = reading;
         let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
         if *hold_out != HoldOut::Any {
             name += &format!(" {hold_out:?}");
         }
         if *mask {
             name += " masked";
+        }
+        if let Some(encoding) = encoding {
+            name += &format!(" {}", encoding.name());
+        }
+        if *clean != Clean::default() {
+            name += &format!(" clean {clean}");
         }
         for input in inputs {
             name += &format!("\n{input:?}");

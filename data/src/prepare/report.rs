@@ -1,7 +1,10 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::{corpus::Corpus, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES, survey::Survey};
-use crate::{leakage::Leakage, source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
+use super::{
+    corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES, survey::Survey,
+};
+use crate::leakage::Leakage;
+use crate::{source::Changes, source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -110,6 +113,8 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
         notes.push("manifest.json lists all that was left out, each with its reason.".to_owned());
     }
     notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
+    notes.extend(guesses(&survey.sources));
+    notes.extend(changes(&survey.sources));
     if survey.duplicates.examined < survey.documents {
         let examined = grouped(survey.duplicates.examined);
         notes.push(format!("Duplicates were looked for among the first {examined} documents only."));
@@ -122,6 +127,57 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
         notes.push(format!(
             "Special tokens' names in the text are text ({}{more}); only {END_OF_TEXT} separates documents of plain text.",
             names.join(", ")
+        ));
+    }
+    notes
+}
+
+/// What the encodings of files were taken to be, the least sure one named.
+fn guesses(sources: &[Source]) -> Option<String> {
+    let guessed = || sources.iter().filter_map(|source| Some((&source.name, source.encoding?)));
+    let (name, guess) = guessed().min_by(|(_, one), (_, other)| one.confidence.total_cmp(&other.confidence))?;
+    let (count, sure) = (guessed().count(), guess.confidence);
+    let files = if count == 1 { "1 file is".to_owned() } else { format!("{} files are", grouped(count as u64)) };
+    let replaced: u64 = guessed().map(|(_, guess)| guess.replaced).sum();
+    let lost = match replaced {
+        0 => String::new(),
+        count => format!("; {} characters in them could not be read", grouped(count)),
+    };
+    let encoding = guess.encoding.name();
+    Some(format!(
+        "{files} not UTF-8 and read as what the text looks like, least surely {name}: {encoding}, {sure:.2} of 1{lost}."
+    ))
+}
+
+/// What cleaning changed, in all.
+fn changes(sources: &[Source]) -> Vec<String> {
+    let mut all = Changes::default();
+    sources.iter().for_each(|source| all += source.changes);
+    let Changes { page_lines, hyphens, quoted_lines, signature_lines, composed, line_ends, blanks, mojibake } = all;
+    let cleaned = [
+        (page_lines, "lines that repeat on pages"),
+        (hyphens, "hyphens at ends of lines"),
+        (quoted_lines, "lines of quoted mail"),
+        (signature_lines, "lines of signatures"),
+        (composed, "characters not in Unicode's NFC"),
+        (line_ends, "line ends"),
+        (blanks, "odd blanks"),
+    ];
+    let told: Vec<String> = cleaned
+        .into_iter()
+        .filter(|&(count, _)| count > 0)
+        .map(|(count, what)| format!("{} {what}", grouped(count)))
+        .collect();
+    let mut notes = Vec::new();
+    if !told.is_empty() {
+        notes.push(format!("Cleaned: {}.", told.join(", ")));
+    }
+    if mojibake > 0 {
+        let worst =
+            sources.iter().max_by_key(|source| source.changes.mojibake).map_or("", |source| source.name.as_str());
+        notes.push(format!(
+            "{} characters look like UTF-8 that was read in another encoding (such as Ã© for é), most in {worst}.",
+            grouped(mojibake)
         ));
     }
     notes

@@ -1,7 +1,7 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
 use super::sample::{SAMPLE_BYTES, Sample};
-use super::split::{ContentHash, HoldOut, Split, SplitBuilder};
+use super::split::{ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
     corpus::Corpus, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error, options::PrepareOptions,
     options::Progress, options::tell,
@@ -44,6 +44,7 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
         let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
         let Reading { sources, unusable, masked } = corpus.read("reading", progress, &mut |event| {
             match event {
+                Event::Title(_) => {}
                 Event::Text(text) => {
                     hash.update(text);
                     counts.add(text);
@@ -66,8 +67,9 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
         if unusable.is_empty() {
             tell(progress, "looking for near-duplicates", 0, None)?;
             split.keep_together(near.map(NearDuplicates::finish).unwrap_or_default());
-            split.in_sources(sources.iter().map(|source| source.documents));
+            split.in_sources(sources.iter().map(|source| source.documents[0]));
             let (split, duplicates) = split.finish()?;
+            let sources = by_side(sources, &split);
             return Ok(Survey {
                 sources,
                 documents,
@@ -81,6 +83,22 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
         }
         corpus.leave_out(unusable)?;
     }
+}
+
+/// The sources with their documents told apart by what they are for.
+fn by_side(mut sources: Vec<Source>, split: &Split) -> Vec<Source> {
+    let mut number = 0;
+    for source in &mut sources {
+        let mut documents = [0; 2];
+        for document in number..number + source.documents[0] {
+            let (is_cut, side) = (split.cut(document).is_some(), split.side(document));
+            documents[0] += u64::from(is_cut || side == Side::Train);
+            documents[1] += u64::from(is_cut || side == Side::Val);
+        }
+        number += source.documents[0];
+        source.documents = documents;
+    }
+    sources
 }
 
 /// Counts characters on all cores, a few megabytes at a time.

@@ -302,9 +302,9 @@ fn a_mistyped_name_costs_nothing() {
 fn a_text_that_is_refused_costs_nothing_that_was_prepared_before() {
     let prepared = text(&many_documents(100), "chars");
     let folder = prepared.folder.path();
-    let no_utf8 = [&b"a".repeat(3_000_000)[..], b"\xe9"].concat();
+    let no_utf8 = ["é".as_bytes(), &b"a".repeat(3_000_000), b"\xe9"].concat();
     for (content, tokenizer, expected) in [
-        (&no_utf8[..], "chars", "is not UTF-8 text: byte 3000000"),
+        (&no_utf8[..], "chars", "is not UTF-8 text: byte 3000002"),
         (b" \n", "chars", "the text is empty"),
         (b"two words", folder.join("text.txt").to_str().unwrap(), "is not a tokenizer.json"),
     ] {
@@ -372,7 +372,7 @@ fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
 
 #[test]
 fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
-    let late = [vec![b'a'; 3_000_000], vec![0xe9]].concat();
+    let late = ["é".as_bytes(), &vec![b'a'; 3_000_000], &[0xe9]].concat();
     let folder = folder_of(&[
         ("a.txt", &b"Once upon a time. ".repeat(500)[..]),
         ("b.jsonl", b"{\"body\": \"no text\"}"),
@@ -396,7 +396,7 @@ fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
     for line in [
         "Left out: 1 empty file: g.txt\n",
         "Left out: 1 file that is no text: h.png looks binary (byte 4 is zero)",
-        "Left out: 2 text files that cannot be read, the first: c.txt is not UTF-8 text: byte 3000000 (0xE9)",
+        "Left out: 2 text files that cannot be used, the first: c.txt is not UTF-8 text: byte 3000002 (0xE9)",
         "Left out: 2 JSON Lines files that cannot be used, the first: b.jsonl:1: no field \"text\"; name one of these: body\n",
         "Left out: 1 Parquet file that cannot be used: cannot read f.parquet as Parquet",
         "manifest.json lists all that was left out, each with its reason.\n",
@@ -498,4 +498,34 @@ fn a_masked_text_has_tags_on_both_sides_and_says_so() {
     }
     let leakage = manifest.report.leakage.unwrap();
     assert!(leakage.tokens == 64 && leakage.stretches > 10_000, "{leakage:?}");
+}
+
+#[test]
+fn a_manifest_says_what_each_file_was_and_held() {
+    let page = "<!DOCTYPE html><title>A page</title><p>One and two and three and four and five.</p>";
+    let russian = "Старый маяк стоял на скале много лет, и никто не ходил туда. ".repeat(20);
+    let old = encoding_rs::WINDOWS_1251.encode(&russian).0;
+    let mail =
+        "From: a@example.org\nSubject: Tea\nContent-Type: text/plain\n\nAt nine.\n\nOn 3 May Ann wrote:\n> When?\n";
+    let folder = folder_of(&[
+        ("a.html", page.as_bytes()),
+        ("b.txt", old.as_ref()),
+        ("c.eml", mail.as_bytes()),
+        ("d.md", b"---\ntitle: Notes\n---\nOne note.\n<|endoftext|>Another, without a title.\n"),
+    ]);
+    let manifest =
+        prepare(&options(folder.path(), vec![Input::Path(folder.path().join("texts"))], "bytes"), &Silent).unwrap();
+    let [page, old, mail, notes] = &manifest.sources[..] else { panic!("{:?}", manifest.sources) };
+    assert_eq!(page.titles, [(1, "A page".to_owned())]);
+    assert_eq!(old.encoding.unwrap().encoding.name(), "windows-1251");
+    assert_eq!((mail.changes.quoted_lines, mail.titles[0].1.as_str()), (2, "Tea"));
+    assert_eq!(notes.titles, [(1, "Notes".to_owned())]);
+    // One document may be cut, and then counts in both.
+    let told = manifest.sources.iter().fold([0, 0], |sum, one| [sum[0] + one.documents[0], sum[1] + one.documents[1]]);
+    assert_eq!(told, [manifest.train.documents, manifest.val.documents]);
+    let report = manifest.report.to_string();
+    assert!(report.contains("1 file is not UTF-8 and read as what the text looks like"), "{report}");
+    assert!(report.contains("Cleaned: 2 lines of quoted mail."), "{report}");
+    let again = Dataset::open(&folder.path().join("out")).unwrap().manifest;
+    assert_eq!(again.sources, manifest.sources, "the manifest reads back");
 }

@@ -2,11 +2,11 @@
 
 use super::error::Error;
 use ember_host::file_error::At;
-use flate2::bufread::GzDecoder;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
+use flate2::bufread::{DeflateDecoder, GzDecoder};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::{cell::Cell, rc::Rc};
 
-const BUFFER_BYTES: usize = 1 << 18;
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +40,67 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
     let mut start = Vec::with_capacity(4);
     raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", name)?;
     let found = Compression::of_content(&start);
-    let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(start).chain(raw));
+    let packed = Rc::new(Cell::new(0));
+    let counted = Packed { raw: Cursor::new(start).chain(raw), bytes: packed.clone() };
+    let whole = BufReader::with_capacity(BUFFER_BYTES, counted);
+    let bounded = |content: Box<dyn Read + 'a>| Box::new(Bounded { content, packed, bytes: 0 });
     Ok(match (found, Compression::of_name(name).0) {
-        (Compression::Gzip, _) => Box::new(Members { member: Some(GzDecoder::new(whole)) }),
-        (Compression::Zstd, _) => Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", name)?),
+        (Compression::Gzip, _) => bounded(Box::new(Members { member: Some(GzDecoder::new(whole)) })),
+        (Compression::Zstd, _) => bounded(Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", name)?)),
         (Compression::None, Compression::None) => Box::new(whole),
         (Compression::None, _) => {
             let what = "is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again";
             return Err(Error::unusable(name, what));
         }
     })
+}
+
+/// No text is compressed better than this.
+const MOST_RATIO: u64 = 500;
+
+/// Below so many bytes of content any ratio is read: it does no harm.
+const HARMLESS_BYTES: u64 = 64 << 20;
+
+/// Whether content that was packed so well is made to fill up memory or a disk.
+pub fn is_bomb(packed_bytes: u64, content_bytes: u64) -> bool {
+    content_bytes > HARMLESS_BYTES && content_bytes / MOST_RATIO > packed_bytes
+}
+
+/// Content that was packed so well.
+#[derive(Debug, thiserror::Error)]
+#[error("unpacks to more than {MOST_RATIO} times its size, as no text does; leave it out")]
+pub struct Bomb;
+
+/// Counts what is read of a compressed file.
+struct Packed<R> {
+    raw: R,
+    bytes: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Packed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.raw.read(buffer)?;
+        self.bytes.set(self.bytes.get() + n as u64);
+        Ok(n)
+    }
+}
+
+/// Decompressed content, which ends in an error where it is a bomb.
+struct Bounded<'a> {
+    content: Box<dyn Read + 'a>,
+    packed: Rc<Cell<u64>>,
+    bytes: u64,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.content.read(buffer)?;
+        self.bytes += n as u64;
+        if is_bomb(self.packed.get(), self.bytes) {
+            return Err(io::Error::other(Bomb));
+        }
+        Ok(n)
+    }
 }
 
 /// The members of a gzip file, one after another, up to its end or to the zeros that fill it up:
@@ -89,16 +140,10 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// A file that can be read at any place: itself, or a temporary file with its decompressed content.
-pub fn seekable(mut raw: File, name: &str) -> Result<File, Error> {
-    const DOING: &str = "cannot decompress";
-    let mut start = [0u8; 4];
-    let n = raw.read(&mut start).at(DOING, name)?;
-    raw.seek(SeekFrom::Start(0)).at(DOING, name)?;
-    if Compression::of_content(&start[..n]) == Compression::None {
-        return Ok(raw);
-    }
-    let mut whole = tempfile::tempfile().at(DOING, name)?;
-    io::copy(&mut reader(raw, name)?, &mut whole).at(DOING, name)?;
-    Ok(whole)
+/// What was deflated (RFC 1951), inflated while it is read; an error where it is a bomb.
+pub fn inflated<'a>(raw: impl Read + 'a) -> Box<dyn Read + 'a> {
+    let packed = Rc::new(Cell::new(0));
+    let counted = Packed { raw, bytes: packed.clone() };
+    let content = Box::new(DeflateDecoder::new(BufReader::with_capacity(BUFFER_BYTES, counted)));
+    Box::new(Bounded { content, packed, bytes: 0 })
 }

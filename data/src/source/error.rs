@@ -24,7 +24,13 @@ pub enum Error {
     /// An input that cannot be used: no file, no text, nothing in it, or named twice.
     #[error("{name} {what}")]
     Unusable { name: String, what: String },
-    /// JSON Lines or Parquet without the field that was asked for.
+    /// Text that is in another encoding than it is taken to be: what it is not, and where.
+    #[error("{name} {what}; set the encoding that it is in, or convert it, for example with iconv -f LATIN1 -t UTF-8")]
+    Encoding { name: String, what: String },
+    /// No encoding is called so.
+    #[error("no encoding is called \"{0}\"; give one such as utf-8, windows-1252, shift_jis, gb18030 or koi8-r")]
+    UnknownEncoding(String),
+    /// A table or JSON Lines without the field that was asked for.
     #[error("{what}; name one of these: {}", fields.join(", "))]
     NoField { what: String, fields: Vec<String> },
     /// The field that was asked for holds something else than text: where, what, and to name

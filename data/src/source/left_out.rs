@@ -2,8 +2,9 @@
 //! programs wrote, which are no text to learn from, whatever text is in them; and so how a prepared
 //! folder is known (`MANIFEST`, `is_prepared`), for those who write and open one too.
 
+use super::kinds::Kind;
 use crate::tokens::is_token_file;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs::File, io::BufReader, path::Path};
 
@@ -18,27 +19,73 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// Kinds of what is left out, told together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// Kinds of what is left out, told together; in a manifest a word each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOutKind {
     /// A file without a byte.
     Empty,
     /// A file that is no text.
     Binary,
-    /// A file of text that cannot be read: in another encoding, broken in its compression, or not
-    /// readable to the user.
-    Text,
-    /// JSON Lines without the field, or broken.
-    JsonLines,
-    /// Parquet without the column, or broken.
-    Parquet,
+    /// A file that cannot be used: broken, in another encoding, without the field that was asked
+    /// for, or not readable to the user.
+    Unusable(Kind),
+    /// A zip or tar file that cannot be read as a folder.
+    Archive,
     /// A folder that the user may not look into.
     Folder,
     /// The folder of a run.
     Run,
     /// A folder that `prepare` wrote.
     Prepared,
+}
+
+impl LeftOutKind {
+    const WITHOUT_KIND: [Self; 6] = [Self::Empty, Self::Binary, Self::Archive, Self::Folder, Self::Run, Self::Prepared];
+
+    fn id(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Binary => "binary",
+            Self::Unusable(kind) => kind.about().id,
+            Self::Archive => "archive",
+            Self::Folder => "folder",
+            Self::Run => "run",
+            Self::Prepared => "prepared",
+        }
+    }
+
+    /// So many of the kind, in words.
+    fn words(self, count: usize) -> String {
+        let (what, rest) = match self {
+            Self::Empty => ("empty file", ""),
+            Self::Binary if count == 1 => ("file", " that is no text"),
+            Self::Binary => ("file", " that are no text"),
+            Self::Unusable(kind) => {
+                let plural = if count == 1 { "" } else { "s" };
+                return format!("{count} {} file{plural} that cannot be used", kind.about().name);
+            }
+            Self::Archive => ("archive", " that cannot be used"),
+            Self::Folder => ("folder", " that cannot be read"),
+            Self::Run => ("run", ""),
+            Self::Prepared => ("prepared text", ""),
+        };
+        format!("{count} {what}{}{rest}", if count == 1 { "" } else { "s" })
+    }
+}
+
+impl Serialize for LeftOutKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.id())
+    }
+}
+
+impl<'de> Deserialize<'de> for LeftOutKind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let id = String::deserialize(deserializer)?;
+        let found = Self::WITHOUT_KIND.into_iter().find(|kind| kind.id() == id);
+        let found = found.or_else(|| Kind::by_id(&id).map(Self::Unusable));
+        found.ok_or_else(|| de::Error::custom(format!("nothing is left out as {id:?}")))
+    }
 }
 
 impl LeftOut {
@@ -48,27 +95,11 @@ impl LeftOut {
         for Self { kind, reason, .. } in all {
             kinds.entry(*kind).or_default().push(reason);
         }
-        let told = kinds.into_iter().map(|(kind, reasons)| match (kind.words(), reasons.as_slice()) {
-            ([one, _], [reason]) => format!("1 {one}: {reason}"),
-            ([_, more], reasons) => format!("{} {more}, the first: {}", reasons.len(), reasons[0]),
+        let told = kinds.into_iter().map(|(kind, reasons)| {
+            let first = if reasons.len() == 1 { "" } else { ", the first" };
+            format!("{}{first}: {}", kind.words(reasons.len()), reasons[0])
         });
         told.collect()
-    }
-}
-
-impl LeftOutKind {
-    /// One of the kind, and several, in words.
-    fn words(self) -> [&'static str; 2] {
-        match self {
-            Self::Empty => ["empty file", "empty files"],
-            Self::Binary => ["file that is no text", "files that are no text"],
-            Self::Text => ["text file that cannot be read", "text files that cannot be read"],
-            Self::JsonLines => ["JSON Lines file that cannot be used", "JSON Lines files that cannot be used"],
-            Self::Parquet => ["Parquet file that cannot be used", "Parquet files that cannot be used"],
-            Self::Folder => ["folder that cannot be read", "folders that cannot be read"],
-            Self::Run => ["run", "runs"],
-            Self::Prepared => ["prepared text", "prepared texts"],
-        }
     }
 }
 

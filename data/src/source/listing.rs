@@ -1,10 +1,18 @@
 //! Which files there are to read.
 
+use super::archive::{self, Archive, Entry};
+use super::content::Place;
 use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
-use super::{compression::Compression, error::Error, text::SNIFFED_BYTES, text::check_kind};
+use super::start::Start;
+use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
+use ignore::WalkBuilder;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf};
 use tempfile::NamedTempFile;
+
+/// How far into a file its kind is looked for.
+const SNIFFED_BYTES: u64 = 8 << 10;
 
 /// One place that text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,17 +26,6 @@ pub enum Input {
     Stories { count: u64 },
 }
 
-/// How a file holds its documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Plain text.
-    Text,
-    /// One JSON object a line.
-    JsonLines,
-    /// Parquet.
-    Parquet,
-}
-
 /// A file with text in it.
 #[derive(Clone, Debug)]
 pub struct TextFile {
@@ -39,7 +36,9 @@ pub struct TextFile {
     /// Its size on the disk.
     pub bytes: u64,
     /// How it holds its documents.
-    pub format: Format,
+    pub kind: Kind,
+    /// Where it stands in the archive at `path`, if it does.
+    pub(super) entry: Option<Entry>,
     /// Whether it was found in a folder, where what cannot be used is left out; what was named by
     /// itself must be usable.
     pub found: bool,
@@ -52,13 +51,17 @@ pub struct Listing {
     pub files: Vec<TextFile>,
     /// What stands in the folders and is not read.
     pub left_out: Vec<LeftOut>,
-    /// The copy of standard input, deleted when the listing is dropped.
-    spooled: Option<NamedTempFile>,
+    /// The copy of standard input, and archives that were compressed as a whole: deleted when the
+    /// listing is dropped.
+    spooled: Vec<NamedTempFile>,
+    /// Whether standard input is among them.
+    has_stdin: bool,
 }
 
 impl Listing {
     /// Adds a file, or all files under a folder but those that are empty, binary or written by
-    /// these programs; names with a leading dot are passed over in silence.
+    /// these programs. Names with a leading dot, and what a `.gitignore` in the folder names, are
+    /// passed over in silence. zip and tar are folders here.
     ///
     /// # Errors
     /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
@@ -68,20 +71,18 @@ impl Listing {
             let what = format!("{}; name a file or folder that exists and that you may read", path.display());
             Error::Unreadable { what, source: error.into() }
         })?;
+        let (files, left_out) = (self.files.len(), self.left_out.len());
         if metadata.is_file() {
-            self.files.push(TextFile::open(path, false).map_err(|(_, error)| error)?);
-            return Ok(());
-        }
-        if !metadata.is_dir() {
+            self.add_file(path, path.display().to_string(), false).map_err(|(_, error)| error)?;
+        } else if metadata.is_dir() {
+            match kind_of_folder(path) {
+                Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
+                Some(_) => return Err(Error::Prepared(path.to_owned())),
+                None => self.add_folder(path)?,
+            }
+        } else {
             return Err(Error::unusable(path.display(), "is not a file; pipe it into standard input instead"));
         }
-        match kind_of_folder(path) {
-            Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
-            Some(_) => return Err(Error::Prepared(path.to_owned())),
-            None => {}
-        }
-        let (files, left_out) = (self.files.len(), self.left_out.len());
-        self.add_folder(path)?;
         if self.files.len() == files {
             let told = LeftOut::told(&self.left_out[left_out..]).join("; ");
             let in_brackets = if told.is_empty() { told } else { format!(" ({told})") };
@@ -91,29 +92,101 @@ impl Listing {
         Ok(())
     }
 
-    fn add_folder(&mut self, folder: &Path) -> Result<(), FileError> {
-        const DOING: &str = "cannot read the folder";
-        let mut entries =
-            std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).at(DOING, folder)?;
-        entries.retain(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
-        entries.sort_by_key(|entry| entry.file_name());
-        for entry in entries {
-            let path = entry.path();
-            let name = || path.display().to_string();
-            let left_out = |kind, reason| LeftOut { name: name(), kind, reason };
-            // Links to folders are not followed: they may lead in circles.
-            if entry.file_type().at(DOING, folder)?.is_dir() {
-                if let Some(kind) = kind_of_folder(&path) {
-                    self.left_out.push(left_out(kind, name()));
-                } else if let Err(error) = self.add_folder(&path) {
-                    self.left_out.push(left_out(LeftOutKind::Folder, with_causes(&error)));
+    fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
+        std::fs::read_dir(folder).at("cannot read the folder", folder)?;
+        let ours: Arc<Mutex<Vec<LeftOut>>> = Arc::default();
+        // Links to folders are not followed: they may lead in circles. Of the rules that hide files
+        // only those count that lie in the folder itself: it may be hidden from its repository.
+        let mut walk = WalkBuilder::new(folder);
+        walk.standard_filters(false).hidden(true).git_ignore(true).require_git(false).sort_by_file_name(Ord::cmp);
+        let told = ours.clone();
+        walk.filter_entry(move |entry| {
+            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir()) && entry.depth() > 0;
+            let Some(kind) = is_folder.then(|| kind_of_folder(entry.path())).flatten() else { return true };
+            let name = entry.path().display().to_string();
+            told.lock().unwrap_or_else(PoisonError::into_inner).push(LeftOut {
+                name: name.clone(),
+                kind,
+                reason: name,
+            });
+            false
+        });
+        for entry in walk.build() {
+            match entry {
+                Err(error) => {
+                    let reason = format!("cannot read {}", with_causes(&error));
+                    self.left_out.push(LeftOut {
+                        name: folder.display().to_string(),
+                        kind: LeftOutKind::Folder,
+                        reason,
+                    });
                 }
-            } else if path.is_file() {
-                match TextFile::open(&path, true) {
-                    Ok(file) => self.files.push(file),
-                    Err((kind @ LeftOutKind::Empty, _)) => self.left_out.push(left_out(kind, name())),
-                    Err((kind, error)) => self.left_out.push(left_out(kind, with_causes(&error))),
+                // What a link leads to counts.
+                Ok(entry) if entry.path().is_file() => {
+                    let name = entry.path().display().to_string();
+                    if let Err((kind, error)) = self.add_file(entry.path(), name.clone(), true) {
+                        self.leave_out(name, kind, &error);
+                    }
                 }
+                Ok(_) => {}
+            }
+            self.left_out.append(&mut ours.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.left_out.append(&mut ours.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+
+    fn leave_out(&mut self, name: String, kind: LeftOutKind, error: &Error) {
+        let reason = if kind == LeftOutKind::Empty { name.clone() } else { with_causes(error) };
+        self.left_out.push(LeftOut { name, kind, reason });
+    }
+
+    /// Adds a file, or the files in it; else what it is instead of text, and what is wrong with it.
+    fn add_file(&mut self, path: &Path, name: String, found: bool) -> Result<(), (LeftOutKind, Error)> {
+        let unreadable = |error: FileError| (LeftOutKind::Unusable(Kind::text()), error.into());
+        let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
+        let file = TextFile { path: path.to_owned(), name, bytes, kind: Kind::text(), entry: None, found };
+        let start = file.start().map_err(|error| (LeftOutKind::Unusable(Kind::text()), error))?;
+        match file.as_archive(&start) {
+            Some(archive) => self.add_archive(archive, &file).map_err(|error| (LeftOutKind::Archive, error)),
+            None => {
+                self.files.push(file.of_kind(&start)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_archive(&mut self, archive: Archive, file: &TextFile) -> Result<(), Error> {
+        let mut path = file.path.clone();
+        if Compression::of_content(&sniff(&path)?) != Compression::None {
+            const DOING: &str = "cannot unpack";
+            let mut unpacked = tempfile::Builder::new().prefix(UNFINISHED).tempfile().at(DOING, &file.name)?;
+            let mut content = compression::reader(file.open_raw()?, &file.name)?;
+            io::copy(&mut content, &mut unpacked).at(DOING, &file.name)?;
+            path = unpacked.path().to_owned();
+            self.spooled.push(unpacked);
+        }
+        for (inner, entry) in archive.entries(&path, &file.name)? {
+            let name = format!("{}/{inner}", file.name);
+            let entry = TextFile {
+                path: path.clone(),
+                name: name.clone(),
+                bytes: entry.bytes,
+                kind: Kind::text(),
+                entry: Some(entry),
+                found: true,
+            };
+            let unreadable = |error| (LeftOutKind::Unusable(Kind::text()), error);
+            let added = entry.start().map_err(unreadable).and_then(|start| match entry.as_archive(&start) {
+                None => entry.of_kind(&start),
+                Some(_) => {
+                    let what = "is an archive in an archive; unpack it and give the files in it";
+                    Err((LeftOutKind::Archive, Error::unusable(&name, what)))
+                }
+            });
+            match added {
+                Ok(file) => self.files.push(file),
+                Err((kind, error)) => self.leave_out(name, kind, &error),
             }
         }
         Ok(())
@@ -125,7 +198,7 @@ impl Listing {
     /// # Errors
     /// When it cannot be copied, is empty, or was added before.
     pub fn add_stdin(&mut self, input: &mut dyn Read, folder: &Path) -> Result<(), Error> {
-        if self.spooled.is_some() {
+        if std::mem::replace(&mut self.has_stdin, true) {
             return Err(Error::unusable("standard input", "is named twice; name it once"));
         }
         let mut spool = || -> io::Result<(NamedTempFile, u64)> {
@@ -138,9 +211,8 @@ impl Listing {
         if bytes == 0 {
             return Err(Error::unusable("standard input", "is empty; pipe text into it"));
         }
-        let start = sniff(copy.path())?;
-        self.files.push(TextFile::new(copy.path(), "standard input".to_owned(), bytes, &start, false));
-        self.spooled = Some(copy);
+        self.add_file(copy.path(), "standard input".to_owned(), false).map_err(|(_, error)| error)?;
+        self.spooled.push(copy);
         Ok(())
     }
 
@@ -150,50 +222,81 @@ impl Listing {
     }
 }
 
+/// What a file begins with.
+struct Sniffed {
+    /// The first bytes, decompressed where that can be done.
+    bytes: Vec<u8>,
+    /// The name in lower case, without what says that it is compressed.
+    name: String,
+}
+
+impl Sniffed {
+    fn start(&self) -> Start<'_> {
+        Start { bytes: &self.bytes, name: &self.name }
+    }
+}
+
 impl TextFile {
-    /// A file by its name and what it begins with; else what it is instead of text, and what is
-    /// wrong with it.
-    fn open(path: &Path, found: bool) -> Result<Self, (LeftOutKind, Error)> {
-        let unreadable = |error: FileError| (LeftOutKind::Text, error.into());
-        let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
-        if bytes == 0 {
-            return Err((LeftOutKind::Empty, Error::unusable(path.display(), "is empty; give a file with text")));
-        }
-        let start = sniff(path).map_err(unreadable)?;
-        let file = Self::new(path, path.display().to_string(), bytes, &start, found);
-        if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
-            check_kind(&file.name, &start).map_err(|error| (LeftOutKind::Binary, error))?;
-        }
-        Ok(file)
+    /// Where it is.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place { name: &self.name, path: &self.path, entry: self.entry, bytes: self.bytes }
     }
 
-    fn new(path: &Path, name: String, bytes: u64, start: &[u8], found: bool) -> Self {
-        let lower = name.to_lowercase();
-        let inner = Compression::of_name(&lower).1;
-        let format = if inner.ends_with(".jsonl") || inner.ends_with(".ndjson") {
-            Format::JsonLines
-        } else if inner.ends_with(".parquet") || start.starts_with(b"PAR1") {
-            Format::Parquet
-        } else {
-            Format::Text
-        };
-        Self { path: path.to_owned(), name, bytes, format, found }
+    /// Its bytes as they are on the disk, or in an archive there.
+    fn open_raw(&self) -> Result<Box<dyn Read>, Error> {
+        archive::open(&self.path, self.entry, &self.name)
+    }
+
+    fn start(&self) -> Result<Sniffed, Error> {
+        let lower = self.name.to_lowercase();
+        let name = Compression::of_name(&lower).1.to_owned();
+        let mut bytes = Vec::new();
+        let raw = self.open_raw()?.take(SNIFFED_BYTES).read_to_end(&mut bytes);
+        raw.at("cannot read", &self.name)?;
+        if Compression::of_content(&bytes) != Compression::None {
+            let mut content = Vec::new();
+            // Of what is broken, so much as there is: reading it will tell.
+            if let Ok(reader) = compression::reader(self.open_raw()?, &self.name) {
+                let _ = reader.take(SNIFFED_BYTES).read_to_end(&mut content);
+            }
+            bytes = content;
+        }
+        Ok(Sniffed { bytes, name })
+    }
+
+    /// The archive that it is, unless its documents are of a kind that is an archive itself.
+    fn as_archive(&self, start: &Sniffed) -> Option<Archive> {
+        let archive = Archive::of(&start.start())?;
+        Kind::of(&start.start()).reader().is_text().then_some(archive)
+    }
+
+    /// This file with its kind; else what it is instead of text, and what is wrong with it.
+    fn of_kind(mut self, start: &Sniffed) -> Result<Self, (LeftOutKind, Error)> {
+        if self.bytes == 0 {
+            return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
+        }
+        self.kind = Kind::of(&start.start());
+        if self.kind.reader().is_text()
+            && !encoding::may_hold_zeros(&start.bytes)
+            && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
+        {
+            let what = format!(
+                "looks binary (byte {at} is zero); give text, or if it is UTF-16 save it with its byte order mark"
+            );
+            return Err((LeftOutKind::Binary, Error::unusable(&self.name, what)));
+        }
+        Ok(self)
     }
 
     /// This file as one that could not be read.
     pub(crate) fn left_out(&self, reason: String) -> LeftOut {
-        let kind = match self.format {
-            Format::Text => LeftOutKind::Text,
-            Format::JsonLines => LeftOutKind::JsonLines,
-            Format::Parquet => LeftOutKind::Parquet,
-        };
-        LeftOut { name: self.name.clone(), kind, reason }
+        LeftOut { name: self.name.clone(), kind: LeftOutKind::Unusable(self.kind), reason }
     }
 }
 
 /// The first bytes of a file.
 pub(super) fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut start = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(SNIFFED_BYTES as u64).read_to_end(&mut start));
+    let read = File::open(path).and_then(|file| file.take(SNIFFED_BYTES).read_to_end(&mut start));
     read.at("cannot read", path).map(|_| start)
 }

@@ -1,92 +1,118 @@
-//! Text from where people keep it: files, folders, standard input, JSON Lines, Parquet, compressed
-//! or not.
+//! Text from where people keep it: files, folders and archives of many kinds, standard input,
+//! compressed or not, in any encoding.
 //!
 //! Everything streams: a reader hands on pieces of at most a few megabytes, whatever the size of a
-//! file.
+//! file; a kind that must be read as a whole says how large a file may be.
 //!
-//! What a document is:
-//! - A text file is one document, unless it holds `<|endoftext|>`, which separates documents.
-//! - A line of JSON Lines (`.jsonl`, `.ndjson`) and a row of Parquet (`.parquet`) are one document
-//!   each, in one field; a `<|endoftext|>` in them is text.
+//! What a document is, and what of a file is not text, stands with each kind ([`Kind::about`]); the
+//! kinds are a table ([`Kind::all`]), a [`Reader`] each. gzip, zstd, zip and tar are recognised by
+//! what the file holds, and a file that is named for a compression must be it.
 //!
-//! Text is kept as it is, Windows line ends included; only a byte order mark at the beginning of a
-//! file is dropped, and text whose mark is UTF-16's is converted. gzip and zstd are recognised by
-//! what the file holds, and a file that is named for one of them must be it.
+//! Plain text is kept as it is, Windows line ends included; only a byte order mark at the beginning
+//! of a file is dropped. Text that is not UTF-8 is converted ([`Guess`]).
 //!
 //! A file that is named by itself must be usable. In a folder, what is not is left out and said
 //! ([`LeftOut`]), and so are the folders that these programs wrote.
 
+// Without the readers some of what they stand on is not used.
+#![cfg_attr(not(feature = "readers"), allow(dead_code))]
+
+mod archive;
+mod clean;
 mod compression;
+mod content;
+mod encoding;
 mod error;
 mod event;
-mod jsonl;
+mod guess;
+mod kinds;
 pub(crate) mod left_out;
 mod listing;
-mod parquet;
-mod text;
-mod utf16;
+mod options;
+#[cfg(feature = "readers")]
+mod package;
+#[cfg(feature = "readers")]
+mod prose;
+mod reader;
+mod start;
+#[cfg(feature = "readers")]
+mod xml;
 
+pub use clean::{Changes, Clean};
 pub use error::Error;
 pub use event::{Event, Sink};
+pub use guess::Guess;
+pub use kinds::Kind;
 pub use left_out::{LeftOut, LeftOutKind};
-pub use listing::{Format, Input, Listing, TextFile};
+pub use listing::{Input, Listing, TextFile};
+pub use options::ReadOptions;
+pub use reader::About;
 
-use ember_host::file_error::At;
-use std::{fs::File, io, io::Read, sync::atomic::AtomicU64, sync::atomic::Ordering};
+use clean::Cleaner;
+use content::Content;
+use event::Halt;
+use std::sync::atomic::AtomicU64;
+
+/// What is known of a file once it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FileNotes {
+    /// The encoding that its text looked to be in, where nothing said it and it was not UTF-8.
+    pub guess: Option<Guess>,
+    /// What cleaning changed.
+    pub changes: Changes,
+}
 
 /// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the
 /// disk.
 ///
 /// # Errors
-/// Those of `sink`, and those of the file, which name it and the place: not UTF-8, broken
+/// Those of `sink`, and those of the file, which name it and the place: another encoding, broken
 /// compression, a bad line of JSON, a missing field or column.
 pub fn read<E: From<Error>>(
     file: &TextFile,
-    field: &str,
+    options: &ReadOptions,
     read_bytes: &AtomicU64,
     sink: &mut Sink<'_, E>,
-) -> Result<(), E> {
-    let open = || File::open(&file.path).at("cannot open", &file.name).map_err(Error::from);
-    match file.format {
-        Format::Parquet => {
-            let content = compression::seekable(open()?, &file.name)?;
-            parquet::read(&file.name, content, field, file.bytes, read_bytes, sink)
+) -> Result<FileNotes, E> {
+    let content = Content::new(file.place(), options, read_bytes);
+    let mut stopped = None;
+    let mut cleaner = Cleaner::new(options.clean);
+    // The readers are compiled once, and not for every sink.
+    let mut told = |event: Event<'_>| {
+        sink(event).map_err(|error| {
+            stopped = Some(error);
+            Halt::Enough
+        })
+    };
+    let read = file.kind.reader().read(&content, &mut |event| cleaner.event(event, &mut told));
+    match (read, stopped) {
+        (_, Some(error)) => Err(error),
+        (Err(Halt::Unreadable(error)), None) => Err(error.into()),
+        (Ok(()) | Err(Halt::Enough), None) => {
+            content.tell_share(1, 1);
+            let changes = content.changed(|changes| {
+                *changes += cleaner.changes;
+                *changes
+            });
+            Ok(FileNotes { guess: content.guess(), changes })
         }
-        Format::Text => text::read(&file.name, &mut utf8(open()?, file, read_bytes)?, sink),
-        Format::JsonLines => jsonl::read(&file.name, &mut utf8(open()?, file, read_bytes)?, field, sink),
     }
 }
 
-/// The text of a file: decompressed, and as UTF-8 where it is UTF-16 with its mark.
-fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>, Error> {
-    let bytes = compression::reader(Counted { file: content, bytes: read_bytes }, &file.name)?;
-    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text", error))
-}
-
-/// Whether a file's bytes are its text: it is neither compressed nor UTF-16 nor of another format.
+/// Whether a file's bytes are its text: it is plain text, neither compressed nor in another encoding
+/// than UTF-8, as far as its beginning shows.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn is_plain(file: &TextFile) -> Result<bool, Error> {
     let start = listing::sniff(&file.path)?;
-    let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None
-        && utf16::ByteOrder::of_content(&start).is_none();
-    Ok(file.format == Format::Text && as_it_is)
+    let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None;
+    Ok(file.kind == Kind::text() && file.entry.is_none() && as_it_is && encoding::is_utf8(&start))
 }
 
-/// Counts what is read from a file.
-struct Counted<'a> {
-    file: File,
-    bytes: &'a AtomicU64,
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.file.read(buffer)?;
-        self.bytes.fetch_add(n as u64, Ordering::Relaxed);
-        Ok(n)
-    }
-}
-
+#[cfg(all(test, feature = "readers"))]
+mod fixture_tests;
+#[cfg(all(test, feature = "readers"))]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

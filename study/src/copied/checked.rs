@@ -160,7 +160,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("learned.txt");
         std::fs::write(&path, documents.join("<|endoftext|>")).unwrap();
-        Documents::from_files(&[path], "text").unwrap().index().unwrap()
+        Documents::from_files(&[path], &ember_data::source::ReadOptions::default()).unwrap().index().unwrap()
     }
 
     #[test]

@@ -48,9 +48,10 @@ fn item(number: usize, at: usize, span: &Span) -> String {
 
 /// "line 12 of input.txt".
 pub fn words_for(place: &Place) -> String {
+    let titled = place.title.as_ref().map_or_else(String::new, |title| format!(" ({title})"));
     match place.document {
-        1 => format!("line {} of {}", place.line, place.source),
-        document => format!("line {} in document {document} of {}", place.line, place.source),
+        1 => format!("line {} of {}{titled}", place.line, place.source),
+        document => format!("line {} in document {document}{titled} of {}", place.line, place.source),
     }
 }
 
@@ -114,7 +115,11 @@ mod tests {
         assert_eq!(html, expected);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.txt"), "nothing").unwrap();
-        let training = super::super::Documents::from_files(&[folder.path().join("a.txt")], "text").unwrap();
+        let training = super::super::Documents::from_files(
+            &[folder.path().join("a.txt")],
+            &ember_data::source::ReadOptions::default(),
+        )
+        .unwrap();
         let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training.index().unwrap());
         let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
         assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::atomic::AtomicU64};
 
-use ember_data::source::{self, Event, Format, Listing};
+use ember_data::source::{self, Event, Kind, Listing, ReadOptions};
 use ember_data::{tokenizer::Tokenizer, tokens::TokenFile};
 use serde::Serialize;
 
@@ -28,7 +28,6 @@ pub struct Documents {
     sources: Vec<String>,
 }
 
-#[derive(Clone, Copy)]
 struct Document {
     /// Its first byte in all.
     start: usize,
@@ -37,6 +36,8 @@ struct Document {
     number: u64,
     /// Its first line in its source.
     first_line: u64,
+    /// What it is called, where its file says.
+    title: Option<String>,
 }
 
 /// Where a stretch stands in the training text.
@@ -46,6 +47,9 @@ pub struct Place {
     pub source: String,
     /// The document's number there, from 1: of a run, among its training documents.
     pub document: u64,
+    /// What the document is called, where its file says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// The line, from 1: of a text file the file's, else the document's.
     pub line: u64,
     /// Bytes of the document before it.
@@ -57,8 +61,9 @@ pub struct Place {
 }
 
 impl Documents {
-    /// The documents of a split of a prepared folder, given back by its tokenizer. Its tokens do
-    /// not say from which of several files a document came, so all have the one name `source`.
+    /// The documents of a split of a prepared folder, given back by its tokenizer; `sources` are the
+    /// files that they came from, with how many came from each, in order. Where these are not as
+    /// many as there are documents, all have the name of `together`.
     ///
     /// # Errors
     /// When the tokens cannot be read, or are not the tokenizer's.
@@ -66,7 +71,8 @@ impl Documents {
         tokens: &TokenFile,
         tokenizer: &Tokenizer,
         end_of_text: Option<u32>,
-        source: String,
+        sources: &[(String, u64)],
+        together: &str,
     ) -> Result<Self> {
         // What each token stands for is looked up once. In some foreign tokenizers a token alone
         // stands for nothing.
@@ -79,7 +85,7 @@ impl Documents {
             }
             None => tokenizer.decode_text(ids),
         };
-        let mut this = Self { sources: vec![source], ..Self::default() };
+        let mut this = Self { sources: vec![together.to_owned()], ..Self::default() };
         let (mut block, mut document) = (Vec::new(), Vec::new());
         for start in (0..tokens.len()).step_by(BLOCK) {
             block.clear();
@@ -88,38 +94,46 @@ impl Documents {
             document.extend_from_slice(pieces.next().unwrap_or_default());
             for piece in pieces {
                 if !document.is_empty() {
-                    this.push(&text_of(&document)?, 1);
+                    this.push(&text_of(&document)?, 1, None);
                 }
                 document.clear();
                 document.extend_from_slice(piece);
             }
         }
         if !document.is_empty() {
-            this.push(&text_of(&document)?, 1);
+            this.push(&text_of(&document)?, 1, None);
+        }
+        if sources.iter().map(|(_, count)| count).sum::<u64>() == this.documents.len() as u64 {
+            this.sources = sources.iter().map(|(name, _)| name.clone()).collect();
+            let places =
+                sources.iter().enumerate().flat_map(|(source, &(_, count))| (1..=count).map(move |n| (source, n)));
+            for (document, (source, number)) in this.documents.iter_mut().zip(places) {
+                (document.source, document.number) = (source, number);
+            }
         }
         Ok(this)
     }
 
-    /// The documents of files and folders, read as `run` and `prepare` do; `field` holds the text
-    /// in JSON Lines and Parquet.
+    /// The documents of files and folders, read as `run` and `prepare` do.
     ///
     /// # Errors
     /// Names the file that cannot be read, is no text, or lacks the field; in a folder such a file
     /// is left out.
-    pub fn from_files(paths: &[PathBuf], field: &str) -> Result<Self> {
+    pub fn from_files(paths: &[PathBuf], options: &ReadOptions) -> Result<Self> {
         let mut listing = Listing::default();
         paths.iter().try_for_each(|path| listing.add_path(path))?;
         let mut this = Self::default();
         for file in &listing.files {
             let before = (this.bytes.len(), this.documents.len(), this.sources.len());
             this.sources.push(file.name.clone());
-            let (mut document, mut line) = (String::new(), 1);
-            let read = source::read::<source::Error>(file, field, &AtomicU64::new(0), &mut |event| {
+            let (mut document, mut title, mut line) = (String::new(), None, 1);
+            let read = source::read::<source::Error>(file, options, &AtomicU64::new(0), &mut |event| {
                 match event {
+                    Event::Title(words) => title = Some(words.to_owned()),
                     Event::Text(text) => document.push_str(text),
                     Event::EndOfDocument => {
-                        this.push(&document, line);
-                        if file.format == Format::Text {
+                        this.push(&document, line, title.take());
+                        if file.kind == Kind::text() {
                             line += lines(document.as_bytes());
                         }
                         document.clear();
@@ -129,7 +143,7 @@ impl Documents {
             });
             match read {
                 Err(_) if file.found => this.truncate(before), // as `run` and `prepare` leave it out
-                read => read?,
+                read => drop(read?),
             }
         }
         Ok(this)
@@ -143,13 +157,13 @@ impl Documents {
     }
 
     /// Adds a document of the last source.
-    fn push(&mut self, text: &str, first_line: u64) {
+    fn push(&mut self, text: &str, first_line: u64, title: Option<String>) {
         let source = self.sources.len() - 1;
         let number = match self.documents.last() {
             Some(last) if last.source == source => last.number + 1,
             _ => 1,
         };
-        self.documents.push(Document { start: self.bytes.len(), source, number, first_line });
+        self.documents.push(Document { start: self.bytes.len(), source, number, first_line, title });
         self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.push(SEPARATOR);
     }
@@ -188,8 +202,8 @@ impl TrainingText {
     /// Where the `length` bytes at `at` are.
     fn place(&self, at: usize, length: usize) -> Place {
         let all = &self.index.text;
-        let Document { start, source, number, first_line } =
-            self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
+        let &Document { start, source, number, first_line, ref title } =
+            &self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
         let rest = &all[at + length..];
         let end = rest.iter().position(|&byte| byte == SEPARATOR).unwrap_or(rest.len());
         let before = String::from_utf8_lossy(&all[at.saturating_sub(4 * (AROUND + 1)).max(start)..at]);
@@ -198,6 +212,7 @@ impl TrainingText {
         Place {
             source: self.sources[source].clone(),
             document: number,
+            title: title.clone(),
             line: first_line + lines(&all[start..at]),
             offset_bytes: (at - start) as u64,
             before: before[first..].to_owned(),
@@ -223,13 +238,14 @@ mod tests {
         let (plain, json) = (folder.path().join("a.txt"), folder.path().join("b.jsonl"));
         std::fs::write(&plain, "one\ntwo\n<|endoftext|>three\nfour é five\n").unwrap();
         std::fs::write(&json, "{\"text\": \"six\\nseven\"}\n{\"text\": \"eight\\nnine\"}\n").unwrap();
-        let text = Documents::from_files(&[plain.clone(), json], "text").unwrap().index().unwrap();
+        let text = Documents::from_files(&[plain.clone(), json], &ReadOptions::default()).unwrap().index().unwrap();
         assert_eq!(text.texts().count(), 5, "four documents, and nothing behind the last separator");
         let (times, place) = text.find("é f");
         assert_eq!(times, 1);
         let expected = Place {
             source: plain.display().to_string(),
             document: 2,
+            title: None,
             line: 4,
             offset_bytes: 11,
             before: "three\nfour ".into(),
@@ -263,7 +279,7 @@ mod tests {
             ids.push(end);
         }
         let tokens = TokenFile::from_ids(&ids, tokenizer.vocab_size()).unwrap();
-        let documents = Documents::from_tokens(&tokens, &tokenizer, Some(end), "a run".into()).unwrap();
+        let documents = Documents::from_tokens(&tokens, &tokenizer, Some(end), &[], "a run").unwrap();
         let documents = documents.index().unwrap();
         assert_eq!(documents.texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), texts);
         let place = documents.find("other").1.unwrap();

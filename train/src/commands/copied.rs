@@ -2,7 +2,7 @@
 
 use std::{io::Read, time::Instant};
 
-use ember_data::prepare::Dataset;
+use ember_data::{prepare::Dataset, source::ReadOptions};
 use serde_json::{Map, Value, json};
 
 use ember_study::copied::{
@@ -21,10 +21,10 @@ pub struct CopiedArgs {
     /// The run whose training text is searched, or a folder that `prepare` made [default: the
     /// newest run]
     pub run: Option<PathBuf>,
-    /// Search these texts instead: files, folders, .jsonl or .parquet (each also .gz or .zst)
+    /// Search these texts instead: files, folders or archives of the kinds that `run` reads
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "run")]
     pub corpus: Vec<PathBuf>,
-    /// Field of JSON Lines, or column of Parquet, that holds the text of --corpus [default: text]
+    /// Field of JSON Lines and CSV, or column of Parquet, that holds the text of --corpus [default: text]
     #[arg(long, value_name = "NAME")]
     pub field: Option<String>,
     /// Characters from which a stretch counts as copied [default: 50, or 1 with --min-words]
@@ -108,8 +108,11 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 /// The training text, and the validation text where there is one.
 fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Documents>)> {
     if !args.corpus.is_empty() {
-        let field = args.field.as_deref().unwrap_or("text");
-        return Ok((Documents::from_files(&args.corpus, field)?, None));
+        let mut options = ReadOptions::default();
+        if let Some(field) = &args.field {
+            options.field.clone_from(field);
+        }
+        return Ok((Documents::from_files(&args.corpus, &options)?, None));
     }
     let line = "--field is of the texts that --corpus names; give both or neither";
     ensure!(args.field.is_none(), UsageError::new(line));
@@ -117,12 +120,12 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::said(error.into())))?;
     notes.say(format!("training text: {}", folder.display()));
     let Dataset { manifest, train, val, tokenizer } = Dataset::open(&folder)?;
-    let source = match manifest.sources.as_slice() {
-        [only] => only.name.clone(),
-        _ => "the training text".to_owned(),
+    let text_of = |tokens, side: usize, together| {
+        let sources = manifest.sources.iter().map(|source| (source.name.clone(), source.documents[side]));
+        let sources: Vec<(String, u64)> = sources.filter(|&(_, count)| count > 0).collect();
+        Documents::from_tokens(tokens, &tokenizer, manifest.end_of_text, &sources, together)
     };
-    let text_of = |tokens, source| Documents::from_tokens(tokens, &tokenizer, manifest.end_of_text, source);
-    Ok((text_of(&train, source)?, Some(text_of(&val, "the validation text".to_owned())?)))
+    Ok((text_of(&train, 0, "the training text")?, Some(text_of(&val, 1, "the validation text")?)))
 }
 
 /// What text that no model wrote has in common with the training text.

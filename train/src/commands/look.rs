@@ -7,22 +7,21 @@ use ember_study::{error::Error, look::Seen, look::page, look::seen};
 use ember_training::run::text;
 
 use super::plan::{EXCERPT_BYTES, proposed};
-use super::{prepare::prepare_shown, run::minutes};
+use super::{prepare::prepare_shown, reading::ReadingArgs, run::minutes};
 use crate::prelude::*;
 use crate::progress_bar::Bar;
 
 /// Arguments of `look`.
 #[derive(Args, Debug)]
 pub struct LookArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input;
-    /// none: the built-in stories
+    /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), or - for standard
+    /// input; none: the built-in stories
     pub text: Vec<String>,
     /// Write what was found as a page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Field of JSON Lines, or column of Parquet, that holds the text
-    #[arg(long, default_value = "text", value_name = "NAME")]
-    pub field: String,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// On the page, also what `plan` proposes for a run of so many minutes
     #[arg(long, value_name = "M", value_parser = minutes, requires = "html")]
     pub minutes: Option<f64>,
@@ -39,7 +38,7 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     std::fs::create_dir(&out).context("cannot make a temporary folder")?;
     let options = PrepareOptions {
         inputs: text::inputs(&args.text, STORIES),
-        field: args.field.clone(),
+        reading: args.reading.options()?,
         seed: common.seed.unwrap_or(0),
         out,
         describe: |error| wording::line(error).0,

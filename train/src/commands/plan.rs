@@ -18,7 +18,7 @@ pub(super) const EXCERPT_BYTES: u64 = 12_000_000;
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare`
+    /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), or a folder that `prepare`
     /// made; none: the built-in stories
     pub text: Vec<String>,
     /// How long the run may take

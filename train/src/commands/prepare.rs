@@ -2,27 +2,30 @@
 
 use clap::ValueEnum;
 use ember_cli::wording;
-use ember_data::prepare::{HoldOut, Manifest, PrepareOptions};
+use ember_data::prepare::{HoldOut, Manifest, PrepareOptions, diff};
 use ember_training::{error::Error, run::text};
 
+use super::reading::ReadingArgs;
 use crate::prelude::*;
 use crate::progress_bar::Bar;
 
 /// Arguments of `prepare`.
 #[derive(Args, Debug)]
 pub struct PrepareArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input;
-    /// none: the built-in stories
+    /// Files, folders or archives: text, Word, PDF, e-books, web pages, mail, chats, tables and more
+    /// (docs/texts.md), each also .gz or .zst; or - for standard input; none: the built-in stories
     pub text: Vec<String>,
     /// Folder to write
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "diff")]
+    pub out: Option<PathBuf>,
+    /// Show what cleaning changes of the documents, and write nothing
+    #[arg(long, conflicts_with = "out")]
+    pub diff: bool,
     /// auto, chars, bytes, bpe:SIZE, or a tokenizer.json
     #[arg(long, default_value = "auto", value_name = "TOKENIZER")]
     pub tokenizer: String,
-    /// Field of JSON Lines, or column of Parquet, that holds the text
-    #[arg(long, default_value = "text", value_name = "NAME")]
-    pub field: String,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// Share of the text kept for validation
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub val_fraction: f64,
@@ -65,17 +68,26 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
     let options = PrepareOptions {
         inputs: text::inputs(&args.text, args.stories),
-        field: args.field.clone(),
+        reading: args.reading.options()?,
         tokenizer,
         val_fraction: args.val_fraction,
         hold_out: args.hold_out.into(),
         mask: args.mask,
         seed: common.seed.unwrap_or(0),
-        out: args.out.clone(),
+        out: args.out.clone().unwrap_or_default(),
         ..PrepareOptions::default()
     };
+    if args.diff {
+        let mut shown = Ok(());
+        diff(&options, &mut |changed| {
+            if shown.is_ok() {
+                shown = show(changed);
+            }
+        })?;
+        return shown.map(|()| Outcome::Done);
+    }
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
-    let (report, out) = (&manifest.report, args.out.display());
+    let (report, out) = (&manifest.report, options.out.display());
     let text = || format!("{report}\n{out} is ready: train on it with `ember-train run {out}`\n");
     answer(common, text, || json_line(&manifest))
 }

@@ -28,7 +28,7 @@ const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value`
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
 pub struct RunArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare`
+    /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), a folder that `prepare`
     /// made, or - for standard input
     pub text: Vec<String>,
     /// A configuration file, or the name of a shipped one; without it the text and the device

@@ -15,7 +15,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run empty.txt SMALL"),
     ("ember-train", "run empty-folder SMALL"),
     ("ember-train", "run binary.txt SMALL"),
-    ("ember-train", "run latin1.txt SMALL"),
+    ("ember-train", "run damaged.txt SMALL"),
     ("ember-train", "run half-utf16.txt SMALL"),
     ("ember-train", "run short.txt SMALL"),
     ("ember-train", "run broken.jsonl SMALL"),
@@ -282,7 +282,9 @@ fn set_up(place: &Place) {
     place.write("latin1.txt", b"caf\xe9 au lait\n".repeat(50));
     let utf16: Vec<u8> = "\u{feff}words".encode_utf16().flat_map(u16::to_le_bytes).collect();
     place.write("half-utf16.txt", &utf16[..utf16.len() - 1]);
-    place.write("unusable/latin1.txt", b"caf\xe9 au lait\n");
+    let damaged = ["café au lait\n".repeat(50).as_bytes(), b"\xff\n"].concat();
+    place.write("damaged.txt", &damaged);
+    place.write("unusable/damaged.txt", &damaged);
     place.write("unusable/other-field.jsonl", "{\"content\": \"one\", \"id\": 1}\n");
     place.write("unusable/third-field.jsonl", "{\"body\": \"one\"}\n");
     place.write("unusable/nothing", "");

@@ -6,7 +6,7 @@
 //! of a saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program
 //! chooses from the text and the device (see `resolve`), and says why.
 
-use ember_data::prepare::HoldOut;
+use ember_data::{prepare::HoldOut, source::Clean};
 use ember_model::{MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +84,12 @@ keys! {
         tokenizer: String = "auto", Text { may_be_empty: false }, "",
             "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json", [];
         field: String = "text", Text { may_be_empty: false }, "",
-            "the field of JSON Lines and Parquet that holds the text", [];
+            "the field of JSON Lines, CSV and Parquet that holds the text", [];
+        encoding: String = "", Text { may_be_empty: true }, "",
+            "of text without a byte order mark; \"\": UTF-8, or what it looks like", [];
+        clean: Clean = "auto", Choice(&["auto", "all", "off"]), "",
+            "what is left out of the text: headers of pages, quotes and signatures of mail; all: \
+             odd characters are made uniform, too", [];
         val_fraction: f64 = 0.1, Above(0.0, 0.5), "share of the text",
             "held out for validation, never trained on", [];
         hold_out: HoldOut = "any", Choice(&["any", "last"]), "",

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use ember_data::prepare::HoldOut;
+use ember_data::{prepare::HoldOut, source::Clean};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -18,6 +18,8 @@ pub struct DataConfig {
     pub stories: u64,
     pub tokenizer: String,
     pub field: String,
+    pub encoding: String,
+    pub clean: Clean,
     pub val_fraction: f64,
     pub hold_out: HoldOut,
     pub mask: bool,

@@ -66,6 +66,9 @@ pub enum ConfigError {
     /// A tokenizer that there is not.
     #[error("tokenizer {tokenizer}: {reason}")]
     Tokenizer { tokenizer: String, reason: String },
+    /// An encoding that there is not.
+    #[error(transparent)]
+    Encoding(ember_data::source::Error),
 }
 
 /// Why the text of a run cannot be found.

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ember_data::prepare::{self, Dataset, Input, Manifest, PrepareOptions, Progress};
+use ember_data::source::ReadOptions;
 use ember_data::tokenizer::TokenizerChoice;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
@@ -27,14 +28,15 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Opti
 /// Preparing what a configuration names, into the folder `out`.
 ///
 /// # Errors
-/// When it names no tokenizer that there is.
+/// When it names no tokenizer that there is, or no encoding.
 pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, ConfigError> {
     let tokenizer = &data.tokenizer;
     let unknown = |reason: String| ConfigError::Tokenizer { tokenizer: tokenizer.clone(), reason };
     let choice = tokenizer.parse::<TokenizerChoice>().map_err(|error| unknown(error.to_string()))?;
+    let encoding = ReadOptions::encoding_of(&data.encoding).map_err(ConfigError::Encoding)?;
     Ok(PrepareOptions {
         inputs: inputs(&data.text, data.stories),
-        field: data.field.clone(),
+        reading: ReadOptions { field: data.field.clone(), encoding, clean: data.clean },
         tokenizer: choice,
         val_fraction: data.val_fraction,
         hold_out: data.hold_out,

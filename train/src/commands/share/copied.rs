@@ -99,7 +99,7 @@ pub fn measure(
     let texts: Vec<&str> = written.iter().map(|written| written.text.as_str()).collect();
 
     let text_of = |tokens, name: &str| -> Result<TrainingText> {
-        Ok(Documents::from_tokens(tokens, tokenizer, manifest.end_of_text, name.to_owned())?.index()?)
+        Ok(Documents::from_tokens(tokens, tokenizer, manifest.end_of_text, &[], name)?.index()?)
     };
     let (training, unseen) = (text_of(train, "the training text")?, text_of(val, "the validation text")?);
     let rule = Rule { min_chars: LEAST, min_words: 0 };

@@ -1,50 +1,67 @@
 //! Parquet: one column of strings, a row a document.
 
-use super::{error::Error, event::Event, event::Sink};
+use crate::source::event::{Documents, Halt};
+use crate::source::reader::{About, Reader};
+use crate::source::start::Start;
+use crate::source::{content::Content, error::Error, event::Event};
 use ember_host::panics::quietly;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use std::{fs::File, sync::atomic::AtomicU64, sync::atomic::Ordering};
+use std::fs::File;
 
 type Strings = ColumnReaderImpl<ByteArrayType>;
 
 /// Rows decoded at once: few, since each may be a book.
 const ROWS: usize = 16;
 
-/// Hands the rows of a column to `sink`; a null is no document. `read_bytes` grows by `file_bytes`
-/// as the rows go by.
-pub fn read<E: From<Error>>(
-    name: &str,
-    file: File,
-    field: &str,
-    file_bytes: u64,
-    read_bytes: &AtomicU64,
-    sink: &mut Sink<'_, E>,
-) -> Result<(), E> {
-    let (reader, index) = open(name, file, field)?;
-    let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
-    let mut seen_rows = 0;
-    for group in 0..reader.num_row_groups() {
-        let mut column = strings(name, field, &reader, group, index)?;
-        while let Some((rows, texts)) = next_rows(name, &mut column)? {
-            for text in &texts {
-                let Ok(text) = std::str::from_utf8(text.data()) else {
-                    let what = format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another");
-                    return Err(Error::NoTextField(what).into());
-                };
-                sink(Event::Text(text))?;
-                sink(Event::EndOfDocument)?;
-            }
-            let before = file_bytes * seen_rows / all_rows;
-            seen_rows = all_rows.min(seen_rows + rows);
-            read_bytes.fetch_add(file_bytes * seen_rows / all_rows - before, Ordering::Relaxed);
-        }
-    }
-    Ok(())
-}
+/// The kind.
+pub struct Parquet;
 
-// What calls the library is not generic, so that it is compiled once and not for every sink.
+const ABOUT: About = About {
+    id: "parquet",
+    name: "Parquet",
+    endings: &[".parquet"],
+    document: "a row, by one column",
+    without: "the other columns; a null is no document",
+};
+
+impl Reader for Parquet {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        start.bytes.starts_with(b"PAR1")
+    }
+
+    fn is_text(&self) -> bool {
+        false
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let (name, field) = (content.name(), content.options.field.as_str());
+        let (reader, index) = open(name, content.seekable()?, field)?;
+        let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
+        let mut seen_rows = 0;
+        for group in 0..reader.num_row_groups() {
+            let mut column = strings(name, field, &reader, group, index)?;
+            while let Some((rows, texts)) = next_rows(name, &mut column)? {
+                for text in &texts {
+                    let Ok(text) = std::str::from_utf8(text.data()) else {
+                        let what = format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another");
+                        return Err(Error::NoTextField(what).into());
+                    };
+                    sink(Event::Text(text))?;
+                    sink(Event::EndOfDocument)?;
+                }
+                seen_rows = all_rows.min(seen_rows + rows);
+                content.tell_share(seen_rows, all_rows);
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The file, and which of its columns is meant.
 fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<File>, usize), Error> {

@@ -1,0 +1,141 @@
+//! zip and tar read as folders: which files stand in them, and where.
+
+use super::{compression, error::Error, start::Start};
+use ember_host::{file_error::At, panics::quietly};
+use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// A kind of archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Archive {
+    Zip,
+    Tar,
+}
+
+/// Where a file stands in an archive that is not compressed as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    offset: u64,
+    /// How much of the archive it takes.
+    pub bytes: u64,
+    deflated: bool,
+}
+
+impl Archive {
+    /// What the first bytes of a file say.
+    pub fn of(start: &Start<'_>) -> Option<Self> {
+        if start.bytes.starts_with(b"PK\x03\x04") || start.bytes.starts_with(b"PK\x05\x06") {
+            Some(Self::Zip)
+        } else if start.bytes.get(257..262) == Some(b"ustar") {
+            Some(Self::Tar)
+        } else {
+            None
+        }
+    }
+
+    /// The files in an archive that are not hidden, with their names in it, sorted by them.
+    ///
+    /// # Errors
+    /// As [`Self::list`].
+    pub fn entries(self, path: &Path, name: &str) -> Result<Vec<(String, Entry)>, Error> {
+        let mut files = self.list(File::open(path).at("cannot open", name)?, name)?;
+        files.retain(|(name, _)| !name.split('/').any(|part| part.starts_with('.') || part == "__MACOSX"));
+        files.sort_by(|(one, _), (other, _)| one.split('/').cmp(other.split('/')));
+        Ok(files)
+    }
+
+    /// All files in an archive, with their names in it.
+    ///
+    /// # Errors
+    /// When it is damaged, or made to fill up memory or a disk.
+    pub fn list(self, file: File, name: &str) -> Result<Vec<(String, Entry)>, Error> {
+        let archive_bytes = file.metadata().at("cannot read", name)?.len();
+        let damaged =
+            |source| Error::Unreadable { what: format!("{name} as an archive; it is damaged: make it again"), source };
+        let listed = quietly(|| match self {
+            Self::Zip => of_zip(file),
+            Self::Tar => of_tar(file),
+        });
+        let Listed { files, content_bytes } = listed.map_err(|panic| damaged(panic.into()))?.map_err(damaged)?;
+        let packed_bytes = files.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
+        if packed_bytes > archive_bytes || compression::is_bomb(packed_bytes, content_bytes) {
+            return Err(Error::unusable(name, "is made to unpack to far more than any text; leave it out"));
+        }
+        Ok(files)
+    }
+}
+
+struct Listed {
+    files: Vec<(String, Entry)>,
+    /// Bytes after decompression, as the archive says.
+    content_bytes: u64,
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+fn of_zip(file: File) -> Result<Listed, Failed> {
+    let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
+    let archive = ZipArchive::from_file(file, &mut buffer)?;
+    let (mut found, mut content_bytes) = (Vec::new(), 0u64);
+    let mut entries = archive.entries(&mut buffer);
+    while let Some(entry) = entries.next_entry()? {
+        let method = entry.compression_method();
+        let known = [CompressionMethod::STORE, CompressionMethod::DEFLATE].contains(&method);
+        if entry.is_dir() || entry.flags().is_encrypted() || !known {
+            continue;
+        }
+        let name = match entry.file_path().try_normalize() {
+            Ok(name) => name.as_ref().to_owned(),
+            Err(_) => String::from_utf8_lossy(entry.file_path().as_ref()).replace("..", "_"),
+        };
+        content_bytes = content_bytes.saturating_add(entry.uncompressed_size_hint());
+        found.push((name, entry.wayfinder(), method == CompressionMethod::DEFLATE));
+    }
+    let mut files = Vec::with_capacity(found.len());
+    for (name, place, deflated) in found {
+        let (offset, end) = archive.get_entry(place)?.compressed_data_range();
+        files.push((name, Entry { offset, bytes: end.saturating_sub(offset), deflated }));
+    }
+    Ok(Listed { files, content_bytes })
+}
+
+fn of_tar(file: File) -> Result<Listed, Failed> {
+    let mut archive = tar::Archive::new(file);
+    let (mut files, mut content_bytes) = (Vec::new(), 0u64);
+    for entry in archive.entries_with_seek()? {
+        let entry = entry?;
+        if entry.header().entry_type().is_file() {
+            let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
+            let (offset, bytes) = (entry.raw_file_position(), entry.size());
+            content_bytes = content_bytes.saturating_add(bytes);
+            files.push((name, Entry { offset, bytes, deflated: false }));
+        }
+    }
+    Ok(Listed { files, content_bytes })
+}
+
+/// The bytes of a file: of all that lies at `path`, or of an entry there.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open(path: &Path, entry: Option<Entry>, name: &str) -> Result<Box<dyn Read>, Error> {
+    let file = File::open(path).at("cannot open", name)?;
+    Ok(match entry {
+        Some(entry) => entry.open(file).at("cannot open", name)?,
+        None => Box::new(file),
+    })
+}
+
+impl Entry {
+    /// The bytes of the file that stands here in `archive`.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn open(self, mut archive: File) -> io::Result<Box<dyn Read>> {
+        archive.seek(SeekFrom::Start(self.offset))?;
+        let packed = archive.take(self.bytes);
+        Ok(if self.deflated { compression::inflated(packed) } else { Box::new(packed) })
+    }
+}

@@ -1,0 +1,157 @@
+//! The characters of a text made uniform: Unicode NFC, line ends, odd blanks. A document of any
+//! length is cleaned line by line.
+
+use super::{Changes, Clean};
+use crate::source::event::Event;
+use crate::source::event::{Documents, Halt};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+/// A line longer than this is cleaned in parts.
+const LONGEST_LINE_BYTES: usize = 1 << 20;
+
+/// Blank lines that may stand together.
+const MOST_BLANK_LINES: u32 = 2;
+
+/// Cleans what a reader hands on.
+pub struct Cleaner {
+    clean: Clean,
+    pub changes: Changes,
+    /// The line that is not yet whole.
+    line: String,
+    blank_lines: u32,
+}
+
+impl Cleaner {
+    pub fn new(clean: Clean) -> Self {
+        Self { clean, changes: Changes::default(), line: String::new(), blank_lines: 0 }
+    }
+
+    /// Hands an event on, its text cleaned.
+    pub fn event(&mut self, event: Event<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        match event {
+            Event::Text(text) => {
+                self.changes.mojibake += mojibake(text);
+                if self.clean != Clean::All {
+                    return sink(Event::Text(text));
+                }
+                let mut out = String::with_capacity(text.len());
+                for part in text.split_inclusive('\n') {
+                    self.line.push_str(part);
+                    if part.ends_with('\n') {
+                        self.end_line(&mut out);
+                    } else if self.line.len() > LONGEST_LINE_BYTES {
+                        self.end_part(&mut out);
+                    }
+                }
+                sink(Event::Text(&out))
+            }
+            Event::EndOfDocument => {
+                let mut out = String::new();
+                self.end_line(&mut out);
+                self.blank_lines = 0;
+                if !out.is_empty() {
+                    sink(Event::Text(&out))?;
+                }
+                sink(Event::EndOfDocument)
+            }
+            Event::Title(_) => sink(event),
+        }
+    }
+
+    /// Cleans the line that has ended, if there is one.
+    fn end_line(&mut self, out: &mut String) {
+        let whole = std::mem::take(&mut self.line);
+        let (line, ended) = match whole.strip_suffix('\n') {
+            Some(line) => (line, true),
+            None => (whole.as_str(), false),
+        };
+        let line = match line.strip_suffix('\r') {
+            Some(line) => {
+                self.changes.line_ends += 1;
+                line
+            }
+            None => line,
+        };
+        // The line ends of old Macintoshes.
+        let mut lines = line.split(['\r', '\u{85}', '\u{2028}', '\u{2029}']).peekable();
+        while let Some(line) = lines.next() {
+            let more = lines.peek().is_some();
+            self.changes.line_ends += u64::from(more);
+            self.one_line(line, ended || more, out);
+        }
+    }
+
+    fn one_line(&mut self, line: &str, ended: bool, out: &mut String) {
+        let line = self.blanks(line);
+        let trimmed = line.trim_end_matches([' ', '\t']);
+        self.changes.blanks += u64::from(trimmed.len() < line.len());
+        if trimmed.is_empty() && ended {
+            self.blank_lines += 1;
+            if self.blank_lines > MOST_BLANK_LINES {
+                self.changes.blanks += 1;
+                return;
+            }
+        } else {
+            self.blank_lines = 0;
+        }
+        self.compose(trimmed, out);
+        if ended {
+            out.push('\n');
+        }
+    }
+
+    /// A part of a line that is too long to be held, to the last place where no character goes on.
+    fn end_part(&mut self, out: &mut String) {
+        let at = self.line.rfind(|character: char| character.is_ascii_graphic()).unwrap_or(self.line.len());
+        let rest = self.line.split_off(at);
+        let part = std::mem::replace(&mut self.line, rest);
+        let part = self.blanks(&part);
+        self.compose(&part, out);
+        self.blank_lines = 0;
+    }
+
+    /// The same with plain spaces, and without what has no width.
+    fn blanks(&mut self, line: &str) -> String {
+        let mut cleaned = String::with_capacity(line.len());
+        for character in line.chars() {
+            match character {
+                '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => {
+                    self.changes.blanks += 1;
+                    cleaned.push(' ');
+                }
+                '\u{ad}' | '\u{200b}' | '\u{2060}' | '\u{feff}' => self.changes.blanks += 1,
+                _ => cleaned.push(character),
+            }
+        }
+        cleaned
+    }
+
+    fn compose(&mut self, line: &str, out: &mut String) {
+        if is_nfc_quick(line.chars()) == IsNormalized::Yes {
+            return out.push_str(line);
+        }
+        let composed: String = line.nfc().collect();
+        let same = line.chars().filter(|character| !character.is_ascii()).count();
+        let left = composed.chars().filter(|character| !character.is_ascii()).count();
+        self.changes.composed += if composed == line { 0 } else { same.abs_diff(left).max(1) as u64 };
+        out.push_str(&composed);
+    }
+}
+
+/// How often a text has two characters that are one of UTF-8 read as Windows-1252: a capital with a
+/// diacritic or a sign, then one of those that UTF-8's later bytes become.
+fn mojibake(text: &str) -> u64 {
+    if text.is_ascii() {
+        return 0;
+    }
+    let mut count = 0;
+    let mut before = ' ';
+    for character in text.chars() {
+        let leads = matches!(before, 'Ã' | 'Â' | 'Ð' | 'Ñ' | 'Å' | 'Ä');
+        let follows = matches!(character, '\u{80}'..='\u{bf}' | '€' | '‚' | 'ƒ' | '„' | '…' | '†' | '‡' | '‰' | '™');
+        let quote = before == 'â' && character == '€';
+        count += u64::from((leads && follows && character != '\u{a0}') || quote);
+        before = character;
+    }
+    count
+}

@@ -1,0 +1,181 @@
+//! What a reader is given of a file: its text, its bytes, or a file to seek in.
+
+use super::archive::{self, Entry};
+use super::clean::Changes;
+use super::compression::{self, Compression};
+use super::encoding::{self, Guess};
+use super::{error::Error, options::ReadOptions};
+use ember_host::file_error::At;
+use encoding_rs::Encoding;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::{cell::Cell, sync::atomic::AtomicU64, sync::atomic::Ordering};
+
+/// Where a file is.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// What errors call it.
+    pub name: &'a str,
+    /// The file, or the archive that it stands in.
+    pub path: &'a Path,
+    /// Where it stands there.
+    pub entry: Option<Entry>,
+    /// Its size on the disk.
+    pub bytes: u64,
+}
+
+/// A file that is being read.
+pub struct Content<'a> {
+    file: Place<'a>,
+    /// What the user wants of the reading.
+    pub options: &'a ReadOptions,
+    /// What is told of the bytes read from the disk: of all files, and of this one.
+    read_bytes: &'a AtomicU64,
+    told: Cell<u64>,
+    guess: Cell<Option<Guess>>,
+    changes: Cell<Changes>,
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn new(file: Place<'a>, options: &'a ReadOptions, read_bytes: &'a AtomicU64) -> Self {
+        Self { file, options, read_bytes, told: Cell::new(0), guess: Cell::new(None), changes: Cell::default() }
+    }
+
+    /// What errors call the file.
+    pub fn name(&self) -> &'a str {
+        self.file.name
+    }
+
+    /// Its bytes, decompressed as they are read.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is named as a compressed file and is none.
+    pub fn bytes(&self) -> Result<Box<dyn Read + '_>, Error> {
+        compression::reader(
+            Counted { raw: archive::open(self.file.path, self.file.entry, self.file.name)?, content: self },
+            self.name(),
+        )
+    }
+
+    /// Its text as UTF-8, without a byte order mark.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`]; later, those of [`Self::cannot_read`].
+    pub fn text(&self) -> Result<Box<dyn Read + '_>, Error> {
+        let bytes = self.bytes()?;
+        let text = encoding::as_utf8(bytes, self.options.encoding, &self.guess);
+        text.map_err(|error| self.cannot_read("0 bytes of text", error))
+    }
+
+    /// All of its text, of at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Self::text`], and when it is longer.
+    pub fn whole_text(&self, most_bytes: u64) -> Result<String, Error> {
+        let whole = self.whole_of(self.text()?, most_bytes)?;
+        Ok(String::from_utf8(whole).expect("the reader checks it"))
+    }
+
+    /// All of its text, of at most so many bytes, where the file may declare its encoding.
+    ///
+    /// # Errors
+    /// As [`Self::text`], and when it is longer.
+    pub fn whole_declared(
+        &self,
+        most_bytes: u64,
+        declared: impl FnOnce(&[u8]) -> Option<&'static Encoding>,
+    ) -> Result<String, Error> {
+        let bytes = self.whole(most_bytes)?;
+        let declared = self.options.encoding.or_else(|| declared(&bytes));
+        encoding::text_of(&bytes, declared, &self.guess).map_err(|error| self.cannot_read("0 bytes of text", error))
+    }
+
+    /// All of its bytes, of which there may be so many.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`], and when there are more.
+    pub fn whole(&self, most_bytes: u64) -> Result<Vec<u8>, Error> {
+        self.whole_of(self.bytes()?, most_bytes)
+    }
+
+    fn whole_of(&self, reader: Box<dyn Read + '_>, most_bytes: u64) -> Result<Vec<u8>, Error> {
+        let mut whole = Vec::new();
+        let read = reader.take(most_bytes + 1).read_to_end(&mut whole);
+        read.map_err(|error| self.cannot_read(&format!("{} bytes", whole.len()), error))?;
+        if whole.len() as u64 > most_bytes {
+            let what = format!("is larger than the {} MiB that are read of its kind; split it", most_bytes >> 20);
+            return Err(Error::unusable(self.name(), what));
+        }
+        Ok(whole)
+    }
+
+    /// A file that can be read at any place: itself, or a temporary one with its decompressed
+    /// content.
+    ///
+    /// # Errors
+    /// When it cannot be opened or decompressed.
+    pub fn seekable(&self) -> Result<File, Error> {
+        const DOING: &str = "cannot decompress";
+        if self.file.entry.is_none() {
+            let mut raw = File::open(self.file.path).at("cannot open", self.name())?;
+            let mut start = [0u8; 4];
+            let n = raw.read(&mut start).at(DOING, self.name())?;
+            raw.seek(SeekFrom::Start(0)).at(DOING, self.name())?;
+            if Compression::of_content(&start[..n]) == Compression::None {
+                return Ok(raw);
+            }
+        }
+        let mut whole = tempfile::tempfile().at(DOING, self.name())?;
+        io::copy(&mut self.bytes()?, &mut whole).at(DOING, self.name())?;
+        whole.seek(SeekFrom::Start(0)).at(DOING, self.name())?;
+        Ok(whole)
+    }
+
+    /// Tells that this share of the file has been read, where it is not read from its beginning to
+    /// its end.
+    pub fn tell_share(&self, done: u64, of: u64) {
+        let bytes = u128::from(self.file.bytes) * u128::from(done) / u128::from(of.max(1));
+        self.tell((bytes as u64).saturating_sub(self.told.get()));
+    }
+
+    /// Tells of bytes read from the disk, but of no more than the file has: one that is decompressed
+    /// into another is read twice.
+    fn tell(&self, bytes: u64) {
+        let news = bytes.min(self.file.bytes.saturating_sub(self.told.get()));
+        self.told.set(self.told.get() + news);
+        self.read_bytes.fetch_add(news, Ordering::Relaxed);
+    }
+
+    /// Why the file could not be read on; `place` says how far it was.
+    pub fn cannot_read(&self, place: &str, error: io::Error) -> Error {
+        encoding::cannot_read(self.name(), place, error)
+    }
+
+    /// Cleans, and counts what it changes.
+    pub fn changed<T>(&self, clean: impl FnOnce(&mut Changes) -> T) -> T {
+        let mut changes = self.changes.get();
+        let cleaned = clean(&mut changes);
+        self.changes.set(changes);
+        cleaned
+    }
+
+    /// What the encoding was guessed to be, where it was.
+    pub fn guess(&self) -> Option<Guess> {
+        self.guess.get()
+    }
+}
+
+/// Counts what is read from a file.
+struct Counted<'a> {
+    raw: Box<dyn Read>,
+    content: &'a Content<'a>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.raw.read(buffer)?;
+        self.content.tell(n as u64);
+        Ok(n)
+    }
+}

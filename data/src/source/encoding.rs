@@ -1,0 +1,286 @@
+//! Text in any encoding, turned into UTF-8 while reading.
+//!
+//! A byte order mark decides; then what the user has set; then UTF-8, where the text is that. What
+//! is left is guessed from the first megabyte that begins with a byte outside ASCII: what stands
+//! before it is the same in every encoding that is guessed.
+
+use super::{compression::Bomb, error::Error, guess};
+use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use std::{cell::Cell, io, io::Cursor, io::Read};
+
+pub use super::guess::Guess;
+
+/// How much is read at once.
+const BLOCK_BYTES: u64 = 1 << 16;
+
+/// From how much of a text its encoding is guessed.
+const GUESSED_FROM_BYTES: u64 = 1 << 20;
+
+/// Why a text is taken to be in an encoding.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    Mark,
+    Set,
+    Guessed,
+}
+
+/// How bytes become text.
+enum State {
+    /// Nothing but ASCII so far.
+    Ascii,
+    Utf8,
+    /// Whether the first byte of the four is the highest.
+    Utf32 {
+        big: bool,
+    },
+    Other(Box<Decoder>, Why),
+}
+
+/// The encoding that the mark at the beginning of a text says, and the bytes of the mark.
+fn marked(start: &[u8]) -> Option<(State, usize)> {
+    let sixteen = |encoding: &'static Encoding| other(encoding, Why::Mark);
+    Some(match start {
+        [0xff, 0xfe, 0, 0, ..] => (State::Utf32 { big: false }, 4),
+        [0, 0, 0xfe, 0xff, ..] => (State::Utf32 { big: true }, 4),
+        [0xff, 0xfe, ..] => (sixteen(UTF_16LE), 2),
+        [0xfe, 0xff, ..] => (sixteen(UTF_16BE), 2),
+        [0xef, 0xbb, 0xbf, ..] => (State::Utf8, 3),
+        _ => return None,
+    })
+}
+
+fn other(encoding: &'static Encoding, why: Why) -> State {
+    State::Other(Box::new(encoding.new_decoder_without_bom_handling()), why)
+}
+
+/// Whether the beginning of a text is such that zeros in it are no sign of another kind of file.
+pub fn may_hold_zeros(start: &[u8]) -> bool {
+    matches!(marked(start), Some((State::Utf32 { .. } | State::Other(..), _))) || guess::utf16(start).is_some()
+}
+
+/// Whether a text's bytes are its UTF-8, as far as its beginning shows.
+pub fn is_utf8(start: &[u8]) -> bool {
+    let cut = |error: std::str::Utf8Error| error.error_len().is_none() && !start.is_empty();
+    let valid = std::str::from_utf8(start).map_or_else(cut, |_| true);
+    valid && !may_hold_zeros(start)
+}
+
+/// `raw` as UTF-8, without its mark; what its encoding was guessed to be is put into `found`.
+/// Whatever the reader hands out is valid, but for a character that its end cuts.
+pub fn as_utf8<'a>(
+    mut raw: Box<dyn Read + 'a>,
+    set: Option<&'static Encoding>,
+    found: &'a Cell<Option<Guess>>,
+) -> io::Result<Box<dyn Read + 'a>> {
+    let mut start = Vec::new();
+    raw.by_ref().take(guess::UTF16_FROM_BYTES).read_to_end(&mut start)?;
+    let (state, mark_bytes) = match (marked(&start), set) {
+        (Some((state, bytes)), _) => (state, bytes),
+        (None, Some(encoding)) if encoding == UTF_8 => (State::Utf8, 0),
+        (None, Some(encoding)) => (other(encoding, Why::Set), 0),
+        (None, None) => match guess::utf16(&start) {
+            Some(guess) => {
+                found.set(Some(guess));
+                (other(guess.encoding, Why::Guessed), 0)
+            }
+            None => (State::Ascii, 0),
+        },
+    };
+    start.drain(..mark_bytes);
+    let raw = Box::new(Cursor::new(start).chain(raw));
+    let offset = mark_bytes as u64;
+    Ok(Box::new(Utf8 { raw, state, offset, bytes: Vec::new(), text: Cursor::default(), ended: false, found }))
+}
+
+/// All of a text whose file may declare its encoding, which counts where the bytes are not UTF-8.
+///
+/// # Errors
+/// When it is in another encoding than its mark says.
+pub fn text_of(bytes: &[u8], declared: Option<&'static Encoding>, found: &Cell<Option<Guess>>) -> io::Result<String> {
+    let is_utf8 = std::str::from_utf8(bytes).is_ok();
+    let mut text = String::new();
+    as_utf8(Box::new(bytes), declared.filter(|_| !is_utf8), found)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// UTF-8 of what `raw` holds behind its mark.
+struct Utf8<'a> {
+    raw: Box<dyn Read + 'a>,
+    state: State,
+    /// Where `bytes` begins in the text, mark included.
+    offset: u64,
+    /// Bytes that were read and not yet converted: a part of a character, at most.
+    bytes: Vec<u8>,
+    /// What was converted last.
+    text: Cursor<Vec<u8>>,
+    ended: bool,
+    found: &'a Cell<Option<Guess>>,
+}
+
+impl Read for Utf8<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !self.ended && self.text.position() == self.text.get_ref().len() as u64 {
+            let mut text = std::mem::take(&mut self.text).into_inner();
+            text.clear();
+            self.ended = self.convert(&mut text)?;
+            self.text = Cursor::new(text);
+        }
+        self.text.read(buffer)
+    }
+}
+
+impl Utf8<'_> {
+    /// Converts the next block to the end of `text`; whether it was the last.
+    fn convert(&mut self, text: &mut Vec<u8>) -> io::Result<bool> {
+        let mut last = self.fill(BLOCK_BYTES)?;
+        if matches!(self.state, State::Ascii) && !self.bytes.is_ascii() {
+            last = self.fill(GUESSED_FROM_BYTES)?;
+            self.decide(last)?;
+        }
+        let used = match &mut self.state {
+            State::Ascii => {
+                text.extend_from_slice(&self.bytes);
+                self.bytes.len()
+            }
+            State::Utf8 => {
+                let valid = valid_utf8(&self.bytes, last)
+                    .map_err(|at| Broken { at: self.offset + at as u64, kind: BrokenKind::Utf8(self.bytes[at]) })?;
+                text.extend_from_slice(&self.bytes[..valid]);
+                valid
+            }
+            State::Utf32 { big } => utf32(&self.bytes, *big, last, text)
+                .map_err(|at| Broken { at: self.offset + at as u64, kind: BrokenKind::Utf32 })?,
+            State::Other(decoder, why) => {
+                let (offset, why) = (self.offset, *why);
+                let replaced = decode(decoder, why, &self.bytes, last, text).map_err(|at| Broken {
+                    at: offset + at as u64,
+                    kind: BrokenKind::Other(decoder.encoding().name(), why),
+                })?;
+                if let Some(guess) = self.found.get() {
+                    self.found.set(Some(Guess { replaced: guess.replaced + replaced, ..guess }));
+                }
+                self.bytes.len()
+            }
+        };
+        self.offset += used as u64;
+        self.bytes.drain(..used);
+        Ok(last)
+    }
+
+    /// Reads until `bytes` holds so many more; whether these are the last.
+    fn fill(&mut self, more: u64) -> io::Result<bool> {
+        let n = self.raw.by_ref().take(more).read_to_end(&mut self.bytes)?;
+        Ok((n as u64) < more)
+    }
+
+    /// What the first text outside ASCII is: UTF-8, or what it looks like.
+    fn decide(&mut self, last: bool) -> io::Result<()> {
+        self.state = match guess::other_than_utf8(&self.bytes, last) {
+            None => State::Utf8,
+            Some(guess) => {
+                self.found.set(Some(guess));
+                other(guess.encoding, Why::Guessed)
+            }
+        };
+        Ok(())
+    }
+}
+
+/// How much of `bytes` is whole characters; else the first byte that does not belong there.
+fn valid_utf8(bytes: &[u8], last: bool) -> Result<usize, usize> {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => Ok(bytes.len()),
+        // A character may go on in the next block.
+        Err(error) if error.error_len().is_none() && !last => Ok(error.valid_up_to()),
+        Err(error) => Err(error.valid_up_to()),
+    }
+}
+
+/// Converts UTF-32; how much of it was, or where it is broken.
+fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usize, usize> {
+    let mut at = 0;
+    for unit in bytes.chunks_exact(4) {
+        let unit = [unit[0], unit[1], unit[2], unit[3]];
+        let code = if big { u32::from_be_bytes(unit) } else { u32::from_le_bytes(unit) };
+        let character = char::from_u32(code).ok_or(at)?;
+        text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        at += 4;
+    }
+    if last && at < bytes.len() { Err(at) } else { Ok(at) }
+}
+
+/// Converts all of `bytes`. Where the encoding is a guess, what does not belong is replaced, and
+/// counted; else it is an error, of its place.
+fn decode(decoder: &mut Decoder, why: Why, bytes: &[u8], last: bool, text: &mut Vec<u8>) -> Result<u64, usize> {
+    let (mut at, mut replaced) = (0, 0);
+    loop {
+        let start = text.len();
+        let room = decoder.max_utf8_buffer_length_without_replacement(bytes.len() - at).unwrap_or(bytes.len() * 4) + 4;
+        text.resize(start + room, 0);
+        let (result, read, written) =
+            decoder.decode_to_utf8_without_replacement(&bytes[at..], &mut text[start..], last);
+        text.truncate(start + written);
+        at += read;
+        match result {
+            DecoderResult::InputEmpty => return Ok(replaced),
+            DecoderResult::OutputFull => {}
+            DecoderResult::Malformed(..) if matches!(why, Why::Guessed) => {
+                replaced += 1;
+                text.extend_from_slice("\u{fffd}".as_bytes());
+            }
+            DecoderResult::Malformed(bad, after) => return Err(at.saturating_sub(usize::from(bad + after))),
+        }
+    }
+}
+
+/// Not what it is taken to be, from this byte on.
+#[derive(Debug, thiserror::Error)]
+#[error("byte {at} does not belong there")]
+struct Broken {
+    at: u64,
+    kind: BrokenKind,
+}
+
+#[derive(Debug)]
+enum BrokenKind {
+    Utf8(u8),
+    Utf32,
+    Other(&'static str, Why),
+}
+
+impl From<Broken> for io::Error {
+    fn from(broken: Broken) -> Self {
+        Self::new(io::ErrorKind::InvalidData, broken)
+    }
+}
+
+/// Why the text called `name` could not be read on; `place` says how far it was.
+pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
+    if let Some(bomb) = error.get_ref().and_then(|inner| inner.downcast_ref::<Bomb>()) {
+        return Error::unusable(name, bomb.to_string());
+    }
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
+        Some(broken) => {
+            let at = broken.at;
+            let what = match broken.kind {
+                BrokenKind::Utf8(byte) => format!("is not UTF-8 text: byte {at} (0x{byte:02X}) does not belong there"),
+                BrokenKind::Utf32 => {
+                    format!("is not UTF-32 text, as its byte order mark says: byte {at} does not belong there")
+                }
+                BrokenKind::Other(encoding, why) => {
+                    let why = match why {
+                        Why::Mark => "as its byte order mark says",
+                        Why::Set => "as was asked for",
+                        Why::Guessed => "as it looks to be",
+                    };
+                    format!("is not {encoding} text, {why}: byte {at} does not belong there")
+                }
+            };
+            Error::Encoding { name: name.to_owned(), what }
+        }
+        None => {
+            let what = format!("{name} after {place}; if it is compressed, it is broken: compress it again");
+            Error::Unreadable { what, source: error.into() }
+        }
+    }
+}

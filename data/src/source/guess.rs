@@ -1,0 +1,126 @@
+//! What encoding a text looks to be in, and how sure that is.
+
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
+use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// From how much of a text it is told whether it is UTF-16 without a mark.
+pub const UTF16_FROM_BYTES: u64 = 8 << 10;
+
+/// A text is guessed once as a whole, and in so many pieces to see whether they agree.
+const PIECES: usize = 8;
+
+/// A piece has at least so many bytes outside ASCII: a few say nothing.
+const BYTES_A_PIECE: usize = 24;
+
+/// Text that was meant as UTF-8 has this share of its characters outside ASCII right.
+const MEANT_AS_UTF8: f64 = 0.9;
+
+/// The encoding that a text looks to be in.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Guess {
+    /// Its name in the WHATWG's standard.
+    #[serde(serialize_with = "name")]
+    pub encoding: &'static Encoding,
+    /// How sure that is, from 0 to 1: of `n` pieces of the text (eight, fewer of a short one) so many
+    /// as look so too, by `n + 1`.
+    pub confidence: f64,
+    /// Characters that are none in this encoding, and were replaced by U+FFFD.
+    pub replaced: u64,
+}
+
+fn name<S: Serializer>(encoding: &&'static Encoding, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(encoding.name())
+}
+
+impl<'de> Deserialize<'de> for Guess {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Said {
+            encoding: String,
+            confidence: f64,
+            replaced: u64,
+        }
+        let Said { encoding, confidence, replaced } = Said::deserialize(deserializer)?;
+        let unknown = || serde::de::Error::custom(format!("no encoding is called {encoding}"));
+        let encoding = Encoding::for_label(encoding.as_bytes()).ok_or_else(unknown)?;
+        Ok(Self { encoding, confidence, replaced })
+    }
+}
+
+/// What text with something outside ASCII is, where it is not UTF-8 (or meant to be). `last`: the
+/// text ends with it.
+pub fn other_than_utf8(sample: &[u8], last: bool) -> Option<Guess> {
+    if is_meant_as_utf8(sample) {
+        return None;
+    }
+    let encoding = guessed(sample, last);
+    let pieces: Vec<&[u8]> = pieces(sample);
+    let agreeing = pieces.iter().filter(|piece| guessed(piece, last) == encoding).count();
+    let confidence = agreeing as f64 / (pieces.len() + 1) as f64;
+    Some(Guess { encoding, confidence, replaced: 0 })
+}
+
+fn guessed(sample: &[u8], last: bool) -> &'static Encoding {
+    let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
+    detector.feed(sample, last);
+    detector.guess(None, Utf8Detection::Deny)
+}
+
+/// Whether what is outside ASCII is UTF-8 but for damage here and there.
+fn is_meant_as_utf8(sample: &[u8]) -> bool {
+    let (mut right, mut wrong) = (0u64, 0u64);
+    for chunk in sample.utf8_chunks() {
+        right += chunk.valid().chars().filter(|character| !character.is_ascii()).count() as u64;
+        // What is cut at the end is no error.
+        wrong += u64::from(!chunk.invalid().is_empty());
+    }
+    // A character that the end cuts in its middle; one byte alone may be one of another encoding.
+    let cut = std::str::from_utf8(sample)
+        .is_err_and(|error| error.error_len().is_none() && (right > 0 || sample.len() - error.valid_up_to() > 1));
+    cut || wrong == 0 || right as f64 >= MEANT_AS_UTF8 * (right + wrong) as f64
+}
+
+/// Pieces of a text with about equally many bytes outside ASCII, cut at ends of lines or words.
+fn pieces(sample: &[u8]) -> Vec<&[u8]> {
+    let high = sample.iter().filter(|byte| !byte.is_ascii()).count();
+    let each = (high / PIECES).max(BYTES_A_PIECE);
+    let (mut pieces, mut start, mut seen) = (Vec::new(), 0, 0);
+    for (at, byte) in sample.iter().enumerate() {
+        seen += usize::from(!byte.is_ascii());
+        if seen >= each && matches!(byte, b' ' | b'\n') {
+            pieces.push(&sample[start..=at]);
+            (start, seen) = (at + 1, 0);
+        }
+    }
+    if seen >= BYTES_A_PIECE || pieces.is_empty() {
+        pieces.push(&sample[start..]);
+    }
+    pieces
+}
+
+/// Whether a text is UTF-16 without a mark: zeros stand in one of two places alone, and what it says
+/// then are characters.
+pub fn utf16(start: &[u8]) -> Option<Guess> {
+    let start = &start[..start.len().min(UTF16_FROM_BYTES as usize) & !1];
+    let zeros = |place: usize| start.iter().skip(place).step_by(2).filter(|&&byte| byte == 0).count();
+    let (even, odd) = (zeros(0), zeros(1));
+    let encoding = match (even, odd) {
+        (0, 1..) => UTF_16LE,
+        (1.., 0) => UTF_16BE,
+        _ => return None,
+    };
+    // Spaces and line ends alone are about a seventh of a text.
+    let enough = even.max(odd) * 20 >= start.len() / 2 && start.len() >= 8;
+    let unit = |pair: &[u8]| match encoding == UTF_16LE {
+        true => u16::from_le_bytes([pair[0], pair[1]]),
+        false => u16::from_be_bytes([pair[0], pair[1]]),
+    };
+    let mut units: Vec<u16> = start.chunks_exact(2).map(unit).collect();
+    if units.last().is_some_and(|unit| (0xd800..0xdc00).contains(unit)) {
+        units.pop();
+    }
+    let is_text = |character: char| !character.is_control() || matches!(character, '\t' | '\n' | '\r' | '\u{c}');
+    let is_text = char::decode_utf16(units).all(|character| character.is_ok_and(is_text));
+    (enough && is_text).then_some(Guess { encoding, confidence: 0.5, replaced: 0 })
+}

@@ -1,0 +1,72 @@
+//! Word's files (ECMA-376, WordprocessingML): the body, then its footnotes and endnotes.
+
+use crate::source::event::{Documents, Halt};
+use crate::source::package::{Package, begins_with_part};
+use crate::source::reader::{About, Reader, hand_on};
+use crate::source::start::Start;
+use crate::source::{content::Content, error::Error, prose::Prose, xml::Node};
+
+/// The kind.
+pub struct Docx;
+
+const ABOUT: About = About {
+    id: "docx",
+    name: "Word",
+    endings: &[".docx", ".docm", ".dotx"],
+    document: "a file",
+    without: "page headers and footers, comments, deleted text, pictures",
+};
+
+const BODY: &str = "word/document.xml";
+
+impl Reader for Docx {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        begins_with_part(start, b"word/")
+    }
+
+    fn is_text(&self) -> bool {
+        false
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let package = Package::open(content)?;
+        let mut prose = Prose::default();
+        if !add(&package, BODY, &mut prose)? {
+            return Err(package.lacking(BODY));
+        }
+        for notes in ["word/footnotes.xml", "word/endnotes.xml"] {
+            add(&package, notes, &mut prose)?;
+        }
+        let title = package.first("docProps/core.xml", "title").unwrap_or_default();
+        hand_on(title.as_deref(), &prose.finish(), sink)
+    }
+}
+
+/// Elements whose text is no longer, or not yet, the document's: moved from here, an older form of
+/// what stands beside it, what Word says between two footnotes.
+const SKIPPED: [&str; 4] = ["moveFrom", "Fallback", "del", "pPrChange"];
+
+/// Adds the text of a part; whether there is one.
+fn add(package: &Package<'_>, part: &str, prose: &mut Prose) -> Result<bool, Error> {
+    let (mut skipped, mut in_text) = (0u32, false);
+    package.each(part, &mut |node| match node {
+        Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
+        Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
+        _ if skipped > 0 => {}
+        Node::Start("t", _) => in_text = true,
+        Node::End("t") => in_text = false,
+        Node::Text(text) if in_text => prose.exactly(text),
+        Node::Start("tab", tag) if tag.attributes_raw().is_empty() => prose.exactly("\t"),
+        Node::Start("br" | "cr", _) => prose.line(),
+        Node::Start("noBreakHyphen", _) => prose.exactly("\u{2011}"),
+        Node::End("p") => prose.block(),
+        Node::End("tc") => prose.cell_of_blocks(),
+        Node::End("tr") => prose.row_of_blocks(),
+        Node::Start("tbl", _) | Node::End("tbl") => prose.block(),
+        _ => {}
+    })
+}

@@ -1,0 +1,112 @@
+//! E-books (EPUB 2 and 3): the chapters in the order in which they are read.
+
+use super::html::{Page, declared};
+use crate::source::event::{Documents, Halt};
+use crate::source::package::{Package, begins_with_part};
+use crate::source::reader::{About, Reader, hand_on};
+use crate::source::start::Start;
+use crate::source::xml::{Node, attribute};
+use crate::source::{content::Content, encoding, error::Error};
+use std::{cell::Cell, collections::BTreeMap};
+
+/// The kind.
+pub struct Epub;
+
+const ABOUT: About = About {
+    id: "epub",
+    name: "EPUB",
+    endings: &[".epub"],
+    document: "a chapter: a file in the book, in the order of reading",
+    without: "the table of contents, styles, pictures",
+};
+
+const CONTAINER: &str = "META-INF/container.xml";
+
+impl Reader for Epub {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        begins_with_part(start, b"application/epub+zip")
+    }
+
+    fn is_text(&self) -> bool {
+        false
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let package = Package::open(content)?;
+        let mut root = None;
+        package.each(CONTAINER, &mut |node| {
+            if let Node::Start("rootfile", tag) = node {
+                root = root.take().or_else(|| attribute(tag, "full-path"));
+            }
+        })?;
+        let Some(root) = root else { return Err(package.lacking(CONTAINER)) };
+        let title = package.first(&root, "title")?;
+        let chapters = chapters(&package, &root)?;
+        if chapters.is_empty() {
+            return Err(package.lacking(&root));
+        }
+        for (number, chapter) in chapters.iter().enumerate() {
+            // A book that names what it lacks is read without it.
+            let Some(bytes) = package.bytes(chapter)? else { continue };
+            let text = encoding::text_of(&bytes, declared(&bytes), &Cell::new(None));
+            let page = Page::of(&text.map_err(|error| package.damaged(chapter, error.into()))?);
+            content.tell_share(number as u64, chapters.len() as u64);
+            hand_on(page.title.as_deref().or(title.as_deref()), &page.text, sink)?;
+        }
+        Ok(())
+    }
+}
+
+/// The parts that are chapters, in the order of reading.
+fn chapters(package: &Package<'_>, root: &str) -> Result<Vec<String>, Error> {
+    let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let (mut parts, mut chapters) = (BTreeMap::new(), Vec::new());
+    package.each(root, &mut |node| match node {
+        Node::Start("item", tag) => {
+            let is_contents = attribute(tag, "properties").is_some_and(|all| all.split(' ').any(|one| one == "nav"));
+            let is_page = attribute(tag, "media-type").is_some_and(|kind| kind.contains("html"));
+            if let (true, Some(id), Some(path)) =
+                (is_page && !is_contents, attribute(tag, "id"), attribute(tag, "href"))
+            {
+                parts.insert(id, resolved(folder, &path));
+            }
+        }
+        Node::Start("itemref", tag) => chapters.extend(attribute(tag, "idref")),
+        _ => {}
+    })?;
+    // Each once, however often it is named.
+    Ok(chapters.iter().filter_map(|id| parts.remove(id)).collect())
+}
+
+/// The name of a part that is named from another's folder, which may have escapes of `%`.
+fn resolved(folder: &str, path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&byte, later)) = rest.split_first() {
+        let escaped = later.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &later[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = later;
+            }
+        }
+    }
+    let path = String::from_utf8_lossy(&bytes).into_owned();
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}

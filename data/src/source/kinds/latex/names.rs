@@ -1,0 +1,124 @@
+//! What the names of commands and environments stand for.
+
+/// Commands whose argument is no text of the document.
+pub const WITHOUT_ARGUMENT: [&str; 37] = [
+    "label",
+    "ref",
+    "eqref",
+    "pageref",
+    "cref",
+    "Cref",
+    "autoref",
+    "cite",
+    "citep",
+    "citet",
+    "nocite",
+    "parencite",
+    "textcite",
+    "includegraphics",
+    "input",
+    "include",
+    "bibliography",
+    "bibliographystyle",
+    "usepackage",
+    "documentclass",
+    "pagestyle",
+    "thispagestyle",
+    "vspace",
+    "hspace",
+    "setlength",
+    "setcounter",
+    "addtocounter",
+    "newcommand",
+    "renewcommand",
+    "newenvironment",
+    "index",
+    "hypersetup",
+    "title",
+    "author",
+    "date",
+    "graphicspath",
+    "url",
+];
+
+/// Environments that are kept as they are written.
+pub const AS_WRITTEN: [&str; 3] = ["verbatim", "lstlisting", "minted"];
+
+/// Environments of formulas, which are kept as they are written, too.
+pub const FORMULAS: [&str; 11] = [
+    "equation",
+    "equation*",
+    "align",
+    "align*",
+    "gather",
+    "gather*",
+    "multline",
+    "multline*",
+    "eqnarray",
+    "displaymath",
+    "math",
+];
+
+/// Commands that begin a block; their argument is its text.
+pub const HEADINGS: [&str; 9] =
+    ["part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph", "caption", "footnote"];
+
+/// The combining character of an accent's command.
+pub fn accent(command: &str) -> Option<char> {
+    Some(match command {
+        "`" => '\u{300}',
+        "'" => '\u{301}',
+        "^" => '\u{302}',
+        "~" => '\u{303}',
+        "=" => '\u{304}',
+        "u" => '\u{306}',
+        "." => '\u{307}',
+        "\"" => '\u{308}',
+        "r" => '\u{30a}',
+        "H" => '\u{30b}',
+        "v" => '\u{30c}',
+        "d" => '\u{323}',
+        "c" => '\u{327}',
+        "k" => '\u{328}',
+        _ => return None,
+    })
+}
+
+/// What a command of letters stands for.
+pub fn symbol(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "ss" => "ß",
+        "ae" => "æ",
+        "AE" => "Æ",
+        "oe" => "œ",
+        "OE" => "Œ",
+        "o" => "ø",
+        "O" => "Ø",
+        "aa" => "å",
+        "AA" => "Å",
+        "l" => "ł",
+        "L" => "Ł",
+        "i" => "ı",
+        "j" => "ȷ",
+        "ldots" | "dots" | "textellipsis" => "…",
+        "textbackslash" => "\\",
+        "textasciitilde" => "~",
+        "textasciicircum" => "^",
+        "textendash" => "–",
+        "textemdash" => "—",
+        "textquoteleft" => "‘",
+        "textquoteright" => "’",
+        "textquotedblleft" => "“",
+        "textquotedblright" => "”",
+        "S" => "§",
+        "P" => "¶",
+        "copyright" => "©",
+        "pounds" => "£",
+        "euro" | "texteuro" => "€",
+        "dag" => "†",
+        "LaTeX" => "LaTeX",
+        "TeX" => "TeX",
+        "today" => "",
+        _ => return None,
+    })
+}

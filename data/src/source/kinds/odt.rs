@@ -1,0 +1,83 @@
+//! OpenDocument text (ISO/IEC 26300): the body, then its notes.
+
+use crate::source::event::{Documents, Halt};
+use crate::source::package::{Package, begins_with_part};
+use crate::source::reader::{About, Reader, hand_on};
+use crate::source::start::Start;
+use crate::source::xml::{Node, attribute};
+use crate::source::{content::Content, prose::Prose};
+
+/// The kind.
+pub struct Odt;
+
+const ABOUT: About = About {
+    id: "odt",
+    name: "OpenDocument",
+    endings: &[".odt", ".ott"],
+    document: "a file",
+    without: "page headers and footers, comments, deleted text, pictures",
+};
+
+const BODY: &str = "content.xml";
+
+/// Elements whose text is not the document's: what was deleted, comments, the numbers of notes.
+const SKIPPED: [&str; 4] = ["tracked-changes", "annotation", "note-citation", "forms"];
+
+/// A run of spaces is no longer than this, whatever its file says.
+const MOST_SPACES: usize = 1000;
+
+impl Reader for Odt {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        begins_with_part(start, b"application/vnd.oasis.opendocument.text")
+    }
+
+    fn is_text(&self) -> bool {
+        false
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let package = Package::open(content)?;
+        let (mut body, mut notes) = (Prose::default(), Prose::default());
+        let (mut skipped, mut in_note, mut paragraphs, mut in_body) = (0u32, 0u32, 0u32, false);
+        let found = package.each(BODY, &mut |node| {
+            let prose = if in_note > 0 { &mut notes } else { &mut body };
+            match node {
+                Node::Start("body", _) => in_body = true,
+                Node::End("body") => in_body = false,
+                _ if !in_body => {}
+                Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
+                Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
+                _ if skipped > 0 => {}
+                Node::Start("note-body", _) => in_note += 1,
+                Node::End("note-body") => in_note -= 1,
+                Node::Start("p" | "h", _) => paragraphs += 1,
+                Node::End("p" | "h") => {
+                    paragraphs -= 1;
+                    prose.block();
+                }
+                Node::Text(text) if paragraphs > 0 => prose.collapsed(text),
+                Node::Start("s", tag) => {
+                    let count = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1);
+                    prose.exactly(&" ".repeat(std::cmp::min(count, MOST_SPACES)));
+                }
+                Node::Start("tab", _) => prose.exactly("\t"),
+                Node::Start("line-break", _) => prose.line(),
+                Node::End("table-cell") => prose.cell_of_blocks(),
+                Node::End("table-row") => prose.row_of_blocks(),
+                Node::Start("table", _) | Node::End("table") => prose.block(),
+                _ => {}
+            }
+        })?;
+        if !found {
+            return Err(package.lacking(BODY));
+        }
+        body.block();
+        body.exactly(notes.finish().trim_end());
+        let title = package.first("meta.xml", "title").unwrap_or_default();
+        hand_on(title.as_deref(), &body.finish(), sink)
+    }
+}

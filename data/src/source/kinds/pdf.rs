@@ -1,0 +1,339 @@
+//! PDF (ISO 32000): the text layer, each glyph by the character that it stands for, put in lines by
+//! where they stand.
+
+use crate::source::clean::{Clean, pages::running};
+use crate::source::event::{Documents, Halt};
+use crate::source::reader::{About, Reader, hand_on};
+use crate::source::start::Start;
+use crate::source::{content::Content, error::Error};
+use ember_host::panics::quietly;
+use flate2::bufread::ZlibDecoder;
+use hayro_interpret::font::{Glyph, GlyphRun};
+use hayro_interpret::hayro_cmap::BfString;
+use hayro_interpret::hayro_syntax::{Pdf as File, page::Page};
+use hayro_interpret::kurbo::{Affine, BezPath, Point, Rect, Vec2};
+use hayro_interpret::{
+    BlendMode, ClipPath, Context, Device, DrawMode, DrawProps, Image, ImageDrawProps, InterpreterCache,
+    InterpreterSettings, SoftMask, TransformExt, interpret_page,
+};
+use std::io::{BufRead, BufReader};
+use std::panic::resume_unwind;
+
+/// The kind.
+pub struct Pdf;
+
+const ABOUT: About = About {
+    id: "pdf",
+    name: "PDF",
+    endings: &[".pdf"],
+    document: "a file: its text layer; scanned pages have none",
+    without: "lines that repeat at the top and bottom of pages, page numbers, hyphens at ends of lines, pictures",
+};
+
+/// The largest file that is read, which bounds the memory that it takes.
+const LARGEST_BYTES: u64 = 256 << 20;
+
+/// What a small file may not do, since it can draw the same again and again, or unpack to more than
+/// there is memory: glyphs on a page, drawings and bytes of text of a file, and unpacked bytes of one
+/// of its streams and of all.
+const MOST_GLYPHS_A_PAGE: usize = 200_000;
+const MOST_DRAWINGS: u64 = 50_000_000;
+const MOST_BYTES: usize = 64 << 20;
+const MOST_STREAM_BYTES: u64 = 128 << 20;
+const MOST_STREAMS_BYTES: u64 = 8 << 30;
+
+/// Compression in compression is looked into so deep.
+const MOST_FILTERS: u32 = 4;
+
+/// The stack of the thread that reads a file: forms in forms are read by calls in calls.
+const STACK_BYTES: usize = 64 << 20;
+
+impl Reader for Pdf {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        start.bytes.starts_with(b"%PDF-")
+    }
+
+    fn is_text(&self) -> bool {
+        false
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let bytes = content.whole(LARGEST_BYTES)?;
+        let damaged = |why: String| Error::Unreadable {
+            what: format!("{} as a PDF; it is damaged or locked: print it into another", content.name()),
+            source: why.into(),
+        };
+        let read = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            let thread = thread.spawn_scoped(scope, || quietly(|| pages(bytes)));
+            let thread = thread.map_err(|error| error.to_string())?;
+            let read = thread.join().map_err(|_| "the reader failed".to_owned())?;
+            read.map_err(|panic| panic.to_string())?
+        });
+        let (title, pages) = read.map_err(damaged)?;
+        if pages.iter().all(|page| page.trim().is_empty()) {
+            let what =
+                "has no text layer: its pages are pictures; recognise their text first, for example with ocrmypdf";
+            return Err(Error::unusable(content.name(), what).into());
+        }
+        let text = match content.options.clean {
+            Clean::Off => pages.concat(),
+            _ => content.changed(|changes| running(&pages, changes)),
+        };
+        hand_on(title.as_deref(), &text, sink)
+    }
+}
+
+/// The title and the text of each page.
+fn pages(bytes: Vec<u8>) -> Result<(Option<String>, Vec<String>), String> {
+    ensure_no_bomb(&bytes)?;
+    let pdf = File::new(bytes).map_err(|error| format!("{error:?}"))?;
+    let title = pdf.metadata().title.as_deref().map(of_pdf_string);
+    let cache = InterpreterCache::new();
+    let (mut pages, mut length, mut drawings) = (Vec::new(), 0, 0);
+    for page in pdf.pages().iter() {
+        let text = text_of(page, &pdf, &cache, &mut drawings);
+        length += text.len();
+        if length > MOST_BYTES {
+            return Err(format!("more than {} MiB of text", MOST_BYTES >> 20));
+        }
+        pages.push(text);
+    }
+    Ok((title, pages))
+}
+
+/// A string of a PDF's own: UTF-16 with its mark, UTF-8 with its, else nearly Latin-1.
+fn of_pdf_string(bytes: &[u8]) -> String {
+    let (text, _, _) = encoding_rs::WINDOWS_1252.decode(bytes);
+    text.into_owned()
+}
+
+fn text_of<'a>(page: &'a Page<'a>, pdf: &'a File, cache: &InterpreterCache<'a>, drawings: &mut u64) -> String {
+    let (width, height) = page.render_dimensions();
+    let area = Rect::new(0.0, 0.0, f64::from(width), f64::from(height));
+    let mut context =
+        Context::new(page.initial_transform(true).to_kurbo(), area, cache, pdf.xref(), InterpreterSettings::default());
+    let mut layer = TextLayer { placed: Vec::new(), drawings };
+    interpret_page(page, &mut context, &mut layer);
+    layer.text()
+}
+
+/// Unpacks every stream that zlib packed, without keeping it, to see how large it is: the library
+/// holds all of one.
+fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
+    const STREAM: &[u8] = b"stream";
+    let mut all = 0;
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(STREAM.len()).position(|window| window == STREAM) {
+        rest = &rest[at + STREAM.len()..];
+        let content = rest.strip_prefix(b"\r").unwrap_or(rest);
+        let content = content.strip_prefix(b"\n").unwrap_or(content);
+        let mut times = 0;
+        while is_packed(&mut unpacking(content, times)) {
+            times += 1;
+            let unpacked = length(&mut unpacking(content, times));
+            all += unpacked;
+            if unpacked > MOST_STREAM_BYTES || all > MOST_STREAMS_BYTES || times > MOST_FILTERS {
+                return Err("it unpacks to more than any text".to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What comes out of zlib so many times.
+fn unpacking(content: &[u8], times: u32) -> Box<dyn BufRead + '_> {
+    let mut content: Box<dyn BufRead + '_> = Box::new(content);
+    for _ in 0..times {
+        content = Box::new(BufReader::new(ZlibDecoder::new(content)));
+    }
+    content
+}
+
+/// Whether something begins as zlib's output does (RFC 1950).
+fn is_packed(content: &mut dyn BufRead) -> bool {
+    content.fill_buf().is_ok_and(|start| match start {
+        [method, flags, ..] => method & 15 == 8 && u16::from_be_bytes([*method, *flags]).is_multiple_of(31),
+        _ => false,
+    })
+}
+
+/// How long something is: up to where it is broken, and not much further than is allowed.
+fn length(content: &mut dyn BufRead) -> u64 {
+    let mut bytes = 0;
+    while let Ok(length @ 1..) = content.fill_buf().map(<[u8]>::len) {
+        content.consume(length);
+        bytes += length as u64;
+        if bytes > MOST_STREAM_BYTES {
+            break;
+        }
+    }
+    bytes
+}
+
+/// A character and where it stands, from the top of the page.
+struct Placed {
+    text: String,
+    /// Where it begins and ends along its line, and how far the line is from the top.
+    start: f64,
+    end: f64,
+    line: f64,
+    size: f64,
+}
+
+/// The characters of a page in the order in which they are drawn.
+struct TextLayer<'a> {
+    placed: Vec<Placed>,
+    /// What was drawn of the file.
+    drawings: &'a mut u64,
+}
+
+impl TextLayer<'_> {
+    /// Counts what is drawn. The library draws on, whatever comes of it: too much ends in a panic,
+    /// which is caught where it was asked to.
+    fn drawn(&mut self, drawings: usize) {
+        *self.drawings += drawings as u64;
+        if *self.drawings > MOST_DRAWINGS || self.placed.len() > MOST_GLYPHS_A_PAGE {
+            resume_unwind(Box::new("it draws more than any text".to_owned()));
+        }
+    }
+
+    /// The characters as lines. The order of drawing is kept, as poppler's `-raw` does: it is the
+    /// order of reading in what programs write. A line ends where the next character stands
+    /// elsewhere.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut rest = self.placed.as_slice();
+        let mut last: Option<&Placed> = None;
+        while let Some(first) = rest.first() {
+            let length = 1 + rest.windows(2).take_while(|pair| pair[1].goes_on(&pair[0])).count();
+            let (line, later) = rest.split_at(length);
+            if last.is_some_and(|last| (first.line - last.line).abs() > 1.8 * first.size.max(last.size)) {
+                text.push('\n');
+            }
+            text.push_str(&words(line));
+            text.push('\n');
+            (rest, last) = (later, line.last());
+        }
+        text
+    }
+}
+
+impl Placed {
+    /// Whether it stands on the same line as the one before, behind it; or before it, where both are
+    /// of a script that is written to the left.
+    fn goes_on(&self, before: &Self) -> bool {
+        let size = before.size.max(self.size).max(f64::EPSILON);
+        let near = |gap: f64| (-0.5 * size..2.0 * size).contains(&gap);
+        let leftward = (self.is_leftward() || before.is_leftward()) && near(before.start - self.end);
+        (self.line - before.line).abs() < 0.5 * size && (self.start > before.end - 0.5 * size || leftward)
+    }
+
+    /// Whether its script is written to the left: Hebrew, Arabic and their kin.
+    fn is_leftward(&self) -> bool {
+        self.text.starts_with(
+            |first: char| matches!(first, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'),
+        )
+    }
+
+    /// Whether it is written to the right within a line to the left.
+    fn is_rightward(&self) -> bool {
+        self.text.starts_with(char::is_alphanumeric) && !self.is_leftward()
+    }
+}
+
+/// The characters of a line in the order of reading, with a space where a gap is wide.
+fn words(line: &[Placed]) -> String {
+    let leftward = line.iter().filter(|placed| placed.is_leftward()).count();
+    if leftward * 2 <= line.iter().filter(|placed| placed.text != " ").count() {
+        return spaced(line.iter());
+    }
+    // From the right, but for numbers and foreign words, which are read to the right.
+    let mut ordered: Vec<&Placed> = line.iter().collect();
+    ordered.sort_by(|one, other| other.start.total_cmp(&one.start));
+    for run in ordered.chunk_by_mut(|one, other| one.is_rightward() && other.is_rightward()) {
+        run.reverse();
+    }
+    spaced(ordered.into_iter())
+}
+
+fn spaced<'a>(line: impl Iterator<Item = &'a Placed>) -> String {
+    let mut text = String::new();
+    let mut before: Option<&Placed> = None;
+    for placed in line {
+        let gap = before.map_or(0.0, |before| (placed.start - before.end).max(before.start - placed.end));
+        if gap > 0.15 * placed.size && !text.ends_with(' ') && placed.text != " " {
+            text.push(' ');
+        }
+        text.push_str(&placed.text);
+        before = Some(placed);
+    }
+    text.truncate(text.trim_end_matches(' ').len());
+    text
+}
+
+impl Device<'_> for TextLayer<'_> {
+    fn draw_glyph_run(&mut self, run: &GlyphRun<'_, '_>, props: DrawProps<'_>, _: &DrawMode) {
+        self.drawn(1 + run.glyphs().len());
+        for glyph in run.glyphs() {
+            let text = match glyph.as_unicode() {
+                Some(BfString::Char(character)) => character.to_string(),
+                Some(BfString::String(text)) => text,
+                None => continue,
+            };
+            let text: String = text.chars().filter(|character| !character.is_control()).collect();
+            if text.is_empty() {
+                continue;
+            }
+            // A glyph is a thousand units wide where its font is one high.
+            let place: Affine = props.transform * glyph.transform();
+            let width = match &**glyph {
+                Glyph::Outline(outline) => f64::from(outline.advance_width().unwrap_or(500.0)),
+                Glyph::Type3(_) => 0.0,
+            };
+            let start = place * Point::ZERO;
+            let end = place * Point::new(width, 0.0);
+            let up = place * Point::new(0.0, 1000.0) - start;
+            let along = Vec2::new(-up.y, up.x);
+            let size = up.hypot();
+            // Along the line's own direction, so that turned text reads as well.
+            let (along, up) = match size > 0.0 {
+                true => (along / size, up / size),
+                false => (Vec2::new(1.0, 0.0), Vec2::new(0.0, -1.0)),
+            };
+            let along = if along.dot(end - start) < 0.0 { -along } else { along };
+            let place = |point: Point| point.to_vec2().dot(along);
+            self.placed.push(Placed {
+                text,
+                start: place(start),
+                end: place(end),
+                line: -start.to_vec2().dot(up),
+                size,
+            });
+        }
+    }
+
+    fn draw_path(&mut self, _: &BezPath, _: DrawProps<'_>, _: &DrawMode) {
+        self.drawn(1);
+    }
+
+    fn push_clip_path(&mut self, _: &ClipPath) {
+        self.drawn(1);
+    }
+
+    fn push_transparency_group(&mut self, _: f32, _: Option<SoftMask<'_>>, _: BlendMode) {
+        self.drawn(1);
+    }
+
+    fn draw_image(&mut self, _: Image<'_, '_>, _: ImageDrawProps<'_>) {
+        self.drawn(1);
+    }
+
+    fn pop_clip(&mut self) {}
+
+    fn pop_transparency_group(&mut self) {}
+}

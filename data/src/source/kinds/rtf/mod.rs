@@ -1,0 +1,319 @@
+//! Rich Text Format (Microsoft's specification 1.9.1): the text of its paragraphs.
+
+mod encodings;
+
+use crate::source::event::{Documents, Halt};
+use crate::source::reader::{About, Reader, hand_on};
+use crate::source::start::Start;
+use crate::source::{content::Content, error::Error, prose::Prose};
+use encoding_rs::{Encoding, WINDOWS_1252};
+use encodings::{of_charset, of_code_page};
+use std::collections::HashMap;
+
+/// The kind.
+pub struct Rtf;
+
+const ABOUT: About = About {
+    id: "rtf",
+    name: "RTF",
+    endings: &[".rtf"],
+    document: "a file",
+    without: "page headers and footers, comments, styles, pictures",
+};
+
+/// The largest file that is read, which bounds the memory that it takes; pictures count.
+const LARGEST_BYTES: u64 = 256 << 20;
+
+/// Groups in groups beyond this are no document.
+const DEEPEST: usize = 4096;
+
+/// Groups whose text is not the document's.
+const SKIPPED: [&str; 26] = [
+    "fonttbl",
+    "colortbl",
+    "stylesheet",
+    "info",
+    "pict",
+    "object",
+    "header",
+    "headerl",
+    "headerr",
+    "headerf",
+    "footer",
+    "footerl",
+    "footerr",
+    "footerf",
+    "listtable",
+    "listoverridetable",
+    "rsidtbl",
+    "generator",
+    "themedata",
+    "xe",
+    "tc",
+    "datastore",
+    "latentstyles",
+    "revtbl",
+    "annotation",
+    "fldinst",
+];
+
+impl Reader for Rtf {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        start.bytes.starts_with(b"{\\rtf")
+    }
+
+    fn is_text(&self) -> bool {
+        false // a picture in it may be binary
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let bytes = content.whole(LARGEST_BYTES)?;
+        if !bytes.starts_with(b"{\\rtf") {
+            return Err(Error::unusable(content.name(), "is named as RTF, but is something else; rename it").into());
+        }
+        let mut reading = Reading { rest: &bytes, groups: vec![Group::default()], ..Reading::default() };
+        reading.run();
+        reading.flush();
+        if reading.too_deep {
+            return Err(Error::unusable(content.name(), "nests deeper than any document; leave it out").into());
+        }
+        hand_on(Some(&reading.title), &reading.prose.finish(), sink)
+    }
+}
+
+/// What holds until a group ends.
+#[derive(Clone, Copy)]
+struct Group {
+    skipped: bool,
+    in_title: bool,
+    in_fonts: bool,
+    hidden: bool,
+    encoding: &'static Encoding,
+    /// Bytes that stand for a character of Unicode where a reader does not know that.
+    substitutes: usize,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self { skipped: false, in_title: false, in_fonts: false, hidden: false, encoding: WINDOWS_1252, substitutes: 1 }
+    }
+}
+
+#[derive(Default)]
+struct Reading<'a> {
+    rest: &'a [u8],
+    groups: Vec<Group>,
+    prose: Prose,
+    title: String,
+    /// Bytes of text that wait to be decoded together, and half a character of UTF-16.
+    bytes: Vec<u8>,
+    high: Option<u16>,
+    /// Bytes of substitutes that are still to be passed over.
+    pass: usize,
+    fonts: HashMap<i32, &'static Encoding>,
+    font: i32,
+    /// A group has just begun, or its first word was `\*`.
+    begins: bool,
+    optional: bool,
+    too_deep: bool,
+}
+
+impl Reading<'_> {
+    fn run(&mut self) {
+        while let Some((&byte, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            match byte {
+                b'{' => {
+                    self.flush();
+                    if self.groups.len() >= DEEPEST {
+                        self.too_deep = true;
+                        return;
+                    }
+                    let outer = *self.group();
+                    self.groups.push(outer);
+                    (self.begins, self.optional, self.pass) = (true, false, 0);
+                    continue;
+                }
+                b'}' => {
+                    self.flush();
+                    if self.groups.len() > 1 {
+                        self.groups.pop();
+                    }
+                    self.pass = 0;
+                }
+                b'\\' => {
+                    let begins = std::mem::take(&mut self.begins);
+                    self.control(begins);
+                    continue;
+                }
+                b'\r' | b'\n' => continue,
+                byte => self.byte(byte),
+            }
+            (self.begins, self.optional) = (false, false);
+        }
+    }
+
+    fn group(&mut self) -> &mut Group {
+        self.groups.last_mut().expect("the outermost stays")
+    }
+
+    fn byte(&mut self, byte: u8) {
+        if self.pass > 0 {
+            self.pass -= 1;
+        } else {
+            self.bytes.push(byte);
+        }
+    }
+
+    /// What stands behind a backslash.
+    fn control(&mut self, begins: bool) {
+        let Some((&first, rest)) = self.rest.split_first() else { return };
+        if !first.is_ascii_alphabetic() {
+            self.rest = rest;
+            match first {
+                b'\'' => {
+                    let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+                    if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+                        self.rest = &rest[2..];
+                        self.byte(byte);
+                    }
+                }
+                b'*' => (self.begins, self.optional) = (begins, true),
+                b'\\' | b'{' | b'}' => self.byte(first),
+                b'~' => self.character("\u{a0}"),
+                b'_' => self.character("\u{2011}"),
+                b'\r' | b'\n' => self.word("par", None, false),
+                _ => {}
+            }
+            return;
+        }
+        let length = self.rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let (word, rest) = self.rest.split_at(length);
+        let sign = usize::from(rest.first() == Some(&b'-'));
+        let digits = rest[sign..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let end = if digits > 0 { sign + digits } else { 0 };
+        let number = std::str::from_utf8(&rest[..end]).ok().and_then(|number| number.parse::<i32>().ok());
+        self.rest = rest[end..].strip_prefix(b" ").unwrap_or(&rest[end..]);
+        let word = std::str::from_utf8(word).expect("letters of ASCII");
+        self.word(word, number, begins);
+    }
+
+    fn word(&mut self, word: &str, number: Option<i32>, begins: bool) {
+        let optional = std::mem::take(&mut self.optional);
+        if word == "bin" {
+            let bytes = number.unwrap_or(0).max(0) as usize;
+            self.rest = self.rest.get(bytes..).unwrap_or_default();
+            return;
+        }
+        if self.pass > 0 && word != "u" {
+            self.pass -= 1;
+            return;
+        }
+        if begins && (SKIPPED.contains(&word) || (optional && word != "shptxt")) {
+            self.flush();
+            self.group().skipped = true;
+            self.group().in_fonts = word == "fonttbl";
+            return;
+        }
+        match (word, number) {
+            ("title", _) => {
+                self.flush();
+                self.group().in_title = true;
+            }
+            ("ansicpg", Some(page)) if self.groups.len() <= 2 => {
+                let encoding = of_code_page(page);
+                self.groups.iter_mut().for_each(|group| group.encoding = encoding);
+            }
+            ("mac", _) => self.group().encoding = encoding_rs::MACINTOSH,
+            ("f", Some(font)) => {
+                self.flush();
+                self.font = font;
+                if let Some(&encoding) = self.fonts.get(&font) {
+                    self.group().encoding = encoding;
+                }
+            }
+            ("fcharset", Some(set)) if self.group().in_fonts => {
+                if let Some(encoding) = of_charset(set) {
+                    self.fonts.insert(self.font, encoding);
+                }
+            }
+            ("uc", Some(count)) => self.group().substitutes = count.clamp(0, 16) as usize,
+            ("u", Some(code)) => self.unicode(code as u16),
+            ("v", number) => {
+                self.flush();
+                self.group().hidden = number != Some(0);
+            }
+            _ => self.symbol(word),
+        }
+    }
+
+    fn symbol(&mut self, word: &str) {
+        let character = match word {
+            "emdash" => "—",
+            "endash" => "–",
+            "lquote" => "‘",
+            "rquote" => "’",
+            "ldblquote" => "“",
+            "rdblquote" => "”",
+            "bullet" => "•",
+            "emspace" => "\u{2003}",
+            "enspace" => "\u{2002}",
+            "tab" => "\t",
+            "par" | "sect" | "page" | "line" | "cell" | "row" => {
+                self.flush();
+                if !self.is_skipped() {
+                    match word {
+                        "line" => self.prose.line(),
+                        "cell" => self.prose.cell_of_blocks(),
+                        "row" => self.prose.row_of_blocks(),
+                        _ => self.prose.block(),
+                    }
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.character(character);
+    }
+
+    fn unicode(&mut self, unit: u16) {
+        let units = self.high.take().into_iter().chain([unit]);
+        if (0xd800..0xdc00).contains(&unit) {
+            self.high = Some(unit);
+        } else {
+            let text: String = char::decode_utf16(units).map(|character| character.unwrap_or('\u{fffd}')).collect();
+            self.character(&text);
+        }
+        self.pass = self.group().substitutes;
+    }
+
+    fn is_skipped(&mut self) -> bool {
+        let group = self.group();
+        (group.skipped || group.hidden) && !group.in_title
+    }
+
+    fn character(&mut self, text: &str) {
+        self.flush();
+        self.add(text);
+    }
+
+    fn flush(&mut self) {
+        if !self.bytes.is_empty() {
+            let bytes = std::mem::take(&mut self.bytes);
+            let encoding = self.group().encoding;
+            self.add(&encoding.decode_without_bom_handling(&bytes).0);
+        }
+    }
+
+    fn add(&mut self, text: &str) {
+        if self.group().in_title {
+            self.title.push_str(text);
+        } else if !self.is_skipped() {
+            self.prose.exactly(text);
+        }
+    }
+}

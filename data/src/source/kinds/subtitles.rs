@@ -1,0 +1,88 @@
+//! Subtitles (SubRip's .srt and WebVTT): what is said, line by line.
+
+use super::html::Page;
+use crate::source::event::{Documents, Halt};
+use crate::source::reader::{About, Reader};
+use crate::source::start::Start;
+use crate::source::{content::Content, error::Error, event::Event};
+use std::io::{BufRead, BufReader, Read};
+
+/// The kind.
+pub struct Subtitles;
+
+const ABOUT: About = About {
+    id: "subtitles",
+    name: "subtitle",
+    endings: &[".srt", ".vtt"],
+    document: "a file: its lines, as they are shown",
+    without: "numbers, times, notes, styles, the marks of italics and voices",
+};
+
+/// The longest line that is read, which bounds the memory that it takes.
+const LONGEST_LINE_BYTES: u64 = 1 << 20;
+
+impl Reader for Subtitles {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start<'_>) -> bool {
+        let text = start.text();
+        let second = text.lines().nth(1).unwrap_or_default();
+        start.is_unnamed() && (text.starts_with("WEBVTT") || (text.starts_with(['0', '1']) && is_time(second)))
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let mut reader = BufReader::new(content.text()?);
+        let (mut line, mut shown) = (String::new(), false);
+        for number in 1u64.. {
+            line.clear();
+            let read = reader.by_ref().take(LONGEST_LINE_BYTES).read_line(&mut line);
+            let n = read.map_err(|error| content.cannot_read(&format!("line {number}"), error))?;
+            if n as u64 == LONGEST_LINE_BYTES {
+                let place = format!("{}:{number}:", content.name());
+                return Err(Error::unusable(place, "no line of subtitles is so long; leave it out").into());
+            }
+            if n == 0 {
+                break;
+            }
+            let text = line.trim();
+            if is_time(text) {
+                shown = true;
+            } else if text.is_empty() {
+                shown = false;
+            } else if shown {
+                let text = unmarked(text);
+                if !text.is_empty() {
+                    sink(Event::Text(&text))?;
+                    sink(Event::Text("\n"))?;
+                }
+            }
+        }
+        sink(Event::EndOfDocument)
+    }
+}
+
+/// Whether a line says from when to when the next ones are shown.
+fn is_time(line: &str) -> bool {
+    line.split_once("-->").is_some_and(|(from, to)| {
+        let begins = |text: &str| text.trim().starts_with(|first: char| first.is_ascii_digit());
+        begins(from) && begins(to) && from.contains(':')
+    })
+}
+
+/// A line without what is not shown of it: tags, entities and SubStation's `{\an8}`.
+fn unmarked(line: &str) -> String {
+    let mut unmarked = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, mark)) = rest.split_once("{\\") {
+        unmarked.push_str(before);
+        rest = mark.split_once('}').map_or("", |(_, after)| after);
+    }
+    unmarked.push_str(rest);
+    let line = unmarked;
+    match line.contains(['<', '&']) {
+        true => Page::of(&line).text.trim().to_owned(),
+        false => line.trim().to_owned(),
+    }
+}

@@ -1,0 +1,79 @@
+//! Plain text, in which `<|endoftext|>` separates documents.
+
+use crate::source::event::{Documents, Halt};
+use crate::source::reader::{About, Reader};
+use crate::source::{content::Content, event::Event};
+use crate::tokenizer::END_OF_TEXT;
+use std::io::Read;
+
+/// How much is read at once.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// The kind; source code is of it, too, and whatever else is text by another name.
+pub struct Text;
+
+const ABOUT: About = About {
+    id: "text",
+    name: "text",
+    endings: &[".txt"],
+    document: "a file; `<|endoftext|>` makes several",
+    without: "",
+};
+
+impl Reader for Text {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        pieces(
+            &mut content.text()?,
+            &|offset, error| content.cannot_read(&format!("{offset} bytes of text"), error),
+            sink,
+        )
+    }
+}
+
+/// Hands on the documents of a text; `cannot_read` makes an error of the system's, and of how much
+/// was read.
+pub fn pieces(
+    reader: &mut dyn Read,
+    cannot_read: &dyn Fn(usize, std::io::Error) -> crate::source::Error,
+    sink: &mut Documents<'_>,
+) -> Result<(), Halt> {
+    let mut block = Vec::with_capacity(BLOCK_BYTES + END_OF_TEXT.len());
+    let mut offset = 0; // of the block's beginning, in the text
+    loop {
+        let wanted = (BLOCK_BYTES - block.len()) as u64;
+        let n = reader.take(wanted).read_to_end(&mut block).map_err(|error| cannot_read(offset, error))?;
+        let last = (n as u64) < wanted;
+        // The last character may go on in the next block.
+        let whole = std::str::from_utf8(&block).map_or_else(|error| error.valid_up_to(), str::len);
+        let text = std::str::from_utf8(&block[..whole]).expect("it was found valid");
+        let done = hand_on(text, last, sink)?;
+        if last {
+            return sink(Event::EndOfDocument);
+        }
+        offset += done;
+        block.drain(..done);
+    }
+}
+
+/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many
+/// bytes that was.
+fn hand_on(text: &str, last: bool, sink: &mut Documents<'_>) -> Result<usize, Halt> {
+    let mut rest = text;
+    while let Some(at) = rest.find(END_OF_TEXT) {
+        sink(Event::Text(&rest[..at]))?;
+        sink(Event::EndOfDocument)?;
+        rest = &rest[at + END_OF_TEXT.len()..];
+    }
+    let held = if last {
+        0
+    } else {
+        let longest = END_OF_TEXT.len().min(rest.len() + 1);
+        (1..longest).rev().find(|&n| rest.as_bytes().ends_with(&END_OF_TEXT.as_bytes()[..n])).unwrap_or(0)
+    };
+    sink(Event::Text(&rest[..rest.len() - held]))?;
+    Ok(text.len() - held)
+}

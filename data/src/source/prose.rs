@@ -1,0 +1,89 @@
+//! Text that is put together from the parts of a marked-up document: blocks are parted by a blank
+//! line, rows and list items by a line end, cells by a tab.
+
+/// What parts the next text from the one before; of several the strongest counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Gap {
+    #[default]
+    None,
+    Space,
+    Cell,
+    Line,
+    Block,
+}
+
+/// A text that is being put together.
+#[derive(Debug, Default)]
+pub struct Prose {
+    text: String,
+    gap: Gap,
+}
+
+impl Prose {
+    /// Adds text as it is.
+    pub fn exactly(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if !self.text.is_empty() {
+            self.text.push_str(match self.gap {
+                Gap::None => "",
+                Gap::Space => " ",
+                Gap::Cell => "\t",
+                Gap::Line => "\n",
+                Gap::Block => "\n\n",
+            });
+        }
+        self.gap = Gap::None;
+        self.text.push_str(text);
+    }
+
+    /// Adds text in which any white space is one space, and none at a gap.
+    pub fn collapsed(&mut self, text: &str) {
+        // A space that nobody may break at is text.
+        let is_space = |character: char| matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{c}');
+        for (number, word) in text.split(is_space).enumerate() {
+            if number > 0 {
+                self.part(Gap::Space);
+            }
+            self.exactly(word);
+        }
+    }
+
+    /// What comes next stands in another block.
+    pub fn block(&mut self) {
+        self.part(Gap::Block);
+    }
+
+    /// What comes next stands on another line of the same block.
+    pub fn line(&mut self) {
+        self.part(Gap::Line);
+    }
+
+    /// What comes next stands in another cell of a row.
+    pub fn cell(&mut self) {
+        self.part(Gap::Cell);
+    }
+
+    /// The cell ends, and with it the block in it, which does not part it from the next cell.
+    pub fn cell_of_blocks(&mut self) {
+        self.gap = Gap::Cell;
+    }
+
+    /// The row ends, and with it its cells and the blocks in them.
+    pub fn row_of_blocks(&mut self) {
+        self.gap = Gap::Line;
+    }
+
+    fn part(&mut self, gap: Gap) {
+        self.gap = self.gap.max(gap);
+    }
+
+    /// The text, with a line end behind it where there is any.
+    pub fn finish(mut self) -> String {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text
+    }
+}

@@ -1,0 +1,36 @@
+//! How the text that is named is read: the flags of every command that reads it itself.
+
+use ember_data::source::ReadOptions;
+
+use crate::prelude::*;
+
+/// How text is read.
+#[derive(Args, Debug)]
+pub struct ReadingArgs {
+    /// Field of JSON Lines and CSV, or column of Parquet, that holds the text
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    pub field: String,
+    /// Encoding of text that has no byte order mark [default: UTF-8, or what it looks like]
+    #[arg(long, value_name = "NAME")]
+    pub encoding: Option<String>,
+    /// What to clean: auto (headers of pages, quotes and signatures of mail), all (characters, too:
+    /// Unicode NFC, line ends, odd blanks), off
+    #[arg(long, default_value = "auto", value_name = "WHAT")]
+    pub clean: String,
+}
+
+impl ReadingArgs {
+    /// The same for the library.
+    ///
+    /// # Errors
+    /// A usage error where there is no such encoding, or nothing of that name to clean.
+    pub fn options(&self) -> Result<ReadOptions> {
+        let usage = |flag: &str, value: &str, error: &dyn std::fmt::Display| {
+            UsageError::new(format!("{flag} {value}: {error}"))
+        };
+        let name = self.encoding.as_deref().unwrap_or_default();
+        let encoding = ReadOptions::encoding_of(name).map_err(|error| usage("--encoding", name, &error))?;
+        let clean = self.clean.parse().map_err(|error: String| usage("--clean", &self.clean, &error))?;
+        Ok(ReadOptions { field: self.field.clone(), encoding, clean })
+    }
+}
