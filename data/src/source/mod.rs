@@ -5,7 +5,7 @@
 //! file; a kind that must be read as a whole says how large a file may be.
 //!
 //! What a document is, and what of a file is not text, stands with each kind ([`Kind::about`]); the
-//! kinds are a table ([`Kind::all`]), a [`Reader`] each. gzip, zstd, zip and tar are recognised by
+//! kinds are a table ([`Kind::all`]), a reader each. gzip, zstd, zip and tar are recognised by
 //! what the file holds, and a file that is named for a compression must be it.
 //!
 //! Plain text is kept as it is, Windows line ends included; only a byte order mark at the beginning
