@@ -29,14 +29,8 @@ mod kinds;
 pub(crate) mod left_out;
 mod listing;
 mod options;
-#[cfg(feature = "readers")]
-mod package;
-#[cfg(feature = "readers")]
-mod prose;
 mod reader;
 mod start;
-#[cfg(feature = "readers")]
-mod xml;
 
 pub use clean::{Changes, Clean};
 pub use error::Error;

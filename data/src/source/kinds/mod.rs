@@ -1,32 +1,10 @@
 //! The table of all kinds of file, and which of them a file is.
 
-#[cfg(feature = "readers")]
-mod chat_json;
-#[cfg(feature = "readers")]
-mod csv;
-#[cfg(feature = "readers")]
-mod docx;
-#[cfg(feature = "readers")]
-mod epub;
-#[cfg(feature = "readers")]
-mod html;
-#[cfg(feature = "readers")]
-mod ipynb;
 mod jsonl;
-#[cfg(feature = "readers")]
-mod latex;
-#[cfg(feature = "readers")]
-mod mail;
 mod markdown;
 #[cfg(feature = "readers")]
-mod odt;
+mod more;
 mod parquet;
-#[cfg(feature = "readers")]
-mod pdf;
-#[cfg(feature = "readers")]
-mod rtf;
-#[cfg(feature = "readers")]
-mod subtitles;
 pub(super) mod text;
 mod whatsapp;
 
@@ -34,50 +12,24 @@ use super::reader::{About, Reader};
 use super::start::Start;
 use std::cmp::Ordering;
 
-/// Every kind, a reader each. A file is of the first whose content it has, else of the first that it
-/// is named for, else plain text.
-static KINDS: &[&dyn Reader] = &[
-    &text::Text,
-    &markdown::Markdown,
-    &jsonl::JsonLines,
-    &parquet::Parquet,
-    &whatsapp::WhatsApp,
-    #[cfg(feature = "readers")]
-    &csv::Csv,
-    #[cfg(feature = "readers")]
-    &docx::Docx,
-    #[cfg(feature = "readers")]
-    &odt::Odt,
-    #[cfg(feature = "readers")]
-    &rtf::Rtf,
-    #[cfg(feature = "readers")]
-    &epub::Epub,
-    #[cfg(feature = "readers")]
-    &pdf::Pdf,
-    #[cfg(feature = "readers")]
-    &html::Html,
-    #[cfg(feature = "readers")]
-    &latex::Latex,
-    #[cfg(feature = "readers")]
-    &ipynb::Notebook,
-    #[cfg(feature = "readers")]
-    &subtitles::Subtitles,
-    #[cfg(feature = "readers")]
-    &mail::Mbox,
-    #[cfg(feature = "readers")]
-    &mail::Mail,
-    #[cfg(feature = "readers")]
-    &chat_json::ChatJson,
-];
+/// The kinds that are always there, a reader each.
+static KINDS: &[&dyn Reader] =
+    &[&text::Text, &markdown::Markdown, &jsonl::JsonLines, &parquet::Parquet, &whatsapp::WhatsApp];
+
+#[cfg(feature = "readers")]
+use more::KINDS as MORE;
+#[cfg(not(feature = "readers"))]
+static MORE: &[&dyn Reader] = &[];
 
 /// A kind of file: a row of the table.
 #[derive(Clone, Copy)]
 pub struct Kind(&'static dyn Reader);
 
 impl Kind {
-    /// Every kind there is.
+    /// Every kind there is. A file is of the first whose content it has, else of the first that it is
+    /// named for, else plain text.
     pub fn all() -> impl Iterator<Item = Self> {
-        KINDS.iter().map(|&reader| Self(reader))
+        KINDS.iter().chain(MORE).map(|&reader| Self(reader))
     }
 
     /// Plain text, whose bytes are its documents.
@@ -108,7 +60,7 @@ impl Kind {
     }
 
     fn place(self) -> usize {
-        KINDS.iter().position(|reader| reader.about().id == self.about().id).unwrap_or(KINDS.len())
+        Self::all().take_while(|kind| kind.about().id != self.about().id).count()
     }
 }
 

@@ -40,8 +40,10 @@ impl Reader for Csv {
         let mut table = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(bounded);
         let failed = |row: u64, error: csv::Error| match error.into_kind() {
             _ if row_bytes.get() > LONGEST_ROW_BYTES => {
-                let what =
-                    "is longer than 64 MiB, as behind a quotation mark without its other one; correct or remove it";
+                let most = LONGEST_ROW_BYTES >> 20;
+                let what = format!(
+                    "is longer than {most} MiB, as behind a quotation mark without its other one; correct or remove it"
+                );
                 Error::unusable(format!("{name}: row {row}"), what)
             }
             csv::ErrorKind::Io(error) => content.cannot_read(&format!("row {row}"), error),

@@ -1,10 +1,11 @@
 //! Word's files (ECMA-376, WordprocessingML): the body, then its footnotes and endnotes.
 
+use super::package::{Package, begins_with_part};
+use super::{prose::Prose, xml::Node};
 use crate::source::event::{Documents, Halt};
-use crate::source::package::{Package, begins_with_part};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error, prose::Prose, xml::Node};
+use crate::source::{content::Content, error::Error};
 
 /// The kind.
 pub struct Docx;

@@ -1,8 +1,9 @@
 //! Jupyter notebooks (nbformat 3 and 4): what people wrote into the cells.
 
+use super::prose::Prose;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
-use crate::source::{content::Content, error::Error, prose::Prose};
+use crate::source::{content::Content, error::Error};
 use serde::Deserialize;
 
 /// The kind.

@@ -1,11 +1,11 @@
 //! E-books (EPUB 2 and 3): the chapters in the order in which they are read.
 
 use super::html::{Page, declared};
+use super::package::{Package, begins_with_part};
+use super::xml::{Node, attribute};
 use crate::source::event::{Documents, Halt};
-use crate::source::package::{Package, begins_with_part};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::xml::{Node, attribute};
 use crate::source::{content::Content, encoding, error::Error};
 use std::{cell::Cell, collections::BTreeMap};
 

@@ -1,10 +1,10 @@
 //! A document that is a zip archive of parts: Word's, OpenDocument's, e-books.
 
-use super::archive::{Archive, Entry};
-use super::event::Halt;
-use super::start::Start;
 use super::xml::{self, Node};
-use super::{content::Content, encoding, error::Error};
+use crate::source::archive::{Archive, Entry};
+use crate::source::event::Halt;
+use crate::source::start::Start;
+use crate::source::{content::Content, encoding, error::Error};
 use ember_host::file_error::At;
 use std::io::Read;
 use std::{cell::Cell, collections::BTreeMap, fs::File};

@@ -2,10 +2,11 @@
 
 mod encodings;
 
+use super::prose::Prose;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error, prose::Prose};
+use crate::source::{content::Content, error::Error};
 use encoding_rs::{Encoding, WINDOWS_1252};
 use encodings::{of_charset, of_code_page};
 use std::collections::HashMap;

@@ -3,10 +3,11 @@
 
 mod names;
 
+use super::prose::Prose;
+use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::{content::Content, prose::Prose};
 use names::{AS_WRITTEN, FORMULAS, HEADINGS, WITHOUT_ARGUMENT, accent, symbol};
 use unicode_normalization::char::compose;
 

@@ -1,9 +1,10 @@
 //! HTML: what a browser shows of a page as text.
 
+use super::prose::Prose;
+use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::{content::Content, prose::Prose};
 use encoding_rs::Encoding;
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 

@@ -1,11 +1,12 @@
 //! OpenDocument text (ISO/IEC 26300): the body, then its notes.
 
+use super::package::{Package, begins_with_part};
+use super::prose::Prose;
+use super::xml::{Node, attribute};
+use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
-use crate::source::package::{Package, begins_with_part};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::xml::{Node, attribute};
-use crate::source::{content::Content, prose::Prose};
 
 /// The kind.
 pub struct Odt;
