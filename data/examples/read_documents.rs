@@ -31,6 +31,7 @@ fn main() -> Result<()> {
         let read = source::read::<source::Error>(file, &options, &AtomicU64::new(0), &mut |event| {
             match event {
                 Event::Title(words) => title = Some(words.to_owned()),
+                Event::Dated(_) => {}
                 Event::Text(piece) => text.push_str(piece),
                 Event::EndOfDocument => documents.push((title.take(), std::mem::take(&mut text))),
             }

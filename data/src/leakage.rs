@@ -52,27 +52,26 @@ pub fn leakage(
     let stretches =
         Stretches { tokens, end_of_text, one_in: val.len().div_ceil(LOOKED_FOR).next_power_of_two() as u64 };
     let mut times = AHashMap::<u64, u64>::default();
-    for hashes in stretches.hashes(val) {
-        hashes?.into_iter().for_each(|hash| *times.entry(hash).or_default() += 1);
+    for start in (0..val.len()).step_by(BLOCK) {
+        stretches.of_block(val, start, &mut |hash| *times.entry(hash).or_default() += 1)?;
     }
     // Most of what teaches is not among them: a table of bits says so faster than the map.
-    let bits = (64 * times.len()).next_power_of_two().max(64) as u64;
+    let bits = (16 * times.len()).next_power_of_two().max(64) as u64;
     let mut filter = vec![0u64; bits as usize / 64];
-    let place = |hash: u64| ((hash >> 32) % bits / 64, 1 << ((hash >> 32) % 64));
+    let place = |hash: u64| ((hash >> 32 & (bits - 1)) / 64, 1 << ((hash >> 32) % 64));
     times.keys().map(|&hash| place(hash)).for_each(|(word, bit)| filter[word as usize] |= bit);
     let wanted: AHashMap<u64, (u64, AtomicBool)> =
         times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
     let blocks: Vec<usize> = (0..train.len()).step_by(BLOCK).collect();
-    blocks.into_par_iter().try_for_each(|start| -> Result<(), Error> {
-        for hash in stretches.of_block(train, start)? {
+    blocks.into_par_iter().try_for_each(|start| {
+        stretches.of_block(train, start, &mut |hash| {
             let (word, bit) = place(hash);
             if filter[word as usize] & bit != 0
                 && let Some((_, seen)) = wanted.get(&hash)
             {
                 seen.store(true, Ordering::Relaxed);
             }
-        }
-        Ok(())
+        })
     })?;
     let sum = |seen_only: bool| {
         let counted = wanted.values().filter(|(_, seen)| !seen_only || seen.load(Ordering::Relaxed));
@@ -90,38 +89,35 @@ struct Stretches {
 }
 
 impl Stretches {
-    /// The hashes of those that begin in each block of a text.
-    fn hashes(&self, text: &TokenFile) -> impl Iterator<Item = Result<Vec<u64>, Error>> {
-        (0..text.len()).step_by(BLOCK).map(|start| self.of_block(text, start))
+    /// The hashes of those that begin in the block of a text that starts at a token.
+    fn of_block(&self, text: &TokenFile, start: usize, each: &mut impl FnMut(u64)) -> Result<(), Error> {
+        let mut ids = Vec::new();
+        text.get(start..text.len().min(start + BLOCK + self.tokens - 1), &mut ids)?;
+        ids.split(|&id| Some(id) == self.end_of_text).for_each(|part| self.of_part(part, each));
+        Ok(())
     }
 
-    fn of_block(&self, text: &TokenFile, start: usize) -> Result<Vec<u64>, Error> {
+    /// The hashes of those in a part of a document.
+    fn of_part(&self, ids: &[u32], each: &mut impl FnMut(u64)) {
         // A polynomial in the tokens, modulo 2^64: the token that leaves the stretch is taken off.
         // Its upper bits hang on all tokens, and say which stretches are looked at; only of those
         // is more computed.
         const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+        let Some((first, rest)) = ids.split_at_checked(self.tokens - 1) else { return };
         let leaves = BASE.wrapping_pow(self.tokens as u32);
+        let largest = u64::MAX >> self.one_in.ilog2();
         let value = |token: u32| u64::from(token) + 1;
-        let mut ids = Vec::new();
-        text.get(start..text.len().min(start + BLOCK + self.tokens - 1), &mut ids)?;
-        let (mut polynomial, mut begin, mut hashes) = (0u64, 0, Vec::new());
-        for (at, &id) in ids.iter().enumerate() {
-            if Some(id) == self.end_of_text {
-                (polynomial, begin) = (0, at + 1);
-                continue;
-            }
-            polynomial = polynomial.wrapping_mul(BASE).wrapping_add(value(id));
-            if at >= begin + self.tokens {
-                polynomial = polynomial.wrapping_sub(value(ids[at - self.tokens]).wrapping_mul(leaves));
-            }
-            if at + 1 >= begin + self.tokens {
-                let is_looked_at = polynomial.wrapping_mul(BASE).leading_zeros() >= self.one_in.ilog2();
-                if is_looked_at {
-                    hashes.push(mix(polynomial));
-                }
+        let mut polynomial = first.iter().fold(0u64, |sum, &id| sum.wrapping_add(value(id)).wrapping_mul(BASE));
+        let mut oldest = 0;
+        for (&comes, &goes) in rest.iter().zip(ids) {
+            // The sum in brackets waits for no product: so a step takes as long as one product.
+            let change = value(comes).wrapping_sub(oldest);
+            polynomial = polynomial.wrapping_add(change).wrapping_mul(BASE);
+            oldest = value(goes).wrapping_mul(leaves);
+            if polynomial <= largest {
+                each(mix(polynomial));
             }
         }
-        Ok(hashes)
     }
 }
 

@@ -94,7 +94,7 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
             match event {
                 Event::Text(text) => looking.add(text),
                 Event::EndOfDocument => looking.end_document(),
-                Event::Title(_) => {}
+                Event::Title(_) | Event::Dated(_) => {}
             }
             Ok(())
         })?;

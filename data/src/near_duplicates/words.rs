@@ -10,12 +10,15 @@ pub fn shingles(text: &str, n: usize, each: &mut impl FnMut(u64)) {
     // A polynomial in the words' hashes, modulo 2^64: a word that leaves the run is taken off.
     const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
     let leaves = (0..n).fold(1u64, |power, _| power.wrapping_mul(BASE));
-    let (mut run, mut polynomial, mut words) = (vec![0; n], 0u64, 0);
+    let (mut run, mut place, mut is_whole, mut polynomial) = (vec![0; n], 0, false, 0u64);
     words_of(text, &mut |word| {
-        let oldest = std::mem::replace(&mut run[words % n], word);
+        let oldest = std::mem::replace(&mut run[place], word);
         polynomial = polynomial.wrapping_mul(BASE).wrapping_add(word).wrapping_sub(oldest.wrapping_mul(leaves));
-        words += 1;
-        if words >= n {
+        place += 1;
+        if place == n {
+            (place, is_whole) = (0, true);
+        }
+        if is_whole {
             each(polynomial);
         }
     });

@@ -1,7 +1,7 @@
 //! Small files, read ahead on all cores and handed on in their order.
 
 use super::error::Error;
-use crate::source::{self, Event, FileNotes, ReadOptions, Sink, TextFile};
+use crate::source::{self, Dated, Event, FileNotes, ReadOptions, Sink, TextFile};
 use rayon::prelude::*;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,6 +28,7 @@ pub struct Ahead {
 
 enum Mark {
     Title(String),
+    Dated(Dated),
     EndOfDocument,
 }
 
@@ -63,6 +64,7 @@ fn hold(file: &TextFile, options: &ReadOptions, held_bytes: &AtomicUsize) -> Opt
             }
             Event::Text(piece) => text.push_str(piece),
             Event::Title(title) => marks.push((text.len(), Mark::Title(title.to_owned()))),
+            Event::Dated(dated) => marks.push((text.len(), Mark::Dated(dated))),
             Event::EndOfDocument => marks.push((text.len(), Mark::EndOfDocument)),
         }
         Ok(())
@@ -87,6 +89,7 @@ impl Ahead {
             }
             match mark {
                 Mark::Title(title) => sink(Event::Title(&title))?,
+                Mark::Dated(dated) => sink(Event::Dated(dated))?,
                 Mark::EndOfDocument => sink(Event::EndOfDocument)?,
             }
         }

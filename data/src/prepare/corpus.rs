@@ -2,7 +2,7 @@
 
 use super::{ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
 use crate::sensitive::{self, Masking};
-use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
+use crate::source::{self, Changes, Dated, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -204,6 +204,7 @@ struct BlankFilter<'a, 'b> {
     /// White space at the beginning of a document.
     held: String,
     begun: bool,
+    dated: Option<Dated>,
     /// Documents of the source that were handed on, and what they are called.
     documents: u64,
     titles: Vec<(u64, String)>,
@@ -214,7 +215,7 @@ struct BlankFilter<'a, 'b> {
 
 impl<'a, 'b> BlankFilter<'a, 'b> {
     fn new(sink: &'a mut Sink<'b, Error>) -> Self {
-        Self { held: String::new(), begun: false, documents: 0, titles: Vec::new(), all_titles: 0, sink }
+        Self { held: String::new(), begun: false, dated: None, documents: 0, titles: Vec::new(), all_titles: 0, sink }
     }
 
     /// The source that was read.
@@ -235,12 +236,16 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
                 }
                 (self.sink)(Event::Title(title))?;
             }
+            Event::Dated(dated) => self.dated = Some(dated),
             Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
             Event::Text(text) => {
                 self.held.push_str(text);
                 // A megabyte of white space is text after all: it must not pile up here.
                 if self.held.len() > BYTES_TOLD || !text.trim_start().is_empty() {
                     self.begun = true;
+                    if let Some(dated) = self.dated {
+                        (self.sink)(Event::Dated(dated))?;
+                    }
                     (self.sink)(Event::Text(&self.held))?;
                     self.held.clear();
                 }
@@ -250,6 +255,7 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
                     self.documents += 1;
                     (self.sink)(Event::EndOfDocument)?;
                 }
+                self.dated = None;
                 self.held.clear();
             }
         }

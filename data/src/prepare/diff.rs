@@ -50,7 +50,7 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
     let (mut documents, mut document, mut bytes) = (Vec::new(), String::new(), 0);
     source::read::<Error>(file, options, &AtomicU64::new(0), &mut |event| {
         match event {
-            Event::Title(_) => {}
+            Event::Title(_) | Event::Dated(_) => {}
             Event::Text(text) => {
                 bytes += text.len();
                 if bytes > MOST_BYTES {

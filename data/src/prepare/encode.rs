@@ -70,7 +70,7 @@ pub fn encode(
         bytes: 0,
     };
     let reading = corpus.read("encoding", progress, &mut |event| match event {
-        Event::Title(_) => Ok(()),
+        Event::Title(_) | Event::Dated(_) => Ok(()),
         Event::Text(text) => encoder.add(text),
         Event::EndOfDocument => encoder.end_document(),
     })?;

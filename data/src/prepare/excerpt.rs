@@ -112,7 +112,7 @@ fn beginning(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec
     // Ends with an error of the file, or with none of it once there is enough.
     let ended: Result<_, Option<source::Error>> = source::read(file, options, &read, &mut |event| {
         match event {
-            Event::Title(_) => {}
+            Event::Title(_) | Event::Dated(_) => {}
             Event::Text(text) => document.push_str(text),
             Event::EndOfDocument => documents.push(std::mem::take(&mut document)),
         }

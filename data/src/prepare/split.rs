@@ -20,6 +20,7 @@ pub use sides::{Side, Split};
 
 use super::{duplicates::Duplicates, duplicates::NearDuplicateCounts, error::Error};
 use crate::near_duplicates::Groups;
+use crate::source::Dated;
 use bit_vec::BitVec;
 use candidates::{FEW, Longest};
 use last::Order;
@@ -61,7 +62,7 @@ pub enum HoldOut {
     /// Any, by a seeded hash of their content.
     #[default]
     Any,
-    /// The last of each source, for text in the order of time, such as mails and chats.
+    /// What was written last, for text in the order of time, such as mails and chats.
     Last,
 }
 
@@ -95,9 +96,16 @@ impl SplitBuilder {
         Self { cuts: false, ..Self::new(val_fraction) }
     }
 
-    /// As [`Self::new`], but of each source the last documents validate.
+    /// As [`Self::new`], but what was written last validates.
     pub fn of_the_last(val_fraction: f64) -> Self {
         Self { order: Some(Order::default()), ..Self::new(val_fraction) }
+    }
+
+    /// When the document that is pushed next was written.
+    pub fn dated(&mut self, when: Dated) {
+        if let Some(order) = &mut self.order {
+            order.dated.push((self.documents, when));
+        }
     }
 
     /// Adds a document by the hash of its content.

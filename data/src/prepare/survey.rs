@@ -45,6 +45,7 @@ pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Er
         let Reading { sources, unusable, masked } = corpus.read("reading", progress, &mut |event| {
             match event {
                 Event::Title(_) => {}
+                Event::Dated(when) => split.dated(when),
                 Event::Text(text) => {
                     hash.update(text);
                     counts.add(text);

@@ -501,6 +501,35 @@ fn a_masked_text_has_tags_on_both_sides_and_says_so() {
 }
 
 #[test]
+#[cfg(feature = "readers")]
+fn the_mails_with_the_latest_dates_are_held_out() {
+    let mail = |day: u64| {
+        let words: Vec<String> =
+            (0..60).map(|place| format!("w{}", crate::random::mix(day << 8 | place) % 997)).collect();
+        format!(
+            "From: a@example.org\nSubject: Tea\nDate: {day} Mar 2020 09:00:00 +0100\n\nThe {day}th. {}\n",
+            words.join(" ")
+        )
+    };
+    // A mailbox in disorder, and mails in files of their own.
+    let mailbox: String = [9, 20, 3, 17, 11, 5].map(|day| format!("From a\n{}\n", mail(day))).concat();
+    let folder = folder_of(&[
+        ("a.eml", mail(19).as_bytes()),
+        ("b.mbox", mailbox.as_bytes()),
+        ("c.eml", mail(2).as_bytes()),
+        ("d.eml", mail(14).as_bytes()),
+    ]);
+    let options = options(folder.path(), vec![Input::Path(folder.path().join("texts"))], "bytes");
+    prepare(&PrepareOptions { hold_out: HoldOut::Last, val_fraction: 0.25, ..options.clone() }, &Silent).unwrap();
+    let data = Dataset::open(&options.out).unwrap();
+    let mut ids = Vec::new();
+    data.val.get(0..data.val.len(), &mut ids).unwrap();
+    let held_out = data.tokenizer.decode_text(&ids).unwrap();
+    assert!(held_out.contains("The 20th.") && held_out.contains("The 19th."), "{held_out}");
+    assert_eq!(held_out.matches("th. ").count(), 2, "{held_out}");
+}
+
+#[test]
 fn a_manifest_says_what_each_file_was_and_held() {
     let page = "<!DOCTYPE html><title>A page</title><p>One and two and three and four and five.</p>";
     let russian = "Старый маяк стоял на скале много лет, и никто не ходил туда. ".repeat(20);

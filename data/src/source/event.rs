@@ -8,10 +8,21 @@ pub enum Event<'a> {
     /// What the document is called, where its file says: a heading, a subject. At most once, before
     /// its text.
     Title(&'a str),
+    /// When the document was written, where its file says. At most once, before its text.
+    Dated(Dated),
     /// The next piece of the document.
     Text(&'a str),
     /// The document is complete; what follows belongs to the next.
     EndOfDocument,
+}
+
+/// When a document was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dated {
+    /// At a time, in seconds since 1970 (UTC).
+    At(i64),
+    /// From its beginning to its end, as a chat goes on.
+    Throughout,
 }
 
 /// Who receives events; an error of its own ends the reading.

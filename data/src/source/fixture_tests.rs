@@ -42,6 +42,7 @@ fn documents(path: &Path, clean: Clean) -> Found {
         notes = read::<Error>(file, &options, &AtomicU64::new(0), &mut |event| {
             match event {
                 Event::Title(words) => title = Some(words.to_owned()),
+                Event::Dated(_) => {}
                 Event::Text(piece) => text.push_str(piece),
                 Event::EndOfDocument => documents.push((title.take(), std::mem::take(&mut text))),
             }

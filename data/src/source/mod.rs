@@ -34,7 +34,7 @@ mod start;
 
 pub use clean::{Changes, Clean};
 pub use error::Error;
-pub use event::{Event, Sink};
+pub use event::{Dated, Event, Sink};
 pub use guess::Guess;
 pub use kinds::Kind;
 pub use left_out::{LeftOut, LeftOutKind};

@@ -64,7 +64,7 @@ fn documents(path: &Path, field: &str) -> Result<Vec<String>> {
     for file in &listing.files {
         read::<Error>(file, &reading(field), &read_bytes, &mut |event| {
             match event {
-                Event::Title(_) => {}
+                Event::Title(_) | Event::Dated(_) => {}
                 Event::Text(text) => documents.last_mut().unwrap().push_str(text),
                 Event::EndOfDocument => documents.push(String::new()),
             }
@@ -320,7 +320,7 @@ proptest! {
             let cannot_read = |_, _| unreachable!("nothing fails");
             kinds::text::pieces(&mut Trickle(whole.as_bytes(), step), &cannot_read, &mut |event| {
                 match event {
-                    Event::Title(_) => {}
+                    Event::Title(_) | Event::Dated(_) => {}
                     Event::Text(text) => documents.last_mut().unwrap().push_str(text),
                     Event::EndOfDocument => documents.push(String::new()),
                 }

@@ -130,6 +130,7 @@ impl Documents {
             let read = source::read::<source::Error>(file, options, &AtomicU64::new(0), &mut |event| {
                 match event {
                     Event::Title(words) => title = Some(words.to_owned()),
+                    Event::Dated(_) => {}
                     Event::Text(text) => document.push_str(text),
                     Event::EndOfDocument => {
                         this.push(&document, line, title.take());

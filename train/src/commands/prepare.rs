@@ -29,7 +29,7 @@ pub struct PrepareArgs {
     /// Share of the text kept for validation
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub val_fraction: f64,
-    /// Which documents validate: any, by chance, or the last of each file, for mails and chats
+    /// Which documents validate: any, by chance, or what was written last, for mails and chats
     #[arg(long, value_enum, default_value_t = HoldOutArg::Any)]
     pub hold_out: HoldOutArg,
     /// Put tags in the place of e-mail addresses, telephone numbers, keys, card numbers and IBANs

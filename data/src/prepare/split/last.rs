@@ -1,10 +1,10 @@
-//! The last documents of each source validate: of mails and chats what came last, as a model would
-//! meet it.
+//! What was written last validates: of mails and chats what came last, as a model would meet it.
 
 use super::candidates::Candidate;
 use super::sides::{SHORTEST_END, Split};
 use crate::near_duplicates::Groups;
 use crate::prepare::error::Error;
+use crate::source::Dated;
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,8 @@ pub struct Order {
     documents: u64,
     /// Bytes and characters of each.
     sizes: Vec<(u64, u64)>,
+    /// When those were written that say so, in their order.
+    pub dated: Vec<(u64, Dated)>,
     /// How many documents each source held.
     pub sources: Vec<u64>,
 }
@@ -29,16 +31,28 @@ impl Order {
         }
     }
 
-    /// Documents that follow each other in time: those of a source with several; and those of all
-    /// sources that hold one each, in the order of their names.
+    /// Documents that follow each other in time: those of all sources that say when they were
+    /// written; of the others those of a source with several, and those of all sources that hold
+    /// one each, in the order of their names. Each chat is a run of its own.
     fn runs(&self) -> Vec<Vec<u64>> {
         let (mut runs, mut alone, mut next) = (Vec::new(), Vec::new(), 0);
+        let mut dated = self.dated.iter().peekable();
         for &documents in &self.sources {
-            let of_source = next..next + documents;
+            let undated = |number: &u64| dated.next_if(|(of, _)| of == number).is_none();
+            let of_source: Vec<u64> = (next..next + documents).filter(undated).collect();
             next += documents;
-            if documents == 1 { alone.extend(of_source) } else { runs.push(of_source.collect()) }
+            if documents == 1 { alone.extend(of_source) } else { runs.push(of_source) }
         }
         runs.push(alone);
+        let mut by_time = Vec::new();
+        for &(number, when) in &self.dated {
+            match when {
+                Dated::At(time) => by_time.push((time, number)),
+                Dated::Throughout => runs.push(vec![number]),
+            }
+        }
+        by_time.sort_unstable();
+        runs.push(by_time.into_iter().map(|(_, number)| number).collect());
         runs
     }
 
@@ -78,8 +92,8 @@ impl Order {
         send_copies_back(&mut whole, hashes, near);
         let percent = (share * 1000.0).round() / 10.0;
         let rule = format!(
-            "the last {percent}% of each file that holds several documents, and of the others in their order; what stands \
-             before as well teaches"
+            "the last {percent}%: of mails by their dates, of each chat, of each other file that holds several documents, \
+             and of the others in their order; what stands before as well teaches"
         );
         Ok(Split { rule, whole, cuts })
     }

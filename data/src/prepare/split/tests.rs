@@ -240,10 +240,28 @@ fn the_last_of_each_source_validate() {
     assert!((0.08..=0.11).contains(&share), "{share}");
     assert!(validate(&split).iter().all(|number| (18..20).contains(number)), "{:?}", validate(&split));
     assert!(split.cut(22).is_some() && split.cut(20).is_none());
-    assert!(split.rule.starts_with("the last 10% of each file that holds several documents"));
+    assert!(split.rule.starts_with("the last 10%: of mails by their dates"));
     texts[19] = texts[3].clone();
     let (split, duplicates, _) = split_near(&texts, SplitBuilder::of_the_last(0.1), &[20, 1, 1, 1]).unwrap();
     assert_eq!((split.side(19), duplicates.on_both_sides), (Side::Train, 0));
+}
+
+#[test]
+fn the_mails_with_the_latest_dates_validate_and_the_end_of_each_chat() {
+    // Two mailboxes in disorder, and two chats.
+    let texts: Vec<String> = (0..20).map(|number| prose(number, 100)).chain((20..22).map(|n| prose(n, 2000))).collect();
+    let mut builder = SplitBuilder::of_the_last(0.2);
+    for (number, text) in (0u64..).zip(&texts) {
+        let date = number as i64 * 7 % 20;
+        builder.dated(if number < 20 { Dated::At(date) } else { Dated::Throughout });
+        builder.push(number, text.len() as u64, text.chars().count() as u64);
+    }
+    builder.in_sources([12, 8, 2].into_iter());
+    let (split, ..) = builder.finish().unwrap();
+    let latest = |number: &u64| *number < 20 && number * 7 % 20 >= 17;
+    assert!((0..20).filter(latest).all(|number| split.side(number) == Side::Val));
+    assert!((0..20).filter(|number| number * 7 % 20 < 16).all(|number| split.cut(number).is_none()));
+    assert!([20, 21].iter().all(|&chat| split.cut(chat).is_some()));
 }
 
 /// Novels, letters, notes and their versions in any numbers: whenever there is enough that is not

@@ -54,7 +54,7 @@ impl Cleaner {
                 }
                 sink(Event::EndOfDocument)
             }
-            Event::Title(_) => sink(event),
+            Event::Title(_) | Event::Dated(_) => sink(event),
         }
     }
 

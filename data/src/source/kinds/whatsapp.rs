@@ -3,7 +3,7 @@
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error, event::Event};
+use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use std::io::{BufRead, BufReader, Read};
 
 /// The kind.
@@ -37,6 +37,7 @@ impl Reader for WhatsApp {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        sink(Event::Dated(Dated::Throughout))?;
         let mut reader = BufReader::new(content.text()?);
         let (mut line, mut in_turn) = (String::new(), false);
         for number in 1u64.. {

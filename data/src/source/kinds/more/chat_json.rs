@@ -5,7 +5,7 @@
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error, event::Event};
+use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use std::{fmt, io::BufReader};
@@ -165,6 +165,7 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
                     self.tell(Event::Title(&name))?;
                 }
                 "messages" => {
+                    self.tell(Event::Dated(Dated::Throughout))?;
                     map.next_value_seed(Messages(self.again()))?;
                     self.tell(Event::EndOfDocument)?;
                 }

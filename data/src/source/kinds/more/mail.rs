@@ -5,7 +5,7 @@ use crate::source::clean::{Clean, quotes};
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error};
+use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use ember_host::panics::quietly;
 use mail_parser::{Message, MessageParser, PartType};
 use std::io::{BufRead, BufReader, Read};
@@ -117,6 +117,9 @@ fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -
     let mut text = body(&message);
     if content.options.clean != Clean::Off {
         text = content.changed(|changes| quotes::without(&text, changes));
+    }
+    if let Some(date) = message.date() {
+        sink(Event::Dated(Dated::At(date.to_timestamp())))?;
     }
     hand_on(message.subject(), &text, sink)?;
     Ok(true)
