@@ -7,6 +7,7 @@
 
 use super::{Error, split};
 use ahash::AHashMap;
+use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 use tokenizers::{Model, models::bpe::BPE};
 
@@ -66,13 +67,59 @@ pub struct WordEncoder {
     memories: Mutex<Vec<Memory>>,
 }
 
-type Memory = AHashMap<Box<[u8]>, Box<[u32]>>;
+/// The ids of the words that were met, up to so many: about 5 MB.
+#[derive(Default)]
+struct Memory {
+    /// The ids of all words, one behind the other.
+    ids: Vec<u32>,
+    /// Where in them those of a word stand. Nearly all words are short, and are found without a look
+    /// at any place but the table's.
+    short: AHashMap<Short, Range<u32>>,
+    long: AHashMap<Box<[u8]>, Range<u32>>,
+}
 
-impl WordEncoder {
-    /// Words remembered by each thread, of at most `LONGEST_REMEMBERED` bytes: about 10 MB.
+/// A word of up to 16 bytes as its first bytes, its last (which may be the same ones), and how many
+/// it has: numbers that are had without a copy.
+type Short = (u64, u64, usize);
+
+fn short(word: &[u8]) -> Option<Short> {
+    let (first, last) = match word.len() {
+        1 => (word[0].into(), 0),
+        2..=3 => (u16::from_le_bytes(*word.first_chunk()?).into(), u16::from_le_bytes(*word.last_chunk()?).into()),
+        4..=7 => (u32::from_le_bytes(*word.first_chunk()?).into(), u32::from_le_bytes(*word.last_chunk()?).into()),
+        8..=16 => (u64::from_le_bytes(*word.first_chunk()?), u64::from_le_bytes(*word.last_chunk()?)),
+        _ => return None,
+    };
+    Some((first, last, word.len()))
+}
+
+impl Memory {
     const REMEMBERED: usize = 1 << 16;
     const LONGEST_REMEMBERED: usize = 48;
 
+    fn get(&self, word: &[u8], short: Option<Short>) -> Option<&[u32]> {
+        let place = match short {
+            Some(short) => self.short.get(&short),
+            None => self.long.get(word),
+        };
+        place.map(|place| &self.ids[place.start as usize..place.end as usize])
+    }
+
+    fn remember(&mut self, word: &[u8], short: Option<Short>, ids: &[u32]) {
+        if word.len() > Self::LONGEST_REMEMBERED || self.short.len() + self.long.len() >= Self::REMEMBERED {
+            return;
+        }
+        let start = self.ids.len() as u32;
+        self.ids.extend_from_slice(ids);
+        let place = start..self.ids.len() as u32;
+        match short {
+            Some(short) => self.short.insert(short, place),
+            None => self.long.insert(word.into(), place),
+        };
+    }
+}
+
+impl WordEncoder {
     /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks
     /// words in another way.
     pub fn new(model: &BPE) -> Option<Self> {
@@ -93,7 +140,8 @@ impl WordEncoder {
     }
 
     fn encode_word(&self, word: &str, memory: &mut Memory, ids: &mut Vec<u32>) -> Result<(), Error> {
-        if let Some(known) = memory.get(word.as_bytes()) {
+        let short = short(word.as_bytes());
+        if let Some(known) = memory.get(word.as_bytes(), short) {
             ids.extend_from_slice(known);
             return Ok(());
         }
@@ -102,9 +150,7 @@ impl WordEncoder {
             self.model.tokenize(&written).map_err(|error| Error::Unusable(format!("the tokenizer failed: {error}")))?;
         let start = ids.len();
         ids.extend(tokens.iter().map(|token| token.id));
-        if word.len() <= Self::LONGEST_REMEMBERED && memory.len() < Self::REMEMBERED {
-            memory.insert(word.as_bytes().into(), ids[start..].into());
-        }
+        memory.remember(word.as_bytes(), short, &ids[start..]);
         Ok(())
     }
 }
