@@ -15,9 +15,6 @@ const INTERFACES: &[WgpuBackend] = if cfg!(target_os = "macos") {
     &[WgpuBackend::Vulkan, WgpuBackend::Dx12]
 };
 
-/// Cards, the faster kinds first, and then software.
-const KINDS: [WgpuDeviceKind; 5] = [DiscreteGpu(0), IntegratedGpu(0), VirtualGpu(0), Other(0), Cpu];
-
 /// What an adapter says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Adapter {
@@ -34,12 +31,31 @@ pub struct Adapter {
 /// The adapters of the first interface that knows a card, or else that knows any, cards before
 /// software; the others know the same ones. None was tried.
 pub fn list() -> Vec<Device> {
-    interface().map(|interface| of(interface, &KINDS)).unwrap_or_default()
+    found().into_iter().map(|(device, _)| Device::new(cubecl::Device::Wgpu(device))).collect()
 }
 
 /// What each of [`list`] says of itself.
 pub fn said() -> Vec<Adapter> {
-    let Some(interface) = interface() else { return Vec::new() };
+    found().iter().map(|(_, adapter)| Adapter::of(adapter)).collect()
+}
+
+/// The adapters of [`list`], and what the runtime calls them.
+fn found() -> Vec<(WgpuDevice, wgpu::Adapter)> {
+    let mut software = Vec::new();
+    for interface in INTERFACES {
+        let adapters = on(*interface);
+        if adapters.iter().any(|(device, _)| device.kind != Cpu) {
+            return adapters;
+        }
+        if software.is_empty() {
+            software = adapters;
+        }
+    }
+    software
+}
+
+/// The adapters of an interface, which is asked once: each time, all drivers are loaded.
+fn on(interface: WgpuBackend) -> Vec<(WgpuDevice, wgpu::Adapter)> {
     let backends = match interface {
         WgpuBackend::Vulkan => Backends::VULKAN,
         WgpuBackend::Dx12 => Backends::DX12,
@@ -47,12 +63,30 @@ pub fn said() -> Vec<Adapter> {
     };
     let without_display = InstanceDescriptor::new_without_display_handle();
     let instance = Instance::new(InstanceDescriptor { backends, ..without_display });
-    let mut found = block_on(instance.enumerate_adapters(backends));
+    let mut adapters = block_on(instance.enumerate_adapters(backends));
+    adapters.sort_by_key(|adapter| place(adapter.get_info().device_type));
+    let kinds: Vec<DeviceType> = adapters.iter().map(|adapter| adapter.get_info().device_type).collect();
+    // The runtime numbers the adapters of each kind by themselves, in the order in which they come.
+    let number = |at: usize| kinds[..at].iter().filter(|kind| **kind == kinds[at]).count();
+    let device = |at: usize| WgpuDevice::new(runtimes(kinds[at], number(at))).on(interface);
+    adapters.into_iter().enumerate().map(|(at, adapter)| (device(at), adapter)).collect()
+}
+
+/// Where the adapters of a kind stand: cards, the faster kinds first, and then software.
+fn place(kind: DeviceType) -> usize {
     let kinds = [DeviceType::DiscreteGpu, DeviceType::IntegratedGpu, DeviceType::VirtualGpu, DeviceType::Other];
-    found.sort_by_key(|adapter| {
-        kinds.iter().position(|kind| *kind == adapter.get_info().device_type).unwrap_or(kinds.len())
-    });
-    found.iter().map(Adapter::of).collect()
+    kinds.iter().position(|other| *other == kind).unwrap_or(kinds.len())
+}
+
+/// What the runtime calls the adapter of a kind with a number.
+fn runtimes(kind: DeviceType, number: usize) -> WgpuDeviceKind {
+    match kind {
+        DeviceType::DiscreteGpu => DiscreteGpu(number),
+        DeviceType::IntegratedGpu => IntegratedGpu(number),
+        DeviceType::VirtualGpu => VirtualGpu(number),
+        DeviceType::Other => Other(number),
+        DeviceType::Cpu => Cpu,
+    }
 }
 
 impl Adapter {
@@ -67,20 +101,4 @@ impl Adapter {
             float16: features.contains(Features::SHADER_F16),
         }
     }
-}
-
-/// The interface that is asked.
-fn interface() -> Option<WgpuBackend> {
-    let with = |kinds: &[WgpuDeviceKind]| INTERFACES.iter().find(|interface| !of(**interface, kinds).is_empty());
-    with(&KINDS[..KINDS.len() - 1]).or_else(|| with(&KINDS)).copied()
-}
-
-fn of(interface: WgpuBackend, kinds: &[WgpuDeviceKind]) -> Vec<Device> {
-    kinds.iter().flat_map(|kind| like(WgpuDevice::new(kind.clone()).on(interface))).collect()
-}
-
-/// All adapters of the kind and the interface of one, which need not be there.
-fn like(one: WgpuDevice) -> Vec<Device> {
-    let ids = cubecl::Device::enumerate(cubecl::Device::Wgpu(one).to_id());
-    ids.into_iter().map(|id| Device::new(cubecl::Device::from_id(id))).collect()
 }
