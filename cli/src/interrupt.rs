@@ -1,5 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end, and how a process ends at once.
 
+#![allow(unsafe_code)] // the process ends at once
+
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
 

@@ -6,6 +6,8 @@
 //! closed pipe, a panic) into an exit code and at most one line on standard error. Not here: what
 //! any command does.
 
+#![allow(unsafe_code)] // the environment is set before there are threads
+
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};

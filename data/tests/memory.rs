@@ -1,7 +1,9 @@
 //! Preparing a text takes memory that does not grow with the text.
 //!
 //! A test binary of its own, because it counts every allocation of the process.
+
 #![allow(clippy::unwrap_used)]
+#![allow(unsafe_code)] // an allocator that counts
 
 use ember_data::prepare::{Dataset, Input, PrepareOptions, Silent, prepare};
 use ember_data::random::mix;

@@ -1,5 +1,7 @@
 //! A file in memory, as far as it is read.
 
+#![allow(unsafe_code)] // a file is mapped
+
 use std::{fs::File, ops::Deref, path::Path, path::PathBuf};
 
 use ember_host::file_error::At;

@@ -20,6 +20,9 @@
 // A kernel for a GPU is written in the part of Rust that CubeCL translates, which lacks what these
 // lints ask for.
 #![allow(clippy::assign_op_pattern, clippy::manual_is_multiple_of, clippy::needless_range_loop)]
+// Memory that threads share, instructions of a processor, kernels that a GPU is handed: each with
+// its reason.
+#![allow(unsafe_code)]
 // Without the feature `autodiff` nothing calls the backward passes; without `gpu` nothing asks what
 // a tensor computes in.
 #![cfg_attr(not(all(feature = "autodiff", feature = "gpu")), allow(dead_code))]

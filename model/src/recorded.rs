@@ -3,6 +3,8 @@
 //! (a CUDA graph; wgpu's own list of commands), and from then on the host only writes down what is
 //! new, the rows' tokens and the places of their positions, and has the whole replayed.
 
+#![allow(unsafe_code)] // a list of commands runs again
+
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
 use crate::{Gpt, KvCache};

@@ -6,6 +6,8 @@
 //! short while it is being read ends the process with a signal; programs that save a model write a
 //! new file and rename it, ours included.
 
+#![allow(unsafe_code)] // a file is mapped, and bytes are seen as numbers
+
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::{borrow::Cow, fs::File, path::Path, path::PathBuf};
 

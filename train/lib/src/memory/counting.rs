@@ -5,6 +5,8 @@
 //! been is kept: what was needed at the worst moment, however short. What `ember_kernels::arena`
 //! holds beside the allocator is counted with it.
 
+#![allow(unsafe_code)] // an allocator
+
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 

@@ -7,6 +7,8 @@
 //! again as is ever in use at once. So it is kept where there is room for twice what is predicted;
 //! elsewhere it goes back at once, and the process holds what is in use, to a tenth.
 
+#![allow(unsafe_code)] // the allocator's own options
+
 use std::ffi::{c_int, c_long};
 
 /// `mi_option_purge_delay` of `mimalloc.h`, whose numbers stay what they are from version to
