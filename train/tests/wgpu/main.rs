@@ -3,6 +3,7 @@
 //! skipped.
 #![allow(clippy::unwrap_used)]
 
+mod company;
 mod greedy;
 mod optimizer;
 mod recorded;

@@ -1,0 +1,34 @@
+//! Texts that are written together.
+
+use std::sync::Arc;
+use std::thread;
+
+use burn::tensor::Device;
+use ember_decoding::engine::{Engine, Limits};
+use ember_decoding::{GenerationConfig, generate};
+use ember_model::{Gpt, WeightType, init::Random};
+
+use crate::{gpt2, gpu, newest};
+
+/// Prompts of different lengths that come at once, one beginning as another does: each text is the
+/// one that the CPU writes for it alone. On a GPU the bits may differ, the greedy text of so small a
+/// model does not.
+#[test]
+fn the_engine_writes_in_company_what_the_cpu_writes_alone() {
+    let Some(device) = gpu() else { return };
+    let prompts: [&[u32]; 4] = [&[1, 2, 3], &[4, 5, 6, 7, 8, 9, 10, 11], &[4, 5, 6, 7, 8, 9, 30], &[31]];
+    let config = GenerationConfig { max_new_tokens: 6, ..GenerationConfig::default() };
+    for shape in [gpt2(), newest()] {
+        let model = |device: &Device| Gpt::for_inference(&shape, &Random { seed: 5 }, WeightType::F32, device).unwrap();
+        let here = model(&Device::flex());
+        let engine = Engine::start(model(&device), Limits { tokens_per_step: 5, slots: 64 });
+        let together = thread::scope(|scope| {
+            let write = |prompt| generate(&engine.request(Arc::default()), prompt, &config, &mut ()).unwrap();
+            let started = prompts.map(|prompt| scope.spawn(move || write(prompt)));
+            started.map(|thread| thread.join().unwrap())
+        });
+        for (prompt, there) in prompts.iter().zip(together) {
+            assert_eq!(there.ids, generate(&here, prompt, &config, &mut ()).unwrap().ids, "{prompt:?}");
+        }
+    }
+}
