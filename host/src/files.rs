@@ -70,6 +70,41 @@ pub fn make_folder_of(path: &Path) -> Result<(), FileError> {
     std::fs::create_dir_all(folder_of(path)).at("cannot create", folder_of(path))
 }
 
+/// Makes a folder, and those that it is in, where they are not there; its name survives a power
+/// cut.
+///
+/// # Errors
+/// The disk's.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    let parent = folder_of(path);
+    if !parent.is_dir() {
+        make_folder(parent)?;
+    }
+    std::fs::create_dir_all(path)?;
+    // Also where it was there: who made it may have been killed before this. And a folder that may
+    // not be read cannot be synced, which is no reason to do without.
+    let _ = sync_folder(parent);
+    Ok(())
+}
+
+/// Removes from `folder`, and from the folders in it, what was not whole yet when a process ended.
+///
+/// # Errors
+/// The disk's.
+pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let (entry, is_folder) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?.is_dir())))?;
+        let is_unfinished = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
+        match (is_unfinished, is_folder) {
+            (true, true) => std::fs::remove_dir_all(entry)?,
+            (true, false) => std::fs::remove_file(entry)?,
+            (false, true) => remove_unfinished(&entry)?,
+            (false, false) => {}
+        }
+    }
+    Ok(())
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -40,7 +40,8 @@ use crate::tokens::TokenFile;
 use crate::{leakage::leakage, ngrams};
 use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
 use corpus::Corpus;
-use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files::checksum, files::write_atomic};
+use ember_host::files::{checksum, make_folder, remove_unfinished, write_atomic};
+use ember_host::{file_error::At, file_error::FileError};
 use encode::{Encoded, encode};
 use options::tell;
 use rayon::prelude::*;
@@ -157,17 +158,7 @@ fn ensure_ours(out: &Path) -> Result<(), Error> {
 
 /// Makes the folder, and removes what a killed run left behind in it.
 fn make(out: &Path) -> Result<(), FileError> {
-    let make = || -> io::Result<()> {
-        std::fs::create_dir_all(out)?;
-        for entry in std::fs::read_dir(out)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                std::fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
-    };
-    make().at("cannot write into the folder", out)
+    make_folder(out).and_then(|()| remove_unfinished(out)).at("cannot write into the folder", out)
 }
 
 /// From now on what was prepared into the folder before counts as unfinished: its files are about

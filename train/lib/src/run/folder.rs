@@ -17,7 +17,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, write_atomic};
+use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_atomic};
 
 use crate::config::TrainConfig;
 use crate::error::{DiskFull, FolderError, Result};
@@ -77,7 +77,7 @@ impl RunFolder {
         if let Some(name) = names.filter(foreign).min() {
             return Err(FolderError::Foreign { path: path_buf(), name });
         }
-        fs::create_dir_all(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
+        make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
         Self::lock(path)
     }
 
@@ -97,7 +97,8 @@ impl RunFolder {
         Self { path: path.to_owned(), _lock: None }
     }
 
-    /// Takes the lock of the folder in `path`, whatever is in it.
+    /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
+    /// killed left there unfinished; what cannot be removed costs space, nothing else.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
@@ -105,7 +106,10 @@ impl RunFolder {
         let file_path = path.join(LOCK);
         let lock = File::create(&file_path).at("cannot write", &file_path)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
+            Ok(()) => {
+                let _ = remove_unfinished(path);
+                Ok(Self { path: path.to_owned(), _lock: Some(lock) })
+            }
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
         }
@@ -226,6 +230,7 @@ impl RunFolder {
                 let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
             }
         }
+        let _ = sync_folder(&self.checkpoints()); // nor does a power cut
         let Ok(entries) = fs::read_dir(self.checkpoints()) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
