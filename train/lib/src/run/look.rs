@@ -24,8 +24,7 @@ impl Trainer<'_> {
             if !self.came_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
                 ensure_whole(gpt, &self.folder)?;
             }
-            let synced = self.log.sync(); // a row of a step that is saved is never written again
-            self.go_on_if_full(synced.map_err(Into::into))?;
+            self.log.sync()?; // a row of a step that is saved is never written again
             let Learner { optimizer, progress, .. } = &self.learner;
             let (tokenizer, sampling, card) = (&self.tokenizer, sample::sampling(self.marks.as_ref()), &self.card);
             Checkpoint { gpt, optimizer, tokenizer, sampling, progress, card }.save(&self.folder)?;
@@ -69,8 +68,8 @@ impl Trainer<'_> {
     }
 
     /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in
-    /// the name of the best, which goes by the trained weights. What a kill leaves undone on the
-    /// way, a resume does.
+    /// the name of the best, which goes by the trained weights. What a kill or a full disk leaves
+    /// undone on the way, a resume does.
     fn keep(&mut self, val_loss: f64, ema_val_loss: Option<f64>, took: Duration) -> Result<()> {
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
         let is_best = self.learner.progress.evaluations.record(step, val_loss);
@@ -83,13 +82,14 @@ impl Trainer<'_> {
         let (tokens, elapsed_s, eval_s) = (Some(tokens), Some(elapsed_s), Some(took.as_secs_f64()));
         let found = Row { step, val_loss: Some(val_loss), bits_per_byte, ema_val_loss, eval_s, ..Row::default() };
         let row = Row { ngram_loss, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
-        let logged = self.log.append(&row).and_then(|()| self.log.sync());
+        self.log.append(&row)?;
+        self.log.sync()?;
         if self.learner.group.leads() {
             save_evaluations(&self.folder, &self.learner.progress, &self.card)?;
             self.name_best()?;
             self.prune();
         }
-        Ok(logged?)
+        Ok(())
     }
 
     /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not

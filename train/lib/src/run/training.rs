@@ -202,6 +202,9 @@ impl Trainer<'_> {
             self.reporter.note(line.into());
             self.save(gpt)?; // the save of this step may have found the disk full
         }
+        if finished {
+            self.log.sync()?; // what a full disk has kept waiting is written, or missed
+        }
         if looks && !finished {
             give_back_freed_memory();
         }

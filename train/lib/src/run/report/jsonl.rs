@@ -29,11 +29,16 @@ impl Log {
         Ok(Self { file, path: path.into(), pending: String::new() })
     }
 
-    /// Appends one row in a single write. The error (a full disk) names the file; the row is then
-    /// written with the next one.
+    /// Appends one row. The error (a full disk) names the file; the row is then written with the
+    /// next one, or by [`Self::sync`].
     pub fn append(&mut self, row: &impl Serialize) -> Result<(), LogError> {
         self.pending += &serde_json::to_string(row)?;
         self.pending.push('\n');
+        self.write_pending()
+    }
+
+    /// Writes what waits, in a single write.
+    fn write_pending(&mut self) -> Result<(), LogError> {
         let whole = self.file.metadata().map(|file| file.len());
         let written = self.file.write_all(self.pending.as_bytes()).and_then(|()| self.file.flush());
         if written.is_ok() {
@@ -46,7 +51,8 @@ impl Log {
 
     /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
     /// the file.
-    pub fn sync(&self) -> Result<(), LogError> {
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.write_pending()?;
         self.file.sync_data().map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 }
@@ -167,7 +173,7 @@ mod tests {
             assert!(crate::error::Error::from(log.append(&row(step, None)).unwrap_err()).is_full_disk());
         }
         log.file = disk;
-        log.append(&row(4, None)).unwrap();
-        assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3, 4].map(|step| row(step, None)));
+        log.sync().unwrap();
+        assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3].map(|step| row(step, None)));
     }
 }

@@ -72,12 +72,14 @@ impl Records {
         open.events.as_mut().map_or(Ok(()), |events| events.row(row))
     }
 
-    /// Waits until every row of numbers is on the disk.
+    /// Waits until every row of numbers and every sample is on the disk.
     ///
     /// # Errors
     /// When the disk cannot take them; the line names the file.
-    pub fn sync(&self) -> Result<(), LogError> {
-        self.0.as_ref().map_or(Ok(()), |open| open.metrics.sync())
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        let Some(open) = &mut self.0 else { return Ok(()) };
+        open.metrics.sync()?;
+        open.samples.sync()
     }
 
     /// Keeps the samples of one step: each as a row, and all together as a text in `page`.
