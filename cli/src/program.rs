@@ -14,7 +14,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
-use ember_host::interrupt::Interrupt;
+use ember_host::{file_error::one_line, interrupt::Interrupt};
 use ember_kernels::simd;
 use ember_model::{device::DeviceChoice, recorded};
 
@@ -226,11 +226,6 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
         .map(io::Error::kind)
         .or_else(|| cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind));
     kind == Some(io::ErrorKind::BrokenPipe)
-}
-
-/// Joins the lines of a message into one, since an error is one line.
-fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

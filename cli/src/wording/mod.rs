@@ -10,6 +10,8 @@ mod model;
 
 use std::error::Error;
 
+use ember_host::file_error::joined;
+
 pub use crate::usage::Worded;
 pub use model::limits;
 
@@ -45,8 +47,7 @@ pub fn words_by(
             words
         }
     });
-    let line = words.collect::<Vec<_>>().join(": ");
-    (line, is_usage)
+    (joined(words), is_usage)
 }
 
 /// The same error, unless `wording`, which only one program has, knows a part of it: then that
