@@ -1,10 +1,7 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
-mod commands;
-mod twin;
-
-use commands::Cli;
 use ember_cli::program::{parse, run_program};
+use ember_generate::commands::Cli;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -35,7 +35,10 @@ struct JsonQuestion<'a> {
 }
 
 /// Reads and checks every question before anything is loaded: a bad line should not cost a wait.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, Question)>> {
+///
+/// # Errors
+/// One line that names the file, and the line of it that is wrong.
+pub fn read(path: &Path) -> Result<Vec<(String, Question)>> {
     let file = TextFile::read("--choices", path)?;
     let mut questions = Vec::new();
     for (line, question) in file.objects::<Question>(EXAMPLE)? {

@@ -1,7 +1,7 @@
 //! The commands of the program `ember-generate`: where text enters and leaves.
 
 pub mod bench;
-mod choices;
+pub mod choices;
 pub mod constraint_args;
 mod convert;
 mod explain;
@@ -13,13 +13,13 @@ mod progress;
 pub mod prompts;
 mod replay;
 mod score;
-mod serve;
+pub mod serve;
 mod session;
 mod text;
 mod text_args;
 mod text_output;
 mod totals;
-mod trace_file;
+pub mod trace_file;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

@@ -183,7 +183,7 @@ fn joined(mut head: Value, rest: &impl Serialize) -> Value {
 }
 
 /// A trace that was read back.
-pub(super) struct Trace {
+pub struct Trace {
     pub(super) header: Header,
     text: String,
     path: PathBuf,
@@ -216,7 +216,7 @@ impl Trace {
     ///
     /// # Errors
     /// One line that names the file, and the line of it that is wrong.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the trace {name}"))?;
         let first = text.lines().next();
@@ -243,7 +243,7 @@ impl Trace {
     ///
     /// # Errors
     /// Names the file and what is wrong with its first line.
-    pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
+    pub fn check(&self, vocab_size: usize) -> Result<()> {
         let Header { config, prompts, .. } = &self.header;
         let check = || -> Result<()> {
             config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
@@ -259,7 +259,7 @@ impl Trace {
 
     /// The lines behind the header, each parsed when its turn comes: a trace is many times larger
     /// in memory than on disk.
-    pub(super) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
+    pub fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
             let broken = "is not whole; the run that wrote it was cut off, or the file was changed";
             serde_json::from_str(line).with_context(|| format!("{}: line {number} {broken}", self.path.display()))

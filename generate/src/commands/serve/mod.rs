@@ -24,6 +24,7 @@ mod models;
 mod openapi;
 mod playground;
 mod request;
+mod running;
 mod server;
 mod template;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
 use models::{Loading, Models, Named};
+pub use running::Running;
 use server::Server;
 
 /// The flags of `serve`.

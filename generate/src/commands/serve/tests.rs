@@ -12,7 +12,6 @@ use ember_decoding::{Generator, generator::Prompts};
 use ember_model::{Gpt, GptConfig, WeightType, folder::Settings, init::Random};
 use serde_json::{Value, json};
 
-use super::guard::Guard;
 use super::*;
 
 const CONTEXT: usize = 64;
@@ -42,8 +41,7 @@ fn checkpoint(folder: &Path, tokenizer: &Tokenizer) {
 /// A server at work, which ends with the test.
 struct Server {
     address: SocketAddr,
-    interrupt: Interrupt,
-    thread: Option<thread::JoinHandle<()>>,
+    _running: Running,
     _folder: tempfile::TempDir,
 }
 
@@ -61,23 +59,8 @@ impl Server {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         checkpoint(folder.path(), &tokenizer);
-        let loading = Loading {
-            device: Device::flex(),
-            weights: WeightType::F32,
-            tokens_per_step: 16,
-            cache_bytes: 1 << 20,
-            most_bytes: 1 << 30,
-        };
-        let tiny = Named { name: "tiny".to_owned(), folder: folder.path().to_owned() };
-        let models = Models::new(vec![tiny], loading).unwrap();
-        let server = Arc::new(super::Server::new(models, at_once, queue));
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins, address.port())), &[]);
-        let interrupt = Interrupt::new();
-        let asked_to_end = interrupt.clone();
-        let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end, || server.is_idle()).unwrap());
-        Self { address, interrupt, thread: Some(thread), _folder: folder }
+        let running = Running::with(folder.path(), keys, origins, at_once, queue).unwrap();
+        Self { address: running.address, _running: running, _folder: folder }
     }
 
     fn open() -> Self {
@@ -118,13 +101,6 @@ impl Server {
         let (status, answer) = self.post("/v1/completions", &body);
         assert_eq!(status, 200, "{answer}");
         answer
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.interrupt.request();
-        self.thread.take().unwrap().join().unwrap();
     }
 }
 
