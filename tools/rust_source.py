@@ -119,7 +119,7 @@ def program_code(tree):
     code, test_files = {}, []
     for path, text in tree.items():
         parts = PurePosixPath(path).parts
-        if path.endswith(".rs") and not {"tests", "examples", "benches", "softcuda", "pretend", "shaders"} & set(parts):
+        if path.endswith(".rs") and not {"tests", "examples", "benches", "softcuda", "pretend", "shaders", "fuzz"} & set(parts):
             code[path], names = without_tests(masked(text))
             test_files += [module_file(tree, path, name) for name in names]
     for file in filter(None, test_files):

@@ -1,0 +1,92 @@
+//! What `ember-generate` reads by itself: files that flags name, and requests over HTTP.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::LazyLock;
+
+use anyhow::Result;
+use ember_generate::commands::{choices, prompts, serve::Running, trace_file::Trace};
+use ember_host::file_error::with_causes;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Harness, names_file};
+use crate::{limits, place};
+
+pub const HARNESSES: &[Harness] = &[
+    Harness { name: "http", longest: 1 << 12, read: http },
+    Harness { name: "requests", longest: 1 << 11, read: requests },
+    Harness { name: "prompts", longest: 1 << 10, read: prompts },
+    Harness { name: "questions", longest: 1 << 10, read: questions },
+    Harness { name: "trace", longest: 1 << 12, read: trace },
+];
+
+/// Holds an error to the form that the program gives it, and to naming the file.
+fn clear<T>(result: Result<T>) -> Option<T> {
+    result.map_err(|error| names_file(&with_causes(error.as_ref()))).ok()
+}
+
+fn prompts(bytes: &[u8]) {
+    for name in ["prompts.txt", "prompts.jsonl"] {
+        clear(prompts::read("--prompts", &place::file(name, bytes)));
+    }
+}
+
+fn questions(bytes: &[u8]) {
+    clear(choices::read(&place::file("questions.jsonl", bytes)));
+}
+
+fn trace(bytes: &[u8]) {
+    let Some(trace) = clear(Trace::read(&place::file("trace.jsonl", bytes))) else { return };
+    clear(trace.check(5));
+    trace.lines::<Value>().map_while(clear).for_each(drop);
+}
+
+/// A server of the smallest model, which is up as long as this process.
+static SERVER: LazyLock<(Running, TempDir)> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let files: [(&str, &[u8]); 4] = [
+        ("config.json", include_bytes!("../seeds/config/smallest.json")),
+        ("model.safetensors", include_bytes!("../seeds/safetensors/smallest.safetensors")),
+        ("tokenizer.json", include_bytes!("../served/tokenizer.json")),
+        ("chat_template.jinja", include_bytes!("../served/chat_template.jinja")),
+    ];
+    for (name, content) in files {
+        std::fs::write(folder.path().join(name), content).expect("a temporary file can be written");
+    }
+    (Running::start(folder.path()).expect("the smallest model can be served"), folder)
+});
+
+/// What comes over a connection, as it is. An answer is HTTP's, and comes in time.
+fn http(bytes: &[u8]) {
+    match answer(bytes) {
+        Ok(answer) => assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "an answer that is not HTTP's"),
+        // The server closes a connection on which nothing more can be understood.
+        Err(error) => assert!(error.kind() != ErrorKind::WouldBlock, "no answer in time"),
+    }
+}
+
+fn answer(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(SERVER.0.address)?;
+    stream.set_read_timeout(Some(limits::MOST_TIME))?;
+    stream.write_all(bytes)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Where a request goes: the first byte of an input says.
+const PLACES: [&str; 6] =
+    ["/v1/completions", "/v1/chat/completions", "/completion", "/apply-template", "/tokenize", "/detokenize"];
+
+/// The body of a request whose head is right.
+fn requests(bytes: &[u8]) {
+    let Some((place, body)) = bytes.split_first() else { return };
+    let (path, length) = (PLACES[usize::from(*place) % PLACES.len()], body.len());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    http(&[head.as_bytes(), body].concat());
+}

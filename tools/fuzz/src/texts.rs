@@ -1,0 +1,116 @@
+//! Files of people's own texts, of every kind, packed or not.
+
+use std::sync::atomic::AtomicU64;
+
+use ember_data::source::{self, Event, Listing, ReadOptions};
+
+use crate::harness::{Harness, clear_file};
+use crate::{place, zip};
+
+/// Texts are read as they come: what a long one does a short one does.
+const LONGEST: usize = 1 << 14;
+
+pub const HARNESSES: &[Harness] = &[
+    Harness { name: "text", longest: LONGEST, read: |bytes| text("text.txt", bytes) },
+    Harness { name: "markdown", longest: LONGEST, read: |bytes| text("text.md", bytes) },
+    Harness { name: "jsonl", longest: LONGEST, read: |bytes| text("text.jsonl", bytes) },
+    Harness { name: "parquet", longest: LONGEST, read: |bytes| text("text.parquet", bytes) },
+    Harness { name: "whatsapp", longest: LONGEST, read: |bytes| text("text_chat.txt", bytes) },
+    Harness { name: "csv", longest: LONGEST, read: |bytes| text("text.csv", bytes) },
+    Harness { name: "docx", longest: LONGEST, read: docx },
+    Harness { name: "odt", longest: LONGEST, read: odt },
+    Harness { name: "rtf", longest: LONGEST, read: |bytes| text("text.rtf", bytes) },
+    Harness { name: "epub", longest: LONGEST, read: epub },
+    Harness { name: "pdf", longest: LONGEST, read: |bytes| text("text.pdf", bytes) },
+    Harness { name: "html", longest: LONGEST, read: |bytes| text("text.html", bytes) },
+    Harness { name: "latex", longest: LONGEST, read: |bytes| text("text.tex", bytes) },
+    Harness { name: "notebook", longest: LONGEST, read: |bytes| text("text.ipynb", bytes) },
+    Harness { name: "subtitles", longest: LONGEST, read: |bytes| text("text.srt", bytes) },
+    Harness { name: "mail", longest: LONGEST, read: |bytes| text("text.eml", bytes) },
+    Harness { name: "mbox", longest: LONGEST, read: |bytes| text("text.mbox", bytes) },
+    Harness { name: "chats", longest: LONGEST, read: |bytes| text("text.json", bytes) },
+    Harness { name: "gzip", longest: LONGEST, read: |bytes| text("text.txt.gz", bytes) },
+    Harness { name: "zstd", longest: LONGEST, read: |bytes| text("text.txt.zst", bytes) },
+    Harness { name: "archives", longest: LONGEST, read: |bytes| text("text.zip", bytes) },
+];
+
+/// What of a folder is read: a bad file in it is left out and said, or it names the error.
+fn text(name: &str, bytes: &[u8]) {
+    let path = place::file(name, bytes);
+    let mut listing = Listing::default();
+    if clear_file(listing.add_path(&path)).is_none() {
+        return;
+    }
+    for file in &listing.files {
+        let mut order = Order::default();
+        let mut sink = |event: Event<'_>| -> Result<(), source::Error> {
+            order.next(event);
+            Ok(())
+        };
+        let read = source::read(file, &ReadOptions::default(), &AtomicU64::new(0), &mut sink);
+        if clear_file(read).is_some() {
+            assert!(!order.is_inside, "a document that does not end");
+        }
+    }
+}
+
+/// What a reader has handed on of a document.
+#[derive(Default)]
+struct Order {
+    is_inside: bool,
+    is_titled: bool,
+}
+
+impl Order {
+    /// Holds a reader to what [`Event`] says of the order.
+    fn next(&mut self, event: Event<'_>) {
+        match event {
+            Event::Title(title) => {
+                assert!(!self.is_inside && !self.is_titled, "a second title, or one behind its text");
+                assert!(!title.is_empty() && !title.contains('\n'), "a title that is not a line: {title:?}");
+                self.is_titled = true;
+            }
+            Event::Text(text) => {
+                assert!(text.len() <= 8 << 20, "a piece of {} bytes", text.len());
+                self.is_inside = true;
+            }
+            Event::EndOfDocument => *self = Self::default(),
+        }
+    }
+}
+
+/// The first bytes of a zip archive.
+const ZIP: &[u8] = b"PK";
+
+/// A Word document, or the part of one that holds its text: in an archive few changes leave
+/// anything to read.
+fn docx(bytes: &[u8]) {
+    match bytes.starts_with(ZIP) {
+        true => text("text.docx", bytes),
+        false => text("text.docx", &zip::of(&[("word/document.xml", bytes)])),
+    }
+}
+
+/// An OpenDocument text, or its content.
+fn odt(bytes: &[u8]) {
+    let kind = b"application/vnd.oasis.opendocument.text";
+    match bytes.starts_with(ZIP) {
+        true => text("text.odt", bytes),
+        false => text("text.odt", &zip::of(&[("mimetype", kind), ("content.xml", bytes)])),
+    }
+}
+
+/// A book, or its list of chapters, which is also its only chapter.
+fn epub(bytes: &[u8]) {
+    let container: &[u8] = b"<container><rootfiles><rootfile full-path=\"a.opf\"/></rootfiles></container>";
+    let parts = [
+        ("mimetype", b"application/epub+zip".as_slice()),
+        ("META-INF/container.xml", container),
+        ("a.opf", bytes),
+        ("c.xhtml", bytes),
+    ];
+    match bytes.starts_with(ZIP) {
+        true => text("text.epub", bytes),
+        false => text("text.epub", &zip::of(&parts)),
+    }
+}
