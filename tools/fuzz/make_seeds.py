@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes the inputs that fuzzing begins from, in tools/fuzz/seeds/HARNESS: small files that each reader reads, out of what the
-repository has already. Needs pyarrow 25 and zstandard 0.25 for the Parquet and zstd files.
+repository has already. Needs pyarrow and zstandard for the Parquet and zstd files, and `ember-train`
+in target/release or where EMBER_TRAIN says.
 
   tools/fuzz/make_seeds.py
 
@@ -10,11 +11,14 @@ What is in an archive is stored as it is, and what is in a PDF too: few changes 
 import gzip
 import io
 import json
+import os
 import random
 import re
 import shutil
 import struct
+import subprocess
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -163,6 +167,21 @@ def texts():
     copied("chats", "discord japanese.json", "telegram latin.json")
 
 
+def preparing():
+    with tempfile.TemporaryDirectory() as place:
+        # The text that the harness prepares, whose other files are to fit.
+        Path(place, "text.txt").write_text("The old lighthouse stood on the cliff for many years.\n" * 20)
+        program = os.environ.get("EMBER_TRAIN", ROOT / "target/release/ember-train")
+        command = [program, "prepare", "text.txt", "--out", "data", "--tokenizer", "bytes", "--seed", "0"]
+        subprocess.run(command, cwd=place, check=True, capture_output=True)
+        seed("manifest", "text.json", Path(place, "data/manifest.json").read_bytes())
+    told = "Write to ann.lee@example.org or call +44 20 7946 0958, (212) 555-0147; card 4111 1111 1111 1111, IBAN GB82 WEST 1234 5698 7654 32.\n"
+    keys = "api_key = 'sk-abcdefghijklmnopqrstuvwx1234567890ABCD'\nAKIAIOSFODNN7EXAMPLE\n-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
+    seed("masking", "all.txt", told + keys)
+    seed("prepare", "plain.txt", TEXT * 4 + told)
+    seed("prepare", "documents.txt", "<|endoftext|>".join(f"{TEXT}{number} apples\n" for number in range(6)))
+
+
 def packed():
     """Files around text: archives, compressions, documents of parts."""
     seed("gzip", "two.gz", gzip.compress(TEXT.encode(), mtime=0) + gzip.compress(b"more\n", mtime=0))
@@ -305,7 +324,7 @@ def program():
 
 def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
-    for make in [folders, tokenizers, formats, texts, packed, pdfs, decoding, training, program]:
+    for make in [folders, tokenizers, formats, texts, preparing, packed, pdfs, decoding, training, program]:
         make()
     files = [path for path in SEEDS.rglob("*") if path.is_file()]
     print(f"{len(files)} files, {sum(path.stat().st_size for path in files):,} bytes")

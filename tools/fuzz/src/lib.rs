@@ -16,6 +16,7 @@ mod harness;
 pub mod limits;
 mod place;
 mod prepared;
+mod preparing;
 mod program;
 mod texts;
 mod training;
@@ -29,6 +30,7 @@ pub fn harnesses() -> impl Iterator<Item = &'static Harness> {
         formats::HARNESSES,
         folders::HARNESSES,
         prepared::HARNESSES,
+        preparing::HARNESSES,
         texts::HARNESSES,
         decoding::HARNESSES,
         training::HARNESSES,
