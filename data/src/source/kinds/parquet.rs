@@ -1,12 +1,16 @@
 //! Parquet: one column of strings, a row a document.
 
+mod pages;
+
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Event};
+use ember_host::file_error::At;
 use ember_host::panics::quietly;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::File;
 
@@ -41,11 +45,13 @@ impl Reader for Parquet {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let (name, field) = (content.name(), content.options.field.as_str());
-        let (reader, index) = open(name, content.seekable()?, field)?;
+        let file = content.seekable()?;
+        let copy = || file.try_clone().at("cannot open", name);
+        let (reader, index) = open(name, copy()?, field)?;
         let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
         let mut seen_rows = 0;
         for group in 0..reader.num_row_groups() {
-            let mut column = strings(name, field, &reader, group, index)?;
+            let mut column = strings(name, field, reader.metadata(), copy()?, group, index)?;
             while let Some((rows, texts)) = next_rows(name, &mut column)? {
                 for text in &texts {
                     let Ok(text) = std::str::from_utf8(text.data()) else {
@@ -78,16 +84,22 @@ fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<Fil
 fn strings(
     name: &str,
     field: &str,
-    reader: &SerializedFileReader<File>,
+    metadata: &ParquetMetaData,
+    file: File,
     group: usize,
     index: usize,
 ) -> Result<Strings, Error> {
     let no_text = |what| Err(Error::NoTextField(format!("{name}: the column \"{field}\" {what}")));
-    let column = || reader.get_row_group(group)?.get_column_reader(index);
+    let about = metadata.file_metadata().schema_descr().column(index);
+    let column = || {
+        let group = metadata.row_group(group);
+        let pages = pages::of_column(file, group.column(index), usize::try_from(group.num_rows())?)?;
+        Ok(get_column_reader(about.clone(), Box::new(pages)))
+    };
     let ColumnReader::ByteArrayColumnReader(column) = of_library(name, column)? else {
         return no_text("holds no strings; name another");
     };
-    match reader.metadata().file_metadata().schema_descr().column(index).max_rep_level() {
+    match about.max_rep_level() {
         0 => Ok(column),
         _ => no_text("holds lists; name one of strings"),
     }
