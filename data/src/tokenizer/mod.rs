@@ -130,6 +130,11 @@ impl Tokenizer {
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
         let (encoder, around) = (Encoder::choose(&library), put_around(&library)?);
+        if let Some(id) = around.iter().flatten().find(|id| **id as usize > largest) {
+            return Err(Error::Unusable(format!(
+                "it puts the token id {id} around every text, and its vocabulary goes up to {largest}: correct its post_processor"
+            )));
+        }
         let (vocab_size, file) = (largest + 1, file.map(Path::to_owned));
         Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file }) })
     }

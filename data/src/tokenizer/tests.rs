@@ -240,6 +240,29 @@ fn ids_that_no_model_has_rows_for_are_refused() {
 }
 
 #[test]
+fn ids_around_a_text_that_the_vocabulary_has_not_are_refused() {
+    let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
+    let begin = json!({ "SpecialToken": { "id": "<s>", "type_id": 0 } });
+    json["post_processor"] = json!({
+        "type": "TemplateProcessing",
+        "single": [begin, { "Sequence": { "id": "A", "type_id": 0 } }],
+        "pair": [],
+        "special_tokens": { "<s>": { "id": "<s>", "ids": [2], "tokens": ["<s>"] } },
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    let tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+    assert_eq!(tokenizer.before("a", SpecialTokens::Text), [2]);
+    json["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([3]);
+    let error = error_of(&json);
+    assert!(
+        error
+            .ends_with("the token id 3 around every text, and its vocabulary goes up to 2: correct its post_processor"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_word_that_a_tokenizer_lacks_is_an_error_that_names_its_file() {
     let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
     json["model"]["vocab"] = json!({"word": 0});
