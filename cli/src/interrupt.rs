@@ -1,6 +1,6 @@
 //! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end, and how a process ends at once.
 
-#![allow(unsafe_code)] // the process ends at once
+#![allow(unsafe_code)] // a signal is ignored, and the process ends at once
 
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
@@ -12,13 +12,33 @@ use ember_host::interrupt::Interrupt;
 pub fn install() -> Result<Interrupt> {
     let interrupt = Interrupt::new();
     let seen = interrupt.clone();
+    let hangup_is_ignored = hangup_is_ignored();
     ctrlc::set_handler(move || {
         if seen.signalled() {
             exit(INTERRUPTED);
         }
     })
     .context("cannot listen for Ctrl-C")?;
+    if hangup_is_ignored {
+        #[cfg(unix)]
+        // SAFETY: no handler is given.
+        unsafe {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        }
+    }
     Ok(interrupt)
+}
+
+/// Whether who started the program wants it to outlive the terminal, as `nohup` does.
+fn hangup_is_ignored() -> bool {
+    #[cfg(unix)]
+    // SAFETY: all of what is asked for is written, by a call that changes nothing.
+    unsafe {
+        let mut now = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+    #[cfg(not(unix))]
+    false
 }
 
 /// Exit code of a program that was interrupted, as shells use it for Ctrl-C.

@@ -157,8 +157,11 @@ fn ensure_ours(out: &Path) -> Result<(), Error> {
 }
 
 /// Makes the folder, and removes what a killed run left behind in it.
-fn make(out: &Path) -> Result<(), FileError> {
-    make_folder(out).and_then(|()| remove_unfinished(out)).at("cannot write into the folder", out)
+fn make(out: &Path) -> Result<(), Error> {
+    let cannot_write = "cannot write into the folder";
+    make_folder(out).at(cannot_write, out)?;
+    ensure_ours(out)?; // again: what `new/..` names is there only now
+    Ok(remove_unfinished(out).at(cannot_write, out)?)
 }
 
 /// From now on what was prepared into the folder before counts as unfinished: its files are about

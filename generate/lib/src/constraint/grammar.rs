@@ -1,7 +1,8 @@
 //! What a text may be, as the user wrote it: JSON of a schema, a regular expression, or a Lark
 //! grammar.
 
-use std::{fmt::Display, panic::AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::{fmt::Display, thread};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
@@ -43,6 +44,30 @@ pub enum GrammarError {
     Tokenizer { grammar: String, source: Cause },
 }
 
+/// A grammar or schema of more bytes is refused: what it takes to compile grows with it.
+const MOST_BYTES: usize = 1 << 20;
+
+/// An expression of more bytes is: it may take ten thousand times as much.
+const MOST_EXPRESSION_BYTES: usize = 16 << 10;
+
+/// What compiling the longest grammar may put on the stack: a rule that names a rule, and so on, is
+/// followed to its end. It is memory only once it is used.
+const STACK_BYTES: usize = 256 << 20;
+
+fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarError> {
+    let what = format!("it is longer than {} KiB", most >> 10);
+    if text.len() > most { Err(unusable(source, what)) } else { Ok(()) }
+}
+
+/// Does what may go deep, on a thread of its own.
+fn deeply<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, act);
+        let joined = started.expect("the system has a thread").join();
+        joined.unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
 /// A grammar: checked, not yet tied to a tokenizer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grammar {
@@ -61,6 +86,7 @@ impl Grammar {
     /// When it is no JSON, or no schema, or has something that cannot be enforced.
     pub fn json_schema(source: impl Into<String>, schema: &str) -> Result<Self, GrammarError> {
         let source = source.into();
+        check_length(&source, schema, MOST_BYTES)?;
         let mut schema: Value = match serde_json::from_str(schema) {
             Ok(Value::Bool(true)) => json!({}), // a schema that everything fulfils
             Ok(schema) => schema,
@@ -85,7 +111,8 @@ impl Grammar {
         }
         // Alone first: inside a grammar, where the library puts it, errors would count its lines
         // and columns from elsewhere.
-        RegexBuilder::new().mk_regex(expression).map_err(|error| unusable(&source, error))?;
+        check_length(&source, expression, MOST_EXPRESSION_BYTES)?;
+        deeply(|| RegexBuilder::new().mk_regex(expression)).map_err(|error| unusable(&source, error))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
 
@@ -96,7 +123,9 @@ impl Grammar {
     /// # Errors
     /// When it is no such grammar.
     pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self, GrammarError> {
-        Self::checked(source.into(), TopLevelGrammar::from_lark(grammar.to_owned()))
+        let source = source.into();
+        check_length(&source, grammar, MOST_BYTES)?;
+        Self::checked(source, TopLevelGrammar::from_lark(grammar.to_owned()))
     }
 
     /// What errors call it.
@@ -107,7 +136,7 @@ impl Grammar {
     fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
-        catch_unwind(AssertUnwindSafe(compile)).map_err(|error| unusable(&source, error))?;
+        deeply(|| catch_unwind(AssertUnwindSafe(compile))).map_err(|error| unusable(&source, error))?;
         Ok(Self { source, rules })
     }
 
@@ -115,7 +144,8 @@ impl Grammar {
     pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher, GrammarError> {
         let mut factory = ParserFactory::new_simple(tokens).map_err(|error| unusable(&self.source, error))?;
         factory.quiet().limits_mut().verbose_errors = false;
-        let parser = factory.create_parser(self.rules.clone()).map_err(|error| unusable(&self.source, error))?;
+        let parser = deeply(|| factory.create_parser(self.rules.clone()));
+        let parser = parser.map_err(|error| unusable(&self.source, error))?;
         Ok(Matcher::new(Ok(parser)))
     }
 

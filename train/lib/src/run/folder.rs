@@ -42,6 +42,8 @@ pub(super) const LOCK: &str = ".lock";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Whether this process made the folder, and nothing was in it.
+    is_new: bool,
     /// Held for its lock, which the system releases when the process ends, however it ends.
     _lock: Option<File>,
 }
@@ -63,11 +65,14 @@ impl RunFolder {
     /// made, or another process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
+        let was_there = path.exists();
+        if was_there && !path.is_dir() {
+            return Err(FolderError::IsFile(path_buf()));
+        }
+        // Made before it is looked at: what `new/..` names is there only when `new` is.
+        make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
         if path.join(CONFIG).exists() || path.join("checkpoints").exists() {
             return Err(FolderError::HoldsRun(path_buf()));
-        }
-        if path.exists() && !path.is_dir() {
-            return Err(FolderError::IsFile(path_buf()));
         }
         // A run that ended before it began leaves its data, and names with a leading dot are
         // nobody's work.
@@ -77,8 +82,16 @@ impl RunFolder {
         if let Some(name) = names.filter(foreign).min() {
             return Err(FolderError::Foreign { path: path_buf(), name });
         }
-        make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
-        Self::lock(path)
+        let is_new = !was_there && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        Ok(Self { is_new, ..Self::lock(path)? })
+    }
+
+    /// Removes the folder of a run that did not begin, where this process made it and nothing was
+    /// in it: nothing is left where nothing comes of it.
+    pub fn forget(&self) {
+        if self.is_new {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 
     /// Opens the folder of a run that was begun, and takes its lock.
@@ -94,7 +107,7 @@ impl RunFolder {
 
     /// The folder of a run that another process of the group owns: to read from.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), _lock: None }
+        Self { path: path.to_owned(), is_new: false, _lock: None }
     }
 
     /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
@@ -104,11 +117,13 @@ impl RunFolder {
     /// When another process holds it, or it cannot be written.
     pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
         let file_path = path.join(LOCK);
-        let lock = File::create(&file_path).at("cannot write", &file_path)?;
+        // Not emptied: the name may be a link, in a folder that somebody else made.
+        let lock = File::options().write(true).create(true).truncate(false).open(&file_path);
+        let lock = lock.at("cannot write", &file_path)?;
         match lock.try_lock() {
             Ok(()) => {
                 let _ = remove_unfinished(path);
-                Ok(Self { path: path.to_owned(), _lock: Some(lock) })
+                Ok(Self { path: path.to_owned(), is_new: false, _lock: Some(lock) })
             }
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),

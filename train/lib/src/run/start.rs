@@ -184,13 +184,8 @@ impl Start {
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Run>> {
         let mut make = || -> Result<_> {
-            let fresh = !path.exists();
             let folder = RunFolder::create(path)?;
-            let begun = self.describe(&folder, group.size(), caller, reporter).inspect_err(|_| {
-                if fresh {
-                    let _ = std::fs::remove_dir_all(path); // nothing is left where nothing comes of it
-                }
-            })?;
+            let begun = self.describe(&folder, group.size(), caller, reporter).inspect_err(|_| folder.forget())?;
             Ok(begun.map(|described| (folder, described)))
         };
         let made = all_ok(group, if group.leads() { make() } else { Ok(None) })?;
