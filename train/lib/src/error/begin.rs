@@ -84,6 +84,11 @@ pub enum TextError {
     /// A folder that a configuration cannot name, since its name is not UTF-8.
     #[error("the name of {0} is not UTF-8; rename it")]
     NotUtf8(PathBuf),
+    /// Tokens can no longer be masked.
+    #[error(
+        "{0} was prepared already, and mask = true changes nothing in it; mask where it is prepared, and leave mask out here"
+    )]
+    MaskedTooLate(PathBuf),
     /// The run's tokens cannot be read.
     #[error("the text of {run}")]
     OfRun { run: PathBuf, source: Cause },

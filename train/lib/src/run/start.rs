@@ -14,7 +14,7 @@ use super::{Run, device_line};
 use super::{init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
-use crate::error::{ConfigError, Error, Result};
+use crate::error::{ConfigError, Error, Result, TextError};
 use crate::memory::fit::{self, Fit, Undecided, fit_to_device, fit_to_memory, share_of};
 use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
@@ -211,6 +211,9 @@ impl Start {
     ) -> Result<Option<Described>> {
         let Self { data, init, selected, memory_limit, .. } = self;
         let elsewhere = text::prepared(&data.text);
+        if let (Some(prepared), true) = (elsewhere, data.mask) {
+            return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
+        }
         let tokens = elsewhere.map_or_else(|| folder.file(DATA), Path::to_owned);
         if elsewhere.is_none() {
             let explain = |error| match init {
