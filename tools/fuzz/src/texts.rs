@@ -70,6 +70,7 @@ impl Order {
                 assert!(!title.is_empty() && !title.contains('\n'), "a title that is not a line: {title:?}");
                 self.is_titled = true;
             }
+            Event::Dated(_) => assert!(!self.is_inside, "a date behind its text"),
             Event::Text(text) => {
                 assert!(text.len() <= 8 << 20, "a piece of {} bytes", text.len());
                 self.is_inside = true;
