@@ -80,7 +80,7 @@ pub struct ServeArgs {
     #[arg(long)]
     insecure: bool,
 
-    /// A web page's origin, such as https://example.org, that may ask from a browser; may be given
+    /// A web page's origin, such as `https://example.org`, that may ask from a browser; may be given
     /// again
     #[arg(long, value_name = "ORIGIN")]
     cors: Vec<String>,
