@@ -7,6 +7,7 @@ pub mod devices;
 pub mod failure;
 pub mod interrupt;
 pub mod man_pages;
+pub mod output_file;
 pub mod program;
 pub mod shape;
 pub mod terminal;

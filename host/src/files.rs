@@ -19,6 +19,20 @@ pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     commit(file, path)
 }
 
+/// Reads a whole file of at most so many bytes: one that was named by mistake, or a device that never
+/// ends, fills no memory.
+///
+/// # Errors
+/// When it cannot be read or is longer.
+pub fn read_whole(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most_bytes {
+        true => Err(io::Error::other(format!("it is longer than {} MiB", most_bytes >> 20))),
+        false => Ok(bytes),
+    }
+}
+
 /// The xxh3 checksum (64 bits) of a file's content.
 ///
 /// # Errors
@@ -138,6 +152,15 @@ mod tests {
         assert_eq!(failed.unwrap_err().source.to_string(), "the disk is full");
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_whole_file_has_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![7u8; 3 << 20]).unwrap();
+        assert_eq!(read_whole(&path, 3 << 20).unwrap().len(), 3 << 20);
+        assert_eq!(read_whole(&path, 2 << 20).unwrap_err().to_string(), "it is longer than 2 MiB");
     }
 
     #[test]

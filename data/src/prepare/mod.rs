@@ -46,6 +46,7 @@ use encode::{Encoded, encode};
 use options::tell;
 use rayon::prelude::*;
 use split::Side;
+use std::fs::{File, TryLockError};
 use std::{collections::BTreeSet, io, path::Path};
 use survey::{Survey, survey};
 
@@ -93,7 +94,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let out = &options.out;
     ensure_ours(out)?;
     let fingerprint = options.fingerprint()?;
-    make(out)?;
+    let _claim = make(out)?;
     let mut corpus = Corpus::find(options)?;
     let only_stories = options.only_stories();
     let survey = survey(&mut corpus, progress)?;
@@ -156,12 +157,28 @@ fn ensure_ours(out: &Path) -> Result<(), Error> {
     }
 }
 
-/// Makes the folder, and removes what a killed run left behind in it.
-fn make(out: &Path) -> Result<(), Error> {
+/// Makes the folder, and removes what a killed run left behind in it. As long as the file that comes
+/// back is held, no other process prepares into the folder.
+fn make(out: &Path) -> Result<Option<File>, Error> {
     let cannot_write = "cannot write into the folder";
     make_folder(out).at(cannot_write, out)?;
     ensure_ours(out)?; // again: what `new/..` names is there only now
-    Ok(remove_unfinished(out).at(cannot_write, out)?)
+    let claim = claim(out)?;
+    remove_unfinished(out).at(cannot_write, out)?;
+    Ok(claim)
+}
+
+/// Locks the folder itself, so that no file for it lies there afterwards. Where folders cannot be
+/// opened (Windows) or locked (some network disks), two processes are the user's to keep apart.
+fn claim(out: &Path) -> Result<Option<File>, Error> {
+    let Ok(folder) = File::open(out) else { return Ok(None) };
+    match folder.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Error::unusable(format!(
+            "another process prepares a text into {}; wait until it has ended, or name another folder",
+            out.display()
+        ))),
+        _ => Ok(Some(folder)),
+    }
 }
 
 /// From now on what was prepared into the folder before counts as unfinished: its files are about

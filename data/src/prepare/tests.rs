@@ -441,6 +441,20 @@ fn a_folder_that_is_not_ours_is_never_written_into() {
     assert!(Dataset::open(&options.out).is_ok(), "and is as it was");
 }
 
+#[cfg(unix)]
+#[test]
+fn two_processes_never_prepare_into_one_folder() {
+    let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..])]);
+    let options = options(folder.path(), vec![Input::Path(folder.path().join("texts/a.txt"))], "chars");
+    std::fs::create_dir(&options.out).unwrap();
+    let other = std::fs::File::open(&options.out).unwrap();
+    other.lock().unwrap();
+    let error = prepare(&options, &Silent).unwrap_err().to_string();
+    assert!(error.contains("another process prepares a text into"), "{error}");
+    drop(other);
+    prepare(&options, &Silent).unwrap();
+}
+
 #[test]
 fn a_folder_inside_the_text_can_be_prepared_into_again_and_again() {
     let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..])]);

@@ -99,7 +99,7 @@ fn a_text_is_a_document_and_separators_make_several() {
 
 #[test]
 fn every_form_reads_the_same_compressed() {
-    let json = b"{\"text\": \"one\", \"n\": 1}\n\n{\"n\": 2, \"text\": \"two<|endoftext|>\\n\"}";
+    let json = b"{\"text\": \"one\", \"n\": 1}\n\n{\"text\": null}\n{\"n\": 2, \"text\": \"two<|endoftext|>\\n\"}";
     let rows = parquet(&[Some("one"), None, Some("two<|endoftext|>\n")]);
     for (name, bytes) in [("a.jsonl", &json[..]), ("a.ndjson", json), ("a.parquet", &rows), ("unnamed", &rows)] {
         let expected = ["one", "two<|endoftext|>\n"];

@@ -26,7 +26,7 @@ pub use prompt::SpecialTokens;
 
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
-use ember_host::{file_error::At, files::write_atomic};
+use ember_host::{file_error::At, files::read_whole, files::write_atomic};
 use library::{library_error, of_library, put_around};
 use serde_json::{Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
@@ -35,6 +35,9 @@ use tokenizers::{DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Token
 
 /// Ids that a vocabulary may have where most of them name no token.
 const MOST_SPARSE_IDS: usize = 1 << 20;
+
+/// The longest `tokenizer.json`: several times that of the largest vocabularies in use.
+const MOST_BYTES: u64 = 256 << 20;
 
 /// The name of the token that stands before and after every document.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
@@ -102,7 +105,7 @@ impl Tokenizer {
         if path.is_dir() {
             return Self::from_folder(path);
         }
-        let content = std::fs::read(path).at("cannot read the tokenizer", path)?;
+        let content = read_whole(path, MOST_BYTES).at("cannot read the tokenizer", path)?;
         let named_end = path.parent().and_then(named_end_of_text);
         let library = of_library(|| Library::from_bytes(content));
         library.and_then(|library| Self::from_library(library, named_end, Some(path))).map_err(|error| Error::Fails {

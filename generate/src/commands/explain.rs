@@ -14,7 +14,7 @@ use super::prompts::{self, FilePrompt, Given};
 use super::{loaded::Loaded, text_args::any_seed};
 use crate::twin;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::{terminal, wording};
+use ember_cli::{output_file, terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::run_folder;
 use ember_explain::{Request, Words, page};
@@ -74,7 +74,7 @@ pub struct ExplainArgs {
     weights: WeightsArgs,
 
     /// Where to write the page [default: explain.html]
-    #[arg(long, alias = "out", value_name = "FILE")]
+    #[arg(long, alias = "out", value_name = "FILE", value_parser = output_file::page())]
     html: Option<PathBuf>,
 
     /// Show it on the terminal instead, step by step
@@ -206,14 +206,6 @@ impl ExplainArgs {
             !self.tui || (io::stdout().is_terminal() && io::stdin().is_terminal()),
             UsageError::new("--tui needs a terminal to draw on and to read keys from; drop --tui, which writes a page")
         );
-        if let Some(path) = self.html.as_deref().filter(|path| path.is_dir()) {
-            bail!(UsageError::new(format!("--html {} is a folder; name a file", path.display())));
-        }
-        let parent = self.html.as_deref().and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
-        if let (Some(path), Some(parent)) = (&self.html, parent.filter(|parent| !parent.is_dir())) {
-            let (path, parent) = (path.display(), parent.display());
-            bail!(UsageError::new(format!("--html {path}: there is no folder {parent}; make it, or name another")));
-        }
         if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
             let (tokens, last) = (self.max_new_tokens, self.max_new_tokens - 1);
             bail!(UsageError::new(format!("--steps {step}: with --max-new-tokens {tokens} the last step is {last}")));
@@ -310,11 +302,6 @@ mod tests {
         assert!(text("To --max-new-tokens 0").starts_with("--max-new-tokens is 0; it must be"));
         assert!(text("To --max-new-tokens 1001").ends_with("so it must be at most 1000"));
         assert_eq!(text("To --steps 0,24"), "--steps 24: with --max-new-tokens 24 the last step is 23");
-        assert_eq!(
-            text("To --html no/such/a.html"),
-            "--html no/such/a.html: there is no folder no/such; make it, or name another"
-        );
-        assert!(text("To --html src").starts_with("--html src is a folder"));
         assert!(text("To --tui").starts_with("--tui needs a terminal"), "a test has none");
         assert!(refusal("To --html a.html", OutputFormat::Json).contains("drop --html"));
         assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));

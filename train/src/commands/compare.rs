@@ -23,7 +23,7 @@ pub struct CompareArgs {
     #[arg(long)]
     pub log: bool,
     /// Write the picture here [default: of a single run, its loss.svg]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::picture())]
     pub svg: Option<PathBuf>,
 }
 

@@ -3,6 +3,7 @@
 use std::{io::Read, time::Instant};
 
 use ember_data::{prepare::Dataset, source::ReadOptions};
+use ember_host::files::read_whole;
 use serde_json::{Map, Value, json};
 
 use ember_study::copied::{
@@ -34,7 +35,7 @@ pub struct CopiedArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_words: Option<u32>,
     /// Write the text as a page with what is copied marked
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
 }
 
@@ -135,6 +136,9 @@ fn baseline(validation: &TrainingText, characters: usize, training: &TrainingTex
     together(&texts, &checked, training)
 }
 
+/// What a model has written is no longer.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// The texts of the file: one, or that of every JSON line.
 fn texts_of(path: &Path) -> Result<Vec<String>> {
     let mut bytes = Vec::new();
@@ -142,7 +146,7 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
         std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
         "standard input".to_owned()
     } else {
-        bytes = std::fs::read(path).with_context(|| {
+        bytes = read_whole(path, MOST_BYTES).with_context(|| {
             format!("cannot read {}; name a file that exists and that you may read", path.display())
         })?;
         path.display().to_string()

@@ -19,7 +19,7 @@ pub struct DevicesArgs {
     pub check: bool,
 
     /// Also write what --check found to a page in Markdown: for a report of a fault
-    #[arg(long, value_name = "FILE", requires = "check")]
+    #[arg(long, value_name = "FILE", requires = "check", value_parser = output_file::report())]
     pub report: Option<PathBuf>,
 }
 

@@ -26,7 +26,7 @@ pub struct ExposureArgs {
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub loop_tokens: u32,
     /// Draw the figures as a page
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
 }
 

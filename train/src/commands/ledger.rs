@@ -26,7 +26,7 @@ pub struct LedgerArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Change one key of the recipe; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    #[arg(long, value_name = "KEY=VALUE", requires = "config", conflicts_with = "run")]
     pub set: Vec<String>,
     /// Rows of the batch [default: the run's batch_size, else 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -45,7 +45,7 @@ pub struct LedgerArgs {
     #[arg(long)]
     pub growth: bool,
     /// Write a page with pictures, which needs nothing else; measures the growth too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
     /// Begin even where the memory at hand seems too little
     #[arg(long)]

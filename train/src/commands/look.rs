@@ -18,7 +18,7 @@ pub struct LookArgs {
     /// input; none: the built-in stories
     pub text: Vec<String>,
     /// Write what was found as a page
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
     #[command(flatten)]
     pub reading: ReadingArgs,

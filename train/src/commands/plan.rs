@@ -31,7 +31,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// The recipe to write, which is replaced [default: plan.toml, which is not]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::recipe())]
     pub out: Option<PathBuf>,
     /// What training may take, as 800MB or 16GB [default: what is available]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -44,7 +44,7 @@ pub struct PlanArgs {
     #[arg(long)]
     pub show_fit: bool,
     /// With --show-fit: draw it, too
-    #[arg(long, value_name = "FILE", requires = "show_fit")]
+    #[arg(long, value_name = "FILE", requires = "show_fit", value_parser = output_file::picture())]
     pub svg: Option<PathBuf>,
     /// Print what the prediction knows of the text as JSON, and end
     #[arg(long, hide = true)]
@@ -65,11 +65,6 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from("plan.toml"));
     let line = format!("{} exists already; name another file with --out", out.display());
     ensure!(args.out.is_some() || !out.exists(), UsageError::new(line));
-    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-        let (out, folder) = (out.display(), folder.display());
-        let line = format!("--out {out}: there is no folder {folder}; make it, or choose another --out");
-        bail!(UsageError::new(line));
-    }
 
     let mut screen = Screen::new(common.quiet);
     let Start { settings, data, selected, .. } =

@@ -36,7 +36,7 @@ pub struct PrepareArgs {
     #[arg(long)]
     pub mask: bool,
     /// Number of built-in stories, where no text is given
-    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    #[arg(long, default_value_t = 100_000, value_name = "N", conflicts_with = "text")]
     pub stories: u64,
 }
 

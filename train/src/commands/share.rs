@@ -24,7 +24,7 @@ pub struct ShareArgs {
     /// The run, a checkpoint in it, or a Hugging Face folder [default: the newest run]
     pub run: Option<PathBuf>,
     /// The page to write
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: PathBuf,
     /// What the page keeps the matrices in: int8, or bf16 at twice the size
     #[arg(long, value_name = "TYPE", value_parser = weight_type, default_value = "int8")]

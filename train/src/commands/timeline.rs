@@ -19,7 +19,7 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub last: Option<u32>,
     /// Write a page to scroll and play through
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
 }
 

@@ -14,7 +14,7 @@ const ABOUT: About = About {
     name: "JSON Lines",
     endings: &[".jsonl", ".ndjson"],
     document: "a line, by one field",
-    without: "the other fields",
+    without: "the other fields; a null is no document",
 };
 
 /// The longest line that is read, which bounds the memory it takes.
@@ -44,20 +44,24 @@ impl Reader for JsonLines {
             if bytes.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            sink(Event::Text(&document(&format!("{name}:{line}:"), &bytes, field)?))?;
-            sink(Event::EndOfDocument)?;
+            if let Some(text) = document(&format!("{name}:{line}:"), &bytes, field)? {
+                sink(Event::Text(&text))?;
+                sink(Event::EndOfDocument)?;
+            }
         }
         Ok(())
     }
 }
 
-/// The text in one line, which stands at `place`.
-fn document(place: &str, content: &[u8], field: &str) -> Result<String, Error> {
+/// The text in one line, which stands at `place`, if there is one: a null is where a document would
+/// be.
+fn document(place: &str, content: &[u8], field: &str) -> Result<Option<String>, Error> {
     let mut object: Map<String, Value> = serde_json::from_slice(content).map_err(|reason| {
         Error::unusable(place, format!("not a line with a JSON object ({reason}); correct or remove it"))
     })?;
     match object.get_mut(field).map(Value::take) {
-        Some(Value::String(text)) => Ok(text),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(Value::Null) => Ok(None),
         Some(_) => Err(Error::NoTextField(format!("{place} the field \"{field}\" is not a string; name another"))),
         None => {
             let fields = object.keys().cloned().collect();

@@ -1,8 +1,9 @@
 //! What a person wrote: a file, then single keys, the last word winning.
 
-use std::{fs, path::Path};
+use std::{io, path::Path};
 
 use ember_data::{prepare::HoldOut, source::Clean};
+use ember_host::files::read_whole;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -160,9 +161,13 @@ pub(super) fn unwritable(error: toml::ser::Error) -> ConfigError {
     ConfigError::Unwritable(error.to_string())
 }
 
+/// No configuration is longer.
+const MOST_BYTES: u64 = 1 << 20;
+
 /// What `read` makes of the text of a configuration file; the error names the file.
 pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigError>) -> Result<T, ConfigError> {
-    let text = fs::read_to_string(path).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })?;
+    let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.map_err(|reason| ConfigError::File { path: path.to_owned(), reason })?;
     read(&text).map_err(|error| ConfigError::InFile { path: path.to_owned(), source: error.into() })
 }
 

@@ -211,8 +211,11 @@ impl Start {
     ) -> Result<Option<Described>> {
         let Self { data, init, selected, memory_limit, .. } = self;
         let elsewhere = text::prepared(&data.text);
-        if let (Some(prepared), true) = (elsewhere, data.mask) {
-            return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
+        if let Some(prepared) = elsewhere {
+            if data.mask {
+                return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
+            }
+            text::keys_too_late(&self.settings, prepared).into_iter().for_each(|line| reporter.note(line.into()));
         }
         let tokens = elsewhere.map_or_else(|| folder.file(DATA), Path::to_owned);
         if elsewhere.is_none() {

@@ -11,7 +11,7 @@ use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
 use super::folder::{CONFIG, DATA, RunFolder};
-use crate::config::{ConfigError, DataConfig, TrainConfig};
+use crate::config::{ConfigError, DataConfig, Settings, TrainConfig};
 use crate::error::{Result, TextError};
 
 /// Prepares a text; `None` when [`Progress::interrupted`] said so.
@@ -60,6 +60,16 @@ pub fn inputs(text: &[String], stories: u64) -> Vec<Input> {
 pub fn prepared(text: &[String]) -> Option<&Path> {
     let [only] = text else { return None };
     Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
+}
+
+/// What to say of keys that decide how a text is prepared, where `folder` was prepared without
+/// them: recipes set them, so they are no fault, but they change nothing.
+pub(super) fn keys_too_late(settings: &Settings, folder: &Path) -> Option<String> {
+    const KEYS: [&str; 7] = ["tokenizer", "field", "encoding", "clean", "val_fraction", "hold_out", "stories"];
+    let set = KEYS.into_iter().filter(|key| settings.has(key)).collect::<Vec<_>>();
+    (!set.is_empty()).then(|| {
+        format!("{} was prepared already, and stays as it is, whatever is set of {}", folder.display(), set.join(", "))
+    })
 }
 
 /// Where the tokens of a run that was begun are: in the folder that they were prepared into, if

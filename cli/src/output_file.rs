@@ -1,0 +1,74 @@
+//! Flags that name a file for a result. The file is looked at when the line is read, before an
+//! hour of work that would then have nowhere to go, or would end over a user's text.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+
+/// A file for a page in HTML.
+pub fn page() -> impl TypedValueParser<Value = PathBuf> {
+    file_of("html")
+}
+
+/// A file for a picture in SVG.
+pub fn picture() -> impl TypedValueParser<Value = PathBuf> {
+    file_of("svg")
+}
+
+/// A file for a page in Markdown.
+pub fn report() -> impl TypedValueParser<Value = PathBuf> {
+    file_of("md")
+}
+
+/// A file for a recipe in TOML.
+pub fn recipe() -> impl TypedValueParser<Value = PathBuf> {
+    file_of("toml")
+}
+
+fn file_of(kind: &'static str) -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(move |path| match fault(&path, kind) {
+        Some(fault) => Err(fault),
+        None => Ok(path),
+    })
+}
+
+/// Why a result of a kind cannot go to `path`, if it cannot. What is there already is replaced
+/// where its name ends in that kind, or where it is empty: anything else may be the user's own
+/// writing, named by mistake. Into a device or a pipe everything goes.
+fn fault(path: &Path, kind: &str) -> Option<String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Some(format!("there is no folder {}; make it, or name another", folder.display()));
+    }
+    let there = path.metadata().ok()?;
+    let is_of_kind = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
+    match there.is_dir() {
+        true => Some("it is a folder; name a file".to_owned()),
+        false if there.is_file() && there.len() > 0 && !is_of_kind => {
+            Some(format!("it is there already, and would be written over; name a new file, or one that ends in .{kind}"))
+        }
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_what_is_of_its_kind_or_empty_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, content) in [("a.txt", "a novel"), ("a.html", "a page"), ("A.HTML", "a page"), ("empty", "")] {
+            std::fs::write(at(name), content).unwrap();
+        }
+        let refused = |name: &str| fault(&at(name), "html");
+        assert!(["a.html", "A.HTML", "empty", "new", "new.txt"].iter().all(|name| refused(name).is_none()));
+        assert!(refused("a.txt").unwrap().contains("would be written over"));
+        assert!(refused("").unwrap().contains("it is a folder"));
+        assert!(refused("none/a.html").unwrap().starts_with("there is no folder"));
+        assert_eq!(fault(Path::new("a-new-name"), "html"), None);
+        assert_eq!(fault(Path::new("/dev/null"), "html"), None);
+    }
+}
