@@ -447,7 +447,7 @@ fn two_processes_never_prepare_into_one_folder() {
     let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..])]);
     let options = options(folder.path(), vec![Input::Path(folder.path().join("texts/a.txt"))], "chars");
     std::fs::create_dir(&options.out).unwrap();
-    let other = std::fs::File::open(&options.out).unwrap();
+    let other = File::open(&options.out).unwrap();
     other.lock().unwrap();
     let error = prepare(&options, &Silent).unwrap_err().to_string();
     assert!(error.contains("another process prepares a text into"), "{error}");
