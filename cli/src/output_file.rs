@@ -44,9 +44,9 @@ fn fault(path: &Path, kind: &str) -> Option<String> {
     let is_of_kind = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
     match there.is_dir() {
         true => Some("it is a folder; name a file".to_owned()),
-        false if there.is_file() && there.len() > 0 && !is_of_kind => {
-            Some(format!("it is there already, and would be written over; name a new file, or one that ends in .{kind}"))
-        }
+        false if there.is_file() && there.len() > 0 && !is_of_kind => Some(format!(
+            "it is there already, and would be written over; name a new file, or one that ends in .{kind}"
+        )),
         false => None,
     }
 }

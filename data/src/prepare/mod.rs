@@ -94,7 +94,18 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let out = &options.out;
     ensure_ours(out)?;
     let fingerprint = options.fingerprint()?;
+    let is_new = !out.exists();
     let _claim = make(out)?;
+    let prepared = prepare_into(options, fingerprint, progress);
+    if is_new && prepared.is_err() {
+        let _ = std::fs::remove_dir(out); // which fails where something was written
+    }
+    prepared
+}
+
+/// The same, into a folder that is there and ours alone.
+fn prepare_into(options: &PrepareOptions, fingerprint: String, progress: &dyn Progress) -> Result<Manifest, Error> {
+    let out = &options.out;
     let mut corpus = Corpus::find(options)?;
     let only_stories = options.only_stories();
     let survey = survey(&mut corpus, progress)?;

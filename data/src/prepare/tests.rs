@@ -296,6 +296,9 @@ fn a_mistyped_name_costs_nothing() {
     let mistyped = options(prepared.folder.path(), vec![Input::Path(PathBuf::from("no/such/file"))], "chars");
     assert!(prepare(&mistyped, &Silent).unwrap_err().to_string().contains("no/such/file"));
     assert!(Dataset::open(&mistyped.out).is_ok());
+    let elsewhere = PrepareOptions { out: prepared.folder.path().join("new"), ..mistyped };
+    prepare(&elsewhere, &Silent).unwrap_err();
+    assert!(!elsewhere.out.exists(), "a folder is left");
 }
 
 #[test]

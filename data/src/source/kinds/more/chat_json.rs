@@ -78,7 +78,7 @@ struct Author {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a message is neither a text nor a list of its parts")]
 enum Text {
     Whole(String),
     Parts(Vec<Part>),
@@ -86,7 +86,7 @@ enum Text {
 
 /// A part of a message: with a link, or in bold.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a part of a message is no text and has none")]
 enum Part {
     Plain(String),
     Marked { text: String },

@@ -43,7 +43,7 @@ struct Cell {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a cell's source is neither a text nor a list of texts")]
 enum Source {
     Whole(String),
     Lines(Vec<String>),

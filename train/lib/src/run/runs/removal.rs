@@ -69,8 +69,10 @@ impl Removal {
         self.contents.folders.iter().try_for_each(|folder| remove_folder(root.join(folder)))?;
         let last = [LOCK, REMOVING].map(|name| root.join(name));
         last.into_iter().filter(|path| path.exists()).try_for_each(remove_file)?;
+        let named = self.path().to_owned();
         drop(self);
-        remove_folder(root)
+        remove_folder(root)?;
+        if named.is_symlink() { remove_file(named) } else { Ok(()) } // a link to the folder leads nowhere now
     }
 }
 
