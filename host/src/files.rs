@@ -110,7 +110,8 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
         let (entry, is_folder) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?.is_dir())))?;
         let is_unfinished = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
         match (is_unfinished, is_folder) {
-            (true, true) => std::fs::remove_dir_all(entry)?,
+            // Its other name is off the disk first: who renamed it may have been killed before.
+            (true, true) => sync_folder(folder).and_then(|()| std::fs::remove_dir_all(entry))?,
             (true, false) => std::fs::remove_file(entry)?,
             (false, true) => remove_unfinished(&entry)?,
             (false, false) => {}

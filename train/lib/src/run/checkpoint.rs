@@ -57,8 +57,7 @@ impl Checkpoint<'_> {
             let write = || -> Result<()> {
                 ensure_room(run.path(), self.size(run))?;
                 self.write(&unfinished)?;
-                fs::rename(&unfinished, &folder).at("cannot create", &folder)?;
-                Ok(sync_folder(&run.checkpoints()).at("cannot write", run.checkpoints())?)
+                Ok(fs::rename(&unfinished, &folder).at("cannot create", &folder)?)
             };
             if let Err(error) = write() {
                 let _ = fs::remove_dir_all(&unfinished);

@@ -200,11 +200,13 @@ impl RunFolder {
         Ok(Some(folder))
     }
 
-    /// Lets a pointer name the checkpoint of `step`.
+    /// Lets a pointer name the checkpoint of `step`, whose own name is on the disk first: who gave it
+    /// may have been killed before it was.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
+        sync_folder(&self.checkpoints()).at("cannot write", self.checkpoints())?;
         let file = self.pointer(pointer);
         write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
     }
