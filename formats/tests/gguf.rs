@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ember_formats::{Model, NumberType, gguf, hf};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 const KINDS: [&str; 3] = ["gpt2", "llama", "qwen3"];
 const TYPES: [NumberType; 3] = [NumberType::F32, NumberType::Q8_0, NumberType::Q4_0];
@@ -70,7 +70,7 @@ fn a_folder_goes_through_a_file_and_back_as_it_was() {
             let (file, again) = (out.path().join("model.gguf"), out.path().join(format!("{kind}-{}", number.name())));
             gguf::write(&before.model().unwrap(), number, "test", &file).unwrap();
             let read = gguf::File::open(&file).unwrap();
-            hf::write(&read.model().unwrap(), None, &again).unwrap();
+            hf::write(&read.model().unwrap(), None, &Map::new(), &again).unwrap();
             let tokenizer: Value =
                 serde_json::from_slice(&std::fs::read(again.join("tokenizer.json")).unwrap()).unwrap();
             let after = hf::Folder::open(&again, Some(tokenizer), vec![10]).unwrap();

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, fs, path::Pa
 
 use ember_host::file_error::At;
 use safetensors::{Dtype, SafeTensors, tensor::TensorInfo};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::config;
 use crate::error::{FormatError, Result};
@@ -18,6 +18,7 @@ pub struct Folder {
     /// Names without prefix, and the file that has each, with its name there.
     places: HashMap<String, (usize, String)>,
     tokenizer: Option<Tokenizer>,
+    generation: Map<String, Value>,
 }
 
 #[derive(Debug)]
@@ -47,7 +48,8 @@ impl Folder {
         }
         let chat_template = chat_template(dir);
         let tokenizer = tokenizer.map(|json| Tokenizer { json, end_tokens, chat_template });
-        let mut folder = Self { shape, files, places, tokenizer };
+        let generation = generation(&dir.join("generation_config.json"))?;
+        let mut folder = Self { shape, files, places, tokenizer, generation };
         folder.shape.tied_head = folder.shape.tied_head && folder.head_can_be_tied()?;
         Ok(folder)
     }
@@ -69,6 +71,12 @@ impl Folder {
         };
         let tensors = names::tensors(&self.shape).into_iter().map(tensor).collect::<Result<_>>()?;
         Ok(Model { shape: self.shape.clone(), tensors, tokenizer: self.tokenizer.clone() })
+    }
+
+    /// How texts are drawn with the model, where the folder says it: the keys of its
+    /// `generation_config.json`.
+    pub fn generation(&self) -> &Map<String, Value> {
+        &self.generation
     }
 
     /// A stored tensor. Where the head is tied and only the head is stored, it is the embedding.
@@ -151,6 +159,16 @@ fn weight_files(dir: &Path) -> Result<BTreeSet<String>> {
         name.map(str::to_owned).ok_or_else(|| FormatError::damaged(&index, format!("{shard} is no file name")))
     };
     shards.map(|(_, shard)| name(shard)).collect()
+}
+
+fn generation(path: &Path) -> Result<Map<String, Value>> {
+    if !path.exists() {
+        return Ok(Map::new());
+    }
+    match json(path)? {
+        Value::Object(keys) => Ok(keys),
+        _ => Err(FormatError::damaged(path, "it is no JSON object")),
+    }
 }
 
 fn json(path: &Path) -> Result<Value> {

@@ -14,12 +14,13 @@ use crate::{Model, NumberType, Tensor, Tokenizer, numbers};
 const AT_A_TIME: usize = 1 << 16;
 
 /// Writes a model into the folder `dir`, which is made where it is not there, its numbers as `kind`,
-/// or each tensor's as the smallest plain type that loses nothing.
+/// or each tensor's as the smallest plain type that loses nothing. `generation` are the keys of a
+/// `generation_config.json` that go along, but for the ids that the model's tokenizer knows.
 ///
 /// # Errors
 /// When `kind` is one that safetensors has no word for, there are files in the folder, a tensor
 /// cannot be read, or a file not be written.
-pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
+pub fn write(model: &Model, kind: Option<NumberType>, generation: &Map<String, Value>, dir: &Path) -> Result<()> {
     if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
         return Err(FormatError::CannotSay {
             format: "a Hugging Face folder",
@@ -33,13 +34,25 @@ pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> 
     let ends = model.tokenizer.as_ref().map_or(&[][..], |tokenizer| &tokenizer.end_tokens);
     let config = config::json(&model.shape, ends);
     write_weights(&model.tensors, kind, &dir.join("model.safetensors"))?;
-    let ids = json!({ "bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"], "top_k": 0 });
-    write_json(&dir.join("generation_config.json"), &ids)?;
+    write_json(&dir.join("generation_config.json"), &generation_config(&config, generation))?;
     if let Some(tokenizer) = &model.tokenizer {
         write_tokenizer(tokenizer, dir)?;
     }
     // Last: a folder with a config.json counts as one that holds a model.
     write_json(&dir.join("config.json"), &config)
+}
+
+/// How texts are drawn, and the ids that `config` has. Where nothing is said of the best tokens all
+/// take part, of which transformers would take fifty.
+fn generation_config(config: &Value, generation: &Map<String, Value>) -> Value {
+    let mut keys = json!({ "bos_token_id": null, "eos_token_id": null, "top_k": 0 });
+    if let Some(keys) = keys.as_object_mut() {
+        keys.extend(generation.clone());
+    }
+    for id in ["bos_token_id", "eos_token_id"].into_iter().filter(|id| !config[id].is_null()) {
+        keys[id] = config[id].clone();
+    }
+    keys
 }
 
 fn write_weights(tensors: &[Tensor], kind: Option<NumberType>, path: &Path) -> Result<()> {

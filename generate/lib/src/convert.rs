@@ -73,7 +73,7 @@ pub fn convert(
         Format::Gguf => gguf::write(&model, kind.unwrap_or(NumberType::F32), &name_of(out), out)?,
         Format::Llama2c if kind.is_none_or(|kind| kind == NumberType::F32) => llama2c::write(&model, out)?,
         Format::Llama2c => return Err(ConvertError::Float32Alone),
-        Format::Hf => hf::write(&model, kind, out)?,
+        Format::Hf => hf::write(&model, kind, opened.generation(), out)?,
     }
     Ok(if format == Format::Gguf { differences(&model) } else { Vec::new() })
 }
