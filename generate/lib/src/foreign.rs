@@ -10,10 +10,12 @@ use std::{env, fs};
 
 use ember_formats::{FormatError, Source, hf};
 use ember_host::file_error::{At, FileError};
+use ember_model::folder::StoredWeights;
+use serde_json::Map;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A part of every folder's name: it changes when the same file is converted in another way.
-const EDITION: u32 = 1;
+const EDITION: u32 = 2;
 
 /// How long a folder stays that nobody opens.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -32,7 +34,8 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     let place = cache.join(key(&source.paths())?);
     let folder = place.join(path.file_stem().unwrap_or_default());
     let used = folder.join("config.json");
-    if used.is_file() {
+    // One that lost something since, as when a disk was full or somebody tidied up, is made anew.
+    if used.is_file() && StoredWeights::of(&folder).is_ok() {
         // When it was last of use; a cache that cannot be written is still read.
         let _ = fs::File::options().append(true).open(&used).and_then(|file| file.set_modified(SystemTime::now()));
         return Ok(Some(folder));
@@ -41,8 +44,11 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     fs::create_dir_all(cache).at("cannot create the folder", cache)?;
     forget_unused(cache);
     let unfinished = tempfile::tempdir_in(cache).at("cannot write into", cache)?;
-    hf::write(&model, None, &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
+    hf::write(&model, None, &Map::new(), &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
     // Somebody else may have made the same folder meanwhile: then it stays.
+    if !used.is_file() || StoredWeights::of(&folder).is_err() {
+        let _ = fs::remove_dir_all(&place);
+    }
     match fs::rename(unfinished.path(), &place) {
         Err(_) if used.is_file() => {}
         renamed => renamed.at("cannot create the folder", &place)?,
@@ -50,19 +56,26 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     Ok(Some(folder))
 }
 
-/// Where folders are kept: `ember/models` in the user's cache, else with other temporary files.
+/// Where folders are kept: `ember/models` in the user's cache, else with other temporary files. A
+/// cache that is named relative to some other place is none, as XDG's rules say.
 fn cache() -> PathBuf {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(|home| home.join(".cache"));
     set("XDG_CACHE_HOME").or_else(home).unwrap_or_else(env::temp_dir).join("ember/models")
 }
 
-/// What tells files from others: where each stands, its length, and when it was written.
+/// What tells files from others: where each stands, its length, when it was written, and where the
+/// system says it when it was changed in any way, which nobody can set back.
 fn key(paths: &[&Path]) -> Result<String, FileError> {
     let mut facts = format!("{EDITION}");
     for path in paths {
         let (place, file) = (path.canonicalize().at("cannot open", path)?, path.metadata().at("cannot open", path)?);
         facts += &format!(" {place:?} {} {:?}", file.len(), file.modified().at("cannot open", path)?);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            facts += &format!(" {}:{} {}.{:09}", file.dev(), file.ino(), file.ctime(), file.ctime_nsec());
+        }
     }
     Ok(format!("{:016x}", xxh3_64(facts.as_bytes())))
 }
@@ -89,7 +102,7 @@ mod tests {
     use crate::convert::{Format, convert};
     use crate::token_log_probabilities;
     use burn::tensor::Device;
-    use ember_model::folder::{StoredWeights, expected_tensors};
+    use ember_model::folder::expected_tensors;
 
     fn fixture(name: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/tests/fixtures").join(name)
@@ -109,8 +122,20 @@ mod tests {
             }
             assert_eq!(ember_model::folder::read_end_tokens(&folder).unwrap(), [10]);
             // It is made once, and anew when the file has changed.
-            fs::remove_file(folder.join("model.safetensors")).unwrap();
+            let made = || fs::metadata(folder.join("model.safetensors")).unwrap().modified().unwrap();
+            let before = made();
+            assert_eq!((folder_in(&cache, &file).unwrap().unwrap(), made()), (folder.clone(), before));
+            // What was damaged since is made again.
+            fs::File::options().write(true).open(folder.join("model.safetensors")).unwrap().set_len(100).unwrap();
             assert_eq!(folder_in(&cache, &file).unwrap().unwrap(), folder);
+            assert!(StoredWeights::of(&folder).is_ok());
+            // Another file of the same name, length and time is another file.
+            let (time, bytes) = (fs::metadata(&file).unwrap().modified().unwrap(), fs::read(&file).unwrap());
+            fs::remove_file(&file).unwrap();
+            fs::write(&file, bytes).unwrap();
+            fs::File::options().append(true).open(&file).unwrap().set_modified(time).unwrap();
+            #[cfg(unix)]
+            assert_ne!(folder_in(&cache, &file).unwrap().unwrap(), folder);
             fs::File::options().append(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             assert_ne!(folder_in(&cache, &file).unwrap().unwrap(), folder);
         }
