@@ -6,7 +6,7 @@
 //! as a shell's `>` does. Files of our own making, in folders of our own, go through
 //! [`files`](crate::files) as they are.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::{fs::File, fs::OpenOptions, path::Path, path::PathBuf};
 
 use crate::{file_error::At, file_error::FileError, files::write_atomic};
@@ -42,6 +42,32 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     }
     Ok(())
 }
+
+/// Refuses a place where something else stands than what is to be written there: a regular file that
+/// is not empty, and whose beginning, at most [`BEGINNING`] bytes, `is_one` does not know. `kind` is
+/// what it should be, as in "a page".
+///
+/// # Errors
+/// When there is such a file, or it cannot be read; the line names `path`.
+pub fn check_replaces(path: &Path, kind: &str, is_one: impl FnOnce(&[u8]) -> bool) -> Result<(), Error> {
+    let Some(file) = regular_file(path)? else { return Ok(()) };
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Ok(there) => there.take(BEGINNING).read_to_end(&mut bytes).at("cannot read", path)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => Err(error).at("cannot read", path)?,
+    };
+    match bytes.is_empty() || is_one(&bytes) {
+        true => Ok(()),
+        false => {
+            let line = format!("cannot write {}: what is there is not {kind}; name another", path.display());
+            Err(Error::Refused(line))
+        }
+    }
+}
+
+/// How much of a file is looked at before it is replaced.
+pub const BEGINNING: u64 = 1 << 16;
 
 /// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a
 /// record is not written over.
@@ -154,6 +180,25 @@ mod tests {
         assert_eq!(regular_file(&alias).unwrap(), None);
         say(&alias, "held").unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4, "the holder's own file has the text");
+    }
+
+    #[test]
+    fn what_is_of_another_kind_is_not_replaced() {
+        let folder = tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let check = |name: &str| check_replaces(&at(name), "a page", |bytes| bytes.starts_with(b"<"));
+        for (name, text) in [("page", "<html>"), ("empty", ""), ("config", "{}")] {
+            std::fs::write(at(name), text).unwrap();
+            symlink(name, at(&format!("to-{name}"))).unwrap();
+        }
+        for name in ["page", "to-page", "empty", "to-empty", "new"] {
+            check(name).unwrap();
+        }
+        for name in ["config", "to-config"] {
+            let line = check(name).unwrap_err().to_string();
+            assert!(line.ends_with("what is there is not a page; name another"), "{line}");
+        }
+        check_replaces(Path::new("/dev/null"), "a page", |_| false).unwrap();
     }
 
     #[test]

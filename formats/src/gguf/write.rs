@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, io, io::Write, path::Path};
 
-use ember_host::output::write_output;
+use ember_host::output::{check_replaces, write_output};
 
 use super::blocks::{block, encode, file_type, number};
 use super::header::{Header, put_text};
@@ -22,8 +22,10 @@ const AT_A_TIME: usize = 1 << 16;
 /// are Q8_0, since they decide every token.
 ///
 /// # Errors
-/// When GGUF cannot say the tokenizer, a tensor cannot be read, or the file not be written.
+/// When GGUF cannot say the tokenizer, a tensor cannot be read, or the file not be written: another
+/// than a GGUF is not written over.
 pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result<()> {
+    check_replaces(path, "a GGUF", |bytes| bytes.starts_with(MAGIC))?;
     let header = header(model, kind, name)?;
     let (tensors, list) = plan(model, kind)?;
     let mut failed = None;

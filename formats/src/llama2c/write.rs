@@ -2,10 +2,10 @@
 
 use std::{io, io::Write, path::Path};
 
-use ember_host::output::write_output;
+use ember_host::output::{check_replaces, write_output};
 
 use super::order::{Part, first, turned_heads};
-use super::{EPSILON, ROPE_THETA, TOKENIZER, tokens};
+use super::{EPSILON, File, ROPE_THETA, TOKENIZER, tokens};
 use crate::error::{FormatError, Result};
 use crate::{Architecture, Model, NumberType, Shape, layout, numbers};
 
@@ -19,6 +19,7 @@ pub fn write(model: &Model, path: &Path) -> Result<()> {
     can_compute(&model.shape).map_err(cannot)?;
     let tokenizer = model.tokenizer.as_ref().map(|tokenizer| tokens::bytes(tokenizer, model.shape.vocab_size));
     let tokenizer = tokenizer.transpose().map_err(cannot)?;
+    check_replaces(path, "a model of llama2.c", |_| File::open(path).is_ok())?;
     let mut failed = None;
     let written = write_output(path, |out| {
         out.write_all(&header(&model.shape))?;

@@ -2,13 +2,13 @@
 
 use std::{io::Write, path::Path, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use clap::builder::TypedValueParser;
 use serde_json::json;
 
 use super::model_args::{named, words};
-use ember_cli::program::{CommonArgs, Notes, Outcome};
+use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_cli::terminal;
 use ember_decoding::convert::{Difference, Format, convert};
 use ember_decoding::{named::Named, run_folder};
@@ -62,6 +62,11 @@ fn number_type() -> impl TypedValueParser<Value = NumberType> {
 
 pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
+    let place = |path: &Path| path.canonicalize().ok();
+    ensure!(
+        args.from.as_deref().and_then(place).is_none_or(|from| place(&args.out) != Some(from)),
+        UsageError::new(format!("--out {}: this is what is converted; name another file", args.out.display()))
+    );
     let found = run_folder::find(args.from.as_deref())?;
     let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
     notes.say(format!("checkpoint: {}{why}", found.folder.display()));
@@ -69,7 +74,8 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
         notes.say(said(difference));
     }
     let bytes = bytes_of(&args.out)?;
-    let json = json!({ "from": found.folder, "to": args.to.name(), "out": args.out, "bytes": bytes });
+    let name = |path: &Path| path.to_string_lossy().into_owned();
+    let json = json!({ "from": name(&found.folder), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
     let line = || format!("{} ({:.1} MB)", args.out.display(), bytes as f64 / 1e6);
     let mut out = terminal::stdout();
     common.format.write_line(&mut out, || serde_json::to_string(&json), line)?;

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::{fmt::Display, fs, io::ErrorKind};
 
-use ember_host::{file_error::FileError, output::write_output};
+use ember_host::file_error::FileError;
+use ember_host::output::{check_replaces, write_output};
 use serde_json::{Map, Value, json};
 
 use super::{FolderError, GenerationConfig, KNOBS, KnobError, KnobValue, Knobs, Semantics, Strategy};
@@ -163,8 +164,10 @@ impl GenerationConfig {
     /// Writes [`Self::to_hugging_face`] to `path`.
     ///
     /// # Errors
-    /// When the file cannot be written, naming it.
+    /// When the file cannot be written, naming it: another than a `generation_config.json` is not
+    /// written over.
     pub fn save(&self, path: &Path) -> Result<(), FolderError> {
+        check_replaces(path, "a generation_config.json", is_generation_config)?;
         let json = format!("{:#}\n", self.to_hugging_face());
         Ok(write_output(path, |out| out.write_all(json.as_bytes()))?)
     }
@@ -191,6 +194,14 @@ const NOT_OURS: [(&str, f64); 17] = [
     ("min_length", 0.0),
     ("max_length", f64::NAN),
 ];
+
+/// Whether a file says how texts are drawn, and not what a model is.
+fn is_generation_config(bytes: &[u8]) -> bool {
+    let Ok(map) = serde_json::from_slice::<Map<String, Value>>(bytes) else { return false };
+    let own = ["do_sample", "eos_token_id", "transformers_version"];
+    let is_one = KNOBS.iter().map(|knob| knob.name).chain(own).any(|name| map.contains_key(name));
+    is_one && !map.contains_key("model_type")
+}
 
 fn not_applied(map: &Map<String, Value>) -> Vec<String> {
     let is_on = |value: &Value, off: f64| match value {
