@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf, time::Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use ember_cli::shape::shape;
 use ember_model::init::Random;
@@ -12,8 +12,9 @@ use serde::Serialize;
 use super::{loaded::Loaded, model_args::WeightsArgs};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
-use ember_decoding::bench::{Speed, Task, speed};
-use ember_host::interrupt::Interrupt;
+use ember_decoding::bench::{Speed, Task, needed_bytes, speed};
+use ember_host::{interrupt::Interrupt, memory::available_bytes};
+use ember_kernels::is_cpu;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
@@ -39,12 +40,12 @@ pub struct BenchArgs {
     /// Rows that are written together
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     batch: Vec<usize>,
-    /// Tokens of each prompt
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "32")]
-    prompt: Vec<usize>,
-    /// Tokens that are written after each
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    new_tokens: usize,
+    /// Tokens of each prompt [default: 32, or half of a shorter context]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    prompt: Option<Vec<usize>>,
+    /// Tokens that are written after each [default: 32, or half of a shorter context]
+    #[arg(long, value_name = "N")]
+    new_tokens: Option<usize>,
     /// How often all is timed, after once that is not
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
@@ -74,8 +75,10 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let config = model.config();
     let weights = model.weights().name();
     notes.say(format!("{} parameters in {weights}, there after {load_s:.2} s", config.parameters()));
-    let longest = args.prompt.iter().max().copied().unwrap_or(0).saturating_add(args.new_tokens);
-    if args.prompt.contains(&0) || args.batch.contains(&0) || args.new_tokens == 0 {
+    let usual = (config.context_length / 2).clamp(1, USUAL_TOKENS);
+    let (prompts, new) = (args.prompt.clone().unwrap_or_else(|| vec![usual]), args.new_tokens.unwrap_or(usual));
+    let longest = prompts.iter().max().copied().unwrap_or(0).saturating_add(new);
+    if prompts.contains(&0) || args.batch.contains(&0) || new == 0 {
         return Err(UsageError::new("--batch, --prompt and --new-tokens must be at least 1").into());
     }
     if longest > config.context_length {
@@ -85,16 +88,18 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
         ))
         .into());
     }
+    let widest = args.batch.iter().max().copied().unwrap_or(0);
+    check_memory(&model, Task { batch: widest, prompt: longest - new, new, repeats: 1 })?;
     let mut out = terminal::stdout();
     if common.format == OutputFormat::Text {
         writeln!(out, "{HEADER}")?;
     }
-    for &prompt in &args.prompt {
+    for &prompt in &prompts {
         for &batch in &args.batch {
             if interrupt.requested() {
                 return Ok(Outcome::Interrupted);
             }
-            let task = Task { batch, prompt, new: args.new_tokens, repeats: args.repeats as usize };
+            let task = Task { batch, prompt, new, repeats: args.repeats as usize };
             let speed = speed(&model, task)?;
             let json = JsonSpeed { device: &device, parameters: config.parameters(), weights, load_s, speed };
             common.format.write_line(&mut out, || serde_json::to_string(&json), || line(&speed))?;
@@ -102,6 +107,25 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Tokens of a prompt, and after it, where nobody says how many.
+const USUAL_TOKENS: usize = 32;
+
+/// Refuses a batch for which the processor has not the memory; what a GPU has is not known.
+fn check_memory(model: &Gpt, task: Task) -> Result<()> {
+    let (needed, available) = (needed_bytes(model, task), available_bytes() as f64);
+    ensure!(
+        !is_cpu(&model.device()) || needed <= available,
+        UsageError::new(format!(
+            "--batch {} of {} tokens needs about {:.1} GB, and {:.1} GB of memory are free; give less",
+            task.batch,
+            task.prompt + task.new,
+            needed / 1e9,
+            available / 1e9
+        ))
+    );
+    Ok(())
 }
 
 const HEADER: &str = "batch  prompt   prefill ms   tokens/s   ms a step (least to most)   tokens/s    GB/s  of memory";

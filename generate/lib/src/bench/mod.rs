@@ -86,6 +86,15 @@ impl Spread {
     }
 }
 
+/// About how many bytes a task takes beside the weights, of tasks that no machine can hold, too: keys
+/// and values, what is read plainly beside them, a row's logits, its ids and what lists them.
+pub fn needed_bytes(model: &Gpt, task: Task) -> f64 {
+    let config = model.config();
+    let row = config.kv_cache_bytes(1, task.prompt + task.new) + config.kv_cache_bytes(1, task.prompt + task.new / 2);
+    let lists = 8 * (task.prompt + task.new) + 100;
+    weight_bytes(model) as f64 + task.batch as f64 * (row + 8 * config.vocab_size + lists) as f64
+}
+
 /// Measures one task.
 ///
 /// # Errors
