@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, io::Write, path::PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use ember_model::{WeightType, folder};
 use serde_json::{Map, Value, json};
@@ -44,6 +44,11 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let trace = Trace::read(&args.file)?;
     let header = &trace.header;
     let repeats = repeats(trace.lines(), header)?;
+    ensure!(
+        repeats.iter().any(Option::is_some),
+        "{}: nothing was recorded behind its first line; give a trace of a run that wrote something",
+        args.file.display()
+    );
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
     let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;

@@ -165,9 +165,10 @@ impl Writer<'_> {
     /// Writes every continuation of every prompt, in the prompts' order.
     fn write_all(&mut self, prompts: &[Prompt]) -> Result<Outcome> {
         let batches = self.batches(prompts);
-        let mut trace = self.args.trace.as_deref().map(TraceWriter::create).transpose()?;
-        if let Some(trace) = &mut trace {
-            trace.line(serde_json::to_value(self.header(prompts, &batches)?)?)?;
+        let mut trace = None;
+        if let Some(path) = &self.args.trace {
+            let header = self.header(prompts, &batches)?.to_line()?; // before there is a file
+            trace.insert(TraceWriter::create(path)?).line(header)?;
         }
         let mut outcome = Outcome::Done;
         if let ([prompt], false) = (prompts, self.goes_on) {

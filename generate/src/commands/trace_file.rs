@@ -51,6 +51,18 @@ pub(super) struct Header {
     pub(super) batches: Vec<(Vec<usize>, usize, usize)>,
 }
 
+impl Header {
+    /// The line.
+    ///
+    /// # Errors
+    /// When the checkpoint's folder has a name that JSON cannot write.
+    pub(super) fn to_line(&self) -> Result<Value> {
+        let folder = self.checkpoint.display();
+        serde_json::to_value(self)
+            .with_context(|| format!("a trace cannot name the folder {folder}, which is no UTF-8 text; rename it"))
+    }
+}
+
 /// On what a trace was written: another machine may round the last bits otherwise.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Machine {
