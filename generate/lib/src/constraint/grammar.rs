@@ -2,6 +2,7 @@
 //! grammar.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::{fmt::Display, thread};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
@@ -49,6 +50,15 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// An expression of more bytes is: it may take ten thousand times as much.
 const MOST_EXPRESSION_BYTES: usize = 16 << 10;
+
+/// What the library may spend on a lexer before the first token, in its own measure. A schema of
+/// 3,000 words takes a twentieth of a second and fits; what takes more would take minutes and
+/// gigabytes.
+const MOST_FUEL: u64 = 50_000;
+
+/// Held while a lexer is built: several at a time would take several times the memory, and the
+/// processor from those who write.
+static BUILDING: Mutex<()> = Mutex::new(());
 
 /// What compiling the longest grammar may put on the stack: a rule that names a rule, and so on, is
 /// followed to its end. It is memory only once it is used.
@@ -143,8 +153,11 @@ impl Grammar {
     /// A matcher that stands before the first token.
     pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher, GrammarError> {
         let mut factory = ParserFactory::new_simple(tokens).map_err(|error| unusable(&self.source, error))?;
-        factory.quiet().limits_mut().verbose_errors = false;
+        let limits = factory.quiet().limits_mut();
+        (limits.verbose_errors, limits.initial_lexer_fuel) = (false, MOST_FUEL);
+        let one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let parser = deeply(|| factory.create_parser(self.rules.clone()));
+        drop(one_at_a_time);
         let parser = parser.map_err(|error| unusable(&self.source, error))?;
         Ok(Matcher::new(Ok(parser)))
     }
@@ -169,7 +182,12 @@ impl Grammar {
 }
 
 fn unusable(source: &str, error: impl Display) -> GrammarError {
-    GrammarError::Unusable { grammar: source.to_owned(), reason: one_line(error) }
+    let mut reason = one_line(error);
+    // The library names its own limits there, which nobody can set from here.
+    if ["lexer precomputation failed", "limit for this grammar"].iter().any(|words| reason.contains(words)) {
+        "it takes too much to follow; say it in fewer alternatives and repetitions".clone_into(&mut reason);
+    }
+    GrammarError::Unusable { grammar: source.to_owned(), reason }
 }
 
 /// The first line of the library's message, and the reason that follows a drawing of the place in

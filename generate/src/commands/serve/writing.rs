@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
+use ember_decoding::constraint::GrammarError;
 use ember_decoding::engine::{Progress, Request};
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::logprobs;
@@ -248,7 +249,7 @@ impl Writer {
         let mut generator = Generator::new(request, model.tokenizer.as_ref(), asked.config.clone())
             .map_err(|error| ApiError::param("stop", error.to_string()))?;
         if let Some(grammar) = &asked.grammar {
-            let refused = |error: ember_decoding::constraint::GrammarError| ApiError::invalid(error.to_string());
+            let refused = |error: GrammarError| ApiError::param(grammar.source(), error.to_string());
             generator = generator.held_to(grammar.clone()).map_err(refused)?;
         }
         let ids: Vec<&[u32]> = asked.prompts.iter().map(Vec::as_slice).collect();
