@@ -1,10 +1,11 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
 use ember_cli::program::{parse, run_program};
+use ember_generate::allocator::Bounded;
 use ember_generate::commands::Cli;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Bounded = Bounded;
 
 fn main() -> ! {
     let cli: Cli = parse();

@@ -5,18 +5,21 @@
 //! are what the model reads, unless somebody asks otherwise.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use crate::allocator::Bound;
 
 /// A checkpoint's template.
 pub(super) struct Template {
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
+    bound: Bound,
     pub(super) source: String,
     /// What templates ask for by these names.
     begin: String,
@@ -31,6 +34,20 @@ const MARK: char = '\u{f8ff}';
 
 /// Most steps that a template may take: those of people's checkpoints take some thousands.
 const MOST_STEPS: u64 = 5_000_000;
+
+/// Bytes of the longest template.
+const MOST_SOURCE: usize = 1 << 20;
+
+/// What a template may hold at once, and how long it may take: a step may double a text, or search
+/// all of it.
+const MOST_BYTES: usize = 256 << 20;
+const MOST_TIME: Duration = Duration::from_secs(10);
+
+/// Bytes of the longest text that a conversation may become.
+const MOST_TEXT: usize = 16 << 20;
+
+/// Variables of templates that nobody sets but the server.
+const OWN: [&str; 6] = ["messages", "tools", "functions", "add_generation_prompt", "bos_token", "eos_token"];
 
 impl Template {
     /// That of a folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
@@ -54,20 +71,16 @@ impl Template {
         Ok(Some(template.with_context(|| format!("the chat template of {} cannot be used", folder.display()))?))
     }
 
-    fn new(source: String, tokenizer: &Tokenizer, begin: String, end: String) -> Result<Self, Error> {
-        let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_fuel(Some(MOST_STEPS));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, message))
-        });
-        environment.add_function("strftime_now", |format: String| today(&format));
-        environment.add_template_owned("chat", source.clone())?;
+    fn new(source: String, tokenizer: &Tokenizer, begin: String, end: String) -> Result<Self> {
+        ensure!(source.len() <= MOST_SOURCE, "it is longer than {} KiB", MOST_SOURCE >> 10);
+        let bound = Bound::new(MOST_BYTES, MOST_TIME);
+        let text = source.clone();
+        // What it multiplies of texts that stand in it is multiplied when it is compiled.
+        let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
+        let environment = Arc::new(environment?);
         let mut special: Vec<String> = tokenizer.special_names().map(str::to_owned).collect();
         special.sort_by_key(|name| std::cmp::Reverse(name.len()));
-        Ok(Self { environment, source, begin, end, special })
+        Ok(Self { environment, bound, source, begin, end, special })
     }
 
     /// The text of a conversation; `more` are variables of the request's own. What it holds of
@@ -79,20 +92,29 @@ impl Template {
         adds_prompt: bool,
         more: &Map<String, Value>,
     ) -> Result<String, ApiError> {
+        if let Some(name) = OWN.iter().find(|name| more.contains_key(**name)) {
+            let message = format!("chat_template_kwargs cannot set {name}, which is the server's own");
+            return Err(ApiError::param("chat_template_kwargs", message));
+        }
         let messages: Vec<Value> =
             messages.iter().map(|message| self.marked(&Value::Object(message.clone()))).collect();
+        let tools = tools.map(|tools| self.marked(tools));
+        let more = self.marked(&Value::Object(more.clone()));
         let own = context! {
             messages, tools, add_generation_prompt => adds_prompt, bos_token => self.begin, eos_token => self.end,
             enable_thinking => true, datetime => today("%b %d %Y"), date_string => today("%d %b %Y"),
-            functions => tools.map(Value::to_string).unwrap_or_default(),
+            functions => tools.as_ref().map(Value::to_string).unwrap_or_default(),
         };
-        let template = self.environment.get_template("chat");
-        let rendered =
-            template.and_then(|template| template.render(context! { ..minijinja::Value::from_serialize(more), ..own }));
-        rendered.map_err(|error| {
-            let why = error.detail().map_or_else(|| error.to_string(), str::to_owned);
-            ApiError::param("messages", format!("the chat template refuses them: {why}"))
-        })
+        let (environment, values) =
+            (Arc::clone(&self.environment), context! { ..minijinja::Value::from_serialize(more), ..own });
+        let refused = |why: String| ApiError::param("messages", format!("the chat template refuses them: {why}"));
+        let rendered = self.bound.give(move || environment.get_template("chat")?.render(values));
+        match rendered {
+            Some(Ok(text)) if text.len() <= MOST_TEXT => Ok(text),
+            Some(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
+            Some(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MOST_TEXT >> 20))),
+            None => Err(refused(too_much())),
+        }
     }
 
     /// A value in whose texts the names of special tokens are marked.
@@ -100,7 +122,7 @@ impl Template {
         match value {
             Value::String(text) => Value::String(self.mark(text)),
             Value::Array(list) => list.iter().map(|value| self.marked(value)).collect(),
-            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), self.marked(value))).collect(),
+            Value::Object(map) => map.iter().map(|(key, value)| (self.mark(key), self.marked(value))).collect(),
             other => other.clone(),
         }
     }
@@ -140,6 +162,25 @@ impl Template {
         }
         Ok(ids)
     }
+}
+
+/// What runs a template.
+fn environment(source: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_fuel(Some(MOST_STEPS));
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_function("strftime_now", |format: String| today(&format));
+    environment.add_template_owned("chat", source)?;
+    Ok(environment)
+}
+
+fn too_much() -> String {
+    format!("it takes more than {} MiB of memory or {} s", MOST_BYTES >> 20, MOST_TIME.as_secs())
 }
 
 /// A text without marks.
@@ -205,6 +246,40 @@ fn date(days: i64) -> [i64; 3] {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
+
+    fn template(source: &str) -> Result<Template> {
+        Template::new(source.to_owned(), &Tokenizer::bytes().unwrap(), String::new(), String::new())
+    }
+
+    fn render(template: &Template, more: Value) -> Result<String, String> {
+        let rendered = template.render(&[], None, true, more.as_object().unwrap());
+        rendered.map_err(|error| error.body()["error"]["message"].to_string())
+    }
+
+    #[test]
+    fn a_text_that_doubles_is_stopped() {
+        let doubles = "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}";
+        let doubling = template(doubles).unwrap();
+        for _ in 0..3 {
+            assert!(render(&doubling, json!({})).unwrap_err().contains("256 MiB of memory"));
+        }
+        let folded = format!("{{{{ {} }}}}", vec!["'a' * 100000000"; 9].join(" ~ "));
+        assert!(template(&folded).err().unwrap().to_string().contains("256 MiB of memory"));
+        let long = template("{{ 'ab' * times }}").unwrap();
+        assert!(render(&long, json!({ "times": 10_000_000 })).unwrap_err().contains("longer than 16 MiB"));
+        assert_eq!(render(&long, json!({ "times": 2 })).unwrap(), "abab");
+        assert!(render(&long, json!({ "times": -1 })).unwrap_err().contains("integers"));
+    }
+
+    #[test]
+    fn what_a_request_adds_is_text() {
+        let template = template("{{ note }}{{ bos_token }}{% if not enable_thinking %}!{% endif %}").unwrap();
+        let text = render(&template, json!({ "note": "<|endoftext|>", "enable_thinking": false })).unwrap();
+        assert_eq!(unmarked(&text), "<|endoftext|>!");
+        assert!(!text.contains("<|endoftext|>"));
+        assert!(render(&template, json!({ "bos_token": "<|endoftext|>" })).unwrap_err().contains("the server's own"));
+    }
 
     #[test]
     fn days_are_dates() {
