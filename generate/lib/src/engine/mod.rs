@@ -44,7 +44,23 @@ pub struct Engine {
     to_worker: Sender<Message>,
     shape: Arc<GptConfig>,
     next: Arc<AtomicU64>,
-    figures: Arc<RwLock<Figures>>,
+    account: Account,
+}
+
+/// What an engine has done, which is still known when it has ended.
+#[derive(Clone, Default)]
+pub struct Account(Arc<RwLock<Figures>>);
+
+impl Account {
+    /// What it has done so far, and holds.
+    pub fn figures(&self) -> Figures {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the engine has ended, and this is the last account of it.
+    pub fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 impl Engine {
@@ -52,10 +68,10 @@ impl Engine {
     pub fn start(model: Gpt, limits: Limits) -> Self {
         let (to_worker, messages) = channel();
         let shape = Arc::new(model.config().clone());
-        let figures = Arc::new(RwLock::new(Figures::default()));
-        let worker = Worker::new(model, limits, Arc::clone(&figures));
+        let account = Account::default();
+        let worker = Worker::new(model, limits, Arc::clone(&account.0));
         thread::spawn(move || worker.work(&messages));
-        Self { to_worker, shape, next: Arc::default(), figures }
+        Self { to_worker, shape, next: Arc::default(), account }
     }
 
     /// The model's shape.
@@ -65,7 +81,12 @@ impl Engine {
 
     /// What it has done and holds.
     pub fn figures(&self) -> Figures {
-        *self.figures.read().unwrap_or_else(PoisonError::into_inner)
+        self.account.figures()
+    }
+
+    /// The same, for who wants to know it longer than the engine is there.
+    pub fn account(&self) -> Account {
+        self.account.clone()
     }
 
     /// For one request; what sets `cancelled` ends it within a step, wherever it is.

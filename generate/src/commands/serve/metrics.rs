@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
+use super::models::Passes;
 use super::server::{Counts, Server};
 
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Response {
@@ -34,20 +35,19 @@ fn of(counter: &AtomicU64) -> f64 {
 fn counters(server: &Server) -> Vec<Row> {
     let Counts { requests, refused, cancelled, .. } = &server.counts;
     let counts = &server.counts;
-    let steps: u64 = server.models.loaded().iter().map(|model| model.engine.figures().steps).sum();
-    let tokens: u64 = server.models.loaded().iter().map(|model| model.engine.figures().tokens).sum();
+    let Passes { steps, tokens } = server.models.passes();
     vec![
         ("llamacpp:prompt_tokens_total", "Tokens of prompts that were read", of(&counts.prompt_tokens)),
         ("llamacpp:prompt_tokens_cached_total", "Tokens of prompts that the cache held", of(&counts.cached_tokens)),
         ("llamacpp:prompt_seconds_total", "Seconds until first tokens", of(&counts.prompt_micros) / 1e6),
         ("llamacpp:tokens_predicted_total", "Tokens written", of(&counts.written_tokens)),
         ("llamacpp:tokens_predicted_seconds_total", "Seconds from first tokens on", of(&counts.writing_micros) / 1e6),
-        ("llamacpp:n_decode_total", "Passes through models that are loaded", steps as f64),
+        ("llamacpp:n_decode_total", "Passes through models", steps as f64),
         ("llamacpp:spec_decode_num_draft_tokens_total", "Tokens guessed", of(&counts.drafted)),
         ("llamacpp:spec_decode_num_accepted_tokens_total", "Guesses that came true", of(&counts.accepted)),
         ("llamacpp:spec_decode_num_drafts_total", "Passes that checked guesses", of(&counts.drafts)),
         ("llamacpp:n_tokens_max", "Most tokens of a request", of(&counts.longest)),
-        ("ember:tokens_total", "Tokens that went through models that are loaded", tokens as f64),
+        ("ember:tokens_total", "Tokens that went through models", tokens as f64),
         ("ember:requests_total", "Requests for text", of(requests)),
         ("ember:requests_refused_total", "Of them those that found no place", of(refused)),
         ("ember:requests_cancelled_total", "Of them those that nobody waited for to the end", of(cancelled)),
@@ -60,8 +60,7 @@ fn gauges(server: &Server) -> Vec<Row> {
     let running = server.slots().iter().flatten().count();
     let loaded = server.models.loaded();
     let bytes = loaded.iter().map(|model| model.engine.figures().slots * model.slot_bytes);
-    let steps: u64 = loaded.iter().map(|model| model.engine.figures().steps).sum();
-    let tokens: u64 = loaded.iter().map(|model| model.engine.figures().tokens).sum();
+    let Passes { steps, tokens } = server.models.passes();
     vec![
         (
             "llamacpp:prompt_tokens_seconds",

@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use ember_cli::program::UsageError;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::FolderSettings;
-use ember_decoding::engine::{Engine, Limits};
+use ember_decoding::engine::{Account, Engine, Figures, Limits};
 use ember_decoding::load::{EndTokens, load};
 use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
@@ -65,8 +65,30 @@ pub(super) struct Models {
     loading: Loading,
     /// Those in memory, the least recently asked for first.
     loaded: Mutex<Vec<Arc<Model>>>,
+    accounts: Mutex<Accounts>,
     /// Seconds since 1970 when the server began.
     pub(super) created: u64,
+}
+
+/// What the engines of all models have done, those that were put away included.
+#[derive(Default)]
+struct Accounts {
+    open: Vec<Account>,
+    /// Of those that have ended.
+    closed: Passes,
+}
+
+/// Passes through models, and the tokens that went through.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Passes {
+    pub(super) steps: u64,
+    pub(super) tokens: u64,
+}
+
+impl Passes {
+    fn and(self, Figures { steps, tokens, .. }: Figures) -> Self {
+        Self { steps: self.steps + steps, tokens: self.tokens + tokens }
+    }
 }
 
 /// Texts of this many contexts' length fit the cache of a small model, for which the bound in bytes
@@ -84,7 +106,7 @@ impl Models {
             );
         }
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Ok(Self { all, loading, loaded: Mutex::default(), created })
+        Ok(Self { all, loading, loaded: Mutex::default(), accounts: Mutex::default(), created })
     }
 
     pub(super) fn all(&self) -> &[Named] {
@@ -135,6 +157,20 @@ impl Models {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What was done since the server began.
+    pub(super) fn passes(&self) -> Passes {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Accounts { open, closed } = &mut *accounts;
+        open.retain(|account| {
+            let is_closed = account.is_closed();
+            if is_closed {
+                *closed = closed.and(account.figures());
+            }
+            !is_closed
+        });
+        open.iter().fold(*closed, |passes, account| passes.and(account.figures()))
+    }
+
     fn load(&self, Named { name, folder }: &Named) -> Result<Model> {
         let Loading { device, weights, tokens_per_step, cache_bytes, .. } = &self.loading;
         let (model, tokenizer) = load(folder, *weights, true, || Ok(device.clone()))?;
@@ -149,7 +185,7 @@ impl Models {
             WeightType::Bf16 => 2.0,
             WeightType::Int8 => 8.5 / 8.0,
         };
-        Ok(Model {
+        let model = Model {
             name: name.clone(),
             folder: folder.clone(),
             end_tokens: EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids,
@@ -162,7 +198,9 @@ impl Models {
             slot_bytes,
             bytes: (shape.parameters() as f64 * weight_bytes) as usize + slots * slot_bytes,
             engine: Engine::start(model, limits),
-        })
+        };
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.push(model.engine.account());
+        Ok(model)
     }
 }
 
