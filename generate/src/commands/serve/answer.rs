@@ -166,6 +166,14 @@ pub(super) fn finite(number: f32) -> Value {
     if number.is_finite() { json!(number) } else { Value::Null }
 }
 
+/// What a text is worth: its score, and where a form holds it whether it has that form.
+pub(super) fn add_judgement(choice: &mut Value, written: &Written) {
+    choice["score"] = json!(written.completion.score);
+    if let Some(valid) = written.valid {
+        choice["valid"] = json!(valid);
+    }
+}
+
 /// As OpenAI's API counts tokens.
 pub(super) fn usage(timings: &Timings) -> Value {
     let Timings { prompt_tokens, cached_tokens, written_tokens, .. } = *timings;

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::constraint::Grammar;
 use ember_decoding::stream::token_bytes;
 use serde_json::{Map, Value, json};
 
-use super::answer::{FINGERPRINT, Heard, Telling, add_progress, finite, reason, timings, token_text, usage};
+use super::answer::{
+    FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, timings, token_text, usage,
+};
 use super::asking::{with_model, write};
 use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage};
@@ -96,7 +98,7 @@ pub(super) async fn input_tokens(State(server): State<Arc<Server>>, Object(body)
 
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Chat), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
-    let mut knobs = parameters.knobs(&DIALECT)?;
+    let mut knobs = parameters.knobs()?;
     let writes = knobs.max_new_tokens != Some(0);
     if !writes {
         knobs.max_new_tokens = Some(1);
@@ -128,15 +130,20 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
 
 /// What holds the answer to a form: `response_format`, or a grammar by itself.
 fn form(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
-    let Some(format) = parameters.get("response_format") else { return parameters.grammar(Some("grammar")) };
+    let other = parameters.grammar(Some("grammar"))?;
+    let Some(format) = parameters.get("response_format") else { return Ok(other) };
     let schema = match format.get("type").and_then(Value::as_str) {
-        Some("text") => return parameters.grammar(Some("grammar")),
+        Some("text") => return Ok(other),
         Some("json_object") => format.get("schema").cloned().unwrap_or_else(|| json!({ "type": "object" })),
         Some("json_schema") => format["json_schema"].get("schema").cloned().unwrap_or(Value::Null),
         _ => return Err(ApiError::wrong("response_format", "of the type text, json_object or json_schema")),
     };
     if !(schema.is_object() || schema.is_boolean()) {
         return Err(ApiError::wrong("response_format", "a JSON schema: an object"));
+    }
+    if let Some(other) = other {
+        let message = format!("only one of response_format and {} can hold a text", other.source());
+        return Err(ApiError::param("response_format", message));
     }
     let refused =
         |error: ember_decoding::constraint::GrammarError| ApiError::param("response_format", error.to_string());
@@ -147,7 +154,7 @@ fn form(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
 fn prompt(parameters: &Parameters, model: &Model) -> Result<(String, Vec<u32>), ApiError> {
     let text = conversation(parameters, model)?;
     let (template, tokenizer) = template(model)?;
-    let ids = template.ids(tokenizer, &text, parameters.special()?)?;
+    let ids = template.ids(tokenizer, &text, parameters.special(SpecialTokens::Text)?)?;
     Ok((unmarked(&text), ids))
 }
 
@@ -224,12 +231,14 @@ impl Telling for Chat {
             .iter()
             .map(|(index, written)| {
                 let completion = &written.completion;
-                json!({
+                let mut choice = json!({
                     "index": index,
                     "message": { "role": "assistant", "content": written.text },
                     "logprobs": logprobs(work, &completion.tokens),
                     "finish_reason": reason(completion.finish_reason),
-                })
+                });
+                add_judgement(&mut choice, written);
+                choice
             })
             .collect();
         let mut answer = self.answer(work, "chat.completion", choices);
@@ -259,7 +268,9 @@ impl Telling for Chat {
                     let delta = json!({ "content": written.text });
                     told.push(self.chunk(work, choice, &delta, logprobs(work, &completion.tokens), None));
                 }
-                told.push(self.chunk(work, choice, &json!({}), None, Some(reason(completion.finish_reason))));
+                let mut last = self.chunk(work, choice, &json!({}), None, Some(reason(completion.finish_reason)));
+                add_judgement(&mut last["choices"][0], &written);
+                told.push(last);
                 told
             }
             Event::Done(timings) if self.includes_usage => {

@@ -14,7 +14,9 @@ use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
-use super::answer::{FINGERPRINT, Heard, Telling, add_progress, finite, reason, token_name, token_text, usage};
+use super::answer::{
+    FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, token_name, token_text, usage,
+};
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
@@ -25,7 +27,7 @@ use super::writing::{Event, Piece, Work};
 
 /// The names of OpenAI's API, and of vLLM's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
-    own: &["best_of", "echo", "logprobs", "prompt", "replay", "return_token_ids", "stream_options", "suffix"],
+    own: &["best_of", "echo", "logprobs", "prompt", "replay", "return_token_ids", "stream_options", "suffix", "trace"],
     knobs: &[("max_tokens", "max_new_tokens"), ("n_predict", "max_new_tokens"), ("min_tokens", "min_new_tokens")],
     without_effect: &[
         "cache_prompt",
@@ -49,7 +51,7 @@ pub(super) async fn completions(State(server): State<Arc<Server>>, Object(body):
 
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
-    let mut knobs = parameters.knobs(&DIALECT)?;
+    let mut knobs = parameters.knobs()?;
     let writes = knobs.max_new_tokens != Some(0);
     if !writes {
         knobs.max_new_tokens = Some(1);
@@ -74,7 +76,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         Some(_) => parameters.count("logprobs")?,
     };
     config.logprobs = logprobs.unwrap_or(0).min(model.engine.config().vocab_size);
-    let sent = prompts(model, parameters.get("prompt"), parameters.special()?)?;
+    let sent = prompts(model, parameters.get("prompt"), parameters.special(SpecialTokens::Text)?)?;
     let prompts = sent.iter().map(|prompt| prompt.ids.clone()).collect();
     let echo = parameters.is_on("echo")?;
     let asked = Asked {
@@ -100,7 +102,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
 }
 
 /// What a trace begins with: all that it takes to do the same again.
-fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked) -> Result<Header, ApiError> {
+fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked) -> Result<Value, ApiError> {
     if asked.stream || !asked.writes {
         return Err(ApiError::param(
             "replay",
@@ -112,7 +114,7 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked
     }
     let weights = weights_checksum(&model.folder).map_err(|error| ApiError::ours(error.to_string()))?;
     let prompt = |ids: &Vec<u32>| HeaderPrompt { prompt: None, prompt_ids: ids.clone() };
-    Ok(Header {
+    let header = Header {
         event: "run".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         checkpoint: model.folder.clone(),
@@ -120,12 +122,13 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked
         weight_type: server.models.weights(),
         device: server.device_kind.clone(),
         machine: Some(Machine::with(&server.device_name)),
-        special_tokens: parameters.special()?,
+        special_tokens: parameters.special(SpecialTokens::Text)?,
         config: asked.config.clone(),
         grammar: asked.grammar.clone(),
         prompts: asked.prompts.iter().map(prompt).collect(),
         batches: vec![((0..asked.prompts.len()).collect(), 0, asked.config.num_return_sequences)],
-    })
+    };
+    header.to_line().map_err(|error| ApiError::param("replay", format!("{error:#}")))
 }
 
 /// Draws where neither the request nor the folder says how tokens are chosen.
@@ -188,7 +191,7 @@ struct Completion {
     includes_usage: bool,
     token_ids: bool,
     /// The head of a trace, where one is asked for.
-    replay: Option<Header>,
+    replay: Option<Value>,
     /// Of each choice, how many characters were told: the offsets of its tokens.
     offsets: Vec<usize>,
 }
@@ -217,10 +220,7 @@ impl Telling for Completion {
                     reason: Some(reason(completion.finish_reason)),
                 };
                 let mut told = self.choice(work, *choice, &stretch);
-                told["score"] = json!(completion.score);
-                if let Some(valid) = written.valid {
-                    told["valid"] = json!(valid);
-                }
+                add_judgement(&mut told, written);
                 told
             };
             heard.finished.iter().map(choice).collect()
@@ -284,7 +284,7 @@ impl Telling for Completion {
                     (stretch.text, stretch.tokens) = (&written.text, completion.tokens.iter().collect());
                 }
                 let mut choice = self.choice(work, choice, &stretch);
-                choice["score"] = json!(completion.score);
+                add_judgement(&mut choice, &written);
                 vec![self.answer(work, vec![choice], None)]
             }
             Event::Done(timings) => {
@@ -307,13 +307,13 @@ impl Telling for Completion {
 
 impl Completion {
     /// The trace of all this, line by line, as `ember-generate replay` reads it.
-    fn trace(&self, work: &Work, heard: &Heard, header: &Header) -> Vec<Value> {
+    fn trace(&self, work: &Work, heard: &Heard, header: &Value) -> Vec<Value> {
         let each = work.asked.config.num_return_sequences;
         let text = |id| work.model.tokenizer.as_ref().map(|tokenizer| token_text(Some(tokenizer), id));
         let choices = heard.steps.iter().map(|(of, step)| trace_file::choice((of / each, of % each), step, &text));
         let beams = heard.beams.iter().map(|step| trace_file::beams(step.prompt, step, &text));
         let ends = heard.finished.iter().map(|(_, written)| trace_file::end(written));
-        once(json!(header)).chain(choices).chain(beams).chain(ends).collect()
+        once(header.clone()).chain(choices).chain(beams).chain(ends).collect()
     }
 
     /// The prompt as text, where it is told again.

@@ -21,11 +21,12 @@ pub(super) struct Guard {
     port: u16,
 }
 
-/// The keys of a file, one on a line.
+/// The keys of a file, one on a line; empty lines and those that begin with `#` are none.
 pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --api-key-file {name}"))?;
-    let keys: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let keys: Vec<String> = text.lines().map(str::trim).filter(is_key).map(str::to_owned).collect();
     ensure!(!keys.is_empty(), "--api-key-file {name} holds no key; write one on a line");
     Ok(keys)
 }
@@ -73,7 +74,7 @@ impl Guard {
     fn is_own(&self, host: &str) -> bool {
         let name = host.strip_suffix(&format!(":{}", self.port)).unwrap_or(host);
         let address = name.trim_start_matches('[').trim_end_matches(']');
-        name == "localhost" || address.parse::<std::net::IpAddr>().is_ok()
+        name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
     }
 
     fn allows(&self, origin: &str) -> bool {
@@ -83,10 +84,11 @@ impl Guard {
 
 /// The key in `Authorization`: a bearer's, or the password that a browser asks its user for.
 fn key_of(value: &str) -> Option<Cow<'_, str>> {
-    if let Some(key) = value.strip_prefix("Bearer ") {
-        return Some(Cow::Borrowed(key));
+    let (scheme, sent) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Cow::Borrowed(sent));
     }
-    let decoded = STANDARD.decode(value.strip_prefix("Basic ")?).ok()?;
+    let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(sent).ok())??;
     Some(Cow::Owned(String::from_utf8(decoded).ok()?.split_once(':')?.1.to_owned()))
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Semantics};
@@ -28,7 +29,11 @@ pub(super) async fn models(State(server): State<Arc<Server>>) -> Json {
     Json(json!({ "object": "list", "data": all.collect::<Vec<_>>() }))
 }
 
-pub(super) async fn model(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Json, ApiError> {
+pub(super) async fn model(
+    State(server): State<Arc<Server>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json, ApiError> {
+    let Path(name) = name.map_err(|error| ApiError::invalid(error.body_text()))?;
     Ok(Json(entry(&server, server.models.named(Some(&name))?)))
 }
 
@@ -58,8 +63,9 @@ pub(super) struct Which {
 /// `GET /props`: as llama.cpp's server tells of itself, with what a page needs to offer every knob.
 pub(super) async fn props(
     State(server): State<Arc<Server>>,
-    Query(Which { model }): Query<Which>,
+    which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json, ApiError> {
+    let Query(Which { model }) = which.map_err(|error| ApiError::invalid(error.body_text()))?;
     let body = Map::from_iter(model.map(|name| ("model".to_owned(), name.into())));
     let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
@@ -128,8 +134,9 @@ fn names<T: Named>() -> Vec<&'static str> {
 /// `GET /slots`: places for requests, and who is at work there.
 pub(super) async fn slots(
     State(server): State<Arc<Server>>,
-    Query(Slots { fail_on_no_slot }): Query<Slots>,
+    asked: Result<Query<Slots>, QueryRejection>,
 ) -> Result<Json, ApiError> {
+    let Query(Slots { fail_on_no_slot }) = asked.map_err(|error| ApiError::invalid(error.body_text()))?;
     let slots = server.slots();
     if fail_on_no_slot.is_some() && slots.iter().all(Option::is_some) {
         return Err(ApiError::unavailable("no place is free"));

@@ -57,7 +57,7 @@ pub(super) async fn completion(State(server): State<Arc<Server>>, Object(body): 
 
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
-    let mut knobs = parameters.knobs(&DIALECT)?;
+    let mut knobs = parameters.knobs()?;
     let context = model.engine.config().context_length;
     let writes = knobs.max_new_tokens != Some(0);
     let most = knobs.max_new_tokens.or(model.settings.knobs.max_new_tokens);
@@ -67,7 +67,8 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let probs = parameters.count("n_probs")?.unwrap_or(0).min(model.engine.config().vocab_size).min(MOST_PROBS);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
     config.logprobs = probs;
-    let prompts = prompts(model, parameters.get("prompt"))?;
+    let special = parameters.special(SpecialTokens::Parse)?;
+    let prompts = prompts(model, parameters.get("prompt"), special)?;
     let mut asked = parameters.asked("prompt", prompts, config, parameters.grammar(Some("grammar"))?)?;
     asked.writes = writes;
     if after_sampling {
@@ -104,18 +105,20 @@ fn are_several(prompt: &Value) -> bool {
 }
 
 /// A text, ids, both mixed, or a list of those.
-fn prompts(model: &Model, prompt: Option<&Value>) -> Result<Vec<Vec<u32>>, ApiError> {
+fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Result<Vec<Vec<u32>>, ApiError> {
     let prompt = prompt.ok_or_else(|| ApiError::param("prompt", "there is no prompt; send a string"))?;
     match prompt {
-        Value::Array(items) if are_several(prompt) => items.iter().map(|item| one_prompt(model, item)).collect(),
-        prompt => Ok(vec![one_prompt(model, prompt)?]),
+        Value::Array(items) if are_several(prompt) => {
+            items.iter().map(|item| one_prompt(model, item, special)).collect()
+        }
+        prompt => Ok(vec![one_prompt(model, prompt, special)?]),
     }
 }
 
 /// A text, or ids and texts one after the other.
-fn one_prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
+fn one_prompt(model: &Model, prompt: &Value, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
     let wrong = || ApiError::wrong("prompt", "a string, a list of token ids and strings, or a list of such prompts");
-    let text = |text: &str| text_ids(model.tokenizer.as_ref(), "prompt", text, SpecialTokens::Parse);
+    let text = |text: &str| text_ids(model.tokenizer.as_ref(), "prompt", text, special);
     match prompt {
         Value::String(whole) => text(whole),
         Value::Object(object) if object.len() == 1 => {
@@ -130,7 +133,7 @@ fn one_prompt(model: &Model, prompt: &Value) -> Result<Vec<u32>, ApiError> {
                     }
                     // Only a text that stands first opens a prompt.
                     (Value::String(more), Some(tokenizer)) if place > 0 => {
-                        let more = tokenizer.encode_with(more, SpecialTokens::Parse);
+                        let more = tokenizer.encode_with(more, special);
                         ids.extend(more.map_err(|error| ApiError::param("prompt", error.to_string()))?);
                     }
                     (Value::String(first), _) => ids.extend(text(first)?),
@@ -161,7 +164,9 @@ struct Completion {
 impl Telling for Completion {
     fn whole(&mut self, work: &Work, heard: Heard) -> Value {
         if !work.asked.writes {
-            return self.chosen(self.nothing_written(work, &heard));
+            let told =
+                (0..work.asked.prompts.len()).map(|prompt| self.chosen(self.nothing_written(work, prompt, &heard)));
+            return self.as_asked(told.collect());
         }
         let told = heard.finished.iter().map(|(choice, written)| {
             let steps = heard.steps_of(*choice);
@@ -176,8 +181,7 @@ impl Telling for Completion {
             }
             self.chosen(told)
         });
-        let mut told: Vec<Value> = told.collect();
-        if self.are_several || told.len() != 1 { Value::Array(told) } else { told.remove(0) }
+        self.as_asked(told.collect())
     }
 
     fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
@@ -202,6 +206,10 @@ impl Telling for Completion {
             }
             Event::Done(timings) => {
                 let heard = Heard { timings, ..Heard::default() };
+                if !work.asked.writes {
+                    let prompts = 0..work.asked.prompts.len();
+                    return prompts.map(|prompt| self.nothing_written(work, prompt, &heard)).collect();
+                }
                 let finished = std::mem::take(&mut self.finished);
                 let last = |(choice, written): &(usize, Box<Written>)| {
                     let mut last = self.last(work, *choice, written, &heard);
@@ -255,11 +263,17 @@ impl Completion {
         })
     }
 
-    /// What is told where nothing was to be written.
-    fn nothing_written(&self, work: &Work, heard: &Heard) -> Value {
+    /// A list where a list was asked, or several texts of a prompt.
+    fn as_asked(&self, mut told: Vec<Value>) -> Value {
+        if self.are_several || told.len() != 1 { Value::Array(told) } else { told.remove(0) }
+    }
+
+    /// What is told of a prompt after which nothing was to be written.
+    fn nothing_written(&self, work: &Work, prompt: usize, heard: &Heard) -> Value {
         json!({
+            "index": prompt,
             "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
-            "has_new_line": false, "model": work.model.name, "prompt": self.prompt(work, 0), "tokens_predicted": 0,
+            "has_new_line": false, "model": work.model.name, "prompt": self.prompt(work, prompt), "tokens_predicted": 0,
             "generation_settings": self.settings(work), "timings": timings(&heard.timings),
         })
     }
@@ -271,12 +285,12 @@ impl Completion {
 
     fn settings(&self, work: &Work) -> Value {
         let config = &work.asked.config;
-        let ends: Vec<Value> = match self.ignores_ends {
-            true => self.end_tokens.iter().map(|token| json!({ "token": token, "bias": null })).collect(),
-            false => Vec::new(),
-        };
+        let biased = config.logit_bias.iter().map(|(ids, bias)| json!({ "token": ids.last(), "bias": bias }));
+        let ends = self.end_tokens.iter().filter(|_| self.ignores_ends);
+        let never = config.suppress_tokens.iter().chain(ends).map(|token| json!({ "token": token, "bias": null }));
+        let biases: Vec<Value> = biased.chain(never).collect();
         let mut settings = json!(config);
-        (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(ends));
+        (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(biases));
         settings["n_ctx"] = json!(work.model.engine.config().context_length);
         settings
     }

@@ -41,6 +41,7 @@ const ROUTES: &[Route] = &[
             ("echo", "boolean: tell the prompt again, with logprobs measured"),
             ("stop", "A string that ends the text, or a list of them"),
             ("return_token_ids", "boolean: tell ids beside texts"),
+            ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
             ("replay", "boolean: tell a trace, whose lines in a file ember-generate replay reads"),
             ("stream_options", "object: include_usage"),
             STREAM,
@@ -140,7 +141,6 @@ const WRITING: &[(&str, &str)] = &[
         "draft_tokens",
         "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",
     ),
-    ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
 ];
 
 pub(super) async fn openapi() -> Json {

@@ -2,7 +2,7 @@
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_decoding::config::{GenerationConfig, KNOBS, Knob, Knobs, Overflow, Strategy};
+use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
@@ -58,8 +58,10 @@ const COMMON: &[&str] = &[
     "strategy",
     "stream",
     "top_k",
-    "trace",
 ];
+
+/// What every dialect calls our knobs.
+const COMMON_KNOBS: &[(&str, &str)] = &[("n", "num_return_sequences")];
 
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
@@ -71,13 +73,14 @@ const MOST_TRACED: usize = 200;
 pub(super) struct Parameters<'a> {
     body: &'a Map<String, Value>,
     model: &'a Model,
+    dialect: &'a Dialect,
 }
 
 impl<'a> Parameters<'a> {
     /// # Errors
-    /// When there is a name that the dialect has not.
-    pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &Dialect) -> Result<Self, ApiError> {
-        for name in body.keys() {
+    /// When there is a name that the dialect has not, or two names of one knob say different things.
+    pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &'a Dialect) -> Result<Self, ApiError> {
+        for (place, (name, value)) in body.iter().enumerate() {
             let is_known = COMMON.contains(&&**name)
                 || dialect.own.contains(&&**name)
                 || dialect.without_effect.contains(&&**name)
@@ -85,8 +88,13 @@ impl<'a> Parameters<'a> {
             if !is_known {
                 return Err(unknown(dialect, name));
             }
+            let is_twin = |other: &str| find(dialect, name).is_some_and(|knob| is_of(find(dialect, other), knob));
+            let mut before = body.iter().take(place).filter(|(_, other)| !other.is_null() && !value.is_null());
+            if let Some((other, _)) = before.find(|(other, said)| *said != value && is_twin(other)) {
+                return Err(ApiError::param(name, format!("{other} and {name} are the same; send one of them")));
+            }
         }
-        Ok(Self { body, model })
+        Ok(Self { body, model, dialect })
     }
 
     /// What was sent; null is as if nothing were.
@@ -108,14 +116,19 @@ impl<'a> Parameters<'a> {
         self.get(name).map(count).transpose()
     }
 
-    /// What the names of special tokens are in the texts of this request.
-    pub(super) fn special(&self) -> Result<SpecialTokens, ApiError> {
-        Ok(if self.is_on("parse_special")? { SpecialTokens::Parse } else { SpecialTokens::Text })
+    /// What the names of special tokens are in the texts of this request; `otherwise` where it does
+    /// not say.
+    pub(super) fn special(&self, otherwise: SpecialTokens) -> Result<SpecialTokens, ApiError> {
+        Ok(match self.flag("parse_special")? {
+            Some(true) => SpecialTokens::Parse,
+            Some(false) => SpecialTokens::Text,
+            None => otherwise,
+        })
     }
 
     /// The knobs that are set.
-    pub(super) fn knobs(&self, dialect: &Dialect) -> Result<Knobs, ApiError> {
-        let mut knobs = Knobs::default();
+    pub(super) fn knobs(&self) -> Result<Knobs, ApiError> {
+        let (mut knobs, dialect) = (Knobs::default(), self.dialect);
         for name in self.body.keys() {
             let Some(value) = self.get(name) else { continue };
             match name.as_str() {
@@ -133,15 +146,17 @@ impl<'a> Parameters<'a> {
                     knobs.max_new_tokens = Some(self.model.engine.config().context_length);
                 }
                 name if is_limit(dialect, name) && value == 0 => knobs.max_new_tokens = Some(0),
-                "n" => read(dialect, &mut knobs, "num_return_sequences", name, value)?,
                 "strategy" => {
                     let strategy = value.as_str().and_then(Strategy::from_name);
                     let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
                     knobs.strategy = Some(strategy.ok_or_else(|| ApiError::wrong("strategy", kinds))?);
                 }
                 _ if dialect.own.contains(&&**name) || dialect.without_effect.contains(&&**name) => {}
-                _ if find(dialect, name).is_some() => read(dialect, &mut knobs, name, name, value)?,
-                _ => {}
+                _ => {
+                    if let Some(knob) = find(dialect, name) {
+                        knob.read(&mut knobs, value).map_err(|kind| ApiError::wrong(name, &kind))?;
+                    }
+                }
             }
         }
         Ok(knobs)
@@ -172,8 +187,22 @@ impl<'a> Parameters<'a> {
             match bias {
                 Value::Bool(false) => never.extend(ids),
                 bias => {
-                    let bias = bias.as_f64().ok_or_else(wrong)? as f32;
-                    biases.extend(ids.into_iter().map(|id| (vec![id], bias)));
+                    let bias = bias.as_f64().ok_or_else(wrong)?;
+                    if let Some(knob) = find(self.dialect, "logit_bias").filter(|knob| !knob.range.contains(bias)) {
+                        let message = format!("logit_bias has {bias:e}; it must be {}", knob.range.words());
+                        return Err(ApiError::param("logit_bias", message));
+                    }
+                    let before = biases.len();
+                    for id in ids {
+                        match biases.iter().position(|(other, _)| *other == [id]) {
+                            None => biases.push((vec![id], bias as f32)),
+                            Some(place) if place >= before => {} // a text may have a token twice
+                            Some(_) => {
+                                let message = format!("logit_bias has the token {id} twice; keep one of them");
+                                return Err(ApiError::param("logit_bias", message));
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -195,7 +224,7 @@ impl<'a> Parameters<'a> {
             let message = format!("{} has the token {id}, which this model has not", knob.name);
             return Err(ApiError::param(knob.name, message));
         }
-        let mut config = GenerationConfig::resolve(&knobs, settings)?.0;
+        let mut config = GenerationConfig::resolve(&knobs, settings).map_err(|error| self.blamed(&error))?.0;
         config.seed = match self.get("seed") {
             Some(seed) if seed.as_i64() != Some(-1) => {
                 let seed = seed.as_u64().or(seed.as_i64().map(|seed| seed as u64));
@@ -208,9 +237,24 @@ impl<'a> Parameters<'a> {
         }
         if let Some(ids) = self.get("stop_token_ids") {
             let ids = ids_of(ids).ok_or_else(|| ApiError::wrong("stop_token_ids", "a list of token ids"))?;
+            if let Some(id) = ids.iter().find(|id| **id as usize >= engine.config().vocab_size) {
+                let message = format!("stop_token_ids has the token {id}, which this model has not");
+                return Err(ApiError::param("stop_token_ids", message));
+            }
             config.end_tokens.extend(ids);
         }
         Ok(config)
+    }
+
+    /// What is wrong with knobs, by the names that they were sent under.
+    fn blamed(&self, error: &KnobError) -> ApiError {
+        let sent = || self.body.keys().filter_map(|name| Some((name, find(self.dialect, name)?)));
+        let message = sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
+        let at_fault = match error {
+            KnobError::OutOfRange { knob, .. } => sent().find(|(_, other)| is_of(Some(other), knob)),
+            _ => None,
+        };
+        at_fault.map_or_else(|| ApiError::invalid(&message), |(name, _)| ApiError::param(name, &message))
     }
 
     /// A request for these prompts; `param` is where they stand.
@@ -297,16 +341,15 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// Takes a knob over.
-fn read(dialect: &Dialect, knobs: &mut Knobs, own: &str, name: &str, value: &Value) -> Result<(), ApiError> {
-    let knob = find(dialect, own).ok_or_else(|| unknown(dialect, name))?;
-    knob.read(knobs, value).map_err(|kind| ApiError::wrong(name, &kind))
-}
-
 /// The knob of this name: its key in a file, its flag, or what the dialect calls it.
 fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
-    let own = dialect.knobs.iter().find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
+    let own = dialect.knobs.iter().chain(COMMON_KNOBS).find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
     KNOBS.iter().find(|knob| knob.name == own || knob.label.replace('-', "_") == own)
+}
+
+/// Whether what was found is this knob.
+fn is_of(found: Option<&Knob>, knob: &Knob) -> bool {
+    found.is_some_and(|found| found.name == knob.name)
 }
 
 /// Whether this names how many tokens are written at most.
