@@ -57,13 +57,11 @@ pub const UNFINISHED: &str = ".unfinished-";
 
 /// A new temporary file beside `path`, deleted again when dropped uncommitted.
 pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(UNFINISHED);
-    // Temporary files are private by default; ours become ordinary files and get the user's
-    // ordinary permissions: these, less the umask.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder_of(path)).at("cannot write into", folder_of(path))
+    // Opened here: temporary files are private by default, and ours become ordinary files with the
+    // user's ordinary permissions; and an error would name a file that nobody knows.
+    let open = |place: &Path| File::options().read(true).write(true).create_new(true).open(place);
+    let made = tempfile::Builder::new().prefix(UNFINISHED).make_in(folder_of(path), open);
+    made.at("cannot write into", folder_of(path))
 }
 
 /// Makes a temporary file durable and gives it its name.
@@ -162,6 +160,26 @@ mod tests {
         std::fs::write(&path, vec![7u8; 3 << 20]).unwrap();
         assert_eq!(read_whole(&path, 3 << 20).unwrap().len(), 3 << 20);
         assert_eq!(read_whole(&path, 2 << 20).unwrap_err().to_string(), "it is longer than 2 MiB");
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_file_is_named_and_nothing_else() {
+        let path = tempfile::tempdir().unwrap().path().join("gone").join("file");
+        let error = write_atomic(&path, |_| Ok(())).unwrap_err();
+        let line = crate::file_error::with_causes(&error);
+        assert!(line.contains("gone: ") && !line.contains(UNFINISHED), "{line}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_has_the_permissions_of_any_other() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, other] = ["ours", "other"].map(|name| folder.path().join(name));
+        write_atomic(&ours, |_| Ok(())).unwrap();
+        File::create(&other).unwrap();
+        let [ours, other] = [ours, other].map(|path| path.metadata().unwrap().permissions().mode());
+        assert_eq!(ours, other);
     }
 
     #[test]
