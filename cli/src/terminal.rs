@@ -10,19 +10,19 @@ use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
 /// Standard output, locked.
 pub fn stdout() -> Screen<StdoutLock<'static>> {
     let out = io::stdout().lock();
-    Screen { cleans: out.is_terminal(), out, held: None }
+    Screen { cleans: out.is_terminal(), out, name: OUTPUT, held: None }
 }
 
 /// Standard output for text with colours of the program's own, in which all else went through
 /// [`printable`].
 pub fn coloured_stdout() -> Screen<StdoutLock<'static>> {
-    Screen { out: io::stdout().lock(), cleans: false, held: None }
+    Screen { out: io::stdout().lock(), cleans: false, name: OUTPUT, held: None }
 }
 
 /// Standard error, not locked: other threads write to it too.
 pub fn stderr() -> Screen<Stderr> {
     let out = io::stderr();
-    Screen { cleans: out.is_terminal(), out, held: None }
+    Screen { cleans: out.is_terminal(), out, name: "standard error", held: None }
 }
 
 /// Writes one line to standard error, in one piece; a closed standard error is no reason to stop.
@@ -43,6 +43,8 @@ pub struct Screen<W> {
     out: W,
     /// Whether a terminal reads it.
     cleans: bool,
+    /// What an error calls it.
+    name: &'static str,
     /// A byte that is judged by the next one: the carriage return of a line end, or the first of a
     /// character's two.
     held: Option<u8>,
@@ -51,10 +53,19 @@ pub struct Screen<W> {
 /// The first byte of the characters from U+0080 to U+00BF, half of which are control characters.
 const FIRST_OF_TWO: u8 = 0xc2;
 
+const OUTPUT: &str = "standard output";
+
+impl<W> Screen<W> {
+    /// An error of the same kind that says where it happened.
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
+    }
+}
+
 impl<W: Write> Write for Screen<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.cleans {
-            return self.out.write(bytes);
+            return self.out.write(bytes).map_err(|error| self.named(&error));
         }
         let mut clean = Vec::with_capacity(bytes.len());
         for &byte in bytes {
@@ -74,12 +85,12 @@ impl<W: Write> Write for Screen<W> {
                 _ => clean.push(byte),
             }
         }
-        self.out.write_all(&clean)?;
+        self.out.write_all(&clean).map_err(|error| self.named(&error))?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        self.out.flush().map_err(|error| self.named(&error))
     }
 }
 
@@ -91,7 +102,7 @@ mod tests {
 
     /// What comes out when `pieces` are written one after another.
     fn written(cleans: bool, pieces: &[&[u8]]) -> Vec<u8> {
-        let mut screen = Screen { out: Vec::new(), cleans, held: None };
+        let mut screen = Screen { out: Vec::new(), cleans, name: OUTPUT, held: None };
         for piece in pieces {
             screen.write_all(piece).unwrap();
             screen.flush().unwrap();
