@@ -2,7 +2,9 @@
 
 use std::error::Error as StdError;
 
-use ember_decoding::config::{About, Contradiction, FolderError, GenerationConfig, KnobError, Note, Strategy, UsedBy};
+use ember_decoding::config::{
+    About, Contradiction, FolderError, GenerationConfig, KNOBS, KnobError, Note, Strategy, UsedBy,
+};
 use ember_decoding::error::{DeadEnd, Error, WhyDeadEnd};
 use ember_decoding::{
     constraint::GrammarError, load::LoadError, named::Named, run_folder::FindError, stop::EmptyStopString,
@@ -73,13 +75,19 @@ fn grammar(error: &GrammarError) -> Option<Worded> {
 
 fn nothing_left(dead_end: &DeadEnd) -> String {
     match &dead_end.why {
-        WhyDeadEnd::Knobs { grammar, allowed } => format!(
-            "no token is left{}: the {allowed} that {grammar} allows are all removed by other knobs; loosen \
-             --min-new-tokens, --bad-words, --no-repeat-ngram-size or --logit-bias",
-            dead_end.after
+        WhyDeadEnd::Knobs { grammar, allowed, knobs } => format!(
+            "no token is left{}: the {allowed} that {grammar} allows are all removed by {}; loosen that",
+            dead_end.after,
+            knobs.iter().map(|name| flag(name)).collect::<Vec<_>>().join(" or ")
         ),
         _ => dead_end.to_string(),
     }
+}
+
+/// The flag that a processor has its name of.
+fn flag(processor: &str) -> String {
+    let knob = KNOBS.iter().find(|knob| knob.name.replace('_', "-") == processor);
+    format!("--{}", knob.map_or(processor, |knob| knob.label))
 }
 
 fn find(error: &FindError) -> Option<String> {
@@ -250,10 +258,13 @@ mod tests {
 
     #[test]
     fn a_dead_end_is_the_flags_fault_at_the_start_alone() {
-        let why = WhyDeadEnd::Knobs { grammar: "--regex \"a\"".to_owned(), allowed: 1 };
+        let why = WhyDeadEnd::Knobs {
+            grammar: "--regex \"a\"".to_owned(),
+            allowed: 1,
+            knobs: vec!["bad-words", "suppress-tokens"],
+        };
         let dead_end = DeadEnd { after: String::new(), why };
-        let line = "no token is left: the 1 that --regex \"a\" allows are all removed by other knobs; loosen \
-                    --min-new-tokens, --bad-words, --no-repeat-ngram-size or --logit-bias";
+        let line = "no token is left: the 1 that --regex \"a\" allows are all removed by --bad-words or --suppress; loosen that";
         assert_eq!(said(Error::DeadEnd(dead_end.clone())), (line.to_owned(), false));
         assert_eq!(said(GrammarError::DeadEnd(dead_end)), (line.to_owned(), true));
         let unusable = GrammarError::Unusable { grammar: "--json-schema f.json".to_owned(), reason: "no".to_owned() };

@@ -117,9 +117,9 @@ pub struct DeadEnd {
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum WhyDeadEnd {
-    /// Knobs remove all that the grammar allows.
-    #[error("the {allowed} that {grammar} allows are all removed by other knobs; loosen them")]
-    Knobs { grammar: String, allowed: usize },
+    /// Knobs remove all that the grammar allows: some of these.
+    #[error("the {allowed} that {grammar} allows are all removed by other knobs ({}); loosen them", knobs.join(", "))]
+    Knobs { grammar: String, allowed: usize, knobs: Vec<&'static str> },
     /// The parser gave up.
     #[error("{grammar} cannot be followed further ({trouble}); simplify it")]
     Parser { grammar: String, trouble: String },

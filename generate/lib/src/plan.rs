@@ -114,8 +114,12 @@ impl<'a> Plan<'a> {
     /// The error to report where the knobs leave no token to follow `generated`.
     pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> Error {
         match &self.constraint {
-            Some(constraint) => constraint.nothing_left(generated).into(),
-            None => Error::NothingLeft { tokens: generated.len(), processors: chain.names() },
+            Some(constraint) => {
+                let mut knobs = chain.bans();
+                knobs.retain(|name| *name != constraint.name());
+                constraint.nothing_left(generated, knobs).into()
+            }
+            None => Error::NothingLeft { tokens: generated.len(), processors: chain.bans() },
         }
     }
 }

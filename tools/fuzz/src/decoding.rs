@@ -38,7 +38,7 @@ fn grammar(bytes: &[u8], read: impl Fn(&str) -> Result<Grammar, GrammarError>) {
         written.push(next);
     }
     constraint.is_accepting(&written);
-    one_line(&constraint.nothing_left(&written).to_string());
+    one_line(&constraint.nothing_left(&written, Vec::new()).to_string());
 }
 
 /// The tokens that may follow, in order.

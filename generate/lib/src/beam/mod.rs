@@ -253,7 +253,7 @@ impl Prompt {
         }
         self.done = true;
         let Some(best) = self.best().map(|finished| finished.text) else {
-            return Err(Error::NoBeamLeft { prompt: self.number, processors: job.chain.names() });
+            return Err(Error::NoBeamLeft { prompt: self.number, processors: job.chain.bans() });
         };
         let _ = self.send(best, now, job, watch);
         Ok(())

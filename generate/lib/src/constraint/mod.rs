@@ -81,7 +81,7 @@ impl Constraint {
         let start = Arc::new(State::new(matcher, &tokens));
         let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo: Mutex::new(Memo::of(BUDGET)) };
         if constraint.start.allowed.is_zero() {
-            return Err(constraint.nothing_left(&[]).into());
+            return Err(constraint.nothing_left(&[], Vec::new()).into());
         }
         if constraint.start.complete {
             return Err(GrammarError::OnlyEmpty { grammar: constraint.grammar.source().to_owned() });
@@ -113,8 +113,8 @@ impl Constraint {
     }
 
     /// The error to report where no token is left after `generated`: what was expected and why no
-    /// token says it.
-    pub fn nothing_left(&self, generated: &[u32]) -> DeadEnd {
+    /// token says it; `knobs` are those beside the grammar that may have removed what it allows.
+    pub fn nothing_left(&self, generated: &[u32], knobs: Vec<&'static str>) -> DeadEnd {
         let state = self.state(generated);
         let text = self.text(generated);
         let grammar = self.grammar.source().to_owned();
@@ -123,7 +123,7 @@ impl Constraint {
             (0, Some(trouble), _) => WhyDeadEnd::Parser { grammar, trouble: trouble.clone() },
             (0, None, Some(characters)) => WhyDeadEnd::Tokenizer { grammar, characters },
             (0, None, None) => WhyDeadEnd::NoText { grammar },
-            (allowed, ..) => WhyDeadEnd::Knobs { grammar, allowed },
+            (allowed, ..) => WhyDeadEnd::Knobs { grammar, allowed, knobs },
         };
         DeadEnd { after, why }
     }

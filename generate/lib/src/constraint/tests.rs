@@ -171,13 +171,15 @@ fn what_this_tokenizer_cannot_say_is_named() {
     // Found only on the way: the first token fits, the next does not exist.
     let later = new(regex("a[xyé]").unwrap()).unwrap();
     assert_eq!(left(&later, 3, &[0]), [0_u32; 0]);
-    let error = later.nothing_left(&[0]).to_string();
+    let error = later.nothing_left(&[0], Vec::new()).to_string();
     assert!(
         error.starts_with(r#"no token is left after "a": --regex "a[xyé]" asks for 'x' or 'y' or a chara"#),
         "{error}"
     );
     // The grammar has something to say, but something else forbids it.
-    let WhyDeadEnd::Knobs { grammar, allowed: 1 } = later.nothing_left(&[]).why else { panic!("another reason") };
+    let why = later.nothing_left(&[], vec!["bad-words"]).why;
+    let WhyDeadEnd::Knobs { grammar, allowed: 1, knobs } = why else { panic!("another reason") };
+    assert_eq!(knobs, ["bad-words"]);
     assert_eq!(grammar, r#"--regex "a[xyé]""#);
     assert_eq!(last_characters("é".repeat(61).as_bytes()), format!("…{}", "é".repeat(60)));
 }

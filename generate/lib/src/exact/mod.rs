@@ -144,7 +144,7 @@ pub(crate) fn search(
         tree.found.push((prefix, finish_reason));
     }
     if tree.found.is_empty() {
-        return Err(Error::NoCompleteText { nodes, processors: job.chain.names() });
+        return Err(Error::NoCompleteText { nodes, processors: job.chain.bans() });
     }
     let seconds = job.seconds();
     // Passes that tell of the tokens what the search does not remember; the best text has one of

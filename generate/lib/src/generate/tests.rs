@@ -348,7 +348,10 @@ fn when_no_token_is_left_the_knobs_are_named() {
     for strategy in [Strategy::Sample, Strategy::Greedy, Strategy::Beam] {
         let config = GenerationConfig { strategy, num_beams: 2, ..config.clone() };
         let error = generate(&model(), &[1], &config, &mut ()).unwrap_err().to_string();
-        assert!(error.contains("no token is left") && error.contains("suppress"), "{strategy:?}: {error}");
+        assert!(
+            error.contains("no token is left") && error.contains("suppress-tokens rules out all"),
+            "{strategy:?}: {error}"
+        );
     }
 }
 

@@ -26,7 +26,7 @@ fn ban(ids: impl IntoIterator<Item = u32>, logits: &mut [f32]) {
 /// counts (transformers `SequenceBiasLogitsProcessor`).
 pub fn logit_bias(biases: &[(Vec<u32>, f32)]) -> Processor {
     let biases = last_of_each(biases.iter().cloned());
-    Processor::new("logit-bias", move |step, logits| {
+    Processor::ban("logit-bias", move |step, logits| {
         for (sequence, bias) in &biases {
             if let Some(logit) = completed_by(sequence, step).and_then(|id| logits.get_mut(id as usize)) {
                 *logit += bias;
@@ -39,7 +39,7 @@ pub fn logit_bias(biases: &[(Vec<u32>, f32)]) -> Processor {
 /// included, already holds ([Paulus, Xiong and Socher 2017, section
 /// 2.5](https://arxiv.org/abs/1705.04304); transformers `NoRepeatNGramLogitsProcessor`).
 pub fn no_repeat_ngram(n: usize) -> Processor {
-    Processor::new("no-repeat-ngram-size", move |step, logits| {
+    Processor::ban("no-repeat-ngram-size", move |step, logits| {
         let ids: Vec<u32> = step.last(step.len()).collect();
         if n == 0 || ids.len() < n {
             return;
@@ -55,7 +55,7 @@ pub fn no_repeat_ngram(n: usize) -> Processor {
 pub fn bad_words(words: &[Vec<u32>], end_tokens: &[u32]) -> Processor {
     let is_end = |word: &Vec<u32>| word.len() == 1 && end_tokens.contains(&word[0]);
     let words: Vec<Vec<u32>> = words.iter().filter(|word| !is_end(word)).cloned().collect();
-    Processor::new("bad-words", move |step, logits| {
+    Processor::ban("bad-words", move |step, logits| {
         ban(words.iter().filter_map(|word| completed_by(word, step)), logits);
     })
 }
@@ -63,7 +63,7 @@ pub fn bad_words(words: &[Vec<u32>], end_tokens: &[u32]) -> Processor {
 /// Removes the end tokens until `count` tokens have been generated (transformers
 /// `MinNewTokensLengthLogitsProcessor`).
 pub fn min_new_tokens(count: usize, end_tokens: Vec<u32>) -> Processor {
-    Processor::new("min-new-tokens", move |step, logits| {
+    Processor::ban("min-new-tokens", move |step, logits| {
         if step.generated.len() < count {
             ban(end_tokens.iter().copied(), logits);
         }
@@ -72,7 +72,7 @@ pub fn min_new_tokens(count: usize, end_tokens: Vec<u32>) -> Processor {
 
 /// Removes tokens always (transformers `SuppressTokensLogitsProcessor`).
 pub fn suppress(ids: Vec<u32>) -> Processor {
-    Processor::new("suppress-tokens", move |_, logits| ban(ids.iter().copied(), logits))
+    Processor::ban("suppress-tokens", move |_, logits| ban(ids.iter().copied(), logits))
 }
 
 #[cfg(test)]

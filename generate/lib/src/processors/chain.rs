@@ -63,6 +63,11 @@ impl Chain {
         self.0.iter().map(|processor| processor.name()).collect()
     }
 
+    /// The names of those that may have removed the last token, in order.
+    pub(crate) fn bans(&self) -> Vec<&'static str> {
+        self.0.iter().filter(|processor| processor.may_leave_none()).map(|processor| processor.name()).collect()
+    }
+
     /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no
     /// token is possible.
     ///

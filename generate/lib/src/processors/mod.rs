@@ -55,6 +55,11 @@ pub trait LogitsProcessor: Send + Sync {
     /// infinity in, the same out. A ban may remove the last token there is; what truncates by
     /// probability keeps at least one of those that it gets.
     fn process(&self, step: &Step, logits: &mut [f32]);
+
+    /// Whether it may remove the last token there is.
+    fn may_leave_none(&self) -> bool {
+        true
+    }
 }
 
 type Edit = dyn Fn(&Step, &mut [f32]) + Send + Sync;
@@ -62,12 +67,18 @@ type Edit = dyn Fn(&Step, &mut [f32]) + Send + Sync;
 /// A knob's processor: the knob's name, and the function that edits the logits.
 pub struct Processor {
     name: &'static str,
+    is_ban: bool,
     edit: Box<Edit>,
 }
 
 impl Processor {
     fn new(name: &'static str, edit: impl Fn(&Step, &mut [f32]) + Send + Sync + 'static) -> Self {
-        Self { name, edit: Box::new(edit) }
+        Self { name, is_ban: false, edit: Box::new(edit) }
+    }
+
+    /// One that may remove all tokens.
+    fn ban(name: &'static str, edit: impl Fn(&Step, &mut [f32]) + Send + Sync + 'static) -> Self {
+        Self { is_ban: true, ..Self::new(name, edit) }
     }
 }
 
@@ -78,6 +89,10 @@ impl LogitsProcessor for Processor {
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
         (self.edit)(step, logits);
+    }
+
+    fn may_leave_none(&self) -> bool {
+        self.is_ban
     }
 }
 
@@ -174,6 +189,9 @@ mod tests {
         assert_eq!(names[..9], BY_THE_IDS);
         let sampling = ["temperature", "top-k", "top-p", "min-p", "typical-p", "epsilon-cutoff", "eta-cutoff"];
         assert_eq!(names[9..], sampling);
+        let bans =
+            ["logit-bias", "no-repeat-ngram-size", "bad-words", "min-new-tokens", "suppress-tokens", "constraint"];
+        assert_eq!(Chain::new(&all(), constraint()).bans(), bans);
         for strategy in [Strategy::Greedy, Strategy::Beam, Strategy::DiverseBeam, Strategy::Exact] {
             let chain = Chain::new(&GenerationConfig { strategy, ..all() }, constraint());
             assert_eq!(chain.names(), BY_THE_IDS, "{strategy:?}");
