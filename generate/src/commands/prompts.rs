@@ -9,7 +9,7 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use anyhow::{Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
@@ -149,7 +149,7 @@ pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
 #[derive(Deserialize)]
 struct JsonPrompt {
     prompt: Option<String>,
-    prompt_ids: Option<Vec<u32>>,
+    prompt_ids: Option<Vec<Value>>,
     id: Option<Value>,
 }
 
@@ -158,7 +158,7 @@ fn json_prompts(file: &TextFile) -> Result<Vec<FilePrompt>> {
         let place = file.place(line);
         let prompt = match (json.prompt, json.prompt_ids) {
             (Some(text), None) => Given::Text(text),
-            (None, Some(ids)) if !ids.is_empty() => Given::Ids(ids),
+            (None, Some(ids)) if !ids.is_empty() => Given::Ids(token_ids(&place, &ids)?),
             (None, Some(_)) => bail!("{place}: \"prompt_ids\" is empty; give at least one id"),
             (Some(_), Some(_)) => bail!("{place}: both \"prompt\" and \"prompt_ids\"; keep one of them"),
             (None, None) => bail!("{place}: no \"prompt\"; write {EXAMPLE}"),
@@ -166,6 +166,15 @@ fn json_prompts(file: &TextFile) -> Result<Vec<FilePrompt>> {
         Ok(FilePrompt { place, id: json.id, prompt })
     };
     file.objects(EXAMPLE)?.into_iter().map(prompt).collect()
+}
+
+/// The ids of a line.
+fn token_ids(place: &str, ids: &[Value]) -> Result<Vec<u32>> {
+    let id = |id: &Value| {
+        let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
+        number.with_context(|| format!("{place}: \"prompt_ids\" has {id}, which is no token id; write {EXAMPLE}"))
+    };
+    ids.iter().map(id).collect()
 }
 
 #[cfg(test)]
@@ -222,7 +231,8 @@ mod tests {
         assert!(error("{\"prompt\": \"a\"}\n{\"text\": \"b\"}").starts_with("p.json:2: no \"prompt\"; write {"));
         assert!(error("{\"prompt\": \"a\", \"prompt_ids\": [1]}").starts_with("p.json:1: both"));
         assert!(error("{\"prompt_ids\": []}").starts_with("p.json:1: \"prompt_ids\" is empty"));
-        assert!(error("{\"prompt_ids\": [-1]}").starts_with("p.json:1: invalid value: integer \"-1\", expected u32"));
+        assert!(error("{\"prompt_ids\": [-1]}").starts_with("p.json:1: \"prompt_ids\" has -1, which is no token id"));
+        assert!(error("{\"prompt_ids\": [4294967296]}").contains("4294967296, which is no token id"));
         assert!(error("[").starts_with("p.json:1: no JSON object ("));
         assert!(error("a\0").starts_with("--prompts p.json: it looks binary"));
     }
