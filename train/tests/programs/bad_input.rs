@@ -132,6 +132,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "convert a-run --to hf --out model --type q8_0"),
     ("ember-generate", "convert a-run --to hf --out no-tokenizer"),
     ("ember-generate", "convert truncated --to gguf --out model.gguf"),
+    ("ember-generate", "convert no-tokenizer --to gguf --out no-tokenizer/model.safetensors"),
+    ("ember-generate", "convert llama.gguf --to gguf --out llama.gguf --type f16"),
     // Knobs
     ("ember-generate", "text one --from a-run --temperature -1"),
     ("ember-generate", "text one --from a-run --temperature warm"),
@@ -204,13 +206,17 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text --from a-run --prompts latin1.txt"),
     ("ember-generate", "text --from a-run --prompts broken.jsonl"),
     ("ember-generate", "text --from a-run --prompts other-field.jsonl"),
+    ("ember-generate", "text --from a-run --prompts large-id.jsonl"),
+    ("ember-generate", "text --from a-run --prompt-ids EMPTY"),
     ("ember-generate", "text one --from a-run --trace empty.txt"),
     ("ember-generate", "text one --from a-run --trace missing/trace.jsonl"),
     ("ember-generate", "replay missing.jsonl"),
     ("ember-generate", "replay empty.txt"),
     ("ember-generate", "replay short.txt"),
     ("ember-generate", "replay no-tokens.jsonl"),
+    ("ember-generate", "replay no-steps.jsonl"),
     ("ember-generate", "text one --from a-run --save-config empty-folder"),
+    ("ember-generate", "text one --from a-run --save-config no-tokenizer/config.json"),
     ("ember-generate", "explain one --from a-run --top-p 2"),
     ("ember-generate", "explain one --from a-run --max-new-tokens 5000"),
     ("ember-generate", "explain one --from a-run --steps 24"),
@@ -218,12 +224,15 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "explain one --from a-run --format json --html a.html"),
     ("ember-generate", "explain one --from a-run --html empty-folder"),
     ("ember-generate", "explain one --from a-run --html missing/a.html"),
+    ("ember-generate", "explain one --from a-run --html no-tokenizer/config.json"),
     ("ember-generate", "explain --from a-run --prompt-ids 99999"),
     // Scores and measures
     ("ember-generate", "score EMPTY --from a-run"),
     ("ember-generate", "score --from a-run --choices other-field.jsonl"),
     ("ember-generate", "score --from a-run --lines missing.txt"),
     ("ember-generate", "score one~and --from a-run --stride 99"),
+    ("ember-generate", "bench --shape 2x2x32x65x64 --batch 0 --device cpu"),
+    ("ember-generate", "bench --shape 2x2x32x65x64 --prompt 60 --new-tokens 5 --device cpu"),
     ("ember-train", "share missing --html page.html"),
     ("ember-train", "share a-run"),
     ("ember-train", "share a-run --html page.html --weights f32"),
@@ -304,12 +313,16 @@ fn set_up(place: &Place) {
     );
     place.write("broken.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\n");
     place.write("other-field.jsonl", "{\"content\": \"one\", \"id\": 1}\n");
-    place.write(
-        "no-tokens.jsonl",
+    place.write("large-id.jsonl", "{\"prompt\": \"one\"}\n{\"prompt_ids\": [1, 4294967296]}\n");
+    let header = |config: &str| {
         r#"{"event": "run", "version": "", "checkpoint": "a-run", "weights": "", "device": "cpu", "grammar": null,
-            "config": {"max_new_tokens": 0}, "prompts": [], "batches": []}"#
-            .replace('\n', ""),
-    );
+            "config": CONFIG, "prompts": [{"prompt": "one", "prompt_ids": [1]}], "batches": [[[0], 0, 1]]}"#
+            .replace('\n', "")
+            .replace("CONFIG", config)
+    };
+    let step = r#"{"event": "choice", "prompt_index": 0, "sequence_index": 0, "step": 0}"#;
+    place.write("no-tokens.jsonl", format!("{}\n{step}\n", header("{\"max_new_tokens\": 0}")));
+    place.write("no-steps.jsonl", header("{}"));
     place.write("broken.txt.gz", b"\x1f\x8b\x08\x00 this is not gzip");
     place.write("broken.parquet", "PAR1 this is not parquet");
     place.write("broken.toml", "n_layer = \n");
@@ -317,6 +330,7 @@ fn set_up(place: &Place) {
 
     let foreign = |name: &str| std::fs::read(root().join("formats/tests/fixtures").join(name)).unwrap();
     place.write("truncated.gguf", &foreign("llama/f32.gguf")[..5000]);
+    place.write("llama.gguf", foreign("llama/f32.gguf"));
     let (torch, posix) = (b"ctorch._utils\n", b"cposix\nsystem\n");
     let mut calls = foreign("nanogpt/ckpt.pt");
     let at = calls.windows(torch.len()).position(|window| window == torch).unwrap();

@@ -151,9 +151,18 @@ fn every_checkpoint_of_a_run_can_be_asked_for() {
         server.write(&json!({ "model": name, "prompt": "one", "max_tokens": 1, "temperature": 0 }))["choices"][0]["score"].clone()
     };
     assert_ne!(score(names[1]), score(names[names.len() - 1]));
-    // They are loaded and dropped as they are asked for: memory is for one of them.
-    let (_, metrics) = server.ask("GET /metrics", "");
-    assert!(metrics.contains("ember:models_loaded 1\n"), "{metrics}");
+    // They are loaded and dropped as they are asked for: memory is for one of them, and what was
+    // counted stays.
+    let metrics = || server.ask("GET /metrics", "").1;
+    assert!(metrics().contains("ember:models_loaded 1\n"), "{}", metrics());
+    let passes = || -> u64 {
+        let metrics = metrics();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("llamacpp:n_decode_total "));
+        line.unwrap().parse().unwrap()
+    };
+    let before = passes();
+    score(names[1]);
+    assert!(passes() > before, "{before}");
     assert_eq!(
         server.ask("POST /v1/completions", &json!({ "model": "count@5000", "prompt": "one" }).to_string()).0,
         404

@@ -89,7 +89,7 @@ fn outputs_follow_links_and_devices_stay_devices() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     let place = trained();
     let knobs = "one --strategy greedy --max-new-tokens 2";
-    place.write("far/knobs.json", "old");
+    place.write("far/knobs.json", "{\"do_sample\": true}");
     symlink(place.path("far/knobs.json"), place.path("knobs.json")).unwrap();
     text(&place, &format!("{knobs} --save-config knobs.json")).well();
     assert!(place.path("knobs.json").symlink_metadata().unwrap().is_symlink());
@@ -99,6 +99,70 @@ fn outputs_follow_links_and_devices_stay_devices() {
     // Through standard output, as a shell's pipe takes it.
     let ran = text(&place, &format!("{knobs} --save-config /dev/stdout")).well();
     assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
+}
+
+/// As the shell does it for `nohup`: who wants a program to outlive the terminal gets that.
+#[cfg(unix)]
+#[test]
+fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+    let place = trained();
+    let long = "text one --device cpu --strategy greedy --max-new-tokens 1000000 --quiet";
+    let program = place.command("ember-generate", long);
+    let arguments: Vec<_> = program.get_args().map(|argument| argument.to_str().unwrap()).collect();
+    for (before, stays) in [("trap '' HUP", true), ("true", false)] {
+        let shell = format!("{before}; exec {} {}", program.get_program().display(), arguments.join(" "));
+        let mut shell =
+            Command::new("sh").arg("-c").arg(shell).current_dir(place.path("")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = shell.stdout.take().unwrap();
+        std::io::Read::read_exact(&mut out, &mut [0; 9]).unwrap(); // it is at work
+        let reader = std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+        let send = |signal: &str| Command::new("kill").args([signal, &shell.id().to_string()]).status().unwrap();
+        send("-HUP");
+        if stays {
+            std::thread::sleep(Duration::from_millis(500));
+            send("-KILL");
+        }
+        // None: a signal ended it, and not the first.
+        assert_eq!(shell.wait().unwrap().code(), if stays { None } else { Some(130) });
+        reader.join().unwrap().unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_or_named_is_said() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = trained();
+    for arguments in ["text one", "text one --format json", "score one~and", "explain one --format json"] {
+        let mut command = place.command("ember-generate", &format!("{arguments} --device cpu"));
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ran = Ran::from(command.stdout(full).output().unwrap());
+        assert!(ran.code == Some(1) && ran.err.contains("cannot write to standard output: "), "{}", ran.err);
+    }
+    // A folder whose name is no text.
+    let folder = place.path("").join(std::ffi::OsStr::from_bytes(b"run-\xff"));
+    std::fs::rename(place.path("runs/count"), &folder).unwrap();
+    let run = |arguments: &str| {
+        let mut command = place.command("ember-generate", arguments);
+        Ran::from(command.arg("--from").arg(&folder).args(["--device", "cpu"]).output().unwrap())
+    };
+    let ran = run("text one --trace trace.jsonl");
+    assert!(ran.code == Some(1) && ran.err.contains("which is no UTF-8 text; rename it"), "{}", ran.err);
+    assert!(!place.path("trace.jsonl").exists());
+    let mut command = place.command("ember-generate", "convert --to gguf --format json --out");
+    let ran = Ran::from(command.arg(folder.join("model.gguf")).arg(&folder).output().unwrap());
+    assert_eq!(ran.well().json()[0]["to"], "gguf");
+}
+
+#[test]
+fn a_batch_that_no_memory_holds_is_refused() {
+    let place = Place::new();
+    let ran = place.generate("bench --shape 2x2x32x65x64 --batch 1,4294967295 --device cpu");
+    assert!(ran.code == Some(2) && ran.err.contains("GB of memory are free; give less"), "{}", ran.err);
+    // And a context shorter than what is usual is measured all the same.
+    place.generate("bench --shape 2x2x32x65x16 --repeats 1 --device cpu").well();
 }
 
 /// A pipe that nobody writes into: what waits for it looks at no flag, and the first signal ends it

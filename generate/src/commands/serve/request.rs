@@ -80,7 +80,8 @@ impl<'a> Parameters<'a> {
     /// # Errors
     /// When there is a name that the dialect has not, or two names of one knob say different things.
     pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &'a Dialect) -> Result<Self, ApiError> {
-        for (place, (name, value)) in body.iter().enumerate() {
+        let mut set: Vec<(&Knob, &str, &Value)> = Vec::new();
+        for (name, value) in body {
             let is_known = COMMON.contains(&&**name)
                 || dialect.own.contains(&&**name)
                 || dialect.without_effect.contains(&&**name)
@@ -88,11 +89,12 @@ impl<'a> Parameters<'a> {
             if !is_known {
                 return Err(unknown(dialect, name));
             }
-            let is_twin = |other: &str| find(dialect, name).is_some_and(|knob| is_of(find(dialect, other), knob));
-            let mut before = body.iter().take(place).filter(|(_, other)| !other.is_null() && !value.is_null());
-            if let Some((other, _)) = before.find(|(other, said)| *said != value && is_twin(other)) {
+            let Some(knob) = find(dialect, name).filter(|_| !value.is_null()) else { continue };
+            let twin = set.iter().find(|(other, _, said)| other.name == knob.name && *said != value);
+            if let Some((_, other, _)) = twin {
                 return Err(ApiError::param(name, format!("{other} and {name} are the same; send one of them")));
             }
+            set.push((knob, name, value));
         }
         Ok(Self { body, model, dialect })
     }
@@ -251,7 +253,7 @@ impl<'a> Parameters<'a> {
         let sent = || self.body.keys().filter_map(|name| Some((name, find(self.dialect, name)?)));
         let message = sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
         let at_fault = match error {
-            KnobError::OutOfRange { knob, .. } => sent().find(|(_, other)| is_of(Some(other), knob)),
+            KnobError::OutOfRange { knob, .. } => sent().find(|(_, other)| other.name == knob.name),
             _ => None,
         };
         at_fault.map_or_else(|| ApiError::invalid(&message), |(name, _)| ApiError::param(name, &message))
@@ -345,11 +347,6 @@ impl<'a> Parameters<'a> {
 fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
     let own = dialect.knobs.iter().chain(COMMON_KNOBS).find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
     KNOBS.iter().find(|knob| knob.name == own || knob.label.replace('-', "_") == own)
-}
-
-/// Whether what was found is this knob.
-fn is_of(found: Option<&Knob>, knob: &Knob) -> bool {
-    found.is_some_and(|found| found.name == knob.name)
 }
 
 /// Whether this names how many tokens are written at most.

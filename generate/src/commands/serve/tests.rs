@@ -205,8 +205,42 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "x" }), "prompt", "x");
     refused(json!({ "prompt": "a".repeat(65) }), "prompt", "context size of 64");
     refused(json!({ "prompt": "a", "regex": "(" }), "regex", "cannot be used");
+    refused(json!({ "prompt": "a", "regex": ".*".repeat(8000) }), "regex", "takes too much");
+    refused(
+        json!({ "prompt": "a", "max_tokens": 2, "n_predict": 3 }),
+        "n_predict",
+        "max_tokens and n_predict are the same",
+    );
+    refused(json!({ "prompt": "a", "n": 1, "num_return_sequences": 2 }), "num_return_sequences", "are the same");
+    refused(json!({ "prompt": "a", "stop_token_ids": [99] }), "stop_token_ids", "the token 99");
+    refused(json!({ "prompt": "a", "logit_bias": { "5": 1, "05": 2 } }), "logit_bias", "the token 5 twice");
+    refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
+    refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
     assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
+    let said = json!([{ "role": "user", "content": "a" }]);
+    let chat = Server::open_with(Tokenizer::bytes().unwrap());
+    for (path, ask, words) in [
+        ("/completion", json!({ "prompt": "a", "trace": 3 }), "no parameter \"trace\""),
+        ("/v1/chat/completions", json!({ "messages": said, "trace": 3 }), "no parameter \"trace\""),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": said, "regex": "a", "response_format": { "type": "json_object" } }),
+            "only one of response_format and regex",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": said, "chat_template_kwargs": { "messages": [] } }),
+            "cannot set messages",
+        ),
+    ] {
+        let (status, answer) = chat.post(path, &ask);
+        assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    }
+    for path in ["/v1/models/%ff", "/props?model=a&model=b", "/slots?fail_on_no_slot=1&fail_on_no_slot=2"] {
+        let (status, head, body) = server.send("GET", path, "", "");
+        assert!(status == 400 && head.contains("application/json") && body.contains("message"), "{head} {body}");
+    }
     assert_eq!(server.post("/v1/completions", &json!({ "prompt": "a", "model": "other" })).0, 404);
     assert_eq!(server.send("POST", "/v1/completions", "", "{").0, 400);
     assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(body::MOST_BODY + 1)).0, 413);
@@ -214,6 +248,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     assert_eq!(server.send("GET", "/v1/completions", "", "").0, 405);
     // What can change nothing is let pass.
     server.write(json!({ "prompt": "a", "user": "me", "temperature": null }));
+    server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
 }
 
 #[test]
@@ -222,7 +257,10 @@ fn strangers_are_turned_away() {
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
-    assert_eq!(server.send("GET", "/v1/models", &format!("Host: localhost:{}\r\n", server.address.port()), "").0, 200);
+    for name in ["localhost", "LocalHost"] {
+        let host = format!("Host: {name}:{}\r\n", server.address.port());
+        assert_eq!(server.send("GET", "/v1/models", &host, "").0, 200);
+    }
 
     let origin = "https://page.example".to_owned();
     let keyed = Server::start(Some(vec!["right".into(), "other".into()]), vec![origin.clone()], 4, 8);
@@ -231,9 +269,56 @@ fn strangers_are_turned_away() {
         assert_eq!(keyed.send("GET", path, "Authorization: Bearer wrong\r\n", "").0, 401, "{path}");
     }
     assert_eq!(keyed.send("GET", "/health", "", "").0, 200);
-    assert_eq!(keyed.send("GET", "/v1/models", "Authorization: Bearer other\r\n", "").0, 200);
+    for sent in ["Bearer other", "bearer right", "BASIC OnJpZ2h0"] {
+        assert_eq!(keyed.send("GET", "/v1/models", &format!("Authorization: {sent}\r\n"), "").0, 200, "{sent}");
+    }
     let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
     assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
+}
+
+#[test]
+fn keys_stand_on_lines_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "# of the class\n\n one \ntwo#\n").unwrap();
+    assert_eq!(guard::keys(&file).unwrap(), ["one", "two#"]);
+    std::fs::write(&file, "# none yet\n").unwrap();
+    assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
+}
+
+/// Where llama.cpp's names are spoken what was asked is told again, prompt by prompt.
+#[test]
+fn a_completion_tells_what_was_asked() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let ask = |body: Value| server.post("/completion", &body).1;
+    let none = ask(json!({ "prompt": ["a", "b"], "n_predict": 0 }));
+    assert_eq!((&none[0]["prompt"], &none[1]["prompt"], &none[1]["index"]), (&json!("a"), &json!("b"), &json!(1)));
+    assert_eq!(ask(json!({ "prompt": "a", "n_predict": 0 }))["tokens_predicted"], 0);
+    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
+    let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
+    assert_eq!(count(Value::Null)["timings"]["prompt_n"], 2);
+    assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
+}
+
+#[test]
+fn every_choice_is_judged() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let said = json!([{ "role": "user", "content": "a" }]);
+    let ask = json!({ "messages": said, "prompt": "a", "regex": "[a-c]{9}", "max_tokens": 2 });
+    let of = |path: &str, without: &str, streams: bool| {
+        let mut ask = ask.clone();
+        ask.as_object_mut().unwrap().remove(without);
+        ask["stream"] = json!(streams);
+        server.send("POST", path, "", &ask.to_string()).2
+    };
+    for streams in [false, true] {
+        for (path, without) in [("/v1/completions", "messages"), ("/v1/chat/completions", "prompt")] {
+            let told = of(path, without, streams);
+            assert!(told.contains("\"score\":") && told.contains("\"valid\":false"), "{path}: {told}");
+        }
+    }
 }
 
 #[test]
