@@ -52,9 +52,10 @@ const MOST_BYTES: usize = 1 << 20;
 const MOST_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// What the library may spend on a lexer before the first token, in its own measure. A schema of
-/// 3,000 words takes a twentieth of a second and fits; what takes more would take minutes and
-/// gigabytes.
-const MOST_FUEL: u64 = 50_000;
+/// 2,000 words takes a tenth of a second and fits. What it measures grows with an expression, and
+/// what an expression like `.*.*.*` takes with its square: some seconds here, minutes and gigabytes
+/// beyond.
+const MOST_FUEL: u64 = 30_000;
 
 /// Held while a lexer is built: several at a time would take several times the memory, and the
 /// processor from those who write.

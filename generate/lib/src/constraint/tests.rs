@@ -176,6 +176,12 @@ fn what_this_tokenizer_cannot_say_is_named() {
         error.starts_with(r#"no token is left after "a": --regex "a[xyé]" asks for 'x' or 'y' or a chara"#),
         "{error}"
     );
+    // What would take minutes and gigabytes.
+    let words: Vec<String> = (0..2000).map(|number| format!("ab{number}")).collect();
+    let bytes = llguidance::toktrie::ApproximateTokEnv::single_byte_env();
+    Grammar::json_schema("words", &json!({ "enum": words }).to_string()).unwrap().matcher(&bytes).unwrap();
+    let many = regex(&".*".repeat(8000)).unwrap().matcher(&bytes).err().unwrap().to_string();
+    assert!(many.contains("it takes too much to follow"), "{many}");
     // The grammar has something to say, but something else forbids it.
     let why = later.nothing_left(&[], vec!["bad-words"]).why;
     let WhyDeadEnd::Knobs { grammar, allowed: 1, knobs } = why else { panic!("another reason") };
