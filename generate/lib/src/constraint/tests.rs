@@ -178,7 +178,7 @@ fn what_this_tokenizer_cannot_say_is_named() {
     );
     // What would take minutes and gigabytes.
     let words: Vec<String> = (0..2000).map(|number| format!("ab{number}")).collect();
-    let bytes = llguidance::toktrie::ApproximateTokEnv::single_byte_env();
+    let bytes = toktrie::ApproximateTokEnv::single_byte_env();
     Grammar::json_schema("words", &json!({ "enum": words }).to_string()).unwrap().matcher(&bytes).unwrap();
     let many = regex(&".*".repeat(8000)).unwrap().matcher(&bytes).err().unwrap().to_string();
     assert!(many.contains("it takes too much to follow"), "{many}");

@@ -264,7 +264,7 @@ mod tests {
         for _ in 0..3 {
             assert!(render(&doubling, json!({})).unwrap_err().contains("256 MiB of memory"));
         }
-        let folded = format!("{{{{ {} }}}}", vec!["'a' * 100000000"; 9].join(" ~ "));
+        let folded = format!("{{{{ {} }}}}", ["'a' * 100000000"; 9].join(" ~ "));
         assert!(template(&folded).err().unwrap().to_string().contains("256 MiB of memory"));
         let long = template("{{ 'ab' * times }}").unwrap();
         assert!(render(&long, json!({ "times": 10_000_000 })).unwrap_err().contains("longer than 16 MiB"));
