@@ -272,7 +272,6 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "bench --shape 4x4 --device cpu"),
     ("ember-train", "bench --shape 2x3x32x65x64 --device cpu"),
     ("ember-train", "bench --shape 2x2x32x65x64 --batch 0 --device cpu"),
-    ("ember-train", "bench --shape 2x2x32x65x64 --warmup 0 --device cpu"),
     ("ember-train", "bench --shape 2x2x32x65x64 --steps 0 --device cpu"),
     ("ember-train", "bench --shape 2x2x32x65x64 --set micro_batch=5 --device cpu"),
     ("ember-train", "bench --shape 2x2x32x65x64 --memory-limit 1MB --device cpu"),
