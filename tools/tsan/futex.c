@@ -1,0 +1,51 @@
+// Waiting and waking, told to ThreadSanitizer.
+//
+// std's locks, condition variables and parked threads wait for each other in the kernel, by futex(2). The std that comes with Rust is
+// not built for the sanitizer, which so misses that what one thread did before it woke another lies before what the other does next, and
+// takes each for a race. Linked into the tests, this stands before libc's own syscall(2), which std calls.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+
+typedef long (*system_call)(long number, ...);
+
+long syscall(long number, ...) {
+  static system_call libc;
+  system_call next = __atomic_load_n(&libc, __ATOMIC_RELAXED);
+  if (!next) {
+    next = (system_call)dlsym(RTLD_NEXT, "syscall");
+    __atomic_store_n(&libc, next, __ATOMIC_RELAXED);
+  }
+  long given[6];
+  va_list rest;
+  va_start(rest, number);
+  for (int i = 0; i < 6; i++) given[i] = va_arg(rest, long);
+  va_end(rest);
+
+  int command = number == SYS_futex ? (int)given[1] & FUTEX_CMD_MASK : -1;
+  void *address = (void *)given[0];
+  if (command == FUTEX_WAKE || command == FUTEX_WAKE_BITSET) __tsan_release(address);
+  long answer = next(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+  int error = errno;
+  if (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) {
+    if (answer == -1 && error == EAGAIN) usleep(1000); // who wakes has begun to, and may not have come to its call yet
+    __tsan_acquire(address);
+  }
+  errno = error;
+  return answer;
+}
+
+// Of the last holder of an Arc, std asks for a fence before it frees what is in it, and the sanitizer knows no fences: so each holder
+// reads what those before it did as it lets go.
+typedef unsigned long long number64;
+number64 __real___tsan_atomic64_fetch_sub(volatile number64 *at, number64 by, int order);
+number64 __wrap___tsan_atomic64_fetch_sub(volatile number64 *at, number64 by, int order) {
+  return __real___tsan_atomic64_fetch_sub(at, by, order == __ATOMIC_RELEASE ? __ATOMIC_ACQ_REL : order);
+}
