@@ -1,0 +1,120 @@
+//! The library as what trains: sessions in this process, with a clock of their own.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use ember_data::prepare;
+use ember_model::device::{self, DeviceChoice};
+use ember_training::distributed::Alone;
+use ember_training::error::{Error, Result};
+use ember_training::note;
+use ember_training::run::folder::CONFIG;
+use ember_training::run::report::Silent;
+use ember_training::run::time_budget::{Pace, TimeBudget};
+use ember_training::run::{Start, Usual, resume, text};
+use ember_training::{config, run::Run, run::Trained};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tempfile::TempDir;
+
+use super::history::{End, Failure, RUN, Ran, Session, Settings, Trains};
+use super::witness::{self, Operation};
+
+/// Nanoseconds that pass each time that somebody reads the clock.
+const TICK: u64 = 1_000_000;
+
+/// A folder in memory, where the machine has such a disk; it is gone when dropped.
+pub fn scratch() -> TempDir {
+    let place = |folder: &Path| tempfile::Builder::new().prefix("ember-history-").tempdir_in(folder);
+    place(Path::new("/dev/shm")).or_else(|_| place(&std::env::temp_dir().canonicalize().unwrap())).unwrap()
+}
+
+/// A text in which something can be learned, and its tokens.
+pub struct Library {
+    texts: TempDir,
+    /// The one thread that trains.
+    pool: ThreadPool,
+}
+
+impl Library {
+    /// Prepares the text.
+    pub fn new() -> Self {
+        let texts = scratch();
+        let words = ["one", "two", "three", "four", "five"];
+        let text: String = (0..150).map(|i| format!("{} and {}.\n", words[i % 5], words[(i + 1) % 5])).collect();
+        std::fs::write(texts.path().join("count.txt"), text).unwrap();
+        let library = Self { texts, pool: ThreadPoolBuilder::new().num_threads(1).build().unwrap() };
+        let settings = library.settings(&Settings { prepares: true, ..Settings::EVERY_STEP });
+        let options = text::options(&settings.data().unwrap(), library.texts.path().join("tokens")).unwrap();
+        prepare::prepare(&options, &prepare::Silent).unwrap();
+        library
+    }
+
+    /// What is set for a run.
+    pub fn assignments(&self, settings: &Settings) -> Vec<String> {
+        let text = self.texts.path().join(if settings.prepares { "count.txt" } else { "tokens" });
+        let text = format!("text=[{text:?}]");
+        settings.assignments().into_iter().chain([text]).collect()
+    }
+
+    fn settings(&self, settings: &Settings) -> config::Settings {
+        let mut set = config::Settings::default();
+        self.assignments(settings).iter().for_each(|assignment| set.set(assignment).unwrap());
+        set
+    }
+
+    fn train(&self, run: &Path, set: &Settings, max_steps: u64, stop: &dyn Fn() -> bool) -> Result<Option<Trained>> {
+        let length = format!("max_steps={max_steps}");
+        let taken_up = if run.join(CONFIG).is_file() {
+            // The clock has chosen the length of a run that was promised to end.
+            let changes = if set.promised.is_some() { Vec::new() } else { vec![length] };
+            Some(resume(run, &changes, device::select(DeviceChoice::Cpu)?, &Alone, &mut Silent)?)
+        } else {
+            let mut settings = self.settings(set);
+            settings.set(&length)?;
+            let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent)?;
+            // Of a pace that is nothing the clock would make a run of a hundred million steps.
+            let foreseen = Pace { step_s: 0.002, look_s: 0.005 };
+            let clock = |promised| TimeBudget::new(Instant::now(), promised as f64 / 1000.0, foreseen);
+            let begun = start.begin(run, &Alone, &Usual, &mut Silent)?;
+            begun.map(|run| Run { time_budget: set.promised.map(clock), ..run })
+        };
+        taken_up.map(|run| run.train(&Alone, &mut Silent, stop)).transpose()
+    }
+}
+
+/// What a session is left by that is cut short.
+struct CutShort;
+
+impl Trains for Library {
+    fn session(&self, place: &Path, settings: &Settings, session: &Session) -> Ran {
+        let done = Arc::new(Mutex::new(Vec::<Operation>::new()));
+        let keeps = Arc::clone(&done);
+        witness::watch(place, session.full.clone(), move |operation| keeps.lock().unwrap().push(operation));
+        let count = || done.lock().unwrap().len();
+        let stop = || {
+            if session.end.cut().is_some_and(|cut| count() >= cut) {
+                panic::resume_unwind(Box::new(CutShort)); // silently
+            }
+            matches!(session.end, End::Stop(after) if count() >= after)
+        };
+        let train = || {
+            witness::set_tick(TICK);
+            self.train(&place.join(RUN), settings, session.max_steps, &stop)
+        };
+        let ended = panic::catch_unwind(AssertUnwindSafe(|| self.pool.install(train)));
+        witness::unwatch(place);
+        let ended = match ended {
+            Ok(ended) => Some(ended.map(drop).map_err(failure)),
+            Err(payload) if payload.is::<CutShort>() => None,
+            Err(payload) => panic::resume_unwind(payload),
+        };
+        let operations = std::mem::take(&mut *done.lock().unwrap());
+        Ran { operations, ended }
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    Failure { line: note::line(&error), is_full_disk: error.is_full_disk() }
+}

@@ -1,0 +1,122 @@
+//! The run that nothing happens to: all that every step of it is, by which others are judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ember_training::run::folder::{METRICS, SAMPLES, SAMPLES_LOG, checkpoint_name};
+use ember_training::run::report::{Row, jsonl};
+use ember_training::run::sample::Sample;
+use ember_training::step::progress::{Evaluations, Progress};
+
+use super::disk;
+use super::history::{End, RUN, Session, Settings, Trains};
+use super::library::scratch;
+
+/// Length of the twin, in steps, which no other run is longer than.
+const LONGEST: u64 = 60;
+
+/// A run that is saved, evaluated and sampled at each of its steps.
+pub struct Twin {
+    steps: Vec<Step>,
+}
+
+struct Step {
+    files: BTreeMap<String, Arc<Vec<u8>>>,
+    /// Where it stands before it is evaluated.
+    progress: Progress,
+    trained: Row,
+    evaluated: Row,
+    samples: Vec<Sample>,
+}
+
+/// The files of a checkpoint that say more than what its step is: how it was looked at, and when.
+const OF_THE_RUN: [&str; 4] = ["checksums.json", "README.md", "training/state.json", "training/evaluations.json"];
+
+impl Twin {
+    /// Trains it; with an average of the weights, or without.
+    pub fn new(average: bool, trains: &dyn Trains) -> Self {
+        let place = scratch();
+        let settings = Settings { average, ..Settings::EVERY_STEP };
+        let session = |end| trains.session(place.path(), &settings, &Session { max_steps: LONGEST, full: None, end });
+        // Stopped before its first step, so that it is saved as it began. A program does not listen
+        // so early, and never saves that.
+        session(End::Stop(0));
+        assert!(matches!(session(End::Done).ended, Some(Ok(()))), "the twin failed");
+        let run = place.path().join(RUN);
+        let rows: Vec<Row> = jsonl::read(&run.join(METRICS)).unwrap();
+        let samples: Vec<Sample> = jsonl::read(&run.join(SAMPLES).join(SAMPLES_LOG)).unwrap();
+        let row = |step: u64, is: fn(&Row) -> bool| {
+            rows.iter().find(|row| row.step == step && is(row)).cloned().map(unmeasured).unwrap_or_default()
+        };
+        let step = |step: u64| {
+            let files = disk::read(&run.join("checkpoints").join(checkpoint_name(step))).unwrap_or_default();
+            let files = files.into_iter().filter_map(|(path, content)| Some((path, content?)));
+            let (files, of_the_run): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                files.partition(|(path, _)| !OF_THE_RUN.iter().any(|file| path.ends_with(file)));
+            let state = of_the_run.get("training/state.json");
+            Step {
+                files,
+                progress: state.map(|json| serde_json::from_slice(json).unwrap()).unwrap_or_default(),
+                trained: row(step, |row| row.train_loss.is_some()),
+                evaluated: row(step, |row| row.val_loss.is_some()),
+                samples: samples.iter().filter(|sample| sample.step == step).cloned().collect(),
+            }
+        };
+        Self { steps: (0..=LONGEST).map(step).collect() }
+    }
+
+    /// The files of the checkpoint of `step` whose bytes follow from the step alone.
+    pub fn files(&self, step: u64) -> &BTreeMap<String, Arc<Vec<u8>>> {
+        &self.steps[step as usize].files
+    }
+
+    /// The validation loss of `step`.
+    pub fn val_loss(&self, step: u64) -> f64 {
+        self.steps[step as usize].evaluated.val_loss.unwrap_or(f64::NAN)
+    }
+
+    /// The step at which each training loss is told, of a run that tells of these steps: the mean
+    /// of all since the one before.
+    fn unreported(&self, from: u64, to: u64) -> (f64, u32) {
+        let losses = (from + 1..=to).filter_map(|step| self.steps[step as usize].trained.train_loss);
+        losses.fold((0.0, 0), |(sum, count), loss| (sum + loss, count + 1))
+    }
+
+    /// The rows of a run to `last` that tells of these steps and evaluates those.
+    pub fn rows(&self, logged: &BTreeSet<u64>, evaluated: &BTreeSet<u64>, last: u64) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let mut told = 0;
+        for (at, step) in self.steps.iter().enumerate().take(last as usize + 1).skip(1) {
+            let at = at as u64;
+            if logged.contains(&at) {
+                let (sum, count) = self.unreported(told, at);
+                told = at;
+                rows.push(Row { train_loss: Some(sum / f64::from(count)), ..step.trained.clone() });
+            }
+            if evaluated.contains(&at) {
+                rows.push(step.evaluated.clone());
+            }
+        }
+        rows
+    }
+
+    /// Where a run stands at `step` that has told of these steps and decided this.
+    pub fn progress(&self, step: u64, logged: &BTreeSet<u64>, evaluations: Evaluations) -> Progress {
+        let told = logged.range(..=step).next_back().copied().unwrap_or_default();
+        let (unreported_loss, unreported_steps) = self.unreported(told, step);
+        let twins = self.steps[step as usize].progress.clone();
+        Progress { unreported_loss, unreported_steps, evaluations, elapsed_s: 0.0, ..twins }
+    }
+
+    /// What a run to `last` samples every `interval` steps and at its end.
+    pub fn samples(&self, interval: u64, last: u64) -> Vec<Sample> {
+        let is_due = |step: &u64| interval > 0 && (step.is_multiple_of(interval) || *step == last);
+        (1..=last).filter(is_due).flat_map(|step| self.steps[step as usize].samples.clone()).collect()
+    }
+}
+
+/// A row without what it took.
+pub fn unmeasured(row: Row) -> Row {
+    let (tokens_per_s, mfu, memory_bytes, elapsed_s) = (None, None, None, None);
+    Row { tokens_per_s, mfu, memory_bytes, elapsed_s, eval_s: None, save_s: None, sample_s: None, ..row }
+}
