@@ -94,9 +94,11 @@ const INTERRUPTED: i32 = 130;
 /// From here on, what a signal that ended one of its processes makes of the exit code of `mpirun`.
 const OF_MPIRUN_BY_SIGNAL: i32 = 129;
 
-/// What a program said that ended with this code: its last line, if it is one of an error.
+/// What a program said that ended with this code: its line of an error, behind which `mpirun` has
+/// words of its own.
 fn failure(said: &str, code: Option<i32>) -> Failure {
-    let line = said.lines().last().unwrap_or_default();
+    let error = said.lines().rfind(|line| line.starts_with("error: "));
+    let line = error.or(said.lines().last()).unwrap_or_default();
     let is_full_disk = line.contains("disk is full") || line.contains("No space left on device");
     let is_said = code == Some(1) && line.starts_with("error: ");
     Failure { line: format!("exit code {code:?}: {line}"), is_full_disk: is_said && is_full_disk }
