@@ -94,10 +94,10 @@ const INTERRUPTED: i32 = 130;
 /// From here on, what a signal that ended one of its processes makes of the exit code of `mpirun`.
 const OF_MPIRUN_BY_SIGNAL: i32 = 129;
 
-/// What a program said that ended with this code: its line of an error, behind which `mpirun` has
-/// words of its own.
+/// What a program said that ended with this code: its line of an error, or that of the first of
+/// several processes, behind which the others and `mpirun` have words of their own.
 fn failure(said: &str, code: Option<i32>) -> Failure {
-    let error = said.lines().rfind(|line| line.starts_with("error: "));
+    let error = said.lines().find(|line| line.starts_with("error: "));
     let line = error.or(said.lines().last()).unwrap_or_default();
     let is_full_disk = line.contains("disk is full") || line.contains("No space left on device");
     let is_said = code == Some(1) && line.starts_with("error: ");
