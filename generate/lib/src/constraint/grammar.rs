@@ -70,12 +70,14 @@ fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarErro
     if text.len() > most { Err(unusable(source, what)) } else { Ok(()) }
 }
 
-/// Does what may go deep, on a thread of its own.
-fn deeply<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+/// Does what may go deep, on a thread of its own; the error is that of `act`, or that the system
+/// gives no such thread.
+fn deeply<T: Send, E: Display + Send>(act: impl FnOnce() -> Result<T, E> + Send) -> Result<T, String> {
     thread::scope(|scope| {
-        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, act);
-        let joined = started.expect("the system has a thread").join();
-        joined.unwrap_or_else(|panic| resume_unwind(panic))
+        let no_thread = |error| format!("the system gives it no stack of {} MiB ({error})", STACK_BYTES >> 20);
+        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, act).map_err(no_thread)?;
+        let joined = started.join().unwrap_or_else(|panic| resume_unwind(panic));
+        joined.map_err(|error| error.to_string())
     })
 }
 
