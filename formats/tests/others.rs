@@ -77,6 +77,24 @@ fn llama2c_s_file_is_written_as_it_was_read() {
 }
 
 #[test]
+fn another_model_s_tokenizer_is_not_written_over() {
+    let out = tempfile::tempdir().unwrap();
+    let (path, beside) = (out.path().join("model.bin"), out.path().join("tokenizer.bin"));
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    let model = opened.model().unwrap();
+    std::fs::write(&beside, "another's").unwrap();
+    let error = llama2c::write(&model, &path).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.bin: what is there is not this model's tokenizer"), "{error}");
+    assert!(!path.exists() && std::fs::read(&beside).unwrap() == b"another's");
+    std::fs::remove_file(&beside).unwrap();
+    llama2c::write(&model, &path).unwrap();
+    llama2c::write(&model, &out.path().join("again.bin")).unwrap(); // the same tokenizer serves both
+    std::fs::write(&beside, "an older one").unwrap();
+    llama2c::write(&model, &path).unwrap(); // with the model it is replaced
+    assert!(std::fs::read(&beside).unwrap() != b"an older one");
+}
+
+#[test]
 fn sentencepiece_s_tokenizer_goes_through_a_gguf_and_back_as_it_was() {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("model.gguf");

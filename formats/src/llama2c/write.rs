@@ -12,14 +12,19 @@ use crate::{Architecture, Model, NumberType, Shape, layout, numbers};
 /// Writes a model to `path`, whole or not at all, and its tokenizer to `tokenizer.bin` beside it.
 ///
 /// # Errors
-/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, or a
-/// file not be written.
+/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, another
+/// model's tokenizer stands beside it, or a file cannot be written.
 pub fn write(model: &Model, path: &Path) -> Result<()> {
     let cannot = |what: String| FormatError::CannotSay { format: "llama2.c", what };
     can_compute(&model.shape).map_err(cannot)?;
     let tokenizer = model.tokenizer.as_ref().map(|tokenizer| tokens::bytes(tokenizer, model.shape.vocab_size));
     let tokenizer = tokenizer.transpose().map_err(cannot)?;
-    check_replaces(path, "a model of llama2.c", |_| File::open(path).is_ok())?;
+    let replaces = File::open(path).is_ok();
+    check_replaces(path, "a model of llama2.c", |_| replaces)?;
+    let beside = path.with_file_name(TOKENIZER);
+    if let Some(bytes) = &tokenizer {
+        check_replaces(&beside, "this model's tokenizer", |there| replaces || bytes.starts_with(there))?;
+    }
     let mut failed = None;
     let written = write_output(path, |out| {
         out.write_all(&header(&model.shape))?;
@@ -33,7 +38,7 @@ pub fn write(model: &Model, path: &Path) -> Result<()> {
     });
     failed.map_or(Ok(written?), Err)?;
     if let Some(bytes) = tokenizer {
-        write_output(&path.with_file_name(TOKENIZER), |out| out.write_all(&bytes))?;
+        write_output(&beside, |out| out.write_all(&bytes))?;
     }
     Ok(())
 }
