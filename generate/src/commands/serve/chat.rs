@@ -226,21 +226,19 @@ struct Chat {
 
 impl Telling for Chat {
     fn whole(&mut self, work: &Work, heard: Heard) -> Value {
-        let choices: Vec<Value> = heard
-            .finished
-            .iter()
-            .map(|(index, written)| {
-                let completion = &written.completion;
-                let mut choice = json!({
-                    "index": index,
-                    "message": { "role": "assistant", "content": written.text },
-                    "logprobs": logprobs(work, &completion.tokens),
-                    "finish_reason": reason(completion.finish_reason),
-                });
-                add_judgement(&mut choice, written);
-                choice
-            })
-            .collect();
+        let choice = |index: usize, text: &str, logprobs: Option<Value>, reason: &str| {
+            let message = json!({ "role": "assistant", "content": text });
+            json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason })
+        };
+        let nothing = (!work.asked.writes).then(|| choice(0, "", None, "length"));
+        let texts = heard.finished.iter().map(|(index, written)| {
+            let completion = &written.completion;
+            let logprobs = logprobs(work, &completion.tokens);
+            let mut choice = choice(*index, &written.text, logprobs, reason(completion.finish_reason));
+            add_judgement(&mut choice, written);
+            choice
+        });
+        let choices = nothing.into_iter().chain(texts).collect();
         let mut answer = self.answer(work, "chat.completion", choices);
         self.add_usage(&mut answer, &heard.timings);
         if let Some(text) = &self.verbose {
@@ -273,10 +271,17 @@ impl Telling for Chat {
                 told.push(last);
                 told
             }
-            Event::Done(timings) if self.includes_usage => {
-                let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
-                self.add_usage(&mut answer, &timings);
-                vec![answer]
+            Event::Done(timings) => {
+                let mut told = Vec::new();
+                if !work.asked.writes {
+                    told.push(self.chunk(work, 0, &json!({}), None, Some("length")));
+                }
+                if self.includes_usage {
+                    let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
+                    self.add_usage(&mut answer, &timings);
+                    told.push(answer);
+                }
+                told
             }
             Event::Progress { progress, seconds } => {
                 let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
@@ -284,7 +289,7 @@ impl Telling for Chat {
                 vec![answer]
             }
             Event::Failed(error) => vec![error.body()],
-            Event::Read { .. } | Event::Beams(_) | Event::Done(_) => Vec::new(),
+            Event::Read { .. } | Event::Beams(_) => Vec::new(),
         }
     }
 }

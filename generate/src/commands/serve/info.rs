@@ -9,7 +9,7 @@ use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, Knobs
 use ember_decoding::named::Named;
 use ember_decoding::stream::token_bytes;
 use ember_model::WeightType;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::asking::with_model;
@@ -163,37 +163,65 @@ pub(super) struct Slots {
     fail_on_no_slot: Option<String>,
 }
 
-/// llama.cpp's `{content, add_special, parse_special, with_pieces}`, or vLLM's `{prompt,
-/// add_special_tokens}`.
+/// What `/tokenize` may be asked: llama.cpp's `{content, add_special, parse_special, with_pieces}`,
+/// or vLLM's `{prompt, add_special_tokens}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tokenize {
+    #[serde(rename = "model")]
+    _model: Option<String>,
+    #[serde(alias = "prompt")]
+    content: Option<String>,
+    #[serde(default, alias = "add_special_tokens")]
+    add_special: bool,
+    parse_special: Option<bool>,
+    #[serde(default)]
+    with_pieces: bool,
+}
+
 pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
     let tokens = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
-        let flag = |name: &str| body.get(name).and_then(Value::as_bool).unwrap_or(false);
-        let text = body.get("content").or(body.get("prompt")).and_then(Value::as_str);
-        let text = text.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
+        let Tokenize { content, add_special, parse_special, with_pieces, .. } = asked(body)?;
+        let text = content.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
         // Who asks as vLLM is asked has names of special tokens read as these.
-        let parses = flag("parse_special") || !body.contains_key("content");
+        let parses = parse_special.unwrap_or(body.contains_key("prompt"));
         let special = if parses { SpecialTokens::Parse } else { SpecialTokens::Text };
         let tokenizer = model.tokenizer.as_ref();
         let ids = match tokenizer {
-            Some(tokenizer) if !(flag("add_special") || flag("add_special_tokens")) => {
-                let ids = tokenizer.encode_with(text, special);
+            Some(tokenizer) if !add_special => {
+                let ids = tokenizer.encode_with(&text, special);
                 ids.map_err(|error| ApiError::param("content", error.to_string()))?
             }
-            _ => text_ids(tokenizer, "content", text, special)?,
+            _ => text_ids(tokenizer, "content", &text, special)?,
         };
         let piece = |id: u32| match String::from_utf8(token_bytes(tokenizer, id)) {
             Ok(text) => json!({ "id": id, "piece": text }),
             Err(error) => json!({ "id": id, "piece": error.into_bytes() }),
         };
-        let tokens = if flag("with_pieces") { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
+        let tokens = if with_pieces { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
         Ok(json!({ "tokens": tokens, "count": ids.len(), "max_model_len": model.engine.config().context_length }))
     };
     Ok(Json(with_model(&server, body, tokens).await?))
 }
 
+/// What `/detokenize` may be asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Detokenize {
+    #[serde(rename = "model")]
+    _model: Option<String>,
+    tokens: Option<Value>,
+}
+
+/// The body of a request that has no dialects.
+fn asked<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> {
+    T::deserialize(body).map_err(|error| ApiError::invalid(error.to_string()))
+}
+
 pub(super) async fn detokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
     let text = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
-        let ids = body.get("tokens").and_then(ids_of);
+        let Detokenize { tokens, .. } = asked(body)?;
+        let ids = tokens.as_ref().and_then(ids_of);
         let ids = ids.ok_or_else(|| ApiError::wrong("tokens", "a list of token ids"))?;
         if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
             return Err(ApiError::param("tokens", format!("there is no token {id}")));

@@ -233,6 +233,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "messages": said, "chat_template_kwargs": { "messages": [] } }),
             "cannot set messages",
         ),
+        ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
+        ("/tokenize", json!({ "content": "a", "prompt": "b" }), "duplicate field `content`"),
+        ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "expected a boolean"),
+        ("/tokenize", json!({ "model": null }), "no text"),
+        ("/detokenize", json!({ "tokens": [97], "content": "a" }), "unknown field `content`"),
     ] {
         let (status, answer) = chat.post(path, &ask);
         assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
@@ -319,6 +324,19 @@ fn every_choice_is_judged() {
             assert!(told.contains("\"score\":") && told.contains("\"valid\":false"), "{path}: {told}");
         }
     }
+}
+
+#[test]
+fn a_chat_in_which_nothing_is_to_be_said_has_an_empty_answer() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let mut ask = json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 0 });
+    let (_, answer) = server.post("/v1/chat/completions", &ask);
+    let choice = &answer["choices"][0];
+    assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(""), &json!("length")), "{answer}");
+    assert_eq!(answer["usage"]["completion_tokens"], 0);
+    ask["stream"] = json!(true);
+    let told = server.send("POST", "/v1/chat/completions", "", &ask.to_string()).2;
+    assert!(told.contains("\"finish_reason\":\"length\"") && told.contains("[DONE]"), "{told}");
 }
 
 #[test]
