@@ -128,10 +128,10 @@ impl Bench {
         let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..self.config.clone() };
         if !is_cpu(&plain.device()) {
             // Once for the kernels to be compiled.
-            sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0)?;
+            sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false)?;
         }
         let began = Instant::now();
-        sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0)?;
+        sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false)?;
         Ok([evaluate_s, began.elapsed().as_secs_f64() / 8.0])
     }
 }

@@ -115,6 +115,35 @@ fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
     assert_eq!(best(&place.path("run")), best(&place.path("twin")));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_long_sample_that_was_interrupted_is_drawn_by_the_resume() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    let run = |out: &str| {
+        format!(
+            "run count.txt --out {out} {SMALL} --set max_steps=8 --set eval_interval=4 --set checkpoint_interval=100 \
+             --set sample_interval=4 --set sample_tokens=1000"
+        )
+    };
+    place.train(&run("twin")).well();
+    let mut child = place.command("ember-train", &run("run")).spawn().unwrap();
+    let began = Instant::now();
+    let log = || fs::read_to_string(place.path("run/metrics.jsonl")).unwrap_or_default();
+    while !log().contains("val_loss") && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Interrupted in the middle of the sample: no step more was taken, and there is no half of one.
+    assert_eq!(fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000004");
+    let drawn = |run: &str| fs::read_to_string(place.path(run).join("samples/samples.jsonl")).unwrap_or_default();
+    assert_eq!(drawn("run"), "");
+
+    place.train("resume run --device cpu").well();
+    assert_eq!(drawn("run"), drawn("twin"));
+}
+
 #[test]
 fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
     let place = Place::new();

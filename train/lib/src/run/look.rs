@@ -112,18 +112,23 @@ impl Trainer<'_> {
         self.learner.config.patience > 0 && self.learner.progress.evaluations.since_best >= self.learner.config.patience
     }
 
-    /// Lets the model write, shows it and keeps it.
-    pub(super) fn sample(&mut self, gpt: &Gpt) -> Result<()> {
+    /// Lets the model write, shows it and keeps it; `false` when interrupted. One of several
+    /// processes writes to the end: it stops where all of them agree on it.
+    pub(super) fn sample(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<bool> {
         let (began, step) = (Instant::now(), self.learner.progress.step);
+        let is_alone = self.learner.group.size() == 1;
+        let stop = || is_alone && (stop() || self.reporter.stop_requested());
         let sampling = sample::sampling(self.marks.as_ref());
-        let samples = sample::samples(&as_inference(gpt), &self.tokenizer, sampling, &self.learner.config, step)?;
-        if samples.is_empty() {
-            return Ok(());
+        let config = &self.learner.config;
+        let Some(samples) = sample::samples(&as_inference(gpt), &self.tokenizer, sampling, config, step, &stop)? else {
+            return Ok(false);
+        };
+        if !samples.is_empty() {
+            self.reporter.sample(step, &sample::page(&samples));
+            self.log.keep(&samples, &self.folder.sample(step))?;
+            self.spent.sample_s += began.elapsed().as_secs_f64();
         }
-        self.reporter.sample(step, &sample::page(&samples));
-        self.log.keep(&samples, &self.folder.sample(step))?;
-        self.spent.sample_s += began.elapsed().as_secs_f64();
-        Ok(())
+        Ok(true)
     }
 
     /// Logs the steps since the last report, and shows them.

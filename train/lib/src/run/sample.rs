@@ -2,10 +2,13 @@
 //! only the model differs. It is drawn as whoever opens the checkpoint's folder draws without
 //! asking for something else.
 
+use std::ops::ControlFlow;
+
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Sampling};
-use ember_decoding::generate;
+use ember_decoding::watch::Certain;
+use ember_decoding::{FinishReason, generate};
 use ember_model::Gpt;
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +62,7 @@ pub fn sampling(marks: Option<&Marks>) -> Sampling {
 }
 
 /// What `gpt` (on a device without automatic differentiation) writes behind each of the configured
-/// prompts.
+/// prompts; `None` where `stop` came before the last token.
 ///
 /// # Errors
 /// When a prompt has a character that the tokenizer does not know.
@@ -69,7 +72,8 @@ pub fn samples(
     sampling: Sampling,
     config: &TrainConfig,
     step: u64,
-) -> Result<Vec<Sample>> {
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Vec<Sample>>> {
     let knobs = |prompt_index: usize| GenerationConfig {
         max_new_tokens: config.sample_tokens.max(1),
         end_tokens: tokenizer.end_of_text().into_iter().collect(),
@@ -78,15 +82,26 @@ pub fn samples(
     };
     let each = config.sample_prompts.iter().enumerate().map(|(prompt_index, prompt)| {
         let sample = Sample { step, prompt_index, prompt: prompt.clone(), ..Sample::default() };
-        continued(gpt, tokenizer, &knobs(prompt_index), sample)
+        continued(gpt, tokenizer, &knobs(prompt_index), sample, stop)
     });
     each.collect()
 }
 
-/// The sample with the text behind its prompt.
-fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample: Sample) -> Result<Sample> {
+/// The sample with the text behind its prompt; `None` where `stop` cut that short.
+fn continued(
+    gpt: &Gpt,
+    tokenizer: &Tokenizer,
+    knobs: &GenerationConfig,
+    sample: Sample,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Sample>> {
     let prompt_ids = prompt_ids(tokenizer, &sample.prompt)?;
-    let completion = generate(gpt, &prompt_ids, knobs, &mut ())?;
+    let mut ends_when_asked =
+        |_: Certain| if stop() { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) };
+    let completion = generate(gpt, &prompt_ids, knobs, &mut ends_when_asked)?;
+    if completion.finish_reason == FinishReason::Interrupted {
+        return Ok(None);
+    }
     let visible = |ids: &[u32]| -> Result<String> {
         // A model may have ids that no token uses, to round its vocabulary up.
         let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
@@ -102,7 +117,7 @@ fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample:
     };
     let tokens = completion.ids.len();
     let own_loss = -completion.score / tokens.max(1) as f64;
-    Ok(Sample { text, tokens, own_loss, ..sample })
+    Ok(Some(Sample { text, tokens, own_loss, ..sample }))
 }
 
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a

@@ -188,13 +188,16 @@ impl Trainer<'_> {
         }
         let finished = last || self.is_out_of_patience();
         let is_sampled = finished || begins || is_due(step, sample_interval);
-        if is_sampled
-            && self.learner.group.leads()
-            && sample_interval > 0
-            && let Err(error) = self.sample(gpt)
-        {
-            // It is for people to look at: learning does not depend on it.
-            self.reporter.note(Note::NoSample { step, error });
+        if is_sampled && self.learner.group.leads() && sample_interval > 0 {
+            match self.sample(gpt, stop) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.save(gpt)?; // it may not have been due
+                    return Ok(Some(Ended::Interrupted)); // a resume draws the samples of what is saved
+                }
+                // It is for people to look at: learning does not depend on it.
+                Err(error) => self.reporter.note(Note::NoSample { step, error }),
+            }
         }
         if finished && !last {
             let patience = self.learner.config.patience;
