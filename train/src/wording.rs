@@ -32,7 +32,6 @@ pub fn exit_code(error: &Error) -> u8 {
 pub fn note(note: &Note) -> String {
     match note {
         Note::Length(_) => format!("{note}; a longer run learns more, --set max_steps=N"),
-        Note::ExactPrecision(_) => format!("{note}, with --set precision=bf16"),
         Note::RateEnds { .. } => format!("{note}; --set lr_decay_steps=N moves that"),
         Note::FirstStep { kept: None, .. } => format!("{note} (a build with --features tuning-cache keeps it)"),
         _ => note.with_errors_as(line),

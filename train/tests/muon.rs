@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
 use ember_training::loss::cross_entropy;
@@ -84,6 +84,7 @@ fn ten_steps_agree_with_pytorch() {
             relative_rate: settings.muon_learning_rate / knobs.learning_rate,
             momentum: settings.muon_momentum,
             weight_decay: settings.weight_decay,
+            precision: FloatDType::F32,
         }),
         ema_decay: 0.0,
     });

@@ -21,4 +21,4 @@ mod x86;
 
 pub use compiled::multiplies_bf16;
 pub use matrix::{Matrix, MatrixMut};
-pub use product::{Element, Onto, Product, Threads, add_product, product};
+pub use product::{Element, Onto, Product, Threads, product};

@@ -44,22 +44,6 @@ pub fn product<T: Element>(c: MatrixMut, accumulate: bool, a: Matrix<T>, b: Matr
     Product { a, b, onto, bias: None }.write(c, threads);
 }
 
-/// `c = alpha c + beta a b`, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`, stored row after
-/// row. The bits do not depend on the number of threads.
-pub fn add_product(c: &mut [f32], alpha: f32, a: Matrix, b: Matrix, beta: f32) {
-    if alpha != 0.0 && alpha != 1.0 {
-        c.iter_mut().for_each(|value| *value *= alpha);
-    }
-    let scaled: Vec<f32>;
-    let b = if beta == 1.0 {
-        b
-    } else {
-        scaled = b.values.iter().map(|value| beta * value).collect();
-        Matrix { values: &scaled, ..b }
-    };
-    product(MatrixMut::new(c, b.size[1]), alpha != 0.0, a, b, Threads::All);
-}
-
 /// What a product is added to on its way to memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Onto<'a> {

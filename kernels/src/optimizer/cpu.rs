@@ -1,9 +1,13 @@
 //! The optimizers' arithmetic on the CPU: one pass over parameter, gradient and moments, in place.
 
-use burn::tensor::Tensor;
+use std::borrow::Cow;
+
+use burn::tensor::{FloatDType, Tensor};
 
 use super::update::{MuonUpdate, SMALLEST_NORM, STEPS, Update, X, X3, X5};
-use crate::{cpu::prelude::*, gemm::Matrix, gemm::add_product};
+use crate::cpu::prelude::*;
+use crate::gemm::{Element, Matrix, MatrixMut, Threads, product};
+use crate::halves::{converted, narrow_bf16};
 
 /// Values one task takes; also the unit in which squares are summed.
 pub const CHUNK: usize = 16_384;
@@ -70,7 +74,10 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
 fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) -> Vec<(Vec<f32>, f32)> {
     let n_in = direction.len() / columns;
     let orthogonal = |mut part: Vec<f32>, width| {
-        orthogonalise(&mut part, width);
+        match update.precision {
+            FloatDType::BF16 => orthogonalise(&mut part, width, |x| Cow::Owned(converted(x, narrow_bf16))),
+            _ => orthogonalise(&mut part, width, |x| x.into()),
+        }
         (part, update.step_size(n_in, width))
     };
     if update.widths.len() == 1 {
@@ -85,12 +92,13 @@ fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) ->
 }
 
 /// Orthogonalises `x`, with `columns` columns stored row after row, by Newton and Schulz's
-/// iteration: its singular values are brought near 1, its singular vectors kept.
+/// iteration: its singular values are brought near 1, its singular vectors kept. What is multiplied
+/// goes through `factor` first.
 ///
 /// Each round puts the singular values through `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd
 /// polynomial that lifts small ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et
 /// al. 2024](https://kellerjordan.github.io/posts/muon/)).
-fn orthogonalise(x: &mut Vec<f32>, columns: usize) {
+fn orthogonalise<T: Element>(x: &mut Vec<f32>, columns: usize, factor: impl Fn(&[f32]) -> Cow<'_, [T]>) {
     let rows = x.len() / columns;
     // By Frobenius' norm, so that no singular value is above 1.
     let square: f64 = x.chunks(columns).map(|row| f64::from(simd::sum([row], |[x]| x * x))).sum();
@@ -99,27 +107,27 @@ fn orthogonalise(x: &mut Vec<f32>, columns: usize) {
 
     let is_wide = rows <= columns;
     let side = rows.min(columns);
-    let mut gram = vec![0.0; side * side];
+    let [mut gram, mut polynomial] = [vec![0.0; side * side], vec![0.0; side * side]];
     let mut next = vec![0.0; x.len()];
     for _ in 0..STEPS {
-        // Over the shorter side: x xᵀ from the left, or xᵀ x from the right.
-        let matrix = Matrix::new(x, columns);
-        if is_wide {
-            add_product(&mut gram, 0.0, matrix, matrix.transposed(), 1.0);
-        } else {
-            add_product(&mut gram, 0.0, matrix.transposed(), matrix, 1.0);
+        {
+            let factors = factor(x);
+            let matrix = Matrix::new(&factors, columns);
+            // Over the shorter side: x xᵀ from the left, or xᵀ x from the right.
+            let [left, right] = if is_wide { [matrix, matrix.transposed()] } else { [matrix.transposed(), matrix] };
+            product(MatrixMut::new(&mut gram, side), false, left, right, Threads::All);
+
+            let factors = factor(&gram);
+            let square = Matrix::new(&factors, side);
+            product(MatrixMut::new(&mut polynomial, side), false, square, square, Threads::All);
+            combine(&mut polynomial, X5, &gram, X3);
+
+            let factors = factor(&polynomial);
+            let polynomial = Matrix::new(&factors, side);
+            let [left, right] = if is_wide { [polynomial, matrix] } else { [matrix, polynomial] };
+            product(MatrixMut::new(&mut next, columns), false, left, right, Threads::All);
         }
-        let square = Matrix::new(&gram, side);
-        let mut polynomial = gram.clone();
-        add_product(&mut polynomial, X3, square, square, X5);
-        let polynomial = Matrix::new(&polynomial, side);
-        next.copy_from_slice(x);
-        if is_wide {
-            add_product(&mut next, X, polynomial, matrix, 1.0);
-        } else {
-            add_product(&mut next, X, matrix, polynomial, 1.0);
-        }
-        std::mem::swap(x, &mut next);
+        combine(x, X, &next, 1.0);
     }
 }
 
@@ -140,6 +148,13 @@ simd_versions! {
             let share = (1.0 - decay) * (gradient * scale);
             *momentum = decay * *momentum + share;
             *direction = decay * *momentum + share;
+        }
+    }
+
+    /// `a x + b y`, into `x`.
+    fn combine(x: &mut [f32], a: f32, y: &[f32], b: f32) {
+        for (x, y) in x.iter_mut().zip(y) {
+            *x = a * *x + b * y;
         }
     }
 

@@ -1,6 +1,8 @@
 //! The numbers of a step, and of the iteration that orthogonalises: the same for the kernels and for
 //! the formulas.
 
+use burn::tensor::FloatDType;
+
 /// The numbers of one step of AdamW for one parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Update {
@@ -33,6 +35,9 @@ pub struct MuonUpdate {
     pub keep: f32,
     /// What clipping leaves of the gradient.
     pub scale: f32,
+    /// What the products of the orthogonalisation multiply on the CPU, float32 or bfloat16: they
+    /// are summed in float32. On a GPU it is float32.
+    pub precision: FloatDType,
 }
 
 impl MuonUpdate {

@@ -15,8 +15,6 @@ pub enum Note {
     /// The run's length was chosen so that it takes an agreeable time: a longer one would learn
     /// more.
     Length(String),
-    /// float32 was chosen where bfloat16 takes less time and memory.
-    ExactPrecision(String),
     /// The run goes on at the lowest rate behind the end of its schedule.
     RateEnds { step: u64, rate: f64 },
     /// The first step on a GPU takes far longer than the others.
@@ -47,7 +45,7 @@ impl Note {
     /// The line, in which an error is said by `line`.
     pub fn with_errors_as(&self, line: fn(&Error) -> String) -> String {
         match self {
-            Self::Line(line) | Self::Length(line) | Self::ExactPrecision(line) => line.clone(),
+            Self::Line(line) | Self::Length(line) => line.clone(),
             Self::RateEnds { step, rate } => format!("from step {step} on the learning rate stays at {rate}"),
             Self::FirstStep { seconds, kept } => {
                 let kept = kept.as_ref().map(|file| format!("kept in {} for the next run", file.display()));

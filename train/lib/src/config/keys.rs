@@ -153,7 +153,7 @@ keys! {
             "windows in one pass, as many as the memory holds; divides batch_size times \
              grad_accum_steps, which it never changes", [];
         precision: Precision = auto, Choice(&["f32", "bf16", "f16"]), "",
-            "what matrix products are computed in, bf16 on a GPU that can; weights, moments, \
+            "what matrix products are computed in, bf16 on a device that can; weights, moments, \
              norms, softmax and loss are float32 always", ["dtype"];
         activation_checkpointing: bool = false, Flag, "",
             "keep only each block's input and compute the rest again in the backward: less \

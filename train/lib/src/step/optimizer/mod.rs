@@ -23,7 +23,7 @@ pub use average::WeightAverage;
 pub use decision::{Decided, Decision, Halt};
 pub use muon::MuonConfig;
 
-use crate::config::{OptimizerKind, TrainConfig};
+use crate::config::{OptimizerKind, TrainConfig, precision::float_dtype};
 use crate::error::OptimizerError;
 use state::{Moments, Rate};
 
@@ -54,6 +54,7 @@ impl From<&TrainConfig> for OptimizerConfig {
             relative_rate: config.muon_learning_rate / config.learning_rate,
             momentum: config.muon_momentum,
             weight_decay,
+            precision: float_dtype(config.precision),
         };
         let muon = (config.optimizer == OptimizerKind::Muon).then_some(muon);
         Self { adamw: AdamWConfig { beta1, beta2, epsilon, weight_decay }, muon, ema_decay: config.ema_decay }

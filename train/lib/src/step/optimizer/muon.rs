@@ -8,9 +8,10 @@
 //! those of `torch.optim.Muon` with `adjust_lr_fn = "original"`: a part `[in, out]` moves by the
 //! learning rate times `sqrt(max(1, out / in))`, which keeps one rate good for every width
 //! ([Bernstein 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning
-//! rate itself. PyTorch orthogonalises in bfloat16; here it is float32 everywhere.
+//! rate itself. PyTorch orthogonalises in bfloat16. Here a run in bfloat16 does so on
+//! the CPU, where such products are summed in float32; everything else is float32.
 
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use ember_kernels::optimizer::{MuonUpdate, muon};
 use ember_model::GptConfig;
 
@@ -25,6 +26,8 @@ pub struct MuonConfig {
     pub momentum: f64,
     /// Share of a matrix, times Muon's learning rate, that each step takes away.
     pub weight_decay: f64,
+    /// What the products of the orthogonalisation multiply on the CPU: float32 or bfloat16.
+    pub precision: FloatDType,
 }
 
 /// The running mean of the gradient.
@@ -50,6 +53,7 @@ impl MuonConfig {
             learning_rate: learning_rate as f32,
             keep: (1.0 - learning_rate * self.weight_decay) as f32,
             scale: rate.gradient_scale as f32,
+            precision: self.precision,
         };
         let [matrix, momentum] = muon(matrix, gradient, momentum, &update);
         moments.put(KIND, name, momentum.reshape([n_in * n_out]));
