@@ -1,7 +1,9 @@
 //! A request to end: a flag that long work looks at between its steps, and that a program's signals
 //! raise.
 
-use std::{sync::Arc, sync::OnceLock, sync::atomic::AtomicBool, sync::atomic::Ordering};
+use std::sync::OnceLock;
+
+use crate::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 
 /// Whether the user asked the program to end; clones share one state.
 ///
@@ -68,16 +70,21 @@ impl Interrupt {
     }
 
     /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the
-    /// first signal ends the process.
-    pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> T {
+    /// first signal ends the process. `None` where one has come before that nobody has seen: it
+    /// would be a second one that ends the wait.
+    pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> Option<T> {
+        // In this order: a signal either sees that this waits, or is seen.
         self.state.waiting.store(true, Ordering::SeqCst);
-        let result = block();
+        let result = (!self.state.requested.load(Ordering::SeqCst)).then(block);
         self.state.waiting.store(false, Ordering::SeqCst);
         result
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
+
+#[cfg(all(test, not(feature = "interleavings")))]
 mod tests {
     use super::*;
 
@@ -100,13 +107,20 @@ mod tests {
         interrupt.clear();
         assert!(!interrupt.ends_at_once());
         interrupt.clear();
-        assert!(interrupt.while_waiting(|| interrupt.ends_at_once()));
+        assert_eq!(interrupt.while_waiting(|| interrupt.ends_at_once()), Some(true));
+    }
+
+    #[test]
+    fn nothing_waits_where_a_signal_was_not_seen() {
+        let interrupt = Interrupt::new();
+        interrupt.request();
+        assert_eq!(interrupt.while_waiting(|| ()), None);
     }
 
     #[test]
     fn waiting_ends_with_the_wait() {
         let interrupt = Interrupt::new();
-        assert!(interrupt.while_waiting(|| interrupt.state.waiting.load(Ordering::SeqCst)));
+        assert_eq!(interrupt.while_waiting(|| interrupt.state.waiting.load(Ordering::SeqCst)), Some(true));
         assert!(!interrupt.state.waiting.load(Ordering::SeqCst));
     }
 }

@@ -10,3 +10,4 @@ pub mod interrupt;
 pub mod memory;
 pub mod output;
 pub mod panics;
+mod sync;

@@ -122,7 +122,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     // model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     let (mut config, remarks) = args.config(&folder)?;
-    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)?;
+    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     let given = given.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
 
     let loaded =

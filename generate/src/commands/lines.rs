@@ -9,8 +9,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use ember_host::interrupt::Interrupt;
-
 /// The largest file that is read.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -108,15 +106,14 @@ impl TextFile {
     }
 }
 
-/// All of standard input, UTF-8 text; a byte order mark goes.
+/// All of standard input, UTF-8 text; a byte order mark goes. To be read before any work looks for
+/// signals: then a first one ends the wait, and the process.
 ///
 /// # Errors
 /// When it cannot be read, or is no such text.
-pub(super) fn standard_input(interrupt: &Interrupt) -> Result<String> {
+pub(super) fn standard_input() -> Result<String> {
     let mut text = String::new();
-    interrupt
-        .while_waiting(|| io::stdin().read_to_string(&mut text))
-        .context("cannot read standard input as UTF-8 text")?;
+    io::stdin().read_to_string(&mut text).context("cannot read standard input as UTF-8 text")?;
     Ok(without_mark(&text).to_owned())
 }
 

@@ -17,7 +17,6 @@ use serde_json::Value;
 use super::lines::{TextFile, standard_input, without_line_end};
 use super::loaded::{Loaded, outside_vocabulary};
 use ember_cli::program::{UsageError, exit_code};
-use ember_host::interrupt::Interrupt;
 
 const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 
@@ -100,13 +99,13 @@ impl FilePrompt {
 ///
 /// # Errors
 /// When there are no ids in `--prompt-ids`, or standard input cannot be read.
-pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>, interrupt: &Interrupt) -> Result<Option<Given>> {
+pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>) -> Result<Option<Given>> {
     ensure!(ids.is_none_or(|ids| !ids.is_empty()), UsageError::new("--prompt-ids is empty; give at least one id"));
     Ok(match (ids, text) {
         (Some(ids), _) => Some(Given::Ids(ids.to_vec())),
         (None, Some(text)) => Some(Given::Text(text.to_owned())),
         (None, None) if io::stdin().is_terminal() => None,
-        (None, None) => Some(Given::Text(without_line_end(&standard_input(interrupt)?).to_owned())),
+        (None, None) => Some(Given::Text(without_line_end(&standard_input()?).to_owned())),
     })
 }
 

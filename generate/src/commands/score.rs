@@ -99,7 +99,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         let loaded = Loaded::new(from, false, args.weights.chosen, common, &notes)?;
         return choices::answer(&questions, &loaded, args.special.chosen, common.format, &notes, interrupt, out);
     }
-    let texts = given_texts(args, interrupt)?;
+    let texts = given_texts(args)?;
     let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen, common, &notes)?;
     let context_length = loaded.model.config().context_length;
     let stride = args.stride.map_or((context_length / 2).max(1), |stride| stride as usize);
@@ -167,7 +167,7 @@ impl GivenText {
 }
 
 /// The texts to score, in the order TEXT, --file, --lines; none where ids are given instead.
-fn given_texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<GivenText>> {
+fn given_texts(args: &ScoreArgs) -> Result<Vec<GivenText>> {
     let named = |place: String, text: String| GivenText { place, id: None, text };
     let mut texts: Vec<GivenText> =
         (1..).zip(&args.texts).map(|(number, text)| named(format!("text {number}"), text.clone())).collect();
@@ -193,7 +193,7 @@ fn given_texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<GivenText>
                 "there is no text to score; give TEXT, --file FILE, --lines FILE, or a text on standard input"
             ));
         }
-        texts.push(named("standard input".to_owned(), standard_input(interrupt)?));
+        texts.push(named("standard input".to_owned(), standard_input()?));
     }
     if let Some(empty) = texts.iter().find(|text| text.text.is_empty()) {
         bail!(UsageError::new(format!("{} is empty; give at least two tokens of text", empty.place)));

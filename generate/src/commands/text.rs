@@ -32,7 +32,7 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     // which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
-    let given = given(args, interrupt)?;
+    let given = given(args)?;
     let is_ids = |given: &Vec<FilePrompt>| given.iter().all(|given| matches!(given.prompt, Given::Ids(_)));
     let ids_suffice = given.as_ref().is_some_and(is_ids);
     let loaded = Loaded::new(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
@@ -71,11 +71,11 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
 }
 
 /// The prompts that are given; none where a terminal is to be asked.
-fn given(args: &TextArgs, interrupt: &Interrupt) -> Result<Option<Vec<FilePrompt>>> {
+fn given(args: &TextArgs) -> Result<Option<Vec<FilePrompt>>> {
     if let Some(path) = &args.prompts {
         return prompts::read("--prompts", path).map(Some);
     }
-    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)?;
+    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     ensure!(
         given.is_some() || args.trace.is_none(),
         UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts")
@@ -126,6 +126,7 @@ impl Writer<'_> {
             }
             let mut line = String::new();
             let read = self.session.interrupt.while_waiting(|| io::stdin().lock().read_line(&mut line));
+            let Some(read) = read else { return Ok(Outcome::Interrupted) };
             if read.context("cannot read the prompt from the terminal")? == 0 {
                 self.notes.say("");
                 break;
