@@ -57,9 +57,11 @@ impl Account {
         *self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the engine has ended, and this is the last account of it.
-    pub fn is_closed(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+    /// All that it did, once the engine has ended and this is the last account of it.
+    pub fn closed(&mut self) -> Option<Figures> {
+        // To count who else has it would not be enough: what they did last need not be seen yet.
+        let figures = Arc::get_mut(&mut self.0)?;
+        Some(*figures.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

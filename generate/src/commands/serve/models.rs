@@ -161,12 +161,10 @@ impl Models {
     pub(super) fn passes(&self) -> Passes {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let Accounts { open, closed } = &mut *accounts;
-        open.retain(|account| {
-            let is_closed = account.is_closed();
-            if is_closed {
-                *closed = closed.and(account.figures());
-            }
-            !is_closed
+        open.retain_mut(|account| {
+            let last = account.closed();
+            *closed = last.map_or(*closed, |figures| closed.and(figures));
+            last.is_none()
         });
         open.iter().fold(*closed, |passes, account| passes.and(account.figures()))
     }
