@@ -84,7 +84,7 @@ impl Interrupt {
 #[cfg(all(test, feature = "interleavings"))]
 mod interleavings;
 
-#[cfg(all(test, not(feature = "interleavings")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -53,6 +53,7 @@ pub mod softmax;
 mod speculative;
 pub mod stop;
 pub mod stream;
+mod sync;
 pub mod tokens;
 pub mod trace;
 pub mod watch;

@@ -1,5 +1,7 @@
 //! A conversation and a signal that reaches it, in every order in which the two may run.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Mutex;
 
 use shuttle::{Config, Runner, scheduler::DfsScheduler, thread};

@@ -1,11 +1,8 @@
 //! What requests and the engine say to each other.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::SyncSender;
-
 use super::progress::OnProgress;
 use crate::error::Result;
+use crate::sync::{Arc, atomic::AtomicBool, mpsc::SyncSender};
 
 /// What a request tells the engine.
 pub(super) enum Message {

@@ -18,6 +18,8 @@
 
 mod ask;
 mod held;
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 mod limits;
 mod progress;
 mod request;
@@ -25,13 +27,13 @@ mod request;
 mod tests;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::thread;
+use std::sync::PoisonError;
 
 use ember_model::{Gpt, GptConfig};
 
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::mpsc::{Sender, channel};
+use crate::sync::{Arc, RwLock, thread};
 use ask::Message;
 pub use limits::{Figures, Limits};
 pub use progress::Progress;

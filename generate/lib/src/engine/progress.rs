@@ -1,6 +1,6 @@
 //! How far a request's prompts are read.
 
-use std::sync::Arc;
+use crate::sync::Arc;
 
 /// Tokens of a request's prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,15 +1,14 @@
 //! A request's way to the engine: its rows, and its questions.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, sync_channel};
-
 use ember_model::GptConfig;
 
 use super::ask::{Ask, AskedRow, Message};
 use super::progress::{OnProgress, Progress};
 use crate::error::{Error, Result};
 use crate::sequences::{Continues, Sequences};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::mpsc::{Sender, sync_channel};
 
 /// One request's way to the engine.
 pub struct Request {

@@ -1,10 +1,8 @@
 //! The engine's thread: what it was asked, and which of it goes through the model in each step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Duration;
 
 use ember_model::Gpt;
 
@@ -13,6 +11,9 @@ use super::held::HeldRows;
 use super::limits::{Figures, Limits};
 use super::progress::Progress;
 use crate::error::{Error, Result};
+use crate::sync::atomic::Ordering;
+use crate::sync::mpsc::{Receiver, RecvTimeoutError};
+use crate::sync::{Arc, Instant, RwLock};
 use crate::tokens::from_tensor;
 
 /// A question whose rows are in the cache.
