@@ -5,6 +5,7 @@
 
 pub mod allocator;
 pub mod commands;
+mod sync;
 mod twin;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -11,6 +11,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::ApiError;
 use super::log::RequestLog;
 use super::models::Models;
+use crate::sync::Mutex;
+
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 
 /// All that requests have in common.
 pub(super) struct Server {
@@ -80,6 +84,7 @@ pub(super) struct Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
+        // Before the permit is given back: who has one finds a slot that is free.
         self.server.slots.lock().unwrap_or_else(PoisonError::into_inner)[self.slot] = None;
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
@@ -28,6 +28,7 @@ use super::error::ApiError;
 use super::models::Model;
 use super::request::Asked;
 use super::server::{Busy, Desk, Server, count};
+use crate::sync::AtomicBool;
 
 /// What happens to a request.
 pub(super) enum Event {
