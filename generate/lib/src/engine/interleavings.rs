@@ -47,6 +47,7 @@ fn explore(act: impl Fn() + Clone + Send + Sync + 'static) {
     let run = |scheduler: Box<dyn Scheduler + Send>| {
         let mut config = Config::new();
         config.stack_size = 1 << 20;
+        config.silence_warnings = true; // of orderings that it takes for stronger ones: tools/interleavings
         config.max_steps = shuttle::MaxSteps::FailAfter(MOST_STEPS);
         let act = act.clone();
         pool.install(|| Runner::new(scheduler, config).run(act))
