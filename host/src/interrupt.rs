@@ -82,7 +82,7 @@ impl Interrupt {
 }
 
 #[cfg(all(test, feature = "interleavings"))]
-mod interleavings;
+mod interleaving_tests;
 
 #[cfg(test)]
 mod tests {

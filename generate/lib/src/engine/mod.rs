@@ -19,7 +19,7 @@
 mod ask;
 mod held;
 #[cfg(all(test, feature = "interleavings"))]
-mod interleavings;
+mod interleaving_tests;
 mod limits;
 mod progress;
 mod request;

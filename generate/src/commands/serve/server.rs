@@ -14,7 +14,7 @@ use super::models::Models;
 use crate::sync::Mutex;
 
 #[cfg(all(test, feature = "interleavings"))]
-mod interleavings;
+mod interleaving_tests;
 
 /// All that requests have in common.
 pub(super) struct Server {
