@@ -22,7 +22,9 @@ pub struct Bar {
 
 struct Shown {
     stage: String,
+    /// When the stage began, and how far it was then.
     began: Instant,
+    began_at: u64,
     /// When the last line was written.
     last: Instant,
     /// On a terminal, instead of lines.
@@ -34,7 +36,7 @@ impl Bar {
     pub fn new(quiet: bool, interrupt: &Interrupt) -> Self {
         let now = Instant::now();
         let bar = std::io::stderr().is_terminal().then(ProgressBar::hidden);
-        let shown = Shown { stage: String::new(), began: now, last: now, bar };
+        let shown = Shown { stage: String::new(), began: now, began_at: 0, last: now, bar };
         Self { interrupt: interrupt.clone(), shown: (!quiet).then(|| Mutex::new(shown)) }
     }
 
@@ -53,11 +55,11 @@ impl Bar {
 impl Progress for Bar {
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>) {
         let Some(mut shown) = self.shown() else { return };
-        let Shown { stage: last_stage, began, last, bar } = &mut *shown;
+        let Shown { stage: last_stage, began, began_at, last, bar } = &mut *shown;
         let begins = last_stage != stage;
         if begins {
             *last_stage = stage.to_owned();
-            (*began, *last) = (Instant::now(), Instant::now());
+            (*began, *began_at, *last) = (Instant::now(), done_bytes, Instant::now());
         }
         if let Some(bar) = bar {
             if begins {
@@ -67,11 +69,19 @@ impl Progress for Bar {
             bar.set_position(done_bytes);
         } else if last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
-            let rate = done_bytes as f64 / began.elapsed().as_secs_f64();
+            let rate = done_bytes.saturating_sub(*began_at) as f64 / began.elapsed().as_secs_f64();
             let left = total_bytes.map(|total| total.saturating_sub(done_bytes) as f64 / rate.max(1.0));
             let left = left.map_or_else(String::new, |left| format!(", {} left", units::duration(left)));
             let (done, rate) = (units::bytes(done_bytes), units::bytes(rate as u64));
             let _ = writeln!(terminal::stderr(), "{stage}: {done}, {rate}/s{left}");
+        }
+    }
+
+    fn note(&self, line: &str) {
+        let Some(shown) = self.shown() else { return };
+        match &shown.bar {
+            Some(bar) => bar.suspend(|| terminal::say(line)),
+            None => terminal::say(line),
         }
     }
 

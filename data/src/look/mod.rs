@@ -18,6 +18,7 @@ pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
 use crate::prepare::corpus::{Corpus, Reading};
+use crate::prepare::position::Position;
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
 use crate::sensitive::{Finding, Window, Windows, find};
@@ -90,7 +91,7 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
     let mut corpus = Corpus::find(options)?;
     loop {
         let mut looking = Looking::default();
-        let reading = corpus.read("looking", progress, &mut |event| {
+        let reading = corpus.read("looking", Position::default(), progress, &mut |_, event| {
             match event {
                 Event::Text(text) => looking.add(text),
                 Event::EndOfDocument => looking.end_document(),
@@ -98,7 +99,8 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
             }
             Ok(())
         })?;
-        if reading.unusable.is_empty() {
+        corpus.leave_out(&reading.unusable)?;
+        if !reading.is_spoilt {
             let look = looking.finish(reading, corpus.listing.left_out);
             return if look.documents == 0 {
                 Err(Error::Unusable("the text is empty; give some".to_owned()))
@@ -106,7 +108,6 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
                 Ok(look)
             };
         }
-        corpus.leave_out(reading.unusable)?;
     }
 }
 

@@ -17,6 +17,7 @@ pub use signature::Signature;
 pub use words::shingles;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use signature::PLACES;
 use std::{ops::Range, panic::resume_unwind, thread, thread::JoinHandle};
 use xxhash_rust::xxh3::xxh3_64;
@@ -46,10 +47,13 @@ const MOST_LEADERS: usize = 16;
 
 /// Finds near-duplicates among documents that are handed in piece by piece; `T` is what the caller
 /// calls a document.
+#[derive(Serialize, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct NearDuplicates<T> {
     /// The documents that wait for their signatures, and the open one behind them.
     waiting: Waiting<T>,
     /// Those whose signatures are computed while others are handed in.
+    #[serde(skip)]
     computed: Option<JoinHandle<Vec<(T, Signature)>>>,
     kept: Vec<(T, Signature)>,
     most_kept: usize,
@@ -58,6 +62,7 @@ pub struct NearDuplicates<T> {
 }
 
 /// Documents one behind the other.
+#[derive(Serialize, Deserialize)]
 struct Waiting<T> {
     text: String,
     /// Where each ends; what is behind the last is open.
@@ -122,13 +127,14 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
         waiting.ends.push((name, waiting.text.len()));
         if waiting.text.len() >= COMPUTED_AT_ONCE || waiting.ends.len() >= 1 << 16 {
             let waiting = std::mem::take(waiting);
-            self.keep_computed();
+            self.settle();
             // On a thread beside the one that reads, which takes about as long.
             self.computed = Some(thread::spawn(|| waiting.signatures()));
         }
     }
 
-    fn keep_computed(&mut self) {
+    /// Waits for what is computed beside the reading; what is written down then is all there is.
+    pub fn settle(&mut self) {
         let Some(computed) = self.computed.take() else { return };
         self.keep(computed.join().unwrap_or_else(|panic| resume_unwind(panic)));
     }
@@ -155,7 +161,7 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
 
     /// The near-duplicates.
     pub fn finish(mut self) -> Groups<T> {
-        self.keep_computed();
+        self.settle();
         let rest = std::mem::take(&mut self.waiting).signatures();
         self.keep(rest);
         let kept = &self.kept;

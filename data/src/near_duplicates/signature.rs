@@ -2,6 +2,7 @@
 
 use super::words::shingles;
 use crate::random::mix;
+use serde::{Deserialize, Serialize};
 
 /// Places of a signature.
 pub const PLACES: usize = 128;
@@ -19,8 +20,23 @@ const FEWEST_RUNS: u64 = 16;
 /// estimates their Jaccard similarity: the runs that both have, of those that either has.
 ///
 /// Of each least hash 16 bits are kept, which agree by chance once in 65,536.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<u16>", try_from = "Vec<u16>")]
 pub struct Signature(pub [u16; PLACES]);
+
+impl From<Signature> for Vec<u16> {
+    fn from(signature: Signature) -> Self {
+        signature.0.to_vec()
+    }
+}
+
+impl TryFrom<Vec<u16>> for Signature {
+    type Error = &'static str;
+
+    fn try_from(places: Vec<u16>) -> Result<Self, Self::Error> {
+        places.try_into().map(Self).map_err(|_| "a signature has 128 places")
+    }
+}
 
 impl Signature {
     /// Of a text; `None` where it is too short.

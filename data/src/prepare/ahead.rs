@@ -78,9 +78,11 @@ fn hold(file: &TextFile, options: &ReadOptions, held_bytes: &AtomicUsize) -> Opt
 }
 
 impl Ahead {
-    /// Hands on what was read, as reading the file would.
+    /// Hands on what was read, as reading the file would; nothing of a file that cannot be read to
+    /// its end.
     pub fn hand_on(self, read_bytes: &AtomicU64, sink: &mut Sink<'_, Error>) -> Result<FileNotes, Error> {
         read_bytes.fetch_add(self.read_bytes, Ordering::Relaxed);
+        let notes = self.end?;
         let mut done = 0;
         for (at, mark) in self.marks {
             if at > done {
@@ -96,6 +98,6 @@ impl Ahead {
         if done < self.text.len() {
             sink(Event::Text(&self.text[done..]))?;
         }
-        Ok(self.end?)
+        Ok(notes)
     }
 }

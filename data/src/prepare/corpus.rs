@@ -1,8 +1,10 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
+use super::blanks::BlankFilter;
+use super::position::{Handing, PlacedSink, Position};
 use super::{ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
 use crate::sensitive::{self, Masking};
-use crate::source::{self, Changes, Dated, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
+use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use std::{ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 const STORIES: u64 = 4096;
 
 /// Progress is told about once for so many bytes of text.
-const BYTES_TOLD: usize = 1 << 20;
+pub const BYTES_TOLD: usize = 1 << 20;
 
 /// What the inputs hold.
 pub struct Corpus<'a> {
@@ -37,6 +39,13 @@ impl Part {
         match self {
             Self::File(file) => Some(file),
             Self::Stories(_) => None,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::File(file) => file.name.clone(),
+            Self::Stories(range) => format!("{} built-in stories", range.end - range.start),
         }
     }
 }
@@ -67,16 +76,16 @@ pub struct Source {
 /// Titles that are kept.
 const MOST_TITLES: usize = 10_000;
 
-/// The most characters that are kept of one.
-const LONGEST_TITLE: usize = 200;
-
 /// What a reading of the whole has found.
+#[derive(Default, Serialize, Deserialize)]
 pub struct Reading {
     /// What each source held; its documents are not yet told apart by what they are for.
     pub sources: Vec<Source>,
-    /// Files in folders that could not be read to their ends. What was handed on is of no use then:
-    /// the text is to be read again without them ([`Corpus::leave_out`]).
+    /// Files in folders that could not be read to their ends ([`Corpus::leave_out`]).
     pub unusable: Vec<LeftOut>,
+    /// Whether something of one of these was handed on: all that was is of no use then, and the text
+    /// is to be read again without them.
+    pub is_spoilt: bool,
     /// How many of each kind were masked.
     pub masked: BTreeMap<sensitive::Kind, u64>,
 }
@@ -107,10 +116,10 @@ impl<'a> Corpus<'a> {
     ///
     /// # Errors
     /// When nothing is left to read.
-    pub fn leave_out(&mut self, unusable: Vec<LeftOut>) -> Result<(), Error> {
+    pub fn leave_out(&mut self, unusable: &[LeftOut]) -> Result<(), Error> {
         let names: BTreeSet<&str> = unusable.iter().map(|one| one.name.as_str()).collect();
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
-        self.listing.left_out.extend(unusable);
+        self.listing.left_out.extend_from_slice(unusable);
         if self.parts.is_empty() {
             let told = LeftOut::told(&self.listing.left_out).join("; ");
             return Err(Error::unusable(format!("none of the files can be used; give others ({told})")));
@@ -118,147 +127,107 @@ impl<'a> Corpus<'a> {
         Ok(())
     }
 
-    /// Hands on every document with something else than white space in it. Of a text in which a
-    /// file turns out to be unusable, what comes behind is read as well, to find others, but not
-    /// handed on. An [`Error::Source`] is never the sink's.
-    pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_, Error>) -> Result<Reading, Error> {
-        let read_bytes = AtomicU64::new(0);
-        let file_bytes = |part: &Part| match part {
-            Part::File(file) => Some(file.bytes),
-            Part::Stories(_) => None,
-        };
+    /// Hands on every document with something else than white space in it, from a place on: what
+    /// stands before it in its part is handed on again, and said to be. Of a text that is spoilt by
+    /// a file that turns out to be unusable, what comes behind is read as well, to find others, but
+    /// not handed on. An [`Error::Source`] is never the sink's.
+    pub fn read(
+        &self,
+        stage: &str,
+        from: Position,
+        progress: &dyn Progress,
+        sink: &mut PlacedSink<'_>,
+    ) -> Result<Reading, Error> {
+        let Position { part: first, mut text_bytes, mut reading } = from;
+        let file_bytes = |part: &Part| part.file().map(|file| file.bytes);
         let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
-        let mut reading = Reading { sources: Vec::new(), unusable: Vec::new(), masked: BTreeMap::new() };
-        let mut masking = self.options.mask.then(Masking::default);
-        let mut masked = |event: Event<'_>| match (&mut masking, event) {
-            (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| sink(Event::Text(text))),
-            (Some(masking), Event::EndOfDocument) => {
-                masking.end_document(&mut |text| sink(Event::Text(text)))?;
-                sink(Event::EndOfDocument)
-            }
-            (_, event) => sink(event),
-        };
-        let mut filter = BlankFilter::new(&mut masked);
+        let read_bytes = AtomicU64::new(self.parts.iter().take(first).filter_map(file_bytes).sum());
         let (mut untold, mut ahead) = (BYTES_TOLD, VecDeque::new());
-        for (place, part) in self.parts.iter().enumerate() {
+        let mut titles = reading.sources.iter().map(|source| source.titles.len()).sum();
+        for (number, part) in self.parts.iter().enumerate().skip(first) {
+            let mut handing = Handing::new(number, text_bytes.take(), &reading, sink);
+            let mut masking = self.options.mask.then(Masking::default);
+            let mut masked = |event: Event<'_>| match (&mut masking, event) {
+                (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| handing.event(Event::Text(text))),
+                (Some(masking), Event::EndOfDocument) => {
+                    masking.end_document(&mut |text| handing.event(Event::Text(text)))?;
+                    handing.event(Event::EndOfDocument)
+                }
+                (_, event) => handing.event(event),
+            };
+            let mut filter = BlankFilter::new(MOST_TITLES.saturating_sub(titles), &mut masked);
             let mut bytes = 0;
-            filter.documents = 0;
-            match part {
+            let mut told = |event: Event<'_>| {
+                if let Event::Text(text) = event {
+                    bytes += text.len() as u64;
+                    untold += text.len();
+                }
+                if untold >= BYTES_TOLD {
+                    untold = 0;
+                    tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
+                }
+                if reading.is_spoilt { Ok(()) } else { filter.event(event) }
+            };
+            let read = match part {
                 Part::File(file) => {
-                    let whole_so_far = reading.unusable.is_empty();
                     if ahead.is_empty() {
-                        let files = self.parts[place..].iter().map_while(Part::file);
+                        let files = self.parts[number..].iter().map_while(Part::file);
                         ahead = ahead::read(files, &self.options.reading);
                     }
-                    let mut told = |event: Event<'_>| {
-                        if let Event::Text(text) = event {
-                            bytes += text.len() as u64;
-                            untold += text.len();
-                        }
-                        if untold >= BYTES_TOLD {
-                            untold = 0;
-                            tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
-                        }
-                        if whole_so_far { filter.event(event) } else { Ok(()) }
-                    };
-                    let read = match ahead.pop_front().flatten() {
+                    match ahead.pop_front().flatten() {
                         Some(ahead) => ahead.hand_on(&read_bytes, &mut told),
                         None => source::read(file, &self.options.reading, &read_bytes, &mut told),
-                    };
-                    match read {
-                        Ok(notes) => {
-                            let name = file.name.clone();
-                            reading.sources.push(filter.source(name, bytes, notes));
-                        }
-                        Err(Error::Source(error)) if file.found => {
-                            reading.unusable.push(file.left_out((self.options.describe)(&error)));
-                        }
-                        Err(error) => return Err(error),
                     }
                 }
-                Part::Stories(range) => {
-                    for first in range.clone().step_by(STORIES as usize) {
-                        let numbers = first..range.end.min(first + STORIES);
-                        let text = |number| story(self.options.seed, number).text;
-                        for text in numbers.into_par_iter().map(text).collect::<Vec<_>>() {
-                            bytes += text.len() as u64;
-                            filter.event(Event::Text(&text))?;
-                            filter.event(Event::EndOfDocument)?;
-                        }
-                        tell(progress, stage, bytes, whole)?;
-                    }
-                    let name = format!("{} built-in stories", range.end - range.start);
-                    reading.sources.push(filter.source(name, bytes, FileNotes::default()));
+                Part::Stories(range) => self.tell_stories(range, &read_bytes, &mut told),
+            };
+            let read = read.map(|notes| Source {
+                name: part.name(),
+                bytes,
+                encoding: notes.guess,
+                documents: [filter.documents, 0],
+                titles: filter.titles(),
+                changes: notes.changes,
+            });
+            for (kind, count) in masking.into_iter().flat_map(|masking| masking.counts) {
+                *reading.masked.entry(kind).or_default() += count;
+            }
+            match (read, part.file()) {
+                (Ok(source), _) => {
+                    titles += source.titles.len();
+                    reading.sources.push(source);
                 }
+                (Err(Error::Source(error)), Some(file)) if file.found => {
+                    reading.unusable.push(file.left_out((self.options.describe)(&error)));
+                    reading.is_spoilt |= bytes > 0;
+                }
+                (Err(error), _) => return Err(error),
             }
         }
         tell(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
-        reading.masked = masking.map(|masking| masking.counts).unwrap_or_default();
         Ok(reading)
     }
-}
 
-/// Leaves out documents of nothing but white space, such as what follows the last separator of a
-/// file.
-struct BlankFilter<'a, 'b> {
-    /// White space at the beginning of a document.
-    held: String,
-    begun: bool,
-    dated: Option<Dated>,
-    /// Documents of the source that were handed on, and what they are called.
-    documents: u64,
-    titles: Vec<(u64, String)>,
-    /// Titles of all sources.
-    all_titles: usize,
-    sink: &'a mut Sink<'b, Error>,
-}
-
-impl<'a, 'b> BlankFilter<'a, 'b> {
-    fn new(sink: &'a mut Sink<'b, Error>) -> Self {
-        Self { held: String::new(), begun: false, dated: None, documents: 0, titles: Vec::new(), all_titles: 0, sink }
-    }
-
-    /// The source that was read.
-    fn source(&mut self, name: String, bytes: u64, notes: FileNotes) -> Source {
-        // A title without a document is nothing's.
-        self.titles.retain(|&(number, _)| number <= self.documents);
-        let titles = std::mem::take(&mut self.titles);
-        self.all_titles += titles.len();
-        Source { name, bytes, encoding: notes.guess, documents: [self.documents, 0], titles, changes: notes.changes }
-    }
-
-    fn event(&mut self, event: Event<'_>) -> Result<(), Error> {
-        match event {
-            Event::Title(title) => {
-                if self.all_titles + self.titles.len() < MOST_TITLES {
-                    self.titles.retain(|&(number, _)| number <= self.documents);
-                    self.titles.push((self.documents + 1, title.chars().take(LONGEST_TITLE).collect()));
-                }
-                (self.sink)(Event::Title(title))?;
-            }
-            Event::Dated(dated) => self.dated = Some(dated),
-            Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
-            Event::Text(text) => {
-                self.held.push_str(text);
-                // A megabyte of white space is text after all: it must not pile up here.
-                if self.held.len() > BYTES_TOLD || !text.trim_start().is_empty() {
-                    self.begun = true;
-                    if let Some(dated) = self.dated {
-                        (self.sink)(Event::Dated(dated))?;
-                    }
-                    (self.sink)(Event::Text(&self.held))?;
-                    self.held.clear();
-                }
-            }
-            Event::EndOfDocument => {
-                if std::mem::take(&mut self.begun) {
-                    self.documents += 1;
-                    (self.sink)(Event::EndOfDocument)?;
-                }
-                self.dated = None;
-                self.held.clear();
+    fn tell_stories(
+        &self,
+        numbers: &Range<u64>,
+        read_bytes: &AtomicU64,
+        sink: &mut Sink<'_, Error>,
+    ) -> Result<FileNotes, Error> {
+        for first in numbers.clone().step_by(STORIES as usize) {
+            let numbers = first..numbers.end.min(first + STORIES);
+            let text = |number| story(self.options.seed, number).text;
+            for text in numbers.into_par_iter().map(text).collect::<Vec<_>>() {
+                read_bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+                sink(Event::Text(&text))?;
+                sink(Event::EndOfDocument)?;
             }
         }
-        Ok(())
+        Ok(FileNotes::default())
+    }
+
+    /// What the part is called that a reading goes on in.
+    pub fn name_of(&self, position: &Position) -> String {
+        self.parts.get(position.part).map(Part::name).unwrap_or_default()
     }
 }

@@ -1,8 +1,11 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to
 //! its side in order.
 
-use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split::Split};
-use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenWriter};
+use super::checkpoint::{Checkpoint, Record};
+use super::position::{Here, Position};
+use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split::Split, survey::Survey};
+use crate::tokens::{self, TokenWriter, Written};
+use crate::{source::Event, tokenizer, tokenizer::Tokenizer};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::{ops::Range, path::Path};
@@ -39,7 +42,11 @@ pub struct Encoded {
     pub bytes: u64,
 }
 
-/// Encodes the whole corpus into `train.bin` and `val.bin` in `out`.
+/// The files of both sides, training first.
+pub const TOKEN_FILES: [&str; 2] = ["train.bin", "val.bin"];
+
+/// Encodes the whole corpus into the [`TOKEN_FILES`] of the checkpoint, from where an interrupted
+/// call was.
 ///
 /// With an end-of-text token each document is written as that token and its own, and a last one
 /// ends the stream. A document that is itself cut in two opens with one in the training split and
@@ -47,31 +54,28 @@ pub struct Encoded {
 /// is parted from it by one.
 pub fn encode(
     corpus: &Corpus,
-    split: &Split,
+    survey: &Survey,
     tokenizer: &Tokenizer,
-    out: &Path,
+    checkpoint: &mut Checkpoint,
     progress: &dyn Progress,
 ) -> Result<Encoded, Error> {
-    let stream = |name: &str| Stream::create(&out.join(name), tokenizer);
-    let mut encoder = CorpusEncoder {
-        tokenizer,
-        split,
-        batch_bytes: (rayon::current_num_threads() * 2 * PIECE_BYTES).clamp(8 << 20, 64 << 20),
-        text: String::new(),
-        pieces: Vec::new(),
-        start: 0,
-        document: 0,
-        side: split.side(0),
-        first: true,
-        characters_to_cut: split.cut(0),
-        streams: [stream("train.bin")?, stream("val.bin")?],
-        id_counts: vec![0; tokenizer.vocab_size()],
-        place: (0, 0),
-        bytes: 0,
+    let (from, mut encoder) = match CorpusEncoder::reopen(&survey.split, tokenizer, checkpoint) {
+        Some((position, encoder)) => {
+            checkpoint.say_going_on("the encoding", &corpus.name_of(&position));
+            (position, encoder)
+        }
+        None => (Position::default(), CorpusEncoder::create(&survey.split, tokenizer, checkpoint)?),
     };
-    let reading = corpus.read("encoding", progress, &mut |event| match event {
+    let reading = corpus.read("encoding", from, progress, &mut |here: Here<'_>, event| match event {
+        _ if here.is_again => Ok(()),
         Event::Title(_) | Event::Dated(_) => Ok(()),
-        Event::Text(text) => encoder.add(text),
+        Event::Text(text) => {
+            if checkpoint.is_due() {
+                checkpoint.keep_once(Record::Surveyed, survey)?;
+                checkpoint.keep(Record::Encoding, &(here, encoder.so_far()?))?;
+            }
+            encoder.add(text)
+        }
         Event::EndOfDocument => encoder.end_document(),
     })?;
     match reading.unusable.first() {
@@ -106,6 +110,28 @@ struct CorpusEncoder<'a> {
     bytes: u64,
 }
 
+/// How far the encoding is, when no piece waits: with the files all there is to go on with.
+#[derive(Serialize, Deserialize)]
+struct SoFar {
+    text: String,
+    document: u64,
+    side: Side,
+    first: bool,
+    characters_to_cut: Option<u64>,
+    streams: [StreamSoFar; 2],
+    id_counts: Vec<u64>,
+    place: (u64, u64),
+    bytes: u64,
+}
+
+/// The same of a [`Stream`].
+#[derive(Serialize, Deserialize)]
+struct StreamSoFar {
+    written: Written,
+    counts: SplitCounts,
+    ended: Option<End>,
+}
+
 /// A part of a document that is encoded by itself.
 struct Piece {
     /// Its place in the batch.
@@ -117,7 +143,7 @@ struct Piece {
 }
 
 /// What ends with a piece.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum End {
     /// Only the piece.
     Piece,
@@ -127,7 +153,55 @@ enum End {
     Document,
 }
 
-impl CorpusEncoder<'_> {
+impl<'a> CorpusEncoder<'a> {
+    /// Begins both files.
+    fn create(split: &'a Split, tokenizer: &'a Tokenizer, checkpoint: &Checkpoint) -> Result<Self, tokens::Error> {
+        let [train, val] = TOKEN_FILES.map(|name| Stream::create(&checkpoint.file(name), tokenizer));
+        Ok(Self::new(split, tokenizer, [train?, val?]))
+    }
+
+    /// Goes on with the files of an interrupted call, and says from where.
+    fn reopen(split: &'a Split, tokenizer: &'a Tokenizer, checkpoint: &Checkpoint) -> Option<(Position, Self)> {
+        let (position, so_far) = checkpoint.kept::<(Position, SoFar)>(Record::Encoding)?;
+        let SoFar { text, document, side, first, characters_to_cut, streams, id_counts, place, bytes } = so_far;
+        let reopen = |name, so_far| {
+            let path = checkpoint.file(name);
+            Stream::reopen(&path, tokenizer, so_far).map_err(|_| checkpoint.say_damaged(&path)).ok()
+        };
+        let ([train, val], [train_name, val_name]) = (streams, TOKEN_FILES);
+        let streams = [reopen(train_name, train)?, reopen(val_name, val)?];
+        let begun = Self::new(split, tokenizer, streams);
+        Some((position, Self { text, document, side, first, characters_to_cut, id_counts, place, bytes, ..begun }))
+    }
+
+    fn new(split: &'a Split, tokenizer: &'a Tokenizer, streams: [Stream; 2]) -> Self {
+        Self {
+            tokenizer,
+            split,
+            batch_bytes: (rayon::current_num_threads() * 2 * PIECE_BYTES).clamp(8 << 20, 64 << 20),
+            text: String::new(),
+            pieces: Vec::new(),
+            start: 0,
+            document: 0,
+            side: split.side(0),
+            first: true,
+            characters_to_cut: split.cut(0),
+            streams,
+            id_counts: vec![0; tokenizer.vocab_size()],
+            place: (0, 0),
+            bytes: 0,
+        }
+    }
+
+    /// How far it is; what was cut into pieces is in the files then, durably.
+    fn so_far(&mut self) -> Result<SoFar, Error> {
+        self.encode_batch()?;
+        let [train, val] = self.streams.each_mut().map(Stream::so_far);
+        let Self { document, side, first, characters_to_cut, place, bytes, .. } = *self;
+        let (text, id_counts, streams) = (self.text.clone(), self.id_counts.clone(), [train?, val?]);
+        Ok(SoFar { text, document, side, first, characters_to_cut, streams, id_counts, place, bytes })
+    }
+
     fn add(&mut self, text: &str) -> Result<(), Error> {
         let mut rest = text;
         if let Some(left) = self.characters_to_cut {
@@ -258,6 +332,16 @@ impl Stream {
     fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self, tokens::Error> {
         let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
         Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text(), ended: None })
+    }
+
+    fn reopen(path: &Path, tokenizer: &Tokenizer, so_far: StreamSoFar) -> Result<Self, tokens::Error> {
+        let StreamSoFar { written, counts, ended } = so_far;
+        let writer = TokenWriter::reopen(path, tokenizer.vocab_size(), written)?;
+        Ok(Self { writer, counts, end_of_text: tokenizer.end_of_text(), ended })
+    }
+
+    fn so_far(&mut self) -> Result<StreamSoFar, tokens::Error> {
+        Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), ended: self.ended })
     }
 
     /// Writes the token that stands between documents, where there is one.

@@ -30,7 +30,7 @@ pub enum Error {
     #[error("{different} different characters of the text, {all} in all, are not known to the tokenizer ({examples})")]
     UnknownCharacters { different: usize, all: u64, examples: String, source: UnknownCharacter },
     /// [`Progress::interrupted`](super::Progress::interrupted) said so.
-    #[error("interrupted while preparing the text; run the same command again to start over")]
+    #[error("interrupted while preparing the text; run the same command again")]
     Interrupted,
 }
 

@@ -10,6 +10,8 @@
 //! unfinished, and with it every file can be checked.
 
 mod ahead;
+mod blanks;
+mod checkpoint;
 pub(crate) mod corpus;
 mod dataset;
 mod diff;
@@ -18,12 +20,14 @@ mod encode;
 mod error;
 mod excerpt;
 mod options;
+pub(crate) mod position;
 mod report;
 pub(crate) mod sample;
 mod split;
 mod survey;
 
 pub use crate::source::{Input, LeftOut, LeftOutKind};
+pub use checkpoint::is_begun;
 pub use corpus::Source;
 pub use dataset::{Dataset, FORMAT_VERSION, Manifest, Marks, OpenError};
 pub use diff::diff;
@@ -39,10 +43,11 @@ use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
 use crate::tokens::TokenFile;
 use crate::{leakage::leakage, ngrams};
 use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
+use checkpoint::Checkpoint;
 use corpus::Corpus;
-use ember_host::files::{checksum, make_folder, remove_unfinished, write_atomic};
+use ember_host::files::{checksum, make_folder, remove_unfinished, sync_folder, write_atomic};
 use ember_host::{file_error::At, file_error::FileError};
-use encode::{Encoded, encode};
+use encode::{Encoded, TOKEN_FILES, encode};
 use options::tell;
 use rayon::prelude::*;
 use split::Side;
@@ -79,9 +84,8 @@ fn bpe_for(bytes: u64, characters: usize) -> TokenizerChoice {
 /// foreign is ever overwritten.
 ///
 /// # Errors
-/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. Until
-/// the tokens are written, what was prepared into the folder before stays there whole; from then on
-/// the folder has no manifest and does not open.
+/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. What was
+/// prepared into the folder before stays there whole until what is new is.
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
@@ -96,40 +100,47 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let fingerprint = options.fingerprint()?;
     let is_new = !out.exists();
     let _claim = make(out)?;
-    let prepared = prepare_into(options, fingerprint, progress);
-    if is_new && prepared.is_err() {
-        let _ = std::fs::remove_dir(out); // which fails where something was written
+    let mut checkpoint = Checkpoint::open(options, &fingerprint, progress)?;
+    let was_begun = checkpoint.is_begun();
+    let prepared = prepare_into(options, fingerprint, &mut checkpoint, progress);
+    checkpoint.close(&prepared)?;
+    if (is_new || was_begun) && prepared.is_err() {
+        let _ = std::fs::remove_dir(out); // which fails where something is left
     }
     prepared
 }
 
 /// The same, into a folder that is there and ours alone.
-fn prepare_into(options: &PrepareOptions, fingerprint: String, progress: &dyn Progress) -> Result<Manifest, Error> {
+fn prepare_into(
+    options: &PrepareOptions,
+    fingerprint: String,
+    checkpoint: &mut Checkpoint,
+    progress: &dyn Progress,
+) -> Result<Manifest, Error> {
     let out = &options.out;
     let mut corpus = Corpus::find(options)?;
     let only_stories = options.only_stories();
-    let survey = survey(&mut corpus, progress)?;
+    let survey = survey(&mut corpus, checkpoint, progress)?;
     let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
         // Every window of the stories begins a document, so a prompt must too.
         tokenizer = tokenizer.opening_prompts()?;
     }
-    forget_prepared(out)?;
-    // The tokens first: by them an unfinished folder is known for ours.
-    let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)
+    let encoded = encode(&corpus, &survey, &tokenizer, checkpoint, progress)
         .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
-    tokenizer.save(out)?;
     if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
         return Err(Error::changed(""));
     }
     tell(progress, "counting n-grams", 0, None)?;
-    let [train, val] = ["train.bin", "val.bin"].map(|name| TokenFile::open(&out.join(name)));
+    let [train, val] = TOKEN_FILES.map(|name| TokenFile::open(&checkpoint.file(name)));
     let (train, val) = (train?, val?);
     let ngram_losses = Some(ngrams::losses(&train, &val)?);
     tell(progress, "measuring leakage", 0, None)?;
     let bytes_per_token = survey.bytes as f64 / (train.len() + val.len()) as f64;
     let leakage = leakage(&train, &val, tokenizer.end_of_text(), bytes_per_token)?;
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
+    replace_prepared(out, checkpoint)?;
+    tokenizer.save(out)?;
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
         tokenizer: choice.to_string(),
@@ -192,13 +203,18 @@ fn claim(out: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// From now on what was prepared into the folder before counts as unfinished: its files are about
-/// to be replaced.
-fn forget_prepared(out: &Path) -> Result<(), FileError> {
-    match std::fs::remove_file(out.join(MANIFEST)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot write into the folder", out),
-        _ => Ok(()),
-    }
+/// Puts the tokens in the place of those that were prepared before. Without its manifest, which goes
+/// first and comes back last, the folder is unfinished.
+fn replace_prepared(out: &Path, checkpoint: &Checkpoint) -> Result<(), FileError> {
+    let replace = || -> io::Result<()> {
+        match std::fs::remove_file(out.join(MANIFEST)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => sync_folder(out)?,
+        }
+        TOKEN_FILES.into_iter().try_for_each(|name| std::fs::rename(checkpoint.file(name), out.join(name)))?;
+        sync_folder(out)
+    };
+    replace().at("cannot write into the folder", out)
 }
 
 /// The tokenizer, what it was resolved to, and why.

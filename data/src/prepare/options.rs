@@ -3,7 +3,7 @@
 use super::{error::Error, split::HoldOut};
 use crate::{source, source::Clean, source::Input, source::Listing, source::ReadOptions, tokenizer::TokenizerChoice};
 use ember_host::file_error::with_causes;
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What to prepare, and how.
@@ -25,6 +25,9 @@ pub struct PrepareOptions {
     pub seed: u64,
     /// The folder to write.
     pub out: PathBuf,
+    /// How often what is done is kept in that folder, for the same call to go on with after an
+    /// interruption; `None`: never.
+    pub keep_every: Option<Duration>,
     /// Says in a line why a file in a folder is left out, for the report and the manifest: the
     /// error with its causes, or what the caller would rather have its users read.
     pub describe: fn(&source::Error) -> String,
@@ -41,6 +44,7 @@ impl Default for PrepareOptions {
             mask: false,
             seed: 0,
             out: PathBuf::from("data"),
+            keep_every: None,
             describe: |error| with_causes(error),
         }
     }
@@ -53,14 +57,14 @@ impl PrepareOptions {
     }
 
     /// A name for what was asked for: the options, and the names, sizes and times of the files;
-    /// `out` is no part of it.
+    /// `out` and `keep_every` are no part of it.
     ///
     /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
     ///
     /// # Errors
     /// As [`source::Listing::add_path`].
     pub fn fingerprint(&self) -> Result<String, source::Error> {
-        let PrepareOptions { inputs, reading, tokenizer, val_fraction, hold_out, mask, seed, out: _, describe: _ } =
+        let Self { inputs, reading, tokenizer, val_fraction, hold_out, mask, seed, out: _, keep_every: _, describe: _ } =
             self;
         let ReadOptions { field, encoding, clean } = reading;
         let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
@@ -96,6 +100,9 @@ pub trait Progress: Sync {
     /// `done_bytes` of `total_bytes` (where known) of `stage`, a few words such as "reading", are
     /// done.
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>);
+
+    /// Says a line about what is done, such as that an interrupted call is gone on with.
+    fn note(&self, _line: &str) {}
 
     /// Whether the user wants to stop; preparing then ends soon with [`Error::Interrupted`].
     fn interrupted(&self) -> bool {

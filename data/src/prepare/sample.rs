@@ -3,6 +3,7 @@
 //! text, too, would flatter every loss on it.
 
 use super::{split::Side, split::Split};
+use serde::{Deserialize, Serialize};
 
 /// How much text a tokenizer is learnt from.
 pub const SAMPLE_BYTES: usize = 32 << 20;
@@ -12,6 +13,7 @@ pub const SAMPLE_BYTES: usize = 32 << 20;
 /// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them
 /// being dropped then: so the sample of a short text is all of it, and that of a long text is
 /// spread over the whole.
+#[derive(Serialize, Deserialize)]
 pub struct Sample {
     budget: usize,
     distance: u64,
@@ -27,6 +29,7 @@ pub struct Sample {
 }
 
 /// A piece of one document.
+#[derive(Serialize, Deserialize)]
 struct Block {
     number: u64,
     document: u64,

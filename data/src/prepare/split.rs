@@ -10,6 +10,7 @@
 //! nothing else could validate, as in a folder of drafts of one text, near-duplicates are cut, all
 //! at the same share.
 
+mod bits;
 mod candidates;
 mod choice;
 mod last;
@@ -67,7 +68,7 @@ pub enum HoldOut {
 }
 
 /// Collects documents as the text is read for the first time.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct SplitBuilder {
     val_fraction: f64,
     /// Whether one of several documents may be cut, so that its end validates.
@@ -77,8 +78,10 @@ pub struct SplitBuilder {
     by_chance_bytes: u64,
     hashes: Vec<u64>,
     longest: Longest,
+    #[serde(with = "bits")]
     by_chance: BitVec,
     /// Documents to be kept on one side.
+    #[serde(skip)]
     near: Groups<Candidate>,
     /// What is needed to hold out the last documents, where that is asked for.
     order: Option<Order>,

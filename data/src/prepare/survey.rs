@@ -1,18 +1,24 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
+use super::checkpoint::{Checkpoint, Record};
+use super::position::{Here, Position};
 use super::sample::{SAMPLE_BYTES, Sample};
-use super::split::{ContentHash, HoldOut, Side, Split, SplitBuilder};
+use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
     corpus::Corpus, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error, options::PrepareOptions,
     options::Progress, options::tell,
 };
-use crate::{near_duplicates::NearDuplicates, sensitive, source::Event};
+use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What the first reading found.
+#[derive(Serialize, Deserialize)]
 pub struct Survey {
     pub sources: Vec<Source>,
+    /// Files in folders that turned out to be unusable, which the corpus leaves out.
+    pub unusable: Vec<LeftOut>,
     pub documents: u64,
     pub bytes: u64,
     /// How often each character occurs.
@@ -25,64 +31,126 @@ pub struct Survey {
     pub masked: BTreeMap<sensitive::Kind, u64>,
 }
 
-/// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
-/// corpus then leaves out. Of the built-in corpus no story is cut.
-pub fn survey(corpus: &mut Corpus, progress: &dyn Progress) -> Result<Survey, Error> {
-    let PrepareOptions { seed, val_fraction, hold_out, .. } = *corpus.options;
-    let only_stories = corpus.options.only_stories();
-    let builder = match hold_out {
-        _ if only_stories => SplitBuilder::of_whole_documents,
-        HoldOut::Any => SplitBuilder::new,
-        HoldOut::Last => SplitBuilder::of_the_last,
-    };
+/// Reads the whole corpus once, from where an interrupted call was; once more where a file in a
+/// folder turns out to be unusable in its midst. What is unusable the corpus leaves out then.
+pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn Progress) -> Result<Survey, Error> {
+    if let Some(survey) = checkpoint.kept::<Survey>(Record::Surveyed) {
+        corpus.leave_out(&survey.unusable)?;
+        return Ok(survey);
+    }
+    let mut unusable: Vec<LeftOut> = Vec::new();
+    let mut begun = checkpoint.kept::<(Position, Vec<LeftOut>, Surveying)>(Record::Survey);
     loop {
-        let (mut hash, mut split) = (ContentHash::new(seed), builder(val_fraction));
-        // The built-in stories are made to differ.
-        let mut near = (!only_stories).then(NearDuplicates::default);
-        let mut counts = CharacterCounts::default();
-        let mut sample = Sample::new(SAMPLE_BYTES);
-        let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
-        let Reading { sources, unusable, masked } = corpus.read("reading", progress, &mut |event| {
+        let (from, mut surveying) = match begun.take() {
+            Some((position, known, surveying)) => {
+                corpus.leave_out(&known)?;
+                unusable = known;
+                checkpoint.say_going_on("the first reading", &corpus.name_of(&position));
+                (position, surveying)
+            }
+            None => (Position::default(), Surveying::new(corpus.options)),
+        };
+        let mut hash = ContentHash::new(corpus.options.seed);
+        let reading = corpus.read("reading", from, progress, &mut |here: Here<'_>, event| {
             match event {
-                Event::Title(_) => {}
-                Event::Dated(when) => split.dated(when),
                 Event::Text(text) => {
+                    if checkpoint.is_due() && !here.is_again {
+                        surveying.near.iter_mut().for_each(NearDuplicates::settle);
+                        checkpoint.keep(Record::Survey, &(&here, &unusable, &surveying))?;
+                    }
                     hash.update(text);
-                    counts.add(text);
-                    sample.add(text);
-                    near.iter_mut().for_each(|near| near.add(text));
-                    document_bytes += text.len() as u64;
-                    document_characters += text.chars().count() as u64;
                 }
-                Event::EndOfDocument => {
-                    let document = split.push(hash.finish(), document_bytes, document_characters);
-                    near.iter_mut().for_each(|near| near.end_document(document));
-                    sample.end_document();
-                    documents += 1;
-                    bytes += document_bytes;
-                    (document_bytes, document_characters) = (0, 0);
-                }
+                Event::EndOfDocument if here.is_again => _ = hash.finish(),
+                _ => {}
+            }
+            if !here.is_again {
+                surveying.event(event, &mut hash);
             }
             Ok(())
         })?;
-        if unusable.is_empty() {
+        corpus.leave_out(&reading.unusable)?;
+        unusable.extend_from_slice(&reading.unusable);
+        if !reading.is_spoilt {
             tell(progress, "looking for near-duplicates", 0, None)?;
-            split.keep_together(near.map(NearDuplicates::finish).unwrap_or_default());
-            split.in_sources(sources.iter().map(|source| source.documents[0]));
-            let (split, duplicates) = split.finish()?;
-            let sources = by_side(sources, &split);
-            return Ok(Survey {
-                sources,
-                documents,
-                bytes,
-                characters: counts.finish(),
-                sample,
-                split,
-                duplicates,
-                masked,
-            });
+            return surveying.finish(reading, unusable);
         }
-        corpus.leave_out(unusable)?;
+    }
+}
+
+/// What the first reading gathers as the text passes by.
+#[derive(Serialize, Deserialize)]
+struct Surveying {
+    split: SplitBuilder,
+    near: Option<NearDuplicates<Candidate>>,
+    counts: CharacterCounts,
+    sample: Sample,
+    documents: u64,
+    bytes: u64,
+    /// Of the open document.
+    document_bytes: u64,
+    document_characters: u64,
+}
+
+impl Surveying {
+    /// Of the built-in corpus no story is cut, and they are made to differ.
+    fn new(options: &PrepareOptions) -> Self {
+        let only_stories = options.only_stories();
+        let builder = match options.hold_out {
+            _ if only_stories => SplitBuilder::of_whole_documents,
+            HoldOut::Any => SplitBuilder::new,
+            HoldOut::Last => SplitBuilder::of_the_last,
+        };
+        Self {
+            split: builder(options.val_fraction),
+            near: (!only_stories).then(NearDuplicates::default),
+            counts: CharacterCounts::default(),
+            sample: Sample::new(SAMPLE_BYTES),
+            documents: 0,
+            bytes: 0,
+            document_bytes: 0,
+            document_characters: 0,
+        }
+    }
+
+    /// Takes an event in; `hash` is that of the open document.
+    fn event(&mut self, event: Event<'_>, hash: &mut ContentHash) {
+        match event {
+            Event::Title(_) => {}
+            Event::Dated(when) => self.split.dated(when),
+            Event::Text(text) => {
+                self.counts.add(text);
+                self.sample.add(text);
+                self.near.iter_mut().for_each(|near| near.add(text));
+                self.document_bytes += text.len() as u64;
+                self.document_characters += text.chars().count() as u64;
+            }
+            Event::EndOfDocument => {
+                let document = self.split.push(hash.finish(), self.document_bytes, self.document_characters);
+                self.near.iter_mut().for_each(|near| near.end_document(document));
+                self.sample.end_document();
+                self.documents += 1;
+                self.bytes += self.document_bytes;
+                (self.document_bytes, self.document_characters) = (0, 0);
+            }
+        }
+    }
+
+    fn finish(mut self, reading: Reading, unusable: Vec<LeftOut>) -> Result<Survey, Error> {
+        let Reading { sources, masked, .. } = reading;
+        self.split.keep_together(self.near.map(NearDuplicates::finish).unwrap_or_default());
+        self.split.in_sources(sources.iter().map(|source| source.documents[0]));
+        let (split, duplicates) = self.split.finish()?;
+        Ok(Survey {
+            sources: by_side(sources, &split),
+            unusable,
+            documents: self.documents,
+            bytes: self.bytes,
+            characters: self.counts.finish(),
+            sample: self.sample,
+            split,
+            duplicates,
+            masked,
+        })
     }
 }
 
@@ -103,7 +171,7 @@ fn by_side(mut sources: Vec<Source>, split: &Split) -> Vec<Source> {
 }
 
 /// Counts characters on all cores, a few megabytes at a time.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct CharacterCounts {
     waiting: String,
     counts: BTreeMap<char, u64>,

@@ -1,6 +1,7 @@
 //! What a reader hands on, and how it is ended early.
 
 use super::error::Error;
+use serde::{Deserialize, Serialize};
 
 /// What a reader hands on, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub enum Event<'a> {
 }
 
 /// When a document was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dated {
     /// At a time, in seconds since 1970 (UTC).
     At(i64),

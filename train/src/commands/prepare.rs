@@ -2,8 +2,9 @@
 
 use clap::ValueEnum;
 use ember_cli::wording;
-use ember_data::prepare::{HoldOut, Manifest, PrepareOptions, diff};
+use ember_data::prepare::{HoldOut, Manifest, PrepareOptions, diff, is_begun};
 use ember_training::{error::Error, run::text};
+use std::time::Duration;
 
 use super::reading::ReadingArgs;
 use crate::prelude::*;
@@ -35,6 +36,9 @@ pub struct PrepareArgs {
     /// Put tags in the place of e-mail addresses, telephone numbers, keys, card numbers and IBANs
     #[arg(long)]
     pub mask: bool,
+    /// Keep what is done so often, in seconds, for the same command to go on after an interruption
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub keep_every: f64,
     /// Number of built-in stories, where no text is given
     #[arg(long, default_value_t = 100_000, value_name = "N", conflicts_with = "text")]
     pub stories: u64,
@@ -66,6 +70,9 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     ensure!(args.val_fraction > 0.0 && args.val_fraction < 1.0, UsageError::new(line));
     let tokenizer =
         args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
+    let keep_every = Duration::try_from_secs_f64(args.keep_every).map_err(|error| {
+        UsageError::new(format!("--keep-every {}: {error}; give seconds, such as 10", args.keep_every))
+    })?;
     let options = PrepareOptions {
         inputs: text::inputs(&args.text, args.stories),
         reading: args.reading.options()?,
@@ -75,6 +82,7 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         mask: args.mask,
         seed: common.seed.unwrap_or(0),
         out: args.out.clone().unwrap_or_default(),
+        keep_every: Some(keep_every),
         ..PrepareOptions::default()
     };
     if args.diff {
@@ -102,7 +110,7 @@ pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrup
     let options = PrepareOptions { describe: |error| wording::line(error).0, ..options.clone() };
     let prepared = text::prepare(&options, &bar);
     bar.finish();
-    if matches!(prepared, Ok(None)) {
+    if matches!(prepared, Ok(None)) && !is_begun(&options.out) {
         Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");
     }
     prepared

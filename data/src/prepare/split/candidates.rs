@@ -1,5 +1,6 @@
 //! The documents that may be chosen one by one: the longest.
 
+use serde::{Deserialize, Serialize};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance
@@ -8,7 +9,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 pub const FEW: usize = 1000;
 
 /// A document that may be chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Candidate {
     pub bytes: u64,
     /// In the order in which documents were read.
@@ -21,7 +22,7 @@ pub struct Candidate {
 }
 
 /// The longest documents.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Longest {
     shortest_first: BinaryHeap<Reverse<Candidate>>,
     /// Bytes of the longest that found no place.

@@ -6,13 +6,14 @@ use crate::near_duplicates::Groups;
 use crate::prepare::error::Error;
 use crate::source::Dated;
 use bit_vec::BitVec;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many documents can be held out by their order: 16 bytes each.
 const MOST_IN_ORDER: usize = 1 << 23;
 
 /// The documents in the order in which they were read.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Order {
     documents: u64,
     /// Bytes and characters of each.

@@ -1,10 +1,11 @@
 //! What was decided: the side of every document, and where one is cut.
 
 use bit_vec::BitVec;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A side of the split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     Train,
     Val,
@@ -15,10 +16,12 @@ pub enum Side {
 pub const SHORTEST_END: f64 = 64.0;
 
 /// Which text validates.
+#[derive(Serialize, Deserialize)]
 pub struct Split {
     /// The rule in words: what validates.
     pub rule: String,
     /// Set for the documents that validate as a whole.
+    #[serde(with = "super::bits")]
     pub(super) whole: BitVec,
     /// The documents of which the end validates, and how many characters of each teach.
     pub(super) cuts: BTreeMap<u64, u64>,

@@ -1,0 +1,242 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::prepare::{HoldOut, Manifest, Silent, prepare};
+use crate::random::mix;
+use crate::tokenizer::Tokenizer;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Stops after so many updates, and remembers what was said.
+#[derive(Default)]
+struct Stop {
+    left: AtomicUsize,
+    stages: Mutex<Vec<String>>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Progress for Stop {
+    fn update(&self, stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        self.stages.lock().unwrap().push(stage.to_owned());
+    }
+
+    fn note(&self, line: &str) {
+        self.notes.lock().unwrap().push(line.to_owned());
+    }
+
+    fn interrupted(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A folder of text, and the folder to prepare it into.
+struct Place {
+    folder: tempfile::TempDir,
+    options: PrepareOptions,
+}
+
+fn prose(seed: u64, words: u64) -> String {
+    let word = |place: u64| format!("w{} ", mix(seed << 32 | place) % 900);
+    (0..words).map(word).collect()
+}
+
+impl Place {
+    /// Small files and large ones, of one document and of many, compressed and broken ones.
+    fn new(tokenizer: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        fs::create_dir(&text).unwrap();
+        let write = |name: &str, content: &[u8]| fs::write(text.join(name), content).unwrap();
+        for number in 0..8 {
+            write(
+                &format!("b{number}.txt"),
+                format!("Write to me{number}@home.org. {}", prose(number, 200)).as_bytes(),
+            );
+        }
+        let documents: Vec<String> = (0..12).map(|number| prose(100 + number, 30_000)).collect();
+        write("a.txt", documents.join("<|endoftext|>").as_bytes());
+        write("c.txt", "long é ".repeat(400_000).as_bytes());
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(prose(200, 100_000).as_bytes()).unwrap();
+        write("d.txt.gz", &packed.finish().unwrap());
+        write("b9.jsonl", b"{\"text\": \"one\"}\nno JSON");
+        let options = PrepareOptions {
+            inputs: vec![Input::Path(text)],
+            tokenizer: tokenizer.parse().unwrap(),
+            out: folder.path().join("out"),
+            keep_every: Some(Duration::from_millis(2)),
+            ..PrepareOptions::default()
+        };
+        Self { folder, options }
+    }
+
+    fn text(&self, name: &str) -> PathBuf {
+        self.folder.path().join("text").join(name)
+    }
+
+    /// Prepares until so many updates have come; what was said.
+    fn stopped_after(&self, updates: usize) -> (Result<Manifest, Error>, Vec<String>) {
+        let stop = Stop { left: AtomicUsize::new(updates), ..Stop::default() };
+        let prepared = prepare(&self.options, &stop);
+        (prepared, stop.notes.into_inner().unwrap())
+    }
+
+    /// Every file that is left, by its name.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let Ok(entries) = fs::read_dir(&self.options.out) else { return BTreeMap::new() };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
+    }
+
+    /// What an uninterrupted call leaves, and how many updates it tells.
+    fn whole(&self) -> (BTreeMap<String, Vec<u8>>, usize) {
+        let stop = Stop::default();
+        prepare(&self.options, &stop).unwrap();
+        let files = self.files();
+        fs::remove_dir_all(&self.options.out).unwrap();
+        let updates = stop.stages.into_inner().unwrap().len();
+        (files, updates)
+    }
+
+    /// Interrupted at every place where it can be, and gone on with to the end.
+    fn check_everywhere(&self) {
+        let (whole, updates) = self.whole();
+        assert_eq!(
+            whole.keys().collect::<Vec<_>>(),
+            ["manifest.json", "tokenizer.json", "tokenizer_config.json", "train.bin", "val.bin"]
+        );
+        let mut gone_on = BTreeMap::<String, u64>::new();
+        for stop in 1..updates {
+            assert!(matches!(self.stopped_after(stop).0, Err(Error::Interrupted)), "after {stop} of {updates}");
+            let (prepared, notes) = self.stopped_after(0);
+            prepared.unwrap();
+            assert!(self.files() == whole, "after {stop} of {updates}: {notes:?}");
+            for note in notes {
+                *gone_on.entry(note).or_default() += 1;
+            }
+            fs::remove_dir_all(&self.options.out).unwrap();
+        }
+        let of =
+            |what: &str| gone_on.iter().filter(|(note, _)| note.contains(what)).map(|(_, count)| count).sum::<u64>();
+        assert!(of("the first reading goes on in") >= 3 && of("the encoding goes on in") >= 3, "{gone_on:?}");
+    }
+}
+
+#[test]
+fn interrupted_anywhere_and_gone_on_with_is_the_same_to_the_byte() {
+    Place::new("bpe:300").check_everywhere();
+    let mut other = Place::new("bytes");
+    other.options.mask = true;
+    other.options.hold_out = HoldOut::Last;
+    other.check_everywhere();
+}
+
+/// A large file in a folder that is broken behind its middle spoils the first reading, which is then
+/// begun again without it.
+#[test]
+fn interrupted_in_a_spoilt_reading_too() {
+    let place = Place::new("chars");
+    fs::write(place.text("b99.txt"), [prose(7, 400_000).as_bytes(), b"\xe9"].concat()).unwrap();
+    fs::remove_file(place.text("c.txt")).unwrap();
+    place.check_everywhere();
+}
+
+#[test]
+fn interrupted_again_and_again() {
+    let place = Place::new("bytes");
+    let (whole, updates) = place.whole();
+    let mut calls = 0;
+    // A call must get beyond what it reads again of the file that it goes on in.
+    while let (Err(error), _) = place.stopped_after(6) {
+        assert!(matches!(error, Error::Interrupted), "{error}");
+        calls += 1;
+        assert!(calls < updates, "no call gets any further");
+    }
+    assert!(place.files() == whole && calls > 2);
+}
+
+#[test]
+fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
+    type Change = fn(&mut Place);
+    let changes: [Change; 3] = [
+        |place| {
+            fs::write(place.text("b0.txt"), "Something else, and it is longer than it was before. ".repeat(9)).unwrap()
+        },
+        |place| place.options.seed = 1,
+        |place| fs::write(place.options.out.join(CHECKPOINT).join(OWNER), "another version").unwrap(),
+    ];
+    for change in changes {
+        let mut place = Place::new("bytes");
+        let (_, updates) = place.whole();
+        place.stopped_after(updates - 3).0.unwrap_err();
+        change(&mut place);
+        let (prepared, notes) = place.stopped_after(0);
+        prepared.unwrap();
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.ends_with("or another version of this program: it is begun anew"), "{note}");
+        let files = place.files();
+        fs::remove_dir_all(&place.options.out).unwrap();
+        assert!(files == place.whole().0);
+    }
+}
+
+#[test]
+fn what_is_damaged_is_done_again() {
+    let place = Place::new("bytes");
+    let (whole, updates) = place.whole();
+    let damages: [fn(&mut Vec<u8>); 3] = [
+        |bytes| bytes.truncate(bytes.len() / 4),
+        |bytes| {
+            let place = bytes.len() / 4;
+            bytes[place] ^= 1;
+        },
+        Vec::clear,
+    ];
+    for (name, stop) in
+        [("survey", 4), ("surveyed", updates - 4), ("encoding", updates - 4), ("train.bin", updates - 4)]
+    {
+        for damage in damages {
+            place.stopped_after(stop).0.unwrap_err();
+            let path = place.options.out.join(CHECKPOINT).join(name);
+            let mut bytes = fs::read(&path).unwrap();
+            damage(&mut bytes);
+            fs::write(&path, bytes).unwrap();
+            let (prepared, notes) = place.stopped_after(0);
+            prepared.unwrap();
+            assert!(notes[0].ends_with("is damaged: what it held is done again"), "{notes:?}");
+            assert!(place.files() == whole, "{name}");
+            fs::remove_dir_all(&place.options.out).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_where_a_text_is_refused_after_all() {
+    let mut place = Place::new("bytes");
+    let characters = ('a'..='z').chain("0123456789 .@WlLé".chars()).collect();
+    let tokenizer = place.folder.path().join("characters");
+    fs::create_dir(&tokenizer).unwrap();
+    Tokenizer::chars(&characters, true).unwrap().save(&tokenizer).unwrap();
+    place.options.tokenizer = tokenizer.to_str().unwrap().parse().unwrap();
+    fs::write(place.text("z.txt"), "A line in which Ω is not known.").unwrap();
+    assert!(matches!(place.stopped_after(8).0, Err(Error::Interrupted)));
+    assert!(place.options.out.join(CHECKPOINT).is_dir());
+    let (refused, notes) = place.stopped_after(0);
+    assert!(refused.unwrap_err().to_string().contains("'Ω' once") && notes[0].contains("goes on in"), "{notes:?}");
+    assert!(!place.options.out.exists());
+}
+
+#[test]
+fn where_nothing_is_to_be_kept_nothing_is() {
+    let mut place = Place::new("bytes");
+    place.options.keep_every = None;
+    let (_, notes) = place.stopped_after(12);
+    assert!(notes.is_empty() && !place.options.out.exists(), "{notes:?}");
+    let inputs = vec![Input::Stdin];
+    let piped = PrepareOptions { inputs, keep_every: Some(Duration::ZERO), ..place.options.clone() };
+    fs::create_dir(&piped.out).unwrap();
+    assert!(!Checkpoint::open(&piped, "", &Silent).unwrap().is_due());
+}
