@@ -17,8 +17,11 @@ const STRETCH_BYTES: f64 = 64.0;
 /// So many stretches are looked for, at most about.
 const LOOKED_FOR: usize = 1 << 18;
 
-/// Tokens that are read at once.
-const BLOCK: usize = 1 << 18;
+/// Tokens that are read at once: few enough to stay in the processor's cache.
+const BLOCK: usize = 1 << 16;
+
+/// Parts of a block that are gone through side by side, so that none waits for its own products.
+const LANES: usize = 4;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,11 +52,15 @@ pub fn leakage(
     bytes_per_token: f64,
 ) -> Result<Leakage, Error> {
     let tokens = (STRETCH_BYTES / bytes_per_token).round().clamp(4.0, STRETCH_BYTES) as usize;
-    let stretches =
-        Stretches { tokens, end_of_text, one_in: val.len().div_ceil(LOOKED_FOR).next_power_of_two() as u64 };
+    let stretches = Stretches { tokens, one_in: val.len().div_ceil(LOOKED_FOR).next_power_of_two() as u64 };
     let mut times = AHashMap::<u64, u64>::default();
+    let mut read = Read::default();
     for start in (0..val.len()).step_by(BLOCK) {
-        stretches.of_block(val, start, &mut |hash| *times.entry(hash).or_default() += 1)?;
+        stretches.of_block(val, start, &mut read, &mut |ids, hash| {
+            if !end_of_text.is_some_and(|end| ids.contains(&end)) {
+                *times.entry(hash).or_default() += 1;
+            }
+        })?;
     }
     // Most of what teaches is not among them: a table of bits says so faster than the map.
     let bits = (16 * times.len()).next_power_of_two().max(64) as u64;
@@ -63,8 +70,9 @@ pub fn leakage(
     let wanted: AHashMap<u64, (u64, AtomicBool)> =
         times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
     let blocks: Vec<usize> = (0..train.len()).step_by(BLOCK).collect();
-    blocks.into_par_iter().try_for_each(|start| {
-        stretches.of_block(train, start, &mut |hash| {
+    blocks.into_par_iter().try_for_each_init(Read::default, |read, start| {
+        // None of the wanted has an end of text in it, so that one of these is none of them.
+        stretches.of_block(train, start, read, &mut |_, hash| {
             let (word, bit) = place(hash);
             if filter[word as usize] & bit != 0
                 && let Some((_, seen)) = wanted.get(&hash)
@@ -80,42 +88,68 @@ pub fn leakage(
     Ok(Leakage { tokens, stretches: sum(false), in_training: sum(true) })
 }
 
+/// What a block is read into, again and again.
+#[derive(Default)]
+struct Read {
+    bytes: Vec<u8>,
+    ids: Vec<u32>,
+}
+
 /// Which stretches of a text are looked at.
 struct Stretches {
     tokens: usize,
-    end_of_text: Option<u32>,
     /// One in so many, a power of two, by the hash.
     one_in: u64,
 }
 
 impl Stretches {
-    /// The hashes of those that begin in the block of a text that starts at a token.
-    fn of_block(&self, text: &TokenFile, start: usize, each: &mut impl FnMut(u64)) -> Result<(), Error> {
-        let mut ids = Vec::new();
-        text.get(start..text.len().min(start + BLOCK + self.tokens - 1), &mut ids)?;
-        ids.split(|&id| Some(id) == self.end_of_text).for_each(|part| self.of_part(part, each));
+    /// Those that begin in the block of a text that starts at a token, with their hashes.
+    fn of_block(
+        &self,
+        text: &TokenFile,
+        start: usize,
+        read: &mut Read,
+        each: &mut impl FnMut(&[u32], u64),
+    ) -> Result<(), Error> {
+        let Read { bytes, ids } = read;
+        text.read(start..text.len().min(start + BLOCK + self.tokens - 1), bytes)?;
+        ids.clear();
+        text.push_ids(bytes, ids);
+        let Some(count) = (ids.len() + 1).checked_sub(self.tokens) else { return Ok(()) };
+        let lane = count / LANES;
+        let of_lane = |lanes: usize| &ids[lanes * lane..(lanes + 1) * lane + self.tokens - 1];
+        self.of_lanes::<LANES>(std::array::from_fn(of_lane), each);
+        self.of_lanes([&ids[LANES * lane..]], each);
         Ok(())
     }
 
-    /// The hashes of those in a part of a document.
-    fn of_part(&self, ids: &[u32], each: &mut impl FnMut(u64)) {
+    /// Those in parts of equal lengths.
+    fn of_lanes<const LANES: usize>(&self, lanes: [&[u32]; LANES], each: &mut impl FnMut(&[u32], u64)) {
         // A polynomial in the tokens, modulo 2^64: the token that leaves the stretch is taken off.
         // Its upper bits hang on all tokens, and say which stretches are looked at; only of those
         // is more computed.
         const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-        let Some((first, rest)) = ids.split_at_checked(self.tokens - 1) else { return };
-        let leaves = BASE.wrapping_pow(self.tokens as u32);
+        let (leaves, before) = (BASE.wrapping_pow(self.tokens as u32), self.tokens - 1);
         let largest = u64::MAX >> self.one_in.ilog2();
         let value = |token: u32| u64::from(token) + 1;
-        let mut polynomial = first.iter().fold(0u64, |sum, &id| sum.wrapping_add(value(id)).wrapping_mul(BASE));
-        let mut oldest = 0;
-        for (&comes, &goes) in rest.iter().zip(ids) {
-            // The sum in brackets waits for no product: so a step takes as long as one product.
-            let change = value(comes).wrapping_sub(oldest);
-            polynomial = polynomial.wrapping_add(change).wrapping_mul(BASE);
-            oldest = value(goes).wrapping_mul(leaves);
-            if polynomial <= largest {
-                each(mix(polynomial));
+        let add = |sum: u64, &token: &u32| sum.wrapping_add(value(token)).wrapping_mul(BASE);
+        let (mut polynomials, mut oldest) = (lanes.map(|ids| ids[..before].iter().fold(0, add)), [0; LANES]);
+        let count = lanes[0].len() - before;
+        let (comes, goes) = (lanes.map(|ids| &ids[before..][..count]), lanes.map(|ids| &ids[..count]));
+        for start in 0..count {
+            let mut is_any = false;
+            for lane in 0..LANES {
+                // The sum in brackets waits for no product: so a step takes as long as one product.
+                let change = value(comes[lane][start]).wrapping_sub(oldest[lane]);
+                polynomials[lane] = polynomials[lane].wrapping_add(change).wrapping_mul(BASE);
+                oldest[lane] = value(goes[lane][start]).wrapping_mul(leaves);
+                is_any |= polynomials[lane] <= largest;
+            }
+            if is_any {
+                for (ids, polynomial) in lanes.iter().zip(polynomials).filter(|&(_, polynomial)| polynomial <= largest)
+                {
+                    each(&ids[start..start + self.tokens], mix(polynomial));
+                }
             }
         }
     }

@@ -14,7 +14,7 @@
 
 use ember_host::{file_error::At, file_error::FileError};
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::{fs::File, ops::Range, path::Path, path::PathBuf, sync::Arc};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
@@ -197,7 +197,7 @@ impl TokenFile {
     }
 
     /// Puts the bytes of the ids of `range` into `bytes`, in place of what was there.
-    fn read(&self, range: Range<usize>, bytes: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn read(&self, range: Range<usize>, bytes: &mut Vec<u8>) -> Result<(), Error> {
         debug_assert!(range.end <= self.count);
         bytes.resize(range.len() * self.id_bytes, 0);
         let offset = HEADER_BYTES + range.start * self.id_bytes;
@@ -205,7 +205,7 @@ impl TokenFile {
     }
 
     /// Appends the ids that `bytes` hold.
-    fn push_ids(&self, bytes: &[u8], out: &mut Vec<u32>) {
+    pub(crate) fn push_ids(&self, bytes: &[u8], out: &mut Vec<u32>) {
         if self.id_bytes == 2 {
             out.extend(bytes.chunks_exact(2).map(|id| u32::from(u16::from_le_bytes([id[0], id[1]]))));
         } else {
@@ -267,12 +267,16 @@ fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), E
     Ok(())
 }
 
+/// So many bytes of ids wait at most about before they are written.
+const WRITTEN_AT_ONCE: usize = 1 << 18;
+
 /// Writes a token file piece by piece. Its header comes last: before [`TokenWriter::finish`] it is no
 /// token file.
 pub struct TokenWriter {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: File,
     hash: Xxh3Default,
+    /// What waits to be written.
     block: Vec<u8>,
     /// Ids written so far.
     pub(crate) count: u64,
@@ -293,7 +297,7 @@ impl TokenWriter {
     /// When it cannot be written.
     pub fn create(path: &Path, vocab_size: usize) -> Result<Self, Error> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
-        let mut file = BufWriter::with_capacity(1 << 20, file.at("cannot write", path)?);
+        let mut file = file.at("cannot write", path)?;
         file.write_all(&[0; HEADER_BYTES]).at("cannot write", path)?;
         Ok(Self { path: path.to_owned(), file, hash: Xxh3Default::new(), block: Vec::new(), count: 0, vocab_size })
     }
@@ -322,7 +326,6 @@ impl TokenWriter {
         }
         file.set_len(end).at("cannot write", path)?;
         file.seek(SeekFrom::Start(end)).at("cannot write", path)?;
-        let file = BufWriter::with_capacity(1 << 20, file);
         Ok(Self { path: path.to_owned(), file, hash, block: Vec::new(), count, vocab_size })
     }
 
@@ -331,11 +334,15 @@ impl TokenWriter {
     /// # Errors
     /// When an id is not below the size of the vocabulary, or the file cannot be written.
     pub fn push(&mut self, ids: &[u32]) -> Result<(), Error> {
-        self.block.clear();
         push_ids(&mut self.block, ids, self.vocab_size)?;
+        self.count += ids.len() as u64;
+        if self.block.len() >= WRITTEN_AT_ONCE { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
         self.hash.update(&self.block);
         self.file.write_all(&self.block).at("cannot write", &self.path)?;
-        self.count += ids.len() as u64;
+        self.block.clear();
         Ok(())
     }
 
@@ -344,7 +351,8 @@ impl TokenWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn written(&mut self) -> Result<Written, Error> {
-        self.file.flush().and_then(|()| self.file.get_ref().sync_data()).at("cannot write", &self.path)?;
+        self.flush()?;
+        self.file.sync_data().at("cannot write", &self.path)?;
         Ok(Written { count: self.count, checksum: self.hash.digest() })
     }
 
@@ -353,12 +361,12 @@ impl TokenWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(mut self) -> Result<u64, Error> {
+        self.flush()?;
         let checksum = self.hash.digest();
         let mut whole = || -> io::Result<()> {
             self.file.seek(SeekFrom::Start(0))?;
             self.file.write_all(&header(self.count, self.vocab_size, checksum))?;
-            self.file.flush()?;
-            self.file.get_ref().sync_all()
+            self.file.sync_all()
         };
         whole().at("cannot write", &self.path)?;
         Ok(checksum)

@@ -43,7 +43,7 @@ impl Signature {
     pub fn new(text: &str) -> Option<Self> {
         let mut least = [u64::MAX; PLACES];
         let mut runs = 0;
-        shingles(text, WORDS, &mut |run| {
+        shingles::<WORDS>(text, &mut |run| {
             let hash = mix(run);
             let place = &mut least[(hash >> 57) as usize];
             *place = (*place).min(hash);

@@ -18,7 +18,7 @@ fn groups_of(texts: &[String]) -> Vec<Vec<usize>> {
 
 fn runs(text: &str) -> BTreeSet<u64> {
     let mut runs = BTreeSet::new();
-    shingles(text, WORDS, &mut |run| {
+    shingles::<WORDS>(text, &mut |run| {
         runs.insert(run);
     });
     runs

@@ -4,73 +4,143 @@
 //! without spaces is a word of its own. So neither line breaks, punctuation nor headings in
 //! capitals make a copy look different.
 
-/// A number for each run of `n` words of a text, one after the other; equal runs have equal
+/// A number for each run of `N` words of a text, one after the other; equal runs have equal
 /// numbers.
-pub fn shingles(text: &str, n: usize, each: &mut impl FnMut(u64)) {
+pub fn shingles<const N: usize>(text: &str, each: &mut impl FnMut(u64)) {
     // A polynomial in the words' hashes, modulo 2^64: a word that leaves the run is taken off.
     const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-    let leaves = (0..n).fold(1u64, |power, _| power.wrapping_mul(BASE));
-    let (mut run, mut place, mut is_whole, mut polynomial) = (vec![0; n], 0, false, 0u64);
+    let leaves = BASE.wrapping_pow(N as u32);
+    let (mut run, mut words, mut polynomial) = ([0; N], 0, 0u64);
     words_of(text, &mut |word| {
-        let oldest = std::mem::replace(&mut run[place], word);
+        let oldest = std::mem::replace(&mut run[words % N], word);
         polynomial = polynomial.wrapping_mul(BASE).wrapping_add(word).wrapping_sub(oldest.wrapping_mul(leaves));
-        place += 1;
-        if place == n {
-            (place, is_whole) = (0, true);
-        }
-        if is_whole {
+        words += 1;
+        if words >= N {
             each(polynomial);
         }
     });
 }
 
-/// What a byte of ASCII is: its lower case where it belongs to a word, else 0.
-const FOLDED: [u8; 128] = {
-    let mut table = [0; 128];
-    let mut byte = 0u8;
-    while byte < 128 {
-        table[byte as usize] = if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { 0 };
-        byte += 1;
-    }
-    table
-};
+/// So many bytes are told apart at once: a bit for each.
+const BLOCK: usize = 64;
 
-/// A hash of each word, in order (FNV-1a by 64-bit units, which is as fast as bytes can be told
-/// apart).
+/// A hash of each word, in order.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    const START: u64 = 0xcbf2_9ce4_8422_2325;
-    let add = |hash: u64, unit: u32| (hash ^ u64::from(unit)).wrapping_mul(0x0100_0000_01b3);
-    let bytes = text.as_bytes();
-    let (mut hash, mut at) = (START, 0);
-    let mut end = |hash: &mut u64| {
-        if *hash != START {
-            // The upper half has most of the word: the polynomial would keep it there.
-            each(*hash ^ (*hash >> 32));
-            *hash = START;
+    let mut at = 0;
+    while at < text.len() {
+        at = ascii_words(text.as_bytes(), at, each);
+        at = any_words(text, at, each);
+    }
+}
+
+/// The words from byte `at` on, a block at a time, up to the first block with something else than
+/// ASCII in it: returns where that begins, or the word that goes on in it.
+fn ascii_words(bytes: &[u8], mut at: usize, each: &mut impl FnMut(u64)) -> usize {
+    let mut begun = None;
+    loop {
+        let rest = &bytes[at..];
+        let mut last = [b' '; BLOCK];
+        let block = rest.first_chunk().unwrap_or_else(|| {
+            last[..rest.len()].copy_from_slice(rest);
+            &last
+        });
+        let Some(bits) = word_bits(block) else { return begun.unwrap_or(at) };
+        // A bit where a word begins, and one behind its end.
+        let before = bits << 1 | u64::from(begun.is_some());
+        let (mut starts, mut ends) = (bits & !before, !bits & before);
+        while ends != 0 {
+            let end = at + ends.trailing_zeros() as usize;
+            ends &= ends - 1;
+            let start = begun.take().unwrap_or_else(|| {
+                let start = at + starts.trailing_zeros() as usize;
+                starts &= starts - 1;
+                start
+            });
+            each(hash(bytes, start, end, LOWER_CASE));
+        }
+        if starts != 0 {
+            begun = Some(at + starts.trailing_zeros() as usize);
+        }
+        if rest.len() < BLOCK {
+            return bytes.len();
+        }
+        at += BLOCK;
+    }
+}
+
+/// The same of any text, character by character, up to an end of a word behind a block.
+fn any_words(text: &str, at: usize, each: &mut impl FnMut(u64)) -> usize {
+    let mut word = String::new();
+    let mut end = |word: &mut String| {
+        if !word.is_empty() {
+            each(hash(word.as_bytes(), 0, word.len(), 0));
+            word.clear();
         }
     };
-    while let Some(&byte) = bytes.get(at) {
-        if byte.is_ascii() {
-            match FOLDED[byte as usize] {
-                0 => end(&mut hash),
-                folded => hash = add(hash, folded.into()),
-            }
-            at += 1;
+    for (place, character) in text[at..].char_indices() {
+        if character.is_alphanumeric() && !stands_alone(character) {
+            word.extend(character.to_lowercase());
             continue;
         }
-        let Some(character) = text[at..].chars().next() else { break };
-        at += character.len_utf8();
-        if !character.is_alphanumeric() {
-            end(&mut hash);
-        } else if stands_alone(character) {
-            end(&mut hash);
-            hash = add(hash, character.into());
-            end(&mut hash);
-        } else {
-            hash = character.to_lowercase().fold(hash, |hash, unit| add(hash, unit.into()));
+        end(&mut word);
+        if character.is_alphanumeric() {
+            word.push(character);
+            end(&mut word);
+        }
+        if place >= BLOCK {
+            return at + place + character.len_utf8();
         }
     }
-    end(&mut hash);
+    end(&mut word);
+    text.len()
+}
+
+/// A byte in all eight of a number.
+const fn eight(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// Makes letters of ASCII small, and leaves digits as they are.
+const LOWER_CASE: u64 = eight(0x20);
+
+/// Which bytes are letters or digits, the first as the lowest bit; `None` where one is not ASCII.
+fn word_bits(block: &[u8; BLOCK]) -> Option<u64> {
+    const HIGH: u64 = eight(0x80);
+    // The high bit of each byte between two: without a carry, as none has its own high bit set.
+    let between =
+        |bytes: u64, first: u8, last: u8| (bytes + eight(0x80 - first)) & !(bytes + eight(0x7f - last)) & HIGH;
+    let (eights, _) = block.as_chunks();
+    let mut bits = 0;
+    for (place, bytes) in eights.iter().enumerate() {
+        let bytes = u64::from_le_bytes(*bytes);
+        if bytes & HIGH != 0 {
+            return None;
+        }
+        let high = between(bytes | LOWER_CASE, b'a', b'z') | between(bytes, b'0', b'9');
+        // The product moves the bit of each byte to its place in the highest byte.
+        bits |= ((high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * place);
+    }
+    Some(bits)
+}
+
+/// The hash of the word that stands in `bytes`, eight of them at a time, each with the bits of
+/// `with` set.
+fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
+    const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+    let (mut hash, mut at) = ((end - start) as u64, start);
+    loop {
+        let part = bytes[at..].first_chunk().map_or_else(
+            || bytes[at..].iter().rev().fold(0, |part, &byte| part << 8 | u64::from(byte)),
+            |eight| u64::from_le_bytes(*eight),
+        );
+        let unused = 8 * (at + 8).saturating_sub(end) as u32;
+        let product = u128::from(hash ^ (part | with) << unused >> unused) * u128::from(FACTOR);
+        hash = product as u64 ^ (product >> 64) as u64;
+        at += 8;
+        if at >= end {
+            return hash;
+        }
+    }
 }
 
 /// Whether a letter belongs to a script that is written without spaces between words: Thai, Lao,
@@ -83,31 +153,61 @@ fn stands_alone(letter: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn runs(text: &str, n: usize) -> Vec<u64> {
+    fn runs<const N: usize>(text: &str) -> Vec<u64> {
         let mut all = Vec::new();
-        shingles(text, n, &mut |run| all.push(run));
+        shingles::<N>(text, &mut |run| all.push(run));
         all
     }
 
     #[test]
     fn case_punctuation_and_line_breaks_do_not_count() {
-        assert_eq!(runs("The cat -- she SAT,\n on it.", 3), runs("the cat she sat on it", 3));
-        assert_eq!(runs("Été à l'ÉGLISE", 1), runs("été à l église", 1));
-        assert_ne!(runs("the cat", 2), runs("cat the", 2));
-        assert_ne!(runs("ab c", 2), runs("a bc", 2));
+        assert_eq!(runs::<3>("The cat -- she SAT,\n on it."), runs::<3>("the cat she sat on it"));
+        assert_eq!(runs::<1>("Été à l'ÉGLISE"), runs::<1>("été à l église"));
+        assert_ne!(runs::<2>("the cat"), runs::<2>("cat the"));
+        assert_ne!(runs::<2>("ab c"), runs::<2>("a bc"));
     }
 
     #[test]
     fn a_run_is_the_same_wherever_it_stands() {
-        let far = runs("some other words and then one two three four", 4);
-        assert_eq!(runs("one two three four", 4), far[far.len() - 1..]);
-        assert_eq!((runs("one two three", 4).len(), runs("", 1).len(), far.len()), (0, 0, 6));
+        let far = runs::<4>("some other words and then one two three four");
+        assert_eq!(runs::<4>("one two three four"), far[far.len() - 1..]);
+        assert_eq!((runs::<4>("one two three").len(), runs::<1>("").len(), far.len()), (0, 0, 6));
     }
 
     #[test]
     fn scripts_without_spaces_have_a_word_for_each_sign() {
-        assert_eq!(runs("我喜欢读书", 1).len(), 5);
-        assert_eq!(runs("我喜欢读书。我", 2)[4..], runs("书我", 2));
+        assert_eq!(runs::<1>("我喜欢读书").len(), 5);
+        assert_eq!(runs::<2>("我喜欢读书。我")[4..], runs::<2>("书我"));
+    }
+
+    proptest! {
+        /// Of any text, the words are those that a plain walk over its characters finds.
+        #[test]
+        fn words_are_those_of_a_walk_over_the_characters(text in "([a-zA-Z0-9 .,éÉßК中ก\u{212a}-]{0,9}[a-z ]{0,70}){0,6}") {
+            let (mut plain, mut word) = (Vec::new(), String::new());
+            for character in text.chars().chain([' ']) {
+                let belongs = character.is_alphanumeric();
+                if !word.is_empty() && (!belongs || stands_alone(character)) {
+                    plain.push(std::mem::take(&mut word));
+                }
+                match (belongs, stands_alone(character)) {
+                    (true, true) => plain.push(character.to_string()),
+                    (true, false) => word.extend(character.to_lowercase()),
+                    _ => {}
+                }
+            }
+            let expected: Vec<u64> = plain.iter().map(|word| hash(word.as_bytes(), 0, word.len(), 0)).collect();
+            let mut found = Vec::new();
+            words_of(&text, &mut |word| found.push(word));
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn different_words_have_different_hashes(one in "[a-z0-9]{1,20}", two in "[a-z0-9]{1,20}") {
+            let hash = |word: &str| hash(word.as_bytes(), 0, word.len(), 0);
+            prop_assert_eq!(one == two, hash(&one) == hash(&two));
+        }
     }
 }

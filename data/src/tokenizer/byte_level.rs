@@ -33,13 +33,15 @@ pub fn bytes_of(token: &str) -> Option<Vec<u8>> {
 }
 
 /// The ids of the 256 bytes, or `None` when the vocabulary lacks one.
-fn byte_ids(model: &BPE) -> Option<Vec<u32>> {
-    (0..=255).map(|byte| model.token_to_id(character(byte).encode_utf8(&mut [0; 4]))).collect()
+fn byte_ids(model: &BPE) -> Option<[u32; 256]> {
+    let ids: Option<Vec<u32>> =
+        (0..=255).map(|byte| model.token_to_id(character(byte).encode_utf8(&mut [0; 4]))).collect();
+    ids?.try_into().ok()
 }
 
 /// Encodes byte by byte: for a vocabulary without merges.
 pub struct ByteEncoder {
-    ids: Vec<u32>,
+    ids: [u32; 256],
 }
 
 impl ByteEncoder {

@@ -18,6 +18,7 @@ mod memory;
 mod optimizers;
 mod packaged;
 mod plan;
+mod preparing;
 mod processes;
 mod records;
 mod runs;

@@ -4,6 +4,7 @@ use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, event::Event};
 use crate::tokenizer::END_OF_TEXT;
+use memchr::memmem::Finder;
 use std::io::Read;
 
 /// How much is read at once.
@@ -63,7 +64,8 @@ pub fn pieces(
 /// bytes that was.
 fn hand_on(text: &str, last: bool, sink: &mut Documents<'_>) -> Result<usize, Halt> {
     let mut rest = text;
-    while let Some(at) = rest.find(END_OF_TEXT) {
+    let end_of_text = Finder::new(END_OF_TEXT);
+    while let Some(at) = end_of_text.find(rest.as_bytes()) {
         sink(Event::Text(&rest[..at]))?;
         sink(Event::EndOfDocument)?;
         rest = &rest[at + END_OF_TEXT.len()..];

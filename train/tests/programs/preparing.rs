@@ -1,0 +1,84 @@
+//! `prepare` that is killed, interrupted and called again.
+
+use std::{fs, path::Path, process::Command, process::Stdio, time::Duration, time::Instant};
+
+use super::{Place, Ran, text};
+
+const LINE: &str = "prepare words --tokenizer bytes --keep-every 0";
+
+/// Every file in a folder, by its name.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Files of some megabytes, so that there is time to kill.
+fn write_words(place: &Place) {
+    for number in 0..6 {
+        let documents: Vec<String> =
+            (0..40).map(|document| format!("{number} {document} {}", text().repeat(8))).collect();
+        place.write(&format!("words/{number}.txt"), documents.join("<|endoftext|>"));
+    }
+}
+
+#[test]
+fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
+    let place = Place::new();
+    write_words(&place);
+    let began = Instant::now();
+    place.train(&format!("{LINE} --out whole")).well();
+    let whole = began.elapsed();
+    let (mut kills, mut gone_on) = (0, 0);
+    for attempt in 1..100 {
+        let mut command = place.command("ember-train", &format!("{LINE} --out killed"));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(f64::from(attempt * 7 % 10 + 1) / 20.0));
+        if child.try_wait().unwrap().is_none() {
+            kills += 1;
+            child.kill().unwrap();
+        }
+        let ended = child.wait_with_output().unwrap();
+        gone_on += u32::from(String::from_utf8_lossy(&ended.stderr).contains("killed was begun before: "));
+        if ended.status.success() {
+            break;
+        }
+        if place.path("killed").exists() {
+            let refused = place.train("run killed --out run");
+            assert_eq!(refused.code, Some(1));
+            assert!(
+                refused.err.lines().any(|line| line.starts_with("error: killed has no manifest.json: ")),
+                "{}",
+                refused.err
+            );
+        }
+    }
+    assert!(kills > 2 && gone_on > 0, "{kills} kills, {gone_on} times gone on");
+    assert!(files(&place.path("killed")) == files(&place.path("whole")));
+}
+
+#[test]
+fn an_interrupted_prepare_says_that_it_goes_on_and_where() {
+    let place = Place::new();
+    write_words(&place);
+    place.train(&format!("{LINE} --out whole")).well();
+    let command = || place.command("ember-train", &format!("{LINE} --out stopped"));
+    let child = command().spawn().unwrap();
+    let kept = place.path("stopped/.prepare-checkpoint/survey");
+    let began = Instant::now();
+    while !kept.exists() && began.elapsed() < Duration::from_secs(20) {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    let line = "what is done is kept in stopped: the same command goes on from there";
+    assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
+    let ran = Ran::from(command().output().unwrap()).well();
+    assert!(ran.err.contains("stopped was begun before: the first reading goes on in words/"), "{}", ran.err);
+    assert!(files(&place.path("stopped")) == files(&place.path("whole")));
+}
