@@ -55,7 +55,9 @@ pub struct Checkpoint<'a> {
     owner: String,
     /// How often something is kept; `None` where nothing is.
     every: Option<Duration>,
-    due: Instant,
+    /// When something was kept last, or could have been, and how long to wait from then on.
+    last: Instant,
+    wait: Duration,
     progress: &'a dyn Progress,
 }
 
@@ -71,7 +73,8 @@ impl<'a> Checkpoint<'a> {
             folder: options.out.join(CHECKPOINT),
             owner: format!("{fingerprint} {}", env!("CARGO_PKG_VERSION")),
             every: options.keep_every.filter(|_| !options.inputs.contains(&Input::Stdin)),
-            due: Instant::now() + options.keep_every.unwrap_or_default(),
+            last: Instant::now(),
+            wait: options.keep_every.unwrap_or_default(),
             progress,
         };
         let is_own = fs::read(checkpoint.file(OWNER)).is_ok_and(|owner| owner == checkpoint.owner.as_bytes());
@@ -98,7 +101,7 @@ impl<'a> Checkpoint<'a> {
 
     /// Whether it is time to keep what is done.
     pub fn is_due(&self) -> bool {
-        self.every.is_some() && Instant::now() >= self.due
+        self.every.is_some() && self.last.elapsed() >= self.wait
     }
 
     /// Keeps what is done, in the place of what was kept under this name.
@@ -120,7 +123,8 @@ impl<'a> Checkpoint<'a> {
             Ok(())
         })?;
         let every = self.every.unwrap_or_default();
-        self.due = Instant::now() + (ONE_IN * began.elapsed()).clamp(every, MOST_SELDOM * every);
+        self.wait = (ONE_IN * began.elapsed()).clamp(every, every.saturating_mul(MOST_SELDOM));
+        self.last = Instant::now();
         Ok(())
     }
 

@@ -107,7 +107,7 @@ impl<'a> Corpus<'a> {
                     stories += count;
                 }
             }
-            corpus.parts.extend(corpus.listing.files.drain(..).map(Part::File));
+            corpus.parts.extend(std::mem::take(&mut corpus.listing.files).into_iter().map(Part::File));
         }
         Ok(corpus)
     }

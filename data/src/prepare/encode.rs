@@ -1,35 +1,24 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to
 //! its side in order.
 
+mod stream;
+
+pub use stream::SplitCounts;
+
 use super::checkpoint::{Checkpoint, Record};
 use super::position::{Here, Position};
 use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split::Split, survey::Survey};
-use crate::tokens::{self, TokenWriter, Written};
-use crate::{source::Event, tokenizer, tokenizer::Tokenizer};
+use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::{ops::Range, path::Path};
+use std::ops::Range;
+use stream::{End, Stream, StreamSoFar};
 
 /// A document longer than this is cut into pieces for encoding.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Where no safe place for a cut is found, one is made anyway once a piece is so long.
 const LONGEST_PIECE_BYTES: usize = 8 * PIECE_BYTES;
-
-/// Counts of one split; documents and tokens of the other are not in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SplitCounts {
-    /// Documents.
-    pub documents: u64,
-    /// Tokens, with the `<|endoftext|>`s.
-    pub tokens: u64,
-    /// Bytes of UTF-8 text.
-    pub bytes: u64,
-    /// Characters (Unicode scalar values) of text.
-    pub characters: u64,
-    /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
-    pub checksum: String,
-}
 
 /// What was written.
 pub struct Encoded {
@@ -124,14 +113,6 @@ struct SoFar {
     bytes: u64,
 }
 
-/// The same of a [`Stream`].
-#[derive(Serialize, Deserialize)]
-struct StreamSoFar {
-    written: Written,
-    counts: SplitCounts,
-    ended: Option<End>,
-}
-
 /// A part of a document that is encoded by itself.
 struct Piece {
     /// Its place in the batch.
@@ -140,17 +121,6 @@ struct Piece {
     /// Whether a document begins with it.
     first: bool,
     end: End,
-}
-
-/// What ends with a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum End {
-    /// Only the piece.
-    Piece,
-    /// What the training split has of a document.
-    Cut,
-    /// The document.
-    Document,
 }
 
 impl<'a> CorpusEncoder<'a> {
@@ -316,49 +286,5 @@ impl<'a> CorpusEncoder<'a> {
         let [train, val] = self.streams;
         let (train, val) = (train.finish()?, val.finish()?);
         Ok(Encoded { train, val, id_counts: self.id_counts, documents: self.document, bytes: self.bytes })
-    }
-}
-
-/// One side's file and what went into it.
-struct Stream {
-    writer: TokenWriter,
-    counts: SplitCounts,
-    end_of_text: Option<u32>,
-    /// What ended with the last piece.
-    ended: Option<End>,
-}
-
-impl Stream {
-    fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self, tokens::Error> {
-        let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
-        Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text(), ended: None })
-    }
-
-    fn reopen(path: &Path, tokenizer: &Tokenizer, so_far: StreamSoFar) -> Result<Self, tokens::Error> {
-        let StreamSoFar { written, counts, ended } = so_far;
-        let writer = TokenWriter::reopen(path, tokenizer.vocab_size(), written)?;
-        Ok(Self { writer, counts, end_of_text: tokenizer.end_of_text(), ended })
-    }
-
-    fn so_far(&mut self) -> Result<StreamSoFar, tokens::Error> {
-        Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), ended: self.ended })
-    }
-
-    /// Writes the token that stands between documents, where there is one.
-    fn part(&mut self, id_counts: &mut [u64]) -> Result<(), tokens::Error> {
-        if let Some(end) = self.end_of_text {
-            self.writer.push(&[end])?;
-            id_counts[end as usize] += 1;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<SplitCounts, Error> {
-        self.counts.tokens = self.writer.count;
-        if self.counts.tokens == 0 {
-            return Err(Error::unusable("nothing is left for one of the splits; give more text"));
-        }
-        self.counts.checksum = format!("{:016x}", self.writer.finish()?);
-        Ok(self.counts)
     }
 }

@@ -95,3 +95,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_file_that_is_gone_on_with_is_the_same_as_one_written_in_one_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, begun] = ["whole", "begun"].map(|name| folder.path().join(name));
+    for vocab_size in [300, 70_000] {
+        let ids: Vec<u32> = (0..300_000).map(|place| (crate::random::mix(place) % 300) as u32).collect();
+        write(&whole, &ids, vocab_size);
+        let mut writer = TokenWriter::create(&begun, vocab_size).unwrap();
+        writer.push(&ids[..200_000]).unwrap();
+        let written = writer.written().unwrap();
+        writer.push(&[1, 2, 3]).unwrap();
+        writer.written().unwrap();
+        assert!(TokenFile::open(&begun).is_err(), "its header comes last");
+        let mut writer = TokenWriter::reopen(&begun, vocab_size, written).unwrap();
+        writer.push(&ids[200_000..]).unwrap();
+        writer.finish().unwrap();
+        assert!(std::fs::read(&whole).unwrap() == std::fs::read(&begun).unwrap());
+        let mut damaged = std::fs::read(&begun).unwrap();
+        damaged[1000] ^= 1;
+        std::fs::write(&begun, &damaged).unwrap();
+        assert!(TokenWriter::reopen(&begun, vocab_size, written).is_err());
+        std::fs::write(&begun, &damaged[..1000]).unwrap();
+        assert!(TokenWriter::reopen(&begun, vocab_size, written).is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! The tokens of one side as they are written, and what is counted of them.
+
+use crate::prepare::error::Error;
+use crate::{tokenizer::Tokenizer, tokens, tokens::TokenWriter, tokens::Written};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Counts of one split; documents and tokens of the other are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitCounts {
+    /// Documents.
+    pub documents: u64,
+    /// Tokens, with the `<|endoftext|>`s.
+    pub tokens: u64,
+    /// Bytes of UTF-8 text.
+    pub bytes: u64,
+    /// Characters (Unicode scalar values) of text.
+    pub characters: u64,
+    /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
+    pub checksum: String,
+}
+
+/// What ends with a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// Only the piece.
+    Piece,
+    /// What the training split has of a document.
+    Cut,
+    /// The document.
+    Document,
+}
+
+/// One side's file and what went into it.
+pub struct Stream {
+    pub writer: TokenWriter,
+    pub counts: SplitCounts,
+    end_of_text: Option<u32>,
+    /// What ended with the last piece.
+    pub ended: Option<End>,
+}
+
+impl Stream {
+    pub fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self, tokens::Error> {
+        let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
+        Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text(), ended: None })
+    }
+
+    pub fn reopen(path: &Path, tokenizer: &Tokenizer, so_far: StreamSoFar) -> Result<Self, tokens::Error> {
+        let StreamSoFar { written, counts, ended } = so_far;
+        let writer = TokenWriter::reopen(path, tokenizer.vocab_size(), written)?;
+        Ok(Self { writer, counts, end_of_text: tokenizer.end_of_text(), ended })
+    }
+
+    pub fn so_far(&mut self) -> Result<StreamSoFar, tokens::Error> {
+        Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), ended: self.ended })
+    }
+
+    /// Writes the token that stands between documents, where there is one.
+    pub fn part(&mut self, id_counts: &mut [u64]) -> Result<(), tokens::Error> {
+        if let Some(end) = self.end_of_text {
+            self.writer.push(&[end])?;
+            id_counts[end as usize] += 1;
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<SplitCounts, Error> {
+        self.counts.tokens = self.writer.count;
+        if self.counts.tokens == 0 {
+            return Err(Error::unusable("nothing is left for one of the splits; give more text"));
+        }
+        self.counts.checksum = format!("{:016x}", self.writer.finish()?);
+        Ok(self.counts)
+    }
+}
+
+/// How far a [`Stream`] is.
+#[derive(Serialize, Deserialize)]
+pub struct StreamSoFar {
+    written: Written,
+    counts: SplitCounts,
+    ended: Option<End>,
+}

@@ -1,0 +1,114 @@
+//! Writing a token file, in one go or after an interruption.
+
+use super::{BLOCK_IDS, Error, HEADER_BYTES, damaged, header, id_bytes, push_ids};
+use ember_host::file_error::At;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::{fs::File, path::Path, path::PathBuf};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// So many bytes of ids wait at most about before they are written.
+const WRITTEN_AT_ONCE: usize = 1 << 18;
+
+/// Writes a token file piece by piece. Its header comes last: before [`TokenWriter::finish`] it is no
+/// token file.
+pub struct TokenWriter {
+    path: PathBuf,
+    file: File,
+    hash: Xxh3Default,
+    /// What waits to be written.
+    block: Vec<u8>,
+    /// Ids written so far.
+    pub(crate) count: u64,
+    vocab_size: usize,
+}
+
+/// What a token file held at some moment of its writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    count: u64,
+    checksum: u64,
+}
+
+impl TokenWriter {
+    /// Starts a file for ids below `vocab_size`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(path: &Path, vocab_size: usize) -> Result<Self, Error> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
+        let mut file = file.at("cannot write", path)?;
+        file.write_all(&[0; HEADER_BYTES]).at("cannot write", path)?;
+        Ok(Self { path: path.to_owned(), file, hash: Xxh3Default::new(), block: Vec::new(), count: 0, vocab_size })
+    }
+
+    /// Goes on with a file from where it was [`Self::written`]; what stands behind that is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, or does not begin with what was written then.
+    pub fn reopen(path: &Path, vocab_size: usize, Written { count, checksum }: Written) -> Result<Self, Error> {
+        let mut file = File::options().read(true).write(true).open(path).at("cannot open", path)?;
+        let (mut hash, mut block) = (Xxh3Default::new(), vec![0; BLOCK_IDS * id_bytes(vocab_size)]);
+        let payload = count.saturating_mul(id_bytes(vocab_size) as u64);
+        let end = payload.saturating_add(HEADER_BYTES as u64);
+        if file.metadata().at("cannot read", path)?.len() >= end {
+            file.seek(SeekFrom::Start(HEADER_BYTES as u64)).at("cannot read", path)?;
+            let mut rest = (&file).take(payload);
+            loop {
+                match rest.read(&mut block).at("cannot read", path)? {
+                    0 => break,
+                    bytes => hash.update(&block[..bytes]),
+                }
+            }
+        }
+        if hash.digest() != checksum {
+            return damaged(path, "is not what was written");
+        }
+        file.set_len(end).at("cannot write", path)?;
+        file.seek(SeekFrom::Start(end)).at("cannot write", path)?;
+        Ok(Self { path: path.to_owned(), file, hash, block: Vec::new(), count, vocab_size })
+    }
+
+    /// Appends ids.
+    ///
+    /// # Errors
+    /// When an id is not below the size of the vocabulary, or the file cannot be written.
+    pub fn push(&mut self, ids: &[u32]) -> Result<(), Error> {
+        push_ids(&mut self.block, ids, self.vocab_size)?;
+        self.count += ids.len() as u64;
+        if self.block.len() >= WRITTEN_AT_ONCE { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.hash.update(&self.block);
+        self.file.write_all(&self.block).at("cannot write", &self.path)?;
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Makes durable what was written so far.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn written(&mut self) -> Result<Written, Error> {
+        self.flush()?;
+        self.file.sync_data().at("cannot write", &self.path)?;
+        Ok(Written { count: self.count, checksum: self.hash.digest() })
+    }
+
+    /// Completes the header, makes the file durable and returns its checksum.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> Result<u64, Error> {
+        self.flush()?;
+        let checksum = self.hash.digest();
+        let mut whole = || -> io::Result<()> {
+            self.file.seek(SeekFrom::Start(0))?;
+            self.file.write_all(&header(self.count, self.vocab_size, checksum))?;
+            self.file.sync_all()
+        };
+        whole().at("cannot write", &self.path)?;
+        Ok(checksum)
+    }
+}
