@@ -7,7 +7,7 @@
 //! it turns out that it cannot be.
 
 use super::{error::Error, options::PrepareOptions, options::Progress};
-use crate::{source::Input, source::left_out::CHECKPOINT, tokens};
+use crate::{source::Input, tokens};
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{make_folder, write_atomic};
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,6 +18,10 @@ use std::{fs, fs::File, io, path::Path, path::PathBuf};
 /// seldom than was asked for at the most.
 const ONE_IN: u32 = 50;
 const MOST_SELDOM: u32 = 30;
+
+/// The name of the folder. It begins with a dot, so that a folder of text that it is in holds no more
+/// text for it.
+pub const CHECKPOINT: &str = ".prepare-checkpoint";
 
 /// The name of what the records belong to.
 const OWNER: &str = "owner";

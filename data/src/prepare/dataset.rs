@@ -1,7 +1,7 @@
 //! A prepared folder: what it says about itself, and how it is opened, only when whole and
 //! undamaged.
 
-use super::{corpus::Source, encode::SplitCounts, report::Report};
+use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
 use crate::ngrams::{self, MOST_ORDER};
 use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
@@ -124,7 +124,7 @@ impl Dataset {
     /// Whether a text was prepared into this folder, or began to be; whether it is whole and
     /// undamaged, [`Self::open`] says.
     pub fn is_in(dir: &Path) -> bool {
-        is_prepared(dir)
+        is_prepared(dir) || dir.join(CHECKPOINT).is_dir()
     }
 
     /// Opens a prepared folder and checks every file in it, checksums included, against the

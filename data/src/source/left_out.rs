@@ -106,9 +106,6 @@ impl LeftOut {
 /// The name of what a prepared folder says about itself.
 pub const MANIFEST: &str = "manifest.json";
 
-/// The name of the folder in one that a text is being prepared into, or was until an interruption.
-pub const CHECKPOINT: &str = ".prepare-checkpoint";
-
 /// Whether a text was prepared into this folder, or began to be.
 pub fn is_prepared(folder: &Path) -> bool {
     let manifest =
@@ -116,8 +113,8 @@ pub fn is_prepared(folder: &Path) -> bool {
     // Two keys tell our manifest from any other file of that name.
     let is_ours = |keys: Value| keys["format_version"].is_u64() && keys["tokenizer_checksum"].is_string();
     // Without its manifest, or with a damaged one, the folder is known by the tokens, which come
-    // first, and before them by what is kept.
-    folder.join(CHECKPOINT).is_dir() || is_token_file(&folder.join("train.bin")) || manifest().is_some_and(is_ours)
+    // first.
+    is_token_file(&folder.join("train.bin")) || manifest().is_some_and(is_ours)
 }
 
 /// Which of the folders that are no text this is; `None` for any other.

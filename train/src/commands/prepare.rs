@@ -70,9 +70,8 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     ensure!(args.val_fraction > 0.0 && args.val_fraction < 1.0, UsageError::new(line));
     let tokenizer =
         args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
-    let keep_every = Duration::try_from_secs_f64(args.keep_every).map_err(|error| {
-        UsageError::new(format!("--keep-every {}: {error}; give seconds, such as 10", args.keep_every))
-    })?;
+    let keep_every = Duration::try_from_secs_f64(args.keep_every)
+        .map_err(|_| UsageError::new(format!("--keep-every {}: give seconds, such as 10", args.keep_every)))?;
     let options = PrepareOptions {
         inputs: text::inputs(&args.text, args.stories),
         reading: args.reading.options()?,

@@ -65,6 +65,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --device wgpu:x"),
     ("ember-train", "run count.txt --threads 0"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
+    ("ember-train", "prepare count.txt --out tokens --keep-every=-1"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer large-id.json"),
     ("ember-train", "prepare tokens-of-bytes --out tokens"),
