@@ -41,7 +41,7 @@ fn byte_ids(model: &BPE) -> Option<[u32; 256]> {
 
 /// Encodes byte by byte: for a vocabulary without merges.
 pub struct ByteEncoder {
-    ids: [u32; 256],
+    ids: Box<[u32; 256]>,
 }
 
 impl ByteEncoder {
@@ -49,7 +49,7 @@ impl ByteEncoder {
     pub fn new(model: &BPE) -> Option<Self> {
         // Merges are not to be read from the model, but each makes a token longer than one byte.
         let single = model.get_vocab().len() == 256;
-        single.then(|| byte_ids(model)).flatten().map(|ids| Self { ids })
+        single.then(|| byte_ids(model)).flatten().map(|ids| Self { ids: Box::new(ids) })
     }
 
     /// Appends the ids of `text`.
