@@ -18,7 +18,7 @@ LONG_TOLERANCE = 1e-3  # and 400 steps
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 SETTINGS = (
     # By AdamW: Muon makes much of little, so that weights which rounding alone parted go far from each other.
-    "architecture=gpt2 optimizer=adamw schedule=cosine tokenizer=chars n_layer=2 n_head=2 n_embd=32 context_length=32 "
+    "precision=f32 architecture=gpt2 optimizer=adamw schedule=cosine tokenizer=chars n_layer=2 n_head=2 n_embd=32 context_length=32 "
     "batch_size=8 micro_batch=2 max_steps=40 warmup_steps=5 "
     "learning_rate=0.001 min_learning_rate=0.0001 epsilon=1e-6 eval_interval=20 checkpoint_interval=7 log_interval=5 "
     "sample_interval=20 sample_tokens=20"

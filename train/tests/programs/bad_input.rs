@@ -40,7 +40,10 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run missing.txt --set n_embd=64 --set n_head=7 --device cpu"),
     ("ember-train", "run missing.txt --set batch_size=4 --set micro_batch=3 --device cpu"),
     ("ember-train", "run missing.txt --set min_learning_rate=0.5 --device cpu"),
-    ("ember-train", "run missing.txt --set n_layer=12 --set n_embd=768 --memory-limit 500MB --device cpu"),
+    (
+        "ember-train",
+        "run missing.txt --set n_layer=12 --set n_embd=768 --set precision=f32 --memory-limit 500MB --device cpu",
+    ),
     ("ember-train", "run missing.txt --minutes 1 --set n_embd=64 --set n_head=7 --device cpu"),
     ("ember-train", "run missing.txt --init a-run --set n_layer=3 --device cpu"),
     ("ember-train", "verify-resume missing.txt --set n_embd=64 --set n_head=7 --device cpu"),

@@ -18,7 +18,7 @@ fn number(line: &Value, path: &str) -> f64 {
 #[test]
 fn a_shape_is_measured_part_by_part() {
     let place = Place::new();
-    let line = measured(&place, "--shape 2x2x32x65x16 --batch 4 --steps 7");
+    let line = measured(&place, "--shape 2x2x32x65x16 --batch 4 --steps 7 --set precision=f32");
     assert_eq!(
         (&line["parameters"], &line["tokens_per_step"], &line["precision"]),
         (&28_064.into(), &64.into(), &"f32".into())

@@ -23,7 +23,7 @@ fn best(run: &Path) -> String {
 /// A run whose best step is neither the first nor the last that is evaluated: its rate grows until
 /// the model is spoilt.
 fn wild_run(out: &str, steps: u32) -> String {
-    let wild = "--set architecture=gpt2 --set optimizer=adamw --set schedule=cosine --set learning_rate=1 --set warmup_steps=60 --set eval_interval=5 --set sample_interval=0";
+    let wild = "--set precision=f32 --set architecture=gpt2 --set optimizer=adamw --set schedule=cosine --set learning_rate=1 --set warmup_steps=60 --set eval_interval=5 --set sample_interval=0";
     format!("run count.txt --out {out} --set max_steps={steps} {SMALL} {wild}")
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use itertools::Itertools;
 use serde_json::Value;
 
-use super::{Place, end_of, small_run, text, wait};
+use super::{Place, end_of, small_run, text, usual_precision, wait};
 
 /// The training step and the recorded forward of a ledger with these keys: (part, predicted,
 /// measured).
@@ -77,7 +77,7 @@ fn half_precision_and_checkpointing_learn_the_same() {
         ("f32", exact),
         ("bf16", "--set precision=bf16"),
         ("f16", "--set precision=f16"),
-        ("by-block", "--set activation_checkpointing=true"),
+        ("by-block", "--set precision=f32 --set activation_checkpointing=true"),
     ] {
         place.train(&format!("{} --set dropout=0 {how}", small_run(&place, name, 60))).well();
     }
@@ -134,7 +134,7 @@ fn the_micro_batch_is_what_the_memory_holds() {
     let run = |name: &str, more: &str| {
         place.train(&format!(
             "run count.txt --out {name} --device cpu --set tokenizer=chars --set architecture=gpt2 --set n_layer=12 --set n_head=1 --set n_embd=16 \
-             --set context_length=1024 --set batch_size=4 --set max_steps=1 --set dropout=0 --set sample_tokens=2 {more}"
+             --set context_length=1024 --set batch_size=4 --set precision=f32 --set max_steps=1 --set dropout=0 --set sample_tokens=2 {more}"
         ))
     };
     let kept = |name: &str| {
@@ -260,6 +260,5 @@ fn a_trial_step_fits_or_ends_in_one_line() {
 fn precision_is_chosen_aloud() {
     let place = Place::new();
     let ran = place.train(&small_run(&place, "run", 1)).well();
-    let precision = if ember_kernels::multiplies_bf16() { "bf16" } else { "f32" };
-    assert!(ran.err.contains(&format!("precision = {precision}: ")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("precision = {}: ", usual_precision())), "{}", ran.err);
 }

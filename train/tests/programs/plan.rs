@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Place, programs, text};
+use super::{Place, programs, text, usual_precision};
 
 /// A text large enough for a plan to be about.
 fn long_text() -> String {
@@ -79,7 +79,7 @@ fn what_memory_cannot_hold_at_once_is_planned_in_passes() {
         // By block, no moment has all the activations.
         assert_eq!(number("measured", "activations_bytes") == 0.0, more.contains("checkpointing"), "{row}");
         let recipe = std::fs::read_to_string(place.path("p.toml")).unwrap();
-        assert!(recipe.contains("precision = \"f32\""), "{recipe}");
+        assert!(recipe.contains(&format!("precision = \"{}\"", usual_precision())), "{recipe}");
         (row["plan"]["memory"]["peak_bytes"].as_u64().unwrap(), recipe)
     };
     let (whole, recipe) = plan("");
