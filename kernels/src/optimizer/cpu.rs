@@ -98,7 +98,7 @@ fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) ->
 /// Each round puts the singular values through `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd
 /// polynomial that lifts small ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et
 /// al. 2024](https://kellerjordan.github.io/posts/muon/)).
-fn orthogonalise<T: Element>(x: &mut Vec<f32>, columns: usize, factor: impl Fn(&[f32]) -> Cow<'_, [T]>) {
+fn orthogonalise<T: Element>(x: &mut [f32], columns: usize, factor: impl Fn(&[f32]) -> Cow<'_, [T]>) {
     let rows = x.len() / columns;
     // By Frobenius' norm, so that no singular value is above 1.
     let square: f64 = x.chunks(columns).map(|row| f64::from(simd::sum([row], |[x]| x * x))).sum();
