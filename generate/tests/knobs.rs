@@ -206,13 +206,14 @@ fn the_defaults_of_training_give_way_to_flags() {
     let text =
         r#"{"bos_token_id": 0, "eos_token_id": 0, "top_k": 0, "do_sample": true, "temperature": 0.8, "top_p": 0.95}"#;
     let stories = r#"{"bos_token_id": 0, "eos_token_id": 0, "top_k": 0, "do_sample": true, "temperature": 1.0}"#;
-    for (json, sampling) in
-        [(text, Sampling { temperature: 0.8, top_p: 0.95 }), (stories, Sampling { temperature: 1.0, top_p: 1.0 })]
-    {
+    for (json, sampling) in [
+        (text, Sampling { temperature: 0.8, top_p: 0.95, opening: Some(0) }),
+        (stories, Sampling { temperature: 1.0, top_p: 1.0, opening: Some(0) }),
+    ] {
         let file: serde_json::Value = serde_json::from_str(json).unwrap();
         let keys = sampling.to_hugging_face();
         assert!(keys.iter().all(|(key, value)| file[key] == *value), "{keys:?}");
-        assert_eq!(keys.len() + 3, file.as_object().unwrap().len());
+        assert_eq!(keys.len() + 2, file.as_object().unwrap().len()); // training knows what ends a text
         assert_eq!(resolve(off(), json).0, sampling.config());
     }
     let (config, notes) = resolve(off(), text);

@@ -42,15 +42,17 @@ pub fn write(model: &Model, kind: Option<NumberType>, generation: &Map<String, V
     write_json(&dir.join("config.json"), &config)
 }
 
-/// How texts are drawn, and the ids that `config` has. Where nothing is said of the best tokens all
+/// How texts are drawn, and where that names no tokens to begin and end with, those of `config`. Where nothing is said of the best tokens all
 /// take part, of which transformers would take fifty.
 fn generation_config(config: &Value, generation: &Map<String, Value>) -> Value {
     let mut keys = json!({ "bos_token_id": null, "eos_token_id": null, "top_k": 0 });
     if let Some(keys) = keys.as_object_mut() {
         keys.extend(generation.clone());
     }
-    for id in ["bos_token_id", "eos_token_id"].into_iter().filter(|id| !config[id].is_null()) {
-        keys[id] = config[id].clone();
+    for id in ["bos_token_id", "eos_token_id"] {
+        if keys[id].is_null() {
+            keys[id] = config[id].clone();
+        }
     }
     keys
 }

@@ -61,6 +61,17 @@ pub fn load(
     Ok((model, tokenizer))
 }
 
+/// The token that a text of its own begins with, where nothing is given to go on with and the
+/// tokenizer puts nothing before a text: the folder's `bos_token_id`, else the tokenizer's
+/// `<|endoftext|>`, behind which documents begin.
+///
+/// # Errors
+/// When the file that names it is not what it should be.
+pub fn opening(folder: &Path, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Option<u32>, FolderError> {
+    let named = folder::read_opening(folder)?.filter(|id| (*id as usize) < vocab_size);
+    Ok(named.or(tokenizer.and_then(Tokenizer::end_of_text)))
+}
+
 /// The tokens that end a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndTokens {

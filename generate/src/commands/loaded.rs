@@ -9,7 +9,7 @@ use ember_model::device;
 use ember_model::{Gpt, WeightType};
 
 use ember_cli::program::{CommonArgs, Notes, UsageError};
-use ember_decoding::load::{EndTokens, load};
+use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::{run_folder, stream::token_bytes};
 
 /// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
@@ -28,6 +28,8 @@ pub(super) struct Loaded {
     pub(super) on_gpu: bool,
     /// Whether notes are shown.
     pub(super) is_quiet: bool,
+    /// The token that a text of its own begins with, where there is one.
+    pub(super) opening: Option<u32>,
 }
 
 impl Loaded {
@@ -57,7 +59,8 @@ impl Loaded {
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
         let (device_name, on_gpu, is_quiet) = (device.name, device.gpu, !notes.are_shown());
-        Ok(Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet })
+        let opening = opening(&folder, tokenizer.as_ref(), model.config().vocab_size)?;
+        Ok(Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening })
     }
 
     /// Refuses ids given on the command line that the model does not have.

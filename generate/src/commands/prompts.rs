@@ -1,7 +1,7 @@
 //! Prompts: as the command line and files give them, and ready for the model.
 //!
 //! In a file plain text is one prompt a line; an empty line is an empty prompt, which starts from
-//! what the tokenizer puts before every text, else from `<|endoftext|>`. A name that ends in
+//! what the tokenizer puts before every text, else from the model's own opening. A name that ends in
 //! `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1,
 //! 2]}`, and with either an `"id"` of any kind, which is handed through; other keys are ignored,
 //! and empty lines are skipped.
@@ -67,7 +67,8 @@ impl FilePrompt {
     /// # Errors
     /// As [`Self::to_ids`].
     pub(super) fn ready(self, index: usize, loaded: &Loaded, special: SpecialTokens) -> Result<Prompt> {
-        let ids = self.to_ids(loaded.tokenizer.as_ref(), special, loaded.model.config().vocab_size)?;
+        let vocab_size = loaded.model.config().vocab_size;
+        let ids = self.to_ids(loaded.tokenizer.as_ref(), loaded.opening, special, vocab_size)?;
         let text = match self.prompt {
             Given::Text(text) => Some(text),
             Given::Ids(_) => loaded.text_of(&ids)?,
@@ -75,17 +76,24 @@ impl FilePrompt {
         Ok(Prompt { index, place: self.place, text, ids, id: self.id })
     }
 
-    /// The token ids to start from, names of special tokens being what `special` says.
+    /// The token ids to start from, names of special tokens being what `special` says; an empty
+    /// prompt starts as [`ids_of`] says.
     ///
     /// # Errors
     /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is
     /// empty and there is no token to start from, or an id is outside the vocabulary of
     /// `vocab_size`.
-    pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, special: SpecialTokens, vocab_size: usize) -> Result<Vec<u32>> {
+    pub fn to_ids(
+        &self,
+        tokenizer: Option<&Tokenizer>,
+        opening: Option<u32>,
+        special: SpecialTokens,
+        vocab_size: usize,
+    ) -> Result<Vec<u32>> {
         let blame = |error: Error| if self.place.is_empty() { error } else { error.context(self.place.clone()) };
         let ids = match (&self.prompt, tokenizer) {
             (Given::Ids(ids), _) => ids.clone(),
-            (Given::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, special).map_err(blame)?,
+            (Given::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, opening, special).map_err(blame)?,
             (Given::Text(_), None) => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
         };
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
@@ -110,19 +118,19 @@ pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>) -> Result<Option<Gi
 }
 
 /// The ids of a prompt; an empty one starts from what the tokenizer puts before every text, else
-/// from the end-of-text token, behind which documents begin.
+/// from the `opening` of a text of its own.
 ///
 /// # Errors
 /// When the tokenizer lacks a character, or the prompt is empty and there is no such token (a
 /// [`UsageError`]).
-pub fn ids_of(text: &str, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Vec<u32>> {
+pub fn ids_of(text: &str, tokenizer: &Tokenizer, opening: Option<u32>, special: SpecialTokens) -> Result<Vec<u32>> {
     let ids = tokenizer.encode_prompt(text, special)?;
     if !ids.is_empty() {
         return Ok(ids);
     }
-    let start = tokenizer.end_of_text().ok_or_else(|| {
+    let start = opening.ok_or_else(|| {
         UsageError::new(
-            "the prompt is empty, and this model has no <|endoftext|> to start from; give at least one character",
+            "the prompt is empty, and this model has no token that a text begins with; give at least one character",
         )
     })?;
     Ok(vec![start])
@@ -240,7 +248,10 @@ mod tests {
     fn ids_are_checked_and_errors_say_where() {
         let plain = Tokenizer::chars(&"ab".chars().collect(), false).unwrap();
         let with_end = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
-        let to_ids = |prompt: &FilePrompt, tokenizer| prompt.to_ids(tokenizer, SpecialTokens::Parse, 3);
+        let to_ids = |prompt: &FilePrompt, tokenizer: Option<&Tokenizer>| {
+            let opening = tokenizer.and_then(Tokenizer::end_of_text);
+            prompt.to_ids(tokenizer, opening, SpecialTokens::Parse, 3)
+        };
         let error = |prompt: &FilePrompt, tokenizer| format!("{:#}", to_ids(prompt, tokenizer).unwrap_err());
         assert_eq!(to_ids(&text("p:1", "ab"), Some(&plain)).unwrap(), plain.encode("ab").unwrap());
         assert_eq!(to_ids(&text("p:1", ""), Some(&with_end)).unwrap(), [with_end.end_of_text().unwrap()]);

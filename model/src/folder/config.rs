@@ -53,7 +53,8 @@ fn family_and_shape(keys: &Keys) -> Read<(Family, GptConfig)> {
 /// tokens.
 pub type Settings = Map<String, Value>;
 
-/// Writes `dir/generation_config.json`.
+/// Writes `dir/generation_config.json`; `settings` may name another token than `end_of_text` as
+/// `bos_token_id`, with which a text of its own begins.
 ///
 /// `top_k` 0 is said aloud: transformers would otherwise sample from the 50 likeliest tokens only.
 pub fn write_generation(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Result<(), FolderError> {
@@ -88,4 +89,19 @@ pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>, FolderError> {
         });
     }
     Ok(Vec::new())
+}
+
+/// Reads the token that a text of its own begins with, where nothing is given to go on with:
+/// `bos_token_id` of `generation_config.json`, which is where transformers looks; none where it
+/// names no token.
+///
+/// # Errors
+/// When the file is there and is no JSON object.
+pub fn read_opening(dir: &Path) -> Result<Option<u32>, FolderError> {
+    let path = dir.join(GENERATION);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let id = read_json(&path)?.get("bos_token_id").and_then(Value::as_u64);
+    Ok(id.and_then(|id| u32::try_from(id).ok()))
 }

@@ -302,6 +302,11 @@ fn the_folder_says_how_tokens_are_chosen() {
         written(json!({"do_sample": true, "top_p": 0.5})),
         json!({"bos_token_id": 2, "eos_token_id": 2, "top_k": 0, "do_sample": true, "top_p": 0.5})
     );
+    assert_eq!(read_opening(dir.path()).unwrap(), Some(2));
+    assert_eq!(written(json!({"bos_token_id": 1})), json!({"bos_token_id": 1, "eos_token_id": 2, "top_k": 0}));
+    assert_eq!(read_opening(dir.path()).unwrap(), Some(1));
+    fs::remove_file(dir.path().join("generation_config.json")).unwrap();
+    assert_eq!(read_opening(dir.path()).unwrap(), None);
 }
 
 #[test]

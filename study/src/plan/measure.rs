@@ -124,7 +124,7 @@ impl Bench {
         let began = Instant::now();
         evaluate(&plain, &some, &Alone, &|| false)?;
         let evaluate_s = began.elapsed().as_secs_f64() / tokens;
-        let sampling = sample::sampling(dataset.manifest.marks.as_ref());
+        let sampling = sample::sampling(&dataset.manifest, &dataset.tokenizer);
         let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..self.config.clone() };
         if !is_cpu(&plain.device()) {
             // Once for the kernels to be compiled.

@@ -8,7 +8,7 @@ mod page;
 
 use ember_data::{prepare::Dataset, tokenizer::Tokenizer};
 use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
-use ember_decoding::{load::EndTokens, run_folder};
+use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
 use ember_training::run::text::data_of;
 use serde_json::{Value, json};
@@ -56,7 +56,8 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     folder::verify_checksums_for_inference(&checkpoint)?;
     let stored = StoredWeights::of(&checkpoint)?;
     let tokenizer = Tokenizer::from_folder(&checkpoint)?;
-    let words = tokenizer_of(&tokenizer, &checkpoint)?;
+    let opening = opening(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?;
+    let words = tokenizer_of(&tokenizer, opening, &checkpoint)?;
     let (config, _) = GenerationConfig::resolve(&Knobs::default(), &FolderSettings::read(&checkpoint)?)?;
     let config = GenerationConfig {
         end_tokens: EndTokens::read(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?.ids,
@@ -108,11 +109,11 @@ fn settings(config: &GenerationConfig) -> Value {
     }
 }
 
-/// The tokenizer as the page reads it.
+/// The tokenizer as the page reads it, and the token that a text of its own begins with.
 ///
 /// # Errors
 /// When the page has no code for its kind; the line says what it has code for.
-fn tokenizer_of(tokenizer: &Tokenizer, checkpoint: &Path) -> Result<Value> {
+fn tokenizer_of(tokenizer: &Tokenizer, opening: Option<u32>, checkpoint: &Path) -> Result<Value> {
     let json: Value = serde_json::from_str(&tokenizer.to_json()?)?;
     if let Some(what) = unknown_part(&json) {
         bail!(
@@ -125,7 +126,7 @@ fn tokenizer_of(tokenizer: &Tokenizer, checkpoint: &Path) -> Result<Value> {
     // What the page does not read would only make it larger.
     let kept = ["model", "pre_tokenizer", "added_tokens"].map(|key| (key.to_owned(), json[key].clone()));
     let json: serde_json::Map<String, Value> = kept.into_iter().collect();
-    Ok(json!({ "json": json, "before": before, "end_of_text": tokenizer.end_of_text() }))
+    Ok(json!({ "json": json, "before": before, "opening": opening }))
 }
 
 /// What of a `tokenizer.json` the page has no code for; none is what is wanted.

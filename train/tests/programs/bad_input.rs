@@ -194,7 +194,6 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text --from a-run --prompt-ids 1,2,9999"),
     ("ember-generate", "text --from a-run --prompt-ids 1,x"),
     ("ember-generate", "text caf\u{e9} --from a-run"),
-    ("ember-generate", "text EMPTY --from a-run"),
     ("ember-generate", "text one --from a-run --suppress -1"),
     ("ember-generate", "text one --from a-run --num-beams 2 --explain-semantics"),
     ("ember-generate", "text one --from a-run --draft missing"),

@@ -170,6 +170,9 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
         serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();
     let drawn = ["top_k", "do_sample", "temperature", "top_p"].map(|key| &generation[key]);
     assert_eq!(serde_json::json!(drawn), serde_json::json!([0, true, 0.8, 0.95]));
+    // A text of one document seldom ends: what the model writes of its own begins as a line does.
+    let tokenizer = ember_data::tokenizer::Tokenizer::from_folder(&checkpoint).unwrap();
+    assert_eq!(serde_json::json!([generation["bos_token_id"]]), serde_json::json!(tokenizer.encode("\n").unwrap()));
     assert!(std::fs::read_dir(place.path("runs/count/samples")).unwrap().count() >= 3);
     // It learned something: 60 steps halve the loss of guessing among the letters that occur.
     let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();

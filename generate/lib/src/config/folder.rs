@@ -32,6 +32,8 @@ pub struct Sampling {
     pub temperature: f32,
     /// The probability of the nucleus to sample from; 1 is all.
     pub top_p: f64,
+    /// The token that a text of its own begins with, where there is one.
+    pub opening: Option<u32>,
 }
 
 impl Sampling {
@@ -44,12 +46,15 @@ impl Sampling {
         if self.top_p < 1.0 {
             keys.insert("top_p".to_owned(), json!(self.top_p));
         }
+        if let Some(opening) = self.opening {
+            keys.insert("bos_token_id".to_owned(), json!(opening));
+        }
         keys
     }
 
     /// The knobs that a folder with these keys means.
     pub fn config(self) -> GenerationConfig {
-        let Self { temperature, top_p } = self;
+        let Self { temperature, top_p, .. } = self;
         GenerationConfig { strategy: Strategy::Sample, temperature, top_p, ..GenerationConfig::default() }
     }
 }

@@ -162,7 +162,7 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
         || ApiError::wrong("prompt", "a string, a list of strings, a list of token ids, or a list of such lists");
     let one = |value: &Value| match value {
         Value::String(text) => {
-            let ids = text_ids(model.tokenizer.as_ref(), "prompt", text, special)?;
+            let ids = text_ids(model, "prompt", text, special)?;
             let before = model.tokenizer.as_ref().map_or(0, |tokenizer| tokenizer.before(text, special).len());
             Ok(Prompt { ids, text: text.clone(), before })
         }

@@ -90,7 +90,7 @@ pub(super) async fn props(
             "n_vocab": shape.vocab_size,
             "chat_template": model.template.as_ref().map(|template| template.source.clone()).unwrap_or_default(),
             "eos_token": end_token(model),
-            "bos_token": model.opening,
+            "bos_token": model.before,
             "build_info": concat!("ember ", env!("CARGO_PKG_VERSION")),
             "knobs": KNOBS.iter().map(|one| knob(one, &model.settings.knobs)).collect::<Vec<_>>(),
             "flags": flags,
@@ -192,7 +192,7 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Ob
                 let ids = tokenizer.encode_with(&text, special);
                 ids.map_err(|error| ApiError::param("content", error.to_string()))?
             }
-            _ => text_ids(tokenizer, "content", &text, special)?,
+            _ => text_ids(model, "content", &text, special)?,
         };
         let piece = |id: u32| match String::from_utf8(token_bytes(tokenizer, id)) {
             Ok(text) => json!({ "id": id, "piece": text }),
@@ -239,7 +239,7 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, Object(body): 
 pub(super) async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {
     let told = |_: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         Ok(json!({
-            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.opening,
+            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.before,
             "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
         }))
     };

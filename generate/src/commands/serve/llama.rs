@@ -118,7 +118,7 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
 /// A text, or ids and texts one after the other.
 fn one_prompt(model: &Model, prompt: &Value, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
     let wrong = || ApiError::wrong("prompt", "a string, a list of token ids and strings, or a list of such prompts");
-    let text = |text: &str| text_ids(model.tokenizer.as_ref(), "prompt", text, special);
+    let text = |text: &str| text_ids(model, "prompt", text, special);
     match prompt {
         Value::String(whole) => text(whole),
         Value::Object(object) if object.len() == 1 => {

@@ -11,7 +11,7 @@ use ember_cli::program::UsageError;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::FolderSettings;
 use ember_decoding::engine::{Account, Engine, Figures, Limits};
-use ember_decoding::load::{EndTokens, load};
+use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
 use ember_model::WeightType;
@@ -29,7 +29,9 @@ pub(super) struct Model {
     pub(super) end_tokens: Vec<u32>,
     pub(super) template: Option<Template>,
     /// The name of the token that stands before a text, if one does.
-    pub(super) opening: Option<String>,
+    pub(super) before: Option<String>,
+    /// The token that a text of its own begins with, where there is one.
+    pub(super) opening: Option<u32>,
     /// Positions that the cache has memory for.
     pub(super) slots: usize,
     /// Positions that a request may take of them.
@@ -189,7 +191,8 @@ impl Models {
             end_tokens: EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids,
             settings: FolderSettings::read(folder)?,
             template: Template::of_folder(folder, tokenizer.as_ref())?,
-            opening: tokenizer.as_ref().and_then(opening),
+            before: tokenizer.as_ref().and_then(before),
+            opening: opening(folder, tokenizer.as_ref(), shape.vocab_size)?,
             tokenizer,
             slots,
             usable_slots: limits.usable_slots(),
@@ -203,7 +206,7 @@ impl Models {
 }
 
 /// The name of the token that a tokenizer puts before texts.
-fn opening(tokenizer: &Tokenizer) -> Option<String> {
+fn before(tokenizer: &Tokenizer) -> Option<String> {
     let first = *tokenizer.before("", SpecialTokens::Text).first()?;
     Some(String::from_utf8_lossy(&token_bytes(Some(tokenizer), first)).into_owned())
 }

@@ -1,7 +1,7 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
-use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
@@ -182,7 +182,7 @@ impl<'a> Parameters<'a> {
                 Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
                 Value::String(text) => match text.parse() {
                     Ok(id) => vec![id],
-                    Err(_) => text_ids(self.model.tokenizer.as_ref(), "logit_bias", text, SpecialTokens::Text)?,
+                    Err(_) => text_ids(self.model, "logit_bias", text, SpecialTokens::Text)?,
                 },
                 _ => return Err(wrong()),
             };
@@ -374,19 +374,14 @@ pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
     list(value, |id| u32::try_from(id.as_u64()?).ok())
 }
 
-/// The ids of a text; an empty one begins where a document does.
-pub(super) fn text_ids(
-    tokenizer: Option<&Tokenizer>,
-    param: &str,
-    text: &str,
-    special: SpecialTokens,
-) -> Result<Vec<u32>, ApiError> {
-    let Some(tokenizer) = tokenizer else {
+/// The ids of a text; an empty one begins as a text of the model's own does.
+pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
+    let Some(tokenizer) = &model.tokenizer else {
         return Err(ApiError::param(param, "this checkpoint holds no tokenizer; send token ids"));
     };
     let ids = tokenizer.encode_prompt(text, special).map_err(|error| ApiError::param(param, error.to_string()))?;
-    Ok(match tokenizer.end_of_text() {
-        Some(end) if ids.is_empty() => vec![end],
+    Ok(match model.opening {
+        Some(opening) if ids.is_empty() => vec![opening],
         _ => ids,
     })
 }

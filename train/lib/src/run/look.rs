@@ -26,7 +26,7 @@ impl Trainer<'_> {
             }
             self.log.sync()?; // a row of a step that is saved is never written again
             let Learner { optimizer, progress, .. } = &self.learner;
-            let (tokenizer, sampling, card) = (&self.tokenizer, sample::sampling(self.marks.as_ref()), &self.card);
+            let (tokenizer, sampling, card) = (&self.tokenizer, self.sampling, &self.card);
             Checkpoint { gpt, optimizer, tokenizer, sampling, progress, card }.save(&self.folder)?;
             self.name_best()?;
             self.prune();
@@ -118,9 +118,8 @@ impl Trainer<'_> {
         let (began, step) = (Instant::now(), self.learner.progress.step);
         let is_alone = self.learner.group.size() == 1;
         let stop = || is_alone && (stop() || self.reporter.stop_requested());
-        let sampling = sample::sampling(self.marks.as_ref());
-        let config = &self.learner.config;
-        let Some(samples) = sample::samples(&as_inference(gpt), &self.tokenizer, sampling, config, step, &stop)? else {
+        let (tokenizer, sampling, config) = (&self.tokenizer, self.sampling, &self.learner.config);
+        let Some(samples) = sample::samples(&as_inference(gpt), tokenizer, sampling, config, step, &stop)? else {
             return Ok(false);
         };
         if !samples.is_empty() {

@@ -159,6 +159,7 @@ impl Run {
             folder,
             pause_at,
             val_windows,
+            sampling: sample::sampling(&dataset.manifest, &dataset.tokenizer),
             tokenizer: dataset.tokenizer,
             bits_per_nat: dataset.manifest.bits_per_byte(1.0).filter(|_| dataset.manifest.marks.is_none()),
             ngram_loss,

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use ember_data::prepare::Marks;
+use ember_data::prepare::Manifest;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Sampling};
 use ember_decoding::watch::Certain;
@@ -50,14 +50,24 @@ impl Sample {
     }
 }
 
+/// A token that stands this seldom in the training text is hardly learned. What a text of its own
+/// then begins with is what the model knows least of all: one of byte pairs, in whose vocabulary
+/// are bytes that no text has, writes these.
+const SELDOM: u64 = 20;
+
 /// How texts of a model of this data are drawn where nobody asks for something else. Of the
-/// built-in stories (they alone have `marks`) as they were learned, since a small model can learn
+/// built-in stories (they alone have marks) as they were learned, since a small model can learn
 /// all there is to them. Of other text a little more surely than that: what a model knows badly it
 /// knows worst in the tail; greedily it would soon repeat itself.
-pub fn sampling(marks: Option<&Marks>) -> Sampling {
-    match marks {
-        Some(_) => Sampling { temperature: 1.0, top_p: 1.0 },
-        None => Sampling { temperature: 0.8, top_p: 0.95 },
+///
+/// A text of its own begins as a document does; where there are few of them, as a line does.
+pub fn sampling(manifest: &Manifest, tokenizer: &Tokenizer) -> Sampling {
+    let line_end = tokenizer.encode("\n").ok().and_then(|ids| <[u32; 1]>::try_from(ids).ok()).map(|[id]| id);
+    let end_of_text = tokenizer.end_of_text();
+    let opening = if manifest.train.documents < SELDOM { line_end.or(end_of_text) } else { end_of_text.or(line_end) };
+    match manifest.marks {
+        Some(_) => Sampling { temperature: 1.0, top_p: 1.0, opening },
+        None => Sampling { temperature: 0.8, top_p: 0.95, opening },
     }
 }
 
@@ -82,7 +92,7 @@ pub fn samples(
     };
     let each = config.sample_prompts.iter().enumerate().map(|(prompt_index, prompt)| {
         let sample = Sample { step, prompt_index, prompt: prompt.clone(), ..Sample::default() };
-        continued(gpt, tokenizer, &knobs(prompt_index), sample, stop)
+        continued(gpt, tokenizer, &knobs(prompt_index), sample, sampling.opening, stop)
     });
     each.collect()
 }
@@ -93,9 +103,10 @@ fn continued(
     tokenizer: &Tokenizer,
     knobs: &GenerationConfig,
     sample: Sample,
+    opening: Option<u32>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Sample>> {
-    let prompt_ids = prompt_ids(tokenizer, &sample.prompt)?;
+    let prompt_ids = prompt_ids(tokenizer, &sample.prompt, opening)?;
     let mut ends_when_asked =
         |_: Certain| if stop() { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) };
     let completion = generate(gpt, &prompt_ids, knobs, &mut ends_when_asked)?;
@@ -120,19 +131,13 @@ fn continued(
     Ok(Some(Sample { text, tokens, own_loss, ..sample }))
 }
 
-/// The ids a sample starts from: the prompt's, else the end token that opens every document, else a
-/// line end, else token 0.
-fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+/// The ids a sample starts from: the prompt's, else what a text of its own begins with, else token
+/// 0.
+fn prompt_ids(tokenizer: &Tokenizer, text: &str, opening: Option<u32>) -> Result<Vec<u32>> {
     let unknown = |error| UnknownPrompt { prompt: text.to_owned(), source: Error::from(error).into() };
     let ids =
         tokenizer.encode_prompt(text, SpecialTokens::Parse).map_err(|error| Error::Other(unknown(error).into()))?;
-    if !ids.is_empty() {
-        return Ok(ids);
-    }
-    if let Some(end_of_text) = tokenizer.end_of_text() {
-        return Ok(vec![end_of_text]);
-    }
-    Ok(tokenizer.encode("\n").ok().filter(|ids| !ids.is_empty()).unwrap_or_else(|| vec![0]))
+    Ok(if ids.is_empty() { vec![opening.unwrap_or(0)] } else { ids })
 }
 
 /// Refuses prompts that the tokenizer cannot read, before anything is learned.
@@ -140,7 +145,7 @@ fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
 /// # Errors
 /// Names the prompt and the character.
 pub fn check_prompts(tokenizer: &Tokenizer, prompts: &[String]) -> Result<()> {
-    prompts.iter().try_for_each(|prompt| prompt_ids(tokenizer, prompt).map(drop))
+    prompts.iter().try_for_each(|prompt| prompt_ids(tokenizer, prompt, None).map(drop))
 }
 
 /// The samples of one step as a text for people; where there are several, each under its prompt.

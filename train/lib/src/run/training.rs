@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use ember_data::{prepare::Marks, tokenizer::Tokenizer, windows::ValWindows};
+use ember_decoding::config::Sampling;
 use ember_kernels::gpu::attention_said;
 use ember_model::{Gpt, tuning};
 
@@ -28,6 +29,8 @@ pub struct Trainer<'a> {
     pub val_windows: ValWindows,
     /// For samples, and saved with every checkpoint.
     pub tokenizer: Tokenizer,
+    /// How texts are drawn, of which every checkpoint says the same.
+    pub sampling: Sampling,
     /// What a nat per held-out token is in bits per byte, of a text that is not the built-in
     /// stories: their losses are compared with their marks.
     pub bits_per_nat: Option<f64>,

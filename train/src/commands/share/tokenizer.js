@@ -19,8 +19,8 @@ const BYTE_OF = new Map(BYTE_CHARACTERS.map((character, byte) => [character, byt
 
 const written = (text) => Array.from(utf8.encode(text), (byte) => BYTE_CHARACTERS[byte]);
 
-/** A tokenizer; `before` are the ids that stand before every text. */
-function newTokenizer({ json, before, end_of_text: endOfText }) {
+/** A tokenizer; `before` are the ids that stand before every text, `opening` is what a text of its own begins with, or null. */
+function newTokenizer({ json, before, opening }) {
   const { model, pre_tokenizer: split, added_tokens: added } = json;
   const vocabulary = new Map(Object.entries(model.vocab));
   const special = new Map(added.map(({ content, id }) => [content, id]));
@@ -29,7 +29,7 @@ function newTokenizer({ json, before, end_of_text: endOfText }) {
   const bytes = isCharacters ? (token) => utf8.encode(token) : bytesOfWritten;
   const tokens = new Map([...vocabulary].map(([token, id]) => [id, bytes(token)]));
   for (const [name, id] of special) tokens.set(id, utf8.encode(name));
-  return { before, endOfText, special, encode, tokens };
+  return { before, opening, special, encode, tokens };
 }
 
 /** The bytes of a token as it is written; one with a character that is no byte's stands for itself. */
@@ -40,12 +40,12 @@ function bytesOfWritten(token) {
 
 /** The ids that the model is given for a prompt; an empty one begins a text of its own. */
 function promptIds(tokenizer, text) {
-  const { before, endOfText, special } = tokenizer;
+  const { before, opening, special } = tokenizer;
   const isBegun = before.length === 1 && before[0] === special.get(END_OF_TEXT) && text.startsWith(END_OF_TEXT); // no second one
   const ids = [...(isBegun ? [] : before), ...textIds(tokenizer, text)];
   if (ids.length > 0) return ids;
-  if (endOfText === null) throw new Error("This model has to be given at least one character.");
-  return [endOfText];
+  if (opening === null) throw new Error("This model has to be given at least one character.");
+  return [opening];
 }
 
 /** The ids of a text alone. */
