@@ -75,12 +75,12 @@ def last_weights(work, data):
 
 
 def ours(train, text, minutes, seed):
-    """(seconds by the clock, nats a character, the configuration in short)."""
+    """(seconds by the clock, nats a character, the configuration in short, with the nats a token that were promised and evaluated)."""
     with tempfile.TemporaryDirectory() as work:
         run, held_out = Path(work) / "run", Path(work) / "held-out.txt"
         began = time.monotonic()
-        command = [train, "run", str(text), "--minutes", str(minutes), "--device", "cpu", "--quiet", "--out", str(run), "--seed", str(seed)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        command = [train, "run", str(text), "--minutes", str(minutes), "--device", "cpu", "--out", str(run), "--seed", str(seed)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
         seconds = time.monotonic() - began
         config = tomllib.loads((run / "config.toml").read_text())
         manifest = json.loads((run / "data" / "manifest.json").read_text())
@@ -92,7 +92,10 @@ def ours(train, text, minutes, seed):
         score = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
         loss = score["loss"] * score["tokens"] / manifest["val"]["characters"]
         keys = ["n_layer", "n_embd", "context_length", "batch_size", "max_steps", "dropout"]
-        return seconds, loss, {"tokenizer": manifest["tokenizer"], **{key: config[key] for key in keys}}
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        evaluated = [row["val_loss"] for row in rows if row.get("val_loss") is not None][-1]
+        promised = float(re.search(r"validation loss about ([\d.]+)", said).group(1))
+        return seconds, loss, {"tokenizer": manifest["tokenizer"], **{key: config[key] for key in keys}, "promised": promised, "evaluated": evaluated}
 
 
 def told(name, seconds, loss, more=""):
