@@ -160,6 +160,11 @@ impl<'a> Checkpoint<'a> {
         self.progress.note(&format!("{} is damaged: what it held is done again", path.display()));
     }
 
+    /// Says that the tokenizer is not the one that the tokens so far are of.
+    pub fn say_other_tokenizer(&self) {
+        self.progress.note("the tokenizer is another one than before: the encoding begins anew");
+    }
+
     /// Says from where the call goes on.
     pub fn say_going_on(&self, what: &str, source: &str) {
         self.progress.note(&format!("{} was begun before: {what} goes on in {source}", self.out.display()));

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use stream::{End, Stream, StreamSoFar};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A document longer than this is cut into pieces for encoding.
 const PIECE_BYTES: usize = 256 << 10;
@@ -48,12 +49,13 @@ pub fn encode(
     checkpoint: &mut Checkpoint,
     progress: &dyn Progress,
 ) -> Result<Encoded, Error> {
-    let (from, mut encoder) = match CorpusEncoder::reopen(&survey.split, tokenizer, checkpoint) {
+    let identity = identity_of(tokenizer)?;
+    let (from, mut encoder) = match CorpusEncoder::reopen(&survey.split, tokenizer, identity, checkpoint) {
         Some((position, encoder)) => {
             checkpoint.say_going_on("the encoding", &corpus.name_of(&position));
             (position, encoder)
         }
-        None => (Position::default(), CorpusEncoder::create(&survey.split, tokenizer, checkpoint)?),
+        None => (Position::default(), CorpusEncoder::create(&survey.split, tokenizer, identity, checkpoint)?),
     };
     let reading = corpus.read("encoding", from, progress, &mut |here: Here<'_>, event| match event {
         _ if here.is_again => Ok(()),
@@ -73,9 +75,16 @@ pub fn encode(
     }
 }
 
+/// By which a tokenizer can be told from another that its file has held since: the tokens of one must
+/// not go on those of another.
+fn identity_of(tokenizer: &Tokenizer) -> Result<u64, tokenizer::Error> {
+    Ok(xxh3_64(format!("{:?} {}", tokenizer.end_of_text(), tokenizer.to_json()?).as_bytes()))
+}
+
 /// Cuts documents into pieces, and encodes many pieces at once.
 struct CorpusEncoder<'a> {
     tokenizer: &'a Tokenizer,
+    tokenizer_identity: u64,
     split: &'a Split,
     batch_bytes: usize,
     /// The text of the pieces that wait to be encoded together, and of the open piece behind them.
@@ -102,6 +111,7 @@ struct CorpusEncoder<'a> {
 /// How far the encoding is, when no piece waits: with the files all there is to go on with.
 #[derive(Serialize, Deserialize)]
 struct SoFar {
+    tokenizer_identity: u64,
     text: String,
     document: u64,
     side: Side,
@@ -125,28 +135,43 @@ struct Piece {
 
 impl<'a> CorpusEncoder<'a> {
     /// Begins both files.
-    fn create(split: &'a Split, tokenizer: &'a Tokenizer, checkpoint: &Checkpoint) -> Result<Self, tokens::Error> {
+    fn create(
+        split: &'a Split,
+        tokenizer: &'a Tokenizer,
+        identity: u64,
+        checkpoint: &Checkpoint,
+    ) -> Result<Self, tokens::Error> {
         let [train, val] = TOKEN_FILES.map(|name| Stream::create(&checkpoint.file(name), tokenizer));
-        Ok(Self::new(split, tokenizer, [train?, val?]))
+        Ok(Self::new(split, tokenizer, identity, [train?, val?]))
     }
 
     /// Goes on with the files of an interrupted call, and says from where.
-    fn reopen(split: &'a Split, tokenizer: &'a Tokenizer, checkpoint: &Checkpoint) -> Option<(Position, Self)> {
+    fn reopen(
+        split: &'a Split,
+        tokenizer: &'a Tokenizer,
+        identity: u64,
+        checkpoint: &Checkpoint,
+    ) -> Option<(Position, Self)> {
         let (position, so_far) = checkpoint.kept::<(Position, SoFar)>(Record::Encoding)?;
-        let SoFar { text, document, side, first, characters_to_cut, streams, id_counts, place, bytes } = so_far;
+        if so_far.tokenizer_identity != identity {
+            checkpoint.say_other_tokenizer();
+            return None;
+        }
+        let SoFar { text, document, side, first, characters_to_cut, streams, id_counts, place, bytes, .. } = so_far;
         let reopen = |name, so_far| {
             let path = checkpoint.file(name);
             Stream::reopen(&path, tokenizer, so_far).map_err(|_| checkpoint.say_damaged(&path)).ok()
         };
         let ([train, val], [train_name, val_name]) = (streams, TOKEN_FILES);
         let streams = [reopen(train_name, train)?, reopen(val_name, val)?];
-        let begun = Self::new(split, tokenizer, streams);
+        let begun = Self::new(split, tokenizer, identity, streams);
         Some((position, Self { text, document, side, first, characters_to_cut, id_counts, place, bytes, ..begun }))
     }
 
-    fn new(split: &'a Split, tokenizer: &'a Tokenizer, streams: [Stream; 2]) -> Self {
+    fn new(split: &'a Split, tokenizer: &'a Tokenizer, tokenizer_identity: u64, streams: [Stream; 2]) -> Self {
         Self {
             tokenizer,
+            tokenizer_identity,
             split,
             batch_bytes: (rayon::current_num_threads() * 2 * PIECE_BYTES).clamp(8 << 20, 64 << 20),
             text: String::new(),
@@ -167,9 +192,20 @@ impl<'a> CorpusEncoder<'a> {
     fn so_far(&mut self) -> Result<SoFar, Error> {
         self.encode_batch()?;
         let [train, val] = self.streams.each_mut().map(Stream::so_far);
-        let Self { document, side, first, characters_to_cut, place, bytes, .. } = *self;
+        let Self { tokenizer_identity, document, side, first, characters_to_cut, place, bytes, .. } = *self;
         let (text, id_counts, streams) = (self.text.clone(), self.id_counts.clone(), [train?, val?]);
-        Ok(SoFar { text, document, side, first, characters_to_cut, streams, id_counts, place, bytes })
+        Ok(SoFar {
+            tokenizer_identity,
+            text,
+            document,
+            side,
+            first,
+            characters_to_cut,
+            streams,
+            id_counts,
+            place,
+            bytes,
+        })
     }
 
     fn add(&mut self, text: &str) -> Result<(), Error> {
@@ -205,7 +241,7 @@ impl<'a> CorpusEncoder<'a> {
             let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.text[start..end])) {
                 Some(at) => at,
                 None if waiting < LONGEST_PIECE_BYTES => return,
-                None => waiting,
+                None => self.text.floor_char_boundary(start + LONGEST_PIECE_BYTES) - start,
             };
             self.close(start + at, End::Piece);
         }

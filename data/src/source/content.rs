@@ -4,11 +4,11 @@ use super::archive::{self, Entry};
 use super::clean::Changes;
 use super::compression::{self, Compression};
 use super::encoding::{self, Guess};
-use super::{error::Error, options::ReadOptions};
+use super::{error::Error, event::Halt, options::ReadOptions};
 use ember_host::file_error::At;
 use encoding_rs::Encoding;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::{cell::Cell, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
@@ -66,6 +66,34 @@ impl<'a> Content<'a> {
         let bytes = self.bytes()?;
         let text = encoding::as_utf8(bytes, self.options.encoding, &self.guess);
         text.map_err(|error| self.cannot_read("0 bytes of text", error))
+    }
+
+    /// Hands its lines on with their numbers, from 1, and their ends. None may have more than
+    /// `most_bytes`, which bounds the memory that it takes; of a longer one `too_long` is said.
+    ///
+    /// # Errors
+    /// As [`Self::text`], when a line is too long, and those of `sink`.
+    pub fn each_line(
+        &self,
+        most_bytes: u64,
+        too_long: &str,
+        sink: &mut dyn FnMut(u64, &str) -> Result<(), Halt>,
+    ) -> Result<(), Halt> {
+        let mut reader = BufReader::with_capacity(1 << 20, self.text()?);
+        let mut line = Vec::new();
+        for number in 1u64.. {
+            line.clear();
+            let read = reader.by_ref().take(most_bytes + 1).read_until(b'\n', &mut line);
+            let n = read.map_err(|error| self.cannot_read(&format!("line {}", number - 1), error))?;
+            if n == 0 {
+                break;
+            }
+            if n as u64 > most_bytes {
+                return Err(Error::unusable(format!("{}:{number}:", self.name()), too_long).into());
+            }
+            sink(number, std::str::from_utf8(&line).expect("the reader checks it"))?;
+        }
+        Ok(())
     }
 
     /// All of its text, of at most so many bytes.

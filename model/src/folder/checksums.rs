@@ -7,7 +7,7 @@ use ember_host::{file_error::At, files};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{error::FolderError, error::Result, files::paths, files::write_json};
+use super::{config::GENERATION, error::FolderError, error::Result, files::paths, files::write_json};
 
 const FILE: &str = "checksums.json";
 
@@ -23,7 +23,14 @@ struct Checksum {
     xxh3: String,
 }
 
-/// Writes `dir/checksums.json` over every other file in `dir` and its subfolders but the model card.
+/// Whether the file of this path in a folder is its user's to edit: the card, and how texts are
+/// drawn where nobody asks for something else. Nothing is learnt from either.
+fn is_editable(name: &str) -> bool {
+    name.rsplit('/').next().is_some_and(|name| [CARD, GENERATION].contains(&name))
+}
+
+/// Writes `dir/checksums.json` over every other file in `dir` and its subfolders but those that are
+/// the user's to edit: the model card and `generation_config.json`.
 ///
 /// # Errors
 /// When a file cannot be read or `checksums.json` cannot be written.
@@ -34,7 +41,7 @@ pub fn write_checksums(dir: &Path) -> Result<()> {
 }
 
 /// Compares every file that `dir/checksums.json` lists; a folder without one, such as a downloaded
-/// one, passes.
+/// one, passes. Earlier versions listed `generation_config.json`, which is passed over.
 ///
 /// # Errors
 /// When a listed file is missing, cannot be read, or is not as it was written: the error names it.
@@ -43,13 +50,12 @@ pub fn verify_checksums(dir: &Path) -> Result<()> {
 }
 
 /// Like [`verify_checksums`] for all that inference depends on: `training/` and `ema/` (the
-/// averaged weights, a folder of their own) are not looked at and may be gone, and
-/// `generation_config.json` is the user's to edit.
+/// averaged weights, a folder of their own) are not looked at and may be gone.
 ///
 /// # Errors
 /// When another listed file is missing, cannot be read, or is not as it was written.
 pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
-    verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/") && name != "generation_config.json")
+    verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/"))
 }
 
 /// One checksum over all weight files in `dir`, by which they can be told from others: 16
@@ -78,7 +84,7 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let what = "is damaged; use another checkpoint, or delete the file if you trust the folder";
         return Err(FolderError::damaged(&list, what));
     };
-    for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name)) {
+    for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name) && !is_editable(name)) {
         let path = dir.join(name);
         // A list may come from a stranger: it names files of its own folder, and reading one comes
         // to an end.
@@ -109,7 +115,7 @@ fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>)
         let name = format!("{prefix}{name}");
         if path.is_dir() {
             collect(&path, &format!("{name}/"), checksums)?;
-        } else if name != FILE && name != CARD {
+        } else if name != FILE && !is_editable(&name) {
             checksums.insert(name, checksum(&path)?);
         }
     }

@@ -11,7 +11,7 @@ use super::{error::FolderError, family::Family};
 use crate::GptConfig;
 
 const FILE: &str = "config.json";
-const GENERATION: &str = "generation_config.json";
+pub(super) const GENERATION: &str = "generation_config.json";
 
 /// Reads `dir/config.json`; an absent key has the default of the family's class, as in
 /// transformers.

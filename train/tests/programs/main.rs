@@ -165,6 +165,9 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     }
     assert!(!card.contains(&place.path("").display().to_string()), "{card}");
     std::fs::write(checkpoint.join("README.md"), card.replace("# license: ", "license: mit")).unwrap();
+    // So is how texts are drawn from it.
+    let drawn = std::fs::read_to_string(checkpoint.join("generation_config.json")).unwrap();
+    std::fs::write(checkpoint.join("generation_config.json"), drawn + "\n").unwrap();
     place.train("resume runs/count --set max_steps=60").well();
     let generation: serde_json::Value =
         serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();

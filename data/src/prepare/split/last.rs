@@ -59,7 +59,7 @@ impl Order {
 
     /// Chooses the last documents of each run, so that they make up this share of its bytes, and
     /// where the next does not fit, its end. `hashes` are those of the documents' content; a
-    /// document with a copy or near-duplicate that teaches does not validate.
+    /// document with a copy or near-duplicate is passed over, and teaches.
     pub fn hold_out(&self, share: f64, hashes: &[u64], near: &Groups<Candidate>) -> Result<Split, Error> {
         if self.documents > MOST_IN_ORDER as u64 {
             return Err(Error::unusable(format!(
@@ -73,24 +73,29 @@ impl Order {
         for run in self.runs() {
             let sizes = |&number: &u64| self.sizes[number as usize];
             let mut left = share * run.iter().map(|number| sizes(number).0 as f64).sum::<f64>();
-            for number in run.iter().rev() {
-                let (bytes, characters) = sizes(number);
+            for &number in run.iter().rev().filter(|number| !copied.contains(number)) {
+                let (bytes, characters) = sizes(&number);
                 if bytes as f64 > left {
                     let end = left / bytes as f64;
-                    if end * characters as f64 >= SHORTEST_END && !copied.contains(number) {
-                        let document = Candidate { bytes, number: *number, hash: 0, characters, resembles: false };
-                        cuts.insert(*number, document.characters_before(end));
+                    if end * characters as f64 >= SHORTEST_END {
+                        let document = Candidate { bytes, number, hash: 0, characters, resembles: false };
+                        cuts.insert(number, document.characters_before(end));
                     }
                     break;
                 }
-                whole.set(*number as usize, true);
+                whole.set(number as usize, true);
                 left -= bytes as f64;
             }
         }
         if whole.none() && cuts.is_empty() {
-            whole.set(self.sizes.len() - 1, true);
+            let last = (0..self.documents).rev().find(|number| !copied.contains(number));
+            let all_copied = || {
+                let what = "every document has a copy or one that is nearly the same, and none can be held out for \
+                            being the last; hold out any of them, or give more different documents";
+                Error::unusable(what)
+            };
+            whole.set(last.ok_or_else(all_copied)? as usize, true);
         }
-        send_copies_back(&mut whole, hashes, near);
         let percent = (share * 1000.0).round() / 10.0;
         let rule = format!(
             "the last {percent}%: of mails by their dates, of each chat, of each other file that holds several documents, \
@@ -107,24 +112,4 @@ fn copied(hashes: &[u64], near: &Groups<Candidate>) -> BTreeSet<u64> {
     let equal = sorted.chunk_by(|one, two| one.0 == two.0).filter(|equal| equal.len() > 1);
     let near = near.groups.iter().flatten().map(|document| document.number);
     equal.flatten().map(|&(_, number)| number).chain(near).collect()
-}
-
-/// A document that teaches keeps its copies and near-duplicates from validating.
-fn send_copies_back(whole: &mut BitVec, hashes: &[u64], near: &Groups<Candidate>) {
-    let validates = |whole: &BitVec, number: u64| whole.get(number as usize) == Some(true);
-    let held_out: BTreeSet<u64> =
-        (0..).zip(hashes).filter(|&(number, _)| validates(whole, number)).map(|(_, &hash)| hash).collect();
-    let taught: BTreeSet<u64> = (0..)
-        .zip(hashes)
-        .filter(|&(number, hash)| !validates(whole, number) && held_out.contains(hash))
-        .map(|(_, &hash)| hash)
-        .collect();
-    for (number, _) in hashes.iter().enumerate().filter(|(_, hash)| taught.contains(hash)) {
-        whole.set(number, false);
-    }
-    for group in &near.groups {
-        if group.iter().any(|document| !validates(whole, document.number)) {
-            group.iter().for_each(|document| whole.set(document.number as usize, false));
-        }
-    }
 }

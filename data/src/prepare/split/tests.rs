@@ -244,6 +244,16 @@ fn the_last_of_each_source_validate() {
     texts[19] = texts[3].clone();
     let (split, duplicates, _) = split_near(&texts, SplitBuilder::of_the_last(0.1), &[20, 1, 1, 1]).unwrap();
     assert_eq!((split.side(19), duplicates.on_both_sides), (Side::Train, 0));
+    assert!(split.side(18) == Side::Val, "the copy is passed over");
+    // Letters alone, all too long for a tenth, the last of them copied.
+    let mut letters: Vec<String> = (0..7).map(|number| prose(number, 40)).collect();
+    letters[6] = letters[2].clone();
+    let last = || SplitBuilder::of_the_last(0.1);
+    let (split, duplicates, _) = split_near(&letters, last(), &[1; 7]).unwrap();
+    assert!((split.side(5) == Side::Val || split.cut(5).is_some()) && duplicates.on_both_sides == 0);
+    let copies = vec![letters[0].clone(); 3];
+    let Err(error) = split_near(&copies, last(), &[1; 3]) else { panic!("copies were held out") };
+    assert!(error.to_string().contains("every document has a copy"), "{error}");
 }
 
 #[test]

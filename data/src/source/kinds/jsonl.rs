@@ -3,8 +3,8 @@
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, error::Error, event::Event};
-use serde_json::{Map, Value};
-use std::io::{BufRead, BufReader, Read};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::{borrow::Cow, fmt};
 
 /// The kind.
 pub struct JsonLines;
@@ -20,6 +20,9 @@ const ABOUT: About = About {
 /// The longest line that is read, which bounds the memory it takes.
 const LONGEST_LINE_BYTES: u64 = 64 << 20;
 
+/// So many of a line's fields are named where the wanted one is not among them.
+const MOST_NAMES: usize = 32;
+
 impl Reader for JsonLines {
     fn about(&self) -> &About {
         &ABOUT
@@ -28,44 +31,128 @@ impl Reader for JsonLines {
     /// Empty lines are skipped.
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let (name, field) = (content.name(), &content.options.field);
-        let mut reader = BufReader::with_capacity(1 << 20, content.text()?);
-        let mut bytes = Vec::new();
-        for line in 1u64.. {
-            bytes.clear();
-            let read = reader.by_ref().take(LONGEST_LINE_BYTES + 1).read_until(b'\n', &mut bytes);
-            let n = read.map_err(|error| content.cannot_read(&format!("line {}", line - 1), error))?;
-            if n == 0 {
-                break;
+        let too_long = format!("the line is longer than {} MiB; split the document", LONGEST_LINE_BYTES >> 20);
+        content.each_line(LONGEST_LINE_BYTES, &too_long, &mut |number, line| {
+            if line.bytes().all(|byte| byte.is_ascii_whitespace()) {
+                return Ok(());
             }
-            if n as u64 > LONGEST_LINE_BYTES {
-                let what = format!("the line is longer than {} MiB; split the document", LONGEST_LINE_BYTES >> 20);
-                return Err(Error::unusable(format!("{name}:{line}:"), what).into());
-            }
-            if bytes.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            if let Some(text) = document(&format!("{name}:{line}:"), &bytes, field)? {
+            if let Some(text) = document(&format!("{name}:{number}:"), line, field)? {
                 sink(Event::Text(&text))?;
                 sink(Event::EndOfDocument)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 
 /// The text in one line, which stands at `place`, if there is one: a null is where a document would
 /// be.
-fn document(place: &str, content: &[u8], field: &str) -> Result<Option<String>, Error> {
-    let mut object: Map<String, Value> = serde_json::from_slice(content).map_err(|reason| {
+fn document(place: &str, line: &str, field: &str) -> Result<Option<String>, Error> {
+    let mut json = serde_json::Deserializer::from_str(line);
+    let read = Fields { wanted: field }.deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    let (found, fields) = read.map_err(|reason| {
         Error::unusable(place, format!("not a line with a JSON object ({reason}); correct or remove it"))
     })?;
-    match object.get_mut(field).map(Value::take) {
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(Value::Null) => Ok(None),
-        Some(_) => Err(Error::NoTextField(format!("{place} the field \"{field}\" is not a string; name another"))),
-        None => {
-            let fields = object.keys().cloned().collect();
-            Err(Error::NoField { what: format!("{place} no field \"{field}\""), fields })
+    match found {
+        Some(Found::Text(text)) => Ok(Some(text)),
+        Some(Found::Null) => Ok(None),
+        Some(Found::Other) => {
+            Err(Error::NoTextField(format!("{place} the field \"{field}\" is not a string; name another")))
         }
+        None => Err(Error::NoField { what: format!("{place} no field \"{field}\""), fields }),
+    }
+}
+
+/// What a field is.
+enum Found {
+    Text(String),
+    Null,
+    Other,
+}
+
+/// An object whose `wanted` field is read, and of the others some names: what they hold takes no
+/// memory.
+struct Fields<'a> {
+    wanted: &'a str,
+}
+
+impl<'de> DeserializeSeed<'de> for Fields<'_> {
+    type Value = (Option<Found>, Vec<String>);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = (Option<Found>, Vec<String>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut found, mut names) = (None, Vec::new());
+        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            if name == self.wanted {
+                found = Some(map.next_value()?);
+                continue;
+            }
+            map.next_value::<IgnoredAny>()?;
+            if names.len() < MOST_NAMES {
+                names.push(name.into_owned());
+            }
+        }
+        Ok((found, names))
+    }
+}
+
+impl<'de> Deserialize<'de> for Found {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FoundVisitor)
+    }
+}
+
+struct FoundVisitor;
+
+impl<'de> Visitor<'de> for FoundVisitor {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Found, E> {
+        Ok(Found::Text(text.to_owned()))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Found, E> {
+        Ok(Found::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Found, E> {
+        Ok(Found::Other)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Found, E> {
+        Ok(Found::Other)
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Found, E> {
+        Ok(Found::Other)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Found, E> {
+        Ok(Found::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Found::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Found::Other)
     }
 }

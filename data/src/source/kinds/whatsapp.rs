@@ -3,8 +3,7 @@
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error, event::Dated, event::Event};
-use std::io::{BufRead, BufReader, Read};
+use crate::source::{content::Content, event::Dated, event::Event};
 
 /// The kind.
 pub struct WhatsApp;
@@ -38,19 +37,8 @@ impl Reader for WhatsApp {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         sink(Event::Dated(Dated::Throughout))?;
-        let mut reader = BufReader::new(content.text()?);
-        let (mut line, mut in_turn) = (String::new(), false);
-        for number in 1u64.. {
-            line.clear();
-            let read = reader.by_ref().take(LONGEST_LINE_BYTES).read_line(&mut line);
-            let n = read.map_err(|error| content.cannot_read(&format!("line {}", number - 1), error))?;
-            if n as u64 == LONGEST_LINE_BYTES {
-                let place = format!("{}:{number}:", content.name());
-                return Err(Error::unusable(place, "no line of a chat is so long; leave it out").into());
-            }
-            if n == 0 {
-                break;
-            }
+        let mut in_turn = false;
+        content.each_line(LONGEST_LINE_BYTES, "no line of a chat is so long; leave it out", &mut |_, line| {
             let text = line.trim_end_matches(['\n', '\r']);
             let said = match stamped(text) {
                 Some(rest) => {
@@ -64,7 +52,8 @@ impl Reader for WhatsApp {
                 sink(Event::Text(&said.replace(is_mark, "")))?;
                 sink(Event::Text("\n"))?;
             }
-        }
+            Ok(())
+        })?;
         sink(Event::EndOfDocument)
     }
 }

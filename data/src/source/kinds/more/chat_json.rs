@@ -2,6 +2,7 @@
 //!
 //! The file is read message by message, so that its size is no matter.
 
+use super::json_text::JsonText;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
@@ -60,7 +61,7 @@ struct Message {
     #[serde(default)]
     from: Option<String>,
     #[serde(default)]
-    text: Option<Text>,
+    text: Option<JsonText>,
     /// Discord's.
     #[serde(default)]
     author: Option<Author>,
@@ -77,21 +78,6 @@ struct Author {
     nickname: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a message is neither a text nor a list of its parts")]
-enum Text {
-    Whole(String),
-    Parts(Vec<Part>),
-}
-
-/// A part of a message: with a link, or in bold.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a part of a message is no text and has none")]
-enum Part {
-    Plain(String),
-    Marked { text: String },
-}
-
 impl Message {
     /// Who says what; `None` where the program says it, or where it is no text.
     fn turn(self) -> Option<String> {
@@ -99,16 +85,7 @@ impl Message {
             return None;
         }
         let author = self.author.map(|author| author.nickname.unwrap_or(author.name));
-        let text = match self.text {
-            Some(Text::Whole(text)) => text,
-            Some(Text::Parts(parts)) => {
-                let text = |part: &Part| match part {
-                    Part::Plain(text) | Part::Marked { text } => text.clone(),
-                };
-                parts.iter().map(text).collect()
-            }
-            None => self.content?,
-        };
+        let text = self.text.map(|text| text.0).or(self.content)?;
         let name = self.from.or(author).unwrap_or_else(|| "?".to_owned());
         (!text.trim().is_empty()).then(|| format!("{name}: {text}\n"))
     }

@@ -1,10 +1,11 @@
 //! Jupyter notebooks (nbformat 3 and 4): what people wrote into the cells.
 
-use super::prose::Prose;
+use super::{json_text::JsonText, prose::Prose};
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::{content::Content, error::Error};
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
 
 /// The kind.
 pub struct Notebook;
@@ -20,38 +21,44 @@ const ABOUT: About = About {
 /// The largest notebook that is read; pictures in it count, but take no memory beyond this.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-#[derive(Deserialize)]
-struct Document {
-    #[serde(default)]
-    cells: Vec<Cell>,
-    /// Where version 3 has the cells.
-    #[serde(default)]
-    worksheets: Vec<Worksheet>,
+/// A notebook, a list of its cells, or a cell; in version 3 worksheets stand between. What people
+/// wrote goes to the prose as it is read.
+struct Cells<'a>(&'a mut Prose);
+
+impl<'de> DeserializeSeed<'de> for Cells<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
 }
 
-#[derive(Deserialize)]
-struct Worksheet {
-    #[serde(default)]
-    cells: Vec<Cell>,
-}
+impl<'de> Visitor<'de> for Cells<'_> {
+    type Value = ();
 
-#[derive(Deserialize)]
-struct Cell {
-    /// Code is `input` in version 3.
-    #[serde(default, alias = "input")]
-    source: Source,
-}
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cells")
+    }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a cell's source is neither a text nor a list of texts")]
-enum Source {
-    Whole(String),
-    Lines(Vec<String>),
-}
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(Cells(self.0))?.is_some() {}
+        Ok(())
+    }
 
-impl Default for Source {
-    fn default() -> Self {
-        Self::Whole(String::new())
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "cells" | "worksheets" => map.next_value_seed(Cells(self.0))?,
+                // Code is `input` in version 3.
+                "source" | "input" => {
+                    let JsonText(text) = map.next_value()?;
+                    self.0.block();
+                    self.0.exactly(text.trim_end_matches('\n'));
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -62,17 +69,10 @@ impl Reader for Notebook {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let text = content.whole_text(LARGEST_BYTES)?;
-        let document: Document = serde_json::from_str(&text)
-            .map_err(|reason| Error::unusable(content.name(), format!("is no notebook ({reason}); save it again")))?;
         let mut prose = Prose::default();
-        for cell in document.cells.iter().chain(document.worksheets.iter().flat_map(|sheet| &sheet.cells)) {
-            let text = match &cell.source {
-                Source::Whole(text) => text.clone(),
-                Source::Lines(lines) => lines.concat(),
-            };
-            prose.block();
-            prose.exactly(text.trim_end_matches('\n'));
-        }
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let read = Cells(&mut prose).deserialize(&mut json).and_then(|()| json.end());
+        read.map_err(|reason| Error::unusable(content.name(), format!("is no notebook ({reason}); save it again")))?;
         hand_on(None, &prose.finish(), sink)
     }
 }

@@ -7,6 +7,7 @@ mod docx;
 mod epub;
 mod html;
 mod ipynb;
+mod json_text;
 mod latex;
 mod mail;
 mod odt;

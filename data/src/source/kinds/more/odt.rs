@@ -24,8 +24,9 @@ const BODY: &str = "content.xml";
 /// Elements whose text is not the document's: what was deleted, comments, the numbers of notes.
 const SKIPPED: [&str; 4] = ["tracked-changes", "annotation", "note-citation", "forms"];
 
-/// A run of spaces is no longer than this, whatever its file says.
-const MOST_SPACES: usize = 1000;
+/// A document has no more spaces than these in runs, whatever it says: a few bytes of it could say
+/// very many.
+const MOST_SPACES: usize = 1 << 20;
 
 impl Reader for Odt {
     fn about(&self) -> &About {
@@ -44,6 +45,7 @@ impl Reader for Odt {
         let package = Package::open(content)?;
         let (mut body, mut notes) = (Prose::default(), Prose::default());
         let (mut skipped, mut in_note, mut paragraphs, mut in_body) = (0u32, 0u32, 0u32, false);
+        let mut spaces_left = MOST_SPACES;
         let found = package.each(BODY, &mut |node| {
             let prose = if in_note > 0 { &mut notes } else { &mut body };
             match node {
@@ -62,8 +64,9 @@ impl Reader for Odt {
                 }
                 Node::Text(text) if paragraphs > 0 => prose.collapsed(text),
                 Node::Start("s", tag) => {
-                    let count = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1);
-                    prose.exactly(&" ".repeat(std::cmp::min(count, MOST_SPACES)));
+                    let count = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1).min(spaces_left);
+                    spaces_left -= count;
+                    prose.exactly(&" ".repeat(count));
                 }
                 Node::Start("tab", _) => prose.exactly("\t"),
                 Node::Start("line-break", _) => prose.line(),

@@ -4,8 +4,7 @@ use super::html::Page;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
-use crate::source::{content::Content, error::Error, event::Event};
-use std::io::{BufRead, BufReader, Read};
+use crate::source::{content::Content, event::Event};
 
 /// The kind.
 pub struct Subtitles;
@@ -33,19 +32,8 @@ impl Reader for Subtitles {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let mut reader = BufReader::new(content.text()?);
-        let (mut line, mut shown) = (String::new(), false);
-        for number in 1u64.. {
-            line.clear();
-            let read = reader.by_ref().take(LONGEST_LINE_BYTES).read_line(&mut line);
-            let n = read.map_err(|error| content.cannot_read(&format!("line {number}"), error))?;
-            if n as u64 == LONGEST_LINE_BYTES {
-                let place = format!("{}:{number}:", content.name());
-                return Err(Error::unusable(place, "no line of subtitles is so long; leave it out").into());
-            }
-            if n == 0 {
-                break;
-            }
+        let mut shown = false;
+        content.each_line(LONGEST_LINE_BYTES, "no line of subtitles is so long; leave it out", &mut |_, line| {
             let text = line.trim();
             if is_time(text) {
                 shown = true;
@@ -58,7 +46,8 @@ impl Reader for Subtitles {
                     sink(Event::Text("\n"))?;
                 }
             }
-        }
+            Ok(())
+        })?;
         sink(Event::EndOfDocument)
     }
 }
