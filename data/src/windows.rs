@@ -230,7 +230,7 @@ impl ValWindows {
         refuse_no_context(context_length)?;
         if tokens.len() < 2 {
             return Err(Error::Unfit(format!(
-                "the validation split has {} tokens, too few to predict one from another; give more text",
+                "the validation split has {} tokens, too few to predict one from another; give more text, or a larger val_fraction",
                 tokens.len()
             )));
         }

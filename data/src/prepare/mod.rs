@@ -27,7 +27,7 @@ mod split;
 mod survey;
 
 pub use crate::source::{Input, LeftOut, LeftOutKind};
-pub use checkpoint::is_begun;
+pub use checkpoint::{CHECKPOINT, is_begun};
 pub use corpus::Source;
 pub use dataset::{Dataset, FORMAT_VERSION, Manifest, Marks, OpenError};
 pub use diff::diff;

@@ -284,6 +284,8 @@ fn errors_name_the_file_and_the_place() {
         ("a.jsonl", b"[1]", "a.jsonl:1: not a line with a JSON object"),
         ("a.jsonl", b"{\"body\": \"x\", \"id\": 1}", "a.jsonl:1: no field \"text\"; name one of these: body, id"),
         ("a.jsonl", b"{\"text\": 7}", "a.jsonl:1: the field \"text\" is not a string"),
+        ("a.jsonl", b"{\"text\": [{\"a\": 1}]}", "a.jsonl:1: the field \"text\" is not a string"),
+        ("a.jsonl", b"{\"text\": \"x\"} {}", "a.jsonl:1: not a line with a JSON object"),
         ("a.parquet", b"PAR1 broken", "cannot read a.parquet as Parquet"),
     ] {
         let error = error_of(name, bytes);

@@ -192,6 +192,32 @@ fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
     }
 }
 
+/// The tokens of one must not go on those of another, though both lie in a file of one name.
+#[test]
+fn of_another_tokenizer_nothing_is_encoded_on() {
+    let mut place = Place::new("bytes");
+    let file = place.folder.path().join("characters");
+    fs::create_dir(&file).unwrap();
+    let save = |more: &str| {
+        let characters = ('a'..='z').chain("0123456789 .@WlLé".chars()).chain(more.chars()).collect();
+        Tokenizer::chars(&characters, true).unwrap().save(&file).unwrap();
+    };
+    save("+");
+    place.options.tokenizer = file.to_str().unwrap().parse().unwrap();
+    for other in ["~", "!$%&"] {
+        save(other);
+        let (whole, _) = place.whole();
+        save("+");
+        place.stopped_behind("encoding");
+        save(other);
+        let (prepared, notes) = place.stopped_after(0);
+        prepared.unwrap();
+        assert!(notes.iter().any(|note| note.contains("the encoding begins anew")), "{notes:?}");
+        assert!(place.files() == whole);
+        fs::remove_dir_all(&place.options.out).unwrap();
+    }
+}
+
 #[test]
 fn what_is_damaged_is_done_again() {
     let place = Place::new("bytes");

@@ -67,8 +67,10 @@ impl Stream {
 
     pub fn finish(mut self) -> Result<SplitCounts, Error> {
         self.counts.tokens = self.writer.count;
-        if self.counts.tokens == 0 {
-            return Err(Error::unusable("nothing is left for one of the splits; give more text"));
+        if self.counts.tokens < 2 {
+            let what = "one of the splits has fewer than two tokens, and one is predicted from another; give more text, or \
+                        another val_fraction";
+            return Err(Error::unusable(what));
         }
         self.counts.checksum = format!("{:016x}", self.writer.finish()?);
         Ok(self.counts)

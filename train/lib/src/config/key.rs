@@ -64,6 +64,7 @@ impl Key {
         let range = match self.kind {
             Kind::Count(low, MANY) => format!("whole number, {low} or more"),
             Kind::Count(low, high) => format!("whole number, {low} to {high}"),
+            Kind::Real(low, high) if low > 0.0 => format!("number, {low:e} to {high}"),
             Kind::Real(low, high) => format!("number, {low} to {high}"),
             Kind::Above(low, high) => format!("number above {low}, at most {high}"),
             Kind::Below(low, high) => format!("number from {low}, below {high}"),

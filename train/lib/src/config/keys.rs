@@ -14,6 +14,10 @@ use super::key::Kind::{Above, Below, Choice, Count, Flag, Paths, Real, Text, Tex
 use super::key::{Group, Key, MANY, keys};
 use crate::error::ConfigError;
 
+/// What memories stay below: nearer to 1 float32 would take them for 1, which forgets nothing and
+/// learns nothing.
+const NEAR_ONE: f64 = 0.9999999;
+
 /// What matrix products are computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -160,7 +164,7 @@ keys! {
              memory, a third more time", ["gradient_checkpointing", "checkpoint_activations"];
         optimizer: OptimizerKind = auto, Choice(&["adamw", "muon"]), "",
             "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
-        learning_rate: f64 = auto, Above(0.0, 1.0), "",
+        learning_rate: f64 = auto, Real(1e-12, 1.0), "",
             "the peak, reached after warm-up", ["lr", "max_lr"];
         min_learning_rate: f64 = auto, Real(0.0, 1.0), "",
             "where the schedule ends", ["min_lr", "lr_min"];
@@ -174,17 +178,17 @@ keys! {
             ["lr_scheduler_type", "scheduler", "lr_schedule"];
         decay_fraction: f64 = auto, Above(0.0, 1.0), "share of lr_decay_steps",
             "how long the way down of schedule wsd is", [];
-        muon_learning_rate: f64 = auto, Above(0.0, 1.0), "",
+        muon_learning_rate: f64 = auto, Real(1e-12, 1.0), "",
             "Muon's peak for matrices; it follows the same schedule", [];
-        muon_momentum: f64 = auto, Below(0.0, 1.0), "",
+        muon_momentum: f64 = auto, Below(0.0, NEAR_ONE), "",
             "Muon's memory of the gradient", [];
         weight_decay: f64 = auto, Real(0.0, 10.0), "",
             "decoupled decay, on matrices only", [];
-        beta1: f64 = 0.9, Below(0.0, 1.0), "",
+        beta1: f64 = 0.9, Below(0.0, NEAR_ONE), "",
             "AdamW's memory of the gradient", [];
-        beta2: f64 = 0.99, Below(0.0, 1.0), "",
+        beta2: f64 = 0.99, Below(0.0, NEAR_ONE), "",
             "AdamW's memory of its square; nearer 1 for small batches", [];
-        epsilon: f64 = 1e-8, Above(0.0, 0.1), "",
+        epsilon: f64 = 1e-8, Real(1e-30, 0.1), "",
             "added to AdamW's denominator", ["eps", "adam_epsilon"];
         grad_clip: f64 = 1.0, Real(0.0, 1e6), "global norm",
             "longer gradients are scaled down to this; 0: never", ["max_grad_norm", "clip"];
@@ -193,7 +197,7 @@ keys! {
              logits small; 1e-4 is usual", [];
         label_smoothing: f64 = 0.0, Below(0.0, 1.0), "probability",
             "share of the target that is spread evenly over all tokens", [];
-        ema_decay: f64 = 0.0, Below(0.0, 1.0), "",
+        ema_decay: f64 = 0.0, Below(0.0, NEAR_ONE), "",
             "memory of a moving average of the weights, evaluated and saved beside them; 0: \
              none, 0.999 is usual", [];
     }

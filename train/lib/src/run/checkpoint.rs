@@ -68,13 +68,12 @@ impl Checkpoint<'_> {
         Ok(run.point(Pointer::Latest, step)?)
     }
 
-    /// Bytes that a save will take: as many as the last one, else of the weights and all that the
-    /// optimizer remembers.
+    /// Bytes that a save will take: as many as the last one, but at least those of the weights and of
+    /// all that the optimizer remembers, which is nothing before the first step.
     fn size(&self, run: &RunFolder) -> u64 {
-        match run.pointed(Pointer::Latest) {
-            Ok(Some(latest)) => used_bytes(&latest),
-            _ => 4 * (self.gpt.config().parameters() + self.optimizer.values()) as u64,
-        }
+        let latest = run.pointed(Pointer::Latest).ok().flatten();
+        let values = 4 * (self.gpt.config().parameters() + self.optimizer.values()) as u64;
+        latest.map_or(0, |latest| used_bytes(&latest)).max(values)
     }
 
     fn write(&self, dir: &Path) -> Result<()> {

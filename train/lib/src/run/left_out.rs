@@ -11,6 +11,9 @@ use crate::step::guard::report::{Report, windows_as_text};
 use crate::step::{Learner, StepResult};
 use crate::{distributed::all_ok, step::progress::Progress, units::grouped};
 
+/// So many reports are kept of one step; later ones take the place of the last.
+const MOST_REPORTS: u64 = 32;
+
 impl Trainer<'_> {
     /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and
     /// ends the run where that has happened too often. `before` is where the run stood when its
@@ -61,7 +64,7 @@ impl Trainer<'_> {
         };
         // Windows only ever go forward, so the batches of this step are the last of those left out.
         let of_this_step = left_out.iter().rev().zip(0..).take_while(|(first, i)| **first + i * count == window);
-        let file = self.folder.not_finite_report(step, of_this_step.count() as u64);
+        let file = self.folder.not_finite_report(step, (of_this_step.count() as u64).min(MOST_REPORTS));
         self.reporter.note(report.line(&file).into());
         report.write(&file)?;
         let skipped = Some(self.learner.progress.guard.skipped());

@@ -97,8 +97,11 @@ impl Trainer<'_> {
                 return Ok(ended);
             }
             self.keep_time()?;
-            let began = Instant::now();
+            let (began, before) = (Instant::now(), self.learner.progress.step);
             gpt = self.take_step(gpt, starts_gpu, stop)?;
+            if self.learner.progress.step == before {
+                continue; // asked to stop while batches were left out
+            }
             if std::mem::take(&mut starts_gpu) {
                 self.say_what_the_start_cost(began);
             }
@@ -132,13 +135,14 @@ impl Trainer<'_> {
         if rewound { self.step_and_wait(gpt, stop) } else { Ok(gpt) }
     }
 
-    /// One optimizer step, along the gradient of the first batch that the guard lets pass.
+    /// One optimizer step, along the gradient of the first batch that the guard lets pass; none where
+    /// it is asked to stop before there is one.
     fn step_and_wait(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         let before = self.learner.progress.clone();
         let learning_rate = learning_rate(&self.learner.config, before.step);
         loop {
-            let stop = || stop() || self.reporter.stop_requested();
-            match self.learner.step(gpt, learning_rate, &stop)? {
+            let asked = || stop() || self.reporter.stop_requested();
+            match self.learner.step(gpt, learning_rate, &asked)? {
                 Attempt::Taken(gpt, result, spike) => {
                     if let Some(times) = spike {
                         self.tell_of_spike(&result, times, None)?;
@@ -155,6 +159,11 @@ impl Trainer<'_> {
                     self.leave_out(&back, &gradients, &result, &before)?;
                     gpt = back;
                 }
+            }
+            if self.stops(stop) {
+                // The step is not taken; a resume meets the same batches.
+                self.learner.progress = before;
+                return Ok(gpt);
             }
         }
     }

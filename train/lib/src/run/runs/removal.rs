@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ember_data::prepare::CHECKPOINT;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
 use ember_model::folder::CARD;
@@ -135,6 +136,7 @@ impl Contents {
 fn is_folder(path: &[&str]) -> bool {
     match path {
         [name] => ["checkpoints", DATA, "reports", SAMPLES, "tensorboard"].contains(name),
+        [DATA, name] => *name == CHECKPOINT,
         ["checkpoints", name] => is_checkpoint(name),
         ["checkpoints", _, name] => ["ema", "training"].contains(name),
         _ => false,
@@ -149,6 +151,7 @@ fn is_file(path: &[&str]) -> bool {
         [DATA, name] => {
             ["train.bin", "val.bin", "tokenizer.json", "tokenizer_config.json", "manifest.json"].contains(name)
         }
+        [DATA, CHECKPOINT, _] => true,
         [SAMPLES, name] => *name == SAMPLES_LOG || name.starts_with("step-") && name.ends_with(".txt"),
         ["tensorboard", name] => name.starts_with("events.out.tfevents."),
         ["reports", name] => name.starts_with("nonfinite-step-") && name.ends_with(".json"),

@@ -144,10 +144,8 @@ fn is_same(own: &Manifest, other: &Manifest) -> bool {
 fn state(run: &Path, is_finished: bool) -> State {
     if RunFolder::is_in_use(run) {
         State::Running
-    } else if run.join(REMOVING).exists() {
-        State::HalfRemoved
     } else if !run.join(CONFIG).exists() {
-        State::NotBegun
+        if run.join(REMOVING).exists() { State::HalfRemoved } else { State::NotBegun }
     } else if is_finished {
         State::Finished
     } else {

@@ -52,6 +52,8 @@ fn a_run_is_running_finished_interrupted_not_begun_or_half_removed() {
     let running = RunFolder::open(&run(&place, "c", 10, 1.5)).unwrap();
     fs::create_dir_all(place.path().join("d/data")).unwrap();
     fs::write(place.path().join("d/.lock"), "").unwrap();
+    // Begun again in what was left of a removal.
+    fs::write(place.path().join("a").join(REMOVING), "").unwrap();
     let cut_short = run(&place, "e", 20, 1.5);
     fs::rename(cut_short.join("config.toml"), cut_short.join(REMOVING)).unwrap();
     // It gave up for want of a better loss.
@@ -145,6 +147,9 @@ fn a_run_in_use_stays_and_all_of_another_goes() {
     for put_aside in ["damaged-step-00000010", "superseded-step-00000015", ".unfinished-20"] {
         fs::create_dir_all(path.join("checkpoints").join(put_aside).join("ema")).unwrap();
     }
+    // What a run leaves that was killed while its text was prepared.
+    fs::create_dir_all(path.join("data/.prepare-checkpoint")).unwrap();
+    fs::write(path.join("data/.prepare-checkpoint/surveyed"), "half").unwrap();
     let in_use = RunFolder::open(&path).unwrap();
     assert!(matches!(Removal::new(&path), Err(FolderError::InUse(_))));
     drop(in_use);
