@@ -26,7 +26,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use ember_training::config::{
-    ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
+    ConfigError, DeviceKind, MOST_PASSES, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
+    most_steps,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
@@ -248,17 +249,27 @@ impl Planner<'_> {
             let TrainConfig { max_steps, eval_interval, .. } = of.config;
             Pace { step_s, look_s: look_s(of) }.seconds(0, max_steps, eval_interval)
         };
+        let most = most_steps(self.text.train_tokens, sizes.tokens_per_step());
         let (candidate, reasons) = if self.request.settings.max_steps.is_some() {
             of_length(sizes.max_steps)?
         } else {
             // How often and how long a run looks depends on its length.
-            let (mut fits, mut too_long) = (1, (self.request.seconds / step_s.max(1e-9)).clamp(1.0, 1e12) as u64 + 1);
+            let affordable = (self.request.seconds / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
+            let (mut fits, mut too_long) = (1, affordable.min(most) + 1);
             while fits + 1 < too_long {
                 let middle = fits + (too_long - fits) / 2;
                 let is_fitting = seconds(&of_length(middle)?.0) <= self.request.seconds;
                 *(if is_fitting { &mut fits } else { &mut too_long }) = middle;
             }
-            of_length(fits)?
+            let (candidate, mut reasons) = of_length(fits)?;
+            if fits == most && most < affordable {
+                let line = format!(
+                    "max_steps = {fits}: {MOST_PASSES} passes over the text; more would only learn it by heart, and it ends before \
+                     the time is over"
+                );
+                reasons.push(line.into());
+            }
+            (candidate, reasons)
         };
         let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
@@ -323,7 +334,7 @@ fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64) -> Vec<Strin
         ),
         (
             passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique),
-            "the model can learn the text by heart: the validation loss will turn upwards; `best` keeps the lowest, and \
+            "the model can learn the text by heart: the validation loss may turn upwards; `best` keeps the lowest, and \
              patience = 3 ends the run there"
                 .to_owned(),
         ),

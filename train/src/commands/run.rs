@@ -132,8 +132,8 @@ impl Caller for Program<'_> {
         }
     }
 
-    fn time_budget(&self, pace: Pace) -> Option<TimeBudget> {
-        self.deadline.map(|deadline| TimeBudget::new(deadline.began, deadline.seconds, pace))
+    fn time_budget(&self, most_steps: u64, pace: Pace) -> Option<TimeBudget> {
+        self.deadline.map(|deadline| TimeBudget::new(deadline.began, deadline.seconds, most_steps, pace))
     }
 
     fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit, Error> {

@@ -76,7 +76,7 @@ impl Library {
             let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent)?;
             // Of a pace that is nothing the clock would make a run of a hundred million steps.
             let foreseen = Pace { step_s: 0.002, look_s: 0.005 };
-            let clock = |promised| TimeBudget::new(Instant::now(), promised as f64 / 1000.0, foreseen);
+            let clock = |promised| TimeBudget::new(Instant::now(), promised as f64 / 1000.0, u64::MAX, foreseen);
             let begun = start.begin(run, &Alone, &Usual, &mut Silent)?;
             begun.map(|run| Run { time_budget: set.promised.map(clock), ..run })
         };

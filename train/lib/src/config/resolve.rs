@@ -92,8 +92,17 @@ const BEST: &str = "qwen3";
 /// GPT-2's, which everybody knows.
 const CLASSIC: &str = "gpt2";
 
-/// More passes than this over one text teach little but the text itself.
-const MOST_PASSES: f64 = 40.0;
+/// More passes than this over one text teach nothing but the text itself: what 4 x 192 had learned of
+/// a megabyte after 27 was better than after 66 (bench/LEARNING.md).
+pub const MOST_PASSES: f64 = 30.0;
+
+/// A run has so many steps at least, however little text there is.
+const FEWEST_STEPS: u64 = 200;
+
+/// How many steps of so many tokens such a text is worth: those of [`MOST_PASSES`].
+pub fn most_steps(train_tokens: u64, tokens_per_step: u64) -> u64 {
+    ((MOST_PASSES * train_tokens as f64 / tokens_per_step as f64) as u64).max(FEWEST_STEPS)
+}
 
 impl Settings {
     /// Fills in what nobody set, and says in one line each what was chosen and why.
@@ -257,7 +266,7 @@ impl Settings {
         let affordable = budget / self.choose_parts(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
-        let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
+        let steps = round(tokens / tokens_per_step).clamp(FEWEST_STEPS, 1_000_000);
         let mut chosen = Chosen::default();
         let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {

@@ -12,7 +12,7 @@ use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
 use super::{Run, device_line};
 use super::{init::Init, report::Reporter, sample};
-use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
+use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, most_steps, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result, TextError};
 use crate::memory::fit::{self, Fit, Undecided, fit_to_device, fit_to_memory, share_of};
@@ -43,8 +43,8 @@ pub trait Caller {
     }
 
     /// The time budget of a run that was promised to end at a time, for steps that take what was
-    /// chosen by.
-    fn time_budget(&self, _pace: Pace) -> Option<TimeBudget> {
+    /// chosen by, of which the text is worth so many.
+    fn time_budget(&self, _most_steps: u64, _pace: Pace) -> Option<TimeBudget> {
         None
     }
 
@@ -193,8 +193,9 @@ impl Start {
         let Some(path) = broadcast(group, &path)? else { return Ok(None) };
         let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
         let (folder, (config, dataset, pace)) = all_ok(group, opened)?;
+        let most_steps = most_steps(dataset.manifest.train.tokens, config.tokens_per_step());
         let run = Run::new(folder, config, dataset, self.selected, group)?;
-        Ok(Some(Run { time_budget: caller.time_budget(pace), ..run }))
+        Ok(Some(Run { time_budget: caller.time_budget(most_steps, pace), ..run }))
     }
 
     /// Prepares the text and writes the resolved configuration: after this the run exists. `None`

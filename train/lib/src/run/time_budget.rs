@@ -91,6 +91,8 @@ pub struct TimeBudget {
     began: Instant,
     /// Seconds it may take from there.
     promised_s: f64,
+    /// Where it ends even if there is time left.
+    most_steps: u64,
     /// Foreseen to begin with, then measured.
     pace: Pace,
     /// The step at which the clock was last read, and when.
@@ -101,9 +103,10 @@ pub struct TimeBudget {
 }
 
 impl TimeBudget {
-    /// A clock for a command that began at `began` and is to end `promised_s` seconds later.
-    pub fn new(began: Instant, promised_s: f64, foreseen: Pace) -> Self {
-        Self { began, promised_s, pace: foreseen, last: None, recent: (0.0, 0), earlier: (0.0, 0) }
+    /// A clock for a command that began at `began` and is to end `promised_s` seconds later, or with
+    /// `most_steps`.
+    pub fn new(began: Instant, promised_s: f64, most_steps: u64, foreseen: Pace) -> Self {
+        Self { began, promised_s, most_steps, pace: foreseen, last: None, recent: (0.0, 0), earlier: (0.0, 0) }
     }
 
     /// Seconds that a run of so many promised ones aims at.
@@ -123,7 +126,7 @@ impl TimeBudget {
             self.took((now - since).as_secs_f64(), looked);
         }
         let elapsed_s = (now - self.began).as_secs_f64();
-        change(elapsed_s, self.promised_s, step, looked, self.pace, config)
+        change(elapsed_s, self.promised_s, self.most_steps, step, looked, self.pace, config)
     }
 
     /// Takes in one step, with or without a look after it.
@@ -151,13 +154,14 @@ impl TimeBudget {
 fn change(
     elapsed_s: f64,
     promised_s: f64,
+    most_steps: u64,
     step: u64,
     looked: bool,
     pace: Pace,
     config: &TrainConfig,
 ) -> Option<Change> {
     let left_s = TimeBudget::aim(promised_s) - elapsed_s;
-    let fits = pace.longest(step, left_s, config.eval_interval);
+    let fits = pace.longest(step, left_s, config.eval_interval).min(most_steps.max(step + 1));
     let ended_s = elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S;
     if step + 1 >= config.max_steps {
         return (ended_s < EARLIEST * promised_s && fits > config.max_steps).then_some(Change::End(fits));
@@ -200,20 +204,24 @@ mod tests {
     #[test]
     fn slower_than_foreseen_is_shortened_and_faster_is_lengthened() {
         let config = config(1000, 50);
-        let at = |elapsed, looked, step_s| change(elapsed, 100.0, 50, looked, Pace { step_s, look_s: 0.5 }, &config);
+        let at = |elapsed, looked, step_s| {
+            change(elapsed, 100.0, u64::MAX, 50, looked, Pace { step_s, look_s: 0.5 }, &config)
+        };
         assert_eq!(at(5.0, true, 0.0885), None, "as foreseen");
         assert!(matches!(at(10.0, true, 0.2), Some(Change::Length(steps)) if steps < 500));
         assert!(matches!(at(3.0, true, 0.05), Some(Change::Length(steps)) if steps > 1500));
         assert_eq!(at(10.0, false, 0.2), None, "only where a checkpoint is");
         assert_eq!(at(105.6, false, 0.2), Some(Change::End(51)));
-        let last = |elapsed| change(elapsed, 100.0, 999, false, Pace { step_s: 0.1, look_s: 0.5 }, &config);
-        assert!(matches!(last(80.0), Some(Change::End(steps)) if steps > 1100));
-        assert_eq!(last(97.0), None);
+        let last = |elapsed, most| change(elapsed, 100.0, most, 999, false, Pace { step_s: 0.1, look_s: 0.5 }, &config);
+        assert!(matches!(last(80.0, u64::MAX), Some(Change::End(steps)) if steps > 1100));
+        assert_eq!(last(97.0, u64::MAX), None);
+        assert_eq!(last(80.0, 1050), Some(Change::End(1050)));
+        assert_eq!(last(80.0, 1000), None, "the text is worth no more");
     }
 
     #[test]
     fn steps_and_looks_are_told_apart() {
-        let mut clock = TimeBudget::new(Instant::now(), 60.0, Pace { step_s: 9.0, look_s: 9.0 });
+        let mut clock = TimeBudget::new(Instant::now(), 60.0, u64::MAX, Pace { step_s: 9.0, look_s: 9.0 });
         for _ in 0..10 {
             clock.took(0.1, false);
         }
@@ -255,7 +263,7 @@ mod tests {
                 if looked {
                     elapsed += look_s;
                 }
-                match change(elapsed, promised_s, step, looked, pace, &config) {
+                match change(elapsed, promised_s, u64::MAX, step, looked, pace, &config) {
                     Some(Change::Length(steps)) => config.max_steps = steps,
                     Some(Change::End(steps)) => config.max_steps = steps,
                     None => {}
