@@ -12,6 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// So many documents can be held out by their order: 16 bytes each.
 const MOST_IN_ORDER: usize = 1 << 23;
 
+/// How often others are looked for in the place of documents that have to teach. Each time some of
+/// these may have to teach, too; what is missing in the end is little.
+const MOST_ROUNDS: usize = 8;
+
 /// The documents in the order in which they were read.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Order {
@@ -59,7 +63,7 @@ impl Order {
 
     /// Chooses the last documents of each run, so that they make up this share of its bytes, and
     /// where the next does not fit, its end. `hashes` are those of the documents' content; a
-    /// document with a copy or near-duplicate is passed over, and teaches.
+    /// document with a copy or near-duplicate that teaches is passed over.
     pub fn hold_out(&self, share: f64, hashes: &[u64], near: &Groups<Candidate>) -> Result<Split, Error> {
         if self.documents > MOST_IN_ORDER as u64 {
             return Err(Error::unusable(format!(
@@ -68,32 +72,25 @@ impl Order {
             )));
         }
         let copied = copied(hashes, near);
-        let mut whole = BitVec::from_elem(self.sizes.len(), false);
-        let mut cuts = BTreeMap::new();
-        for run in self.runs() {
-            let sizes = |&number: &u64| self.sizes[number as usize];
-            let mut left = share * run.iter().map(|number| sizes(number).0 as f64).sum::<f64>();
-            for &number in run.iter().rev().filter(|number| !copied.contains(number)) {
-                let (bytes, characters) = sizes(&number);
-                if bytes as f64 > left {
-                    let end = left / bytes as f64;
-                    if end * characters as f64 >= SHORTEST_END {
-                        let document = Candidate { bytes, number, hash: 0, characters, resembles: false };
-                        cuts.insert(number, document.characters_before(end));
-                    }
-                    break;
-                }
-                whole.set(number as usize, true);
-                left -= bytes as f64;
+        let mut passed_over = BTreeSet::new();
+        let (mut whole, mut cuts) = self.tails(share, &copied, &passed_over);
+        for _ in 0..MOST_ROUNDS {
+            let back = send_copies_back(&mut whole, hashes, near);
+            if back.is_empty() {
+                break;
             }
+            // Others validate in the place of those that had to teach.
+            passed_over.extend(back);
+            (whole, cuts) = self.tails(share, &copied, &passed_over);
         }
+        send_copies_back(&mut whole, hashes, near);
         if whole.none() && cuts.is_empty() {
-            let last = (0..self.documents).rev().find(|number| !copied.contains(number));
             let all_copied = || {
                 let what = "every document has a copy or one that is nearly the same, and none can be held out for \
                             being the last; hold out any of them, or give more different documents";
                 Error::unusable(what)
             };
+            let last = (0..self.documents).rev().find(|number| !copied.contains(number));
             whole.set(last.ok_or_else(all_copied)? as usize, true);
         }
         let percent = (share * 1000.0).round() / 10.0;
@@ -102,6 +99,32 @@ impl Order {
              and of the others in their order; what stands before as well teaches"
         );
         Ok(Split { rule, whole, cuts })
+    }
+
+    /// The last documents of each run but those passed over: those held out whole, and where others
+    /// are cut. None is cut that has a copy.
+    fn tails(&self, share: f64, copied: &BTreeSet<u64>, passed_over: &BTreeSet<u64>) -> (BitVec, BTreeMap<u64, u64>) {
+        let mut whole = BitVec::from_elem(self.sizes.len(), false);
+        let mut cuts = BTreeMap::new();
+        for run in self.runs() {
+            let sizes = |number: &u64| self.sizes[*number as usize];
+            let mut left = share * run.iter().map(|number| sizes(number).0 as f64).sum::<f64>();
+            for number in run.iter().rev().filter(|number| !passed_over.contains(number)) {
+                let (bytes, characters) = sizes(number);
+                if bytes as f64 <= left {
+                    whole.set(*number as usize, true);
+                    left -= bytes as f64;
+                } else if !copied.contains(number) {
+                    let end = left / bytes as f64;
+                    if end * characters as f64 >= SHORTEST_END {
+                        let document = Candidate { bytes, number: *number, hash: 0, characters, resembles: false };
+                        cuts.insert(*number, document.characters_before(end));
+                    }
+                    break;
+                }
+            }
+        }
+        (whole, cuts)
     }
 }
 
@@ -112,4 +135,26 @@ fn copied(hashes: &[u64], near: &Groups<Candidate>) -> BTreeSet<u64> {
     let equal = sorted.chunk_by(|one, two| one.0 == two.0).filter(|equal| equal.len() > 1);
     let near = near.groups.iter().flatten().map(|document| document.number);
     equal.flatten().map(|&(_, number)| number).chain(near).collect()
+}
+
+/// A document that teaches keeps its copies and near-duplicates from validating: those that it kept.
+fn send_copies_back(whole: &mut BitVec, hashes: &[u64], near: &Groups<Candidate>) -> Vec<u64> {
+    let before = whole.clone();
+    let validates = |whole: &BitVec, number: u64| whole.get(number as usize) == Some(true);
+    let held_out: BTreeSet<u64> =
+        (0..).zip(hashes).filter(|&(number, _)| validates(whole, number)).map(|(_, &hash)| hash).collect();
+    let taught: BTreeSet<u64> = (0..)
+        .zip(hashes)
+        .filter(|&(number, hash)| !validates(whole, number) && held_out.contains(hash))
+        .map(|(_, &hash)| hash)
+        .collect();
+    for (number, _) in hashes.iter().enumerate().filter(|(_, hash)| taught.contains(hash)) {
+        whole.set(number, false);
+    }
+    for group in &near.groups {
+        if group.iter().any(|document| !validates(whole, document.number)) {
+            group.iter().for_each(|document| whole.set(document.number as usize, false));
+        }
+    }
+    (0..).zip(&before).filter(|&(number, was)| was && !validates(whole, number)).map(|(number, _)| number).collect()
 }
