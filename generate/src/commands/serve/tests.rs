@@ -302,6 +302,15 @@ fn a_completion_tells_what_was_asked() {
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    // No bias makes an end token possible that is to be ignored.
+    let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
+    let ends =
+        json!({ "prompt": "a", "n_predict": 4, "ignore_eos": true, "logit_bias": [[end, 50]], "return_tokens": true });
+    let told = ask(ends);
+    let tokens = told["tokens"].as_array().unwrap();
+    assert!(tokens.len() == 4 && !tokens.contains(&json!(end)), "{told}");
+    let biases = json!([{ "token": end, "bias": 50.0 }, { "token": end, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
     let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
     assert_eq!(count(Value::Null)["timings"]["prompt_n"], 2);
     assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
