@@ -262,9 +262,13 @@ fn strangers_are_turned_away() {
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
-    for name in ["localhost", "LocalHost"] {
-        let host = format!("Host: {name}:{}\r\n", server.address.port());
-        assert_eq!(server.send("GET", "/v1/models", &host, "").0, 200);
+    // By way of a tunnel the port is another.
+    for host in ["localhost", "LocalHost", "localhost:1", "127.0.0.1:9000", "[::1]", "[::1]:9000"] {
+        assert_eq!(server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "").0, 200, "{host}");
+    }
+    for host in ["evil.example:9000", "localhost.evil.example:1", "evil.example@x", "localhost:1:2", ":80"] {
+        let (status, _, body) = server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "");
+        assert!(status == 403 && body.contains(&format!("does not answer as \\\"{host}\\\"")), "{body}");
     }
 
     let origin = "https://page.example".to_owned();
