@@ -32,9 +32,9 @@ pub(super) struct Template {
     finder: AhoCorasick,
 }
 
-/// Stands inside a special token's name that somebody said, so that it is none; of no meaning
-/// anywhere else.
-const MARK: char = '\u{f8ff}';
+/// Stands inside a special token's name that somebody said, so that it is none. Unicode keeps it for
+/// uses like this one, within a program: no text has it.
+const MARK: char = '\u{fdd0}';
 
 /// Most steps that a template may take: those of people's checkpoints take some thousands.
 const MOST_STEPS: u64 = 5_000_000;
@@ -280,6 +280,8 @@ mod tests {
         let text = render(&template, json!({ "note": "<|endoftext|>", "enable_thinking": false })).unwrap();
         assert_eq!(unmarked(&text), "<|endoftext|>!");
         assert!(!text.contains("<|endoftext|>"));
+        // What stands for a firm's logo is a character like any other.
+        assert_eq!(unmarked(&render(&template, json!({ "note": "\u{f8ff} pie" })).unwrap()), "\u{f8ff} pie");
         assert!(render(&template, json!({ "bos_token": "<|endoftext|>" })).unwrap_err().contains("the server's own"));
     }
 
