@@ -188,6 +188,21 @@ fn a_prompt_is_measured_with_echo() {
     }
 }
 
+/// Of a character that several tokens make each begins where it does.
+#[test]
+fn tokens_begin_at_characters_of_the_text() {
+    let bytes = Tokenizer::bytes().unwrap();
+    let opening = bytes.opening_prompts().unwrap();
+    for (tokenizer, offsets) in [(bytes, json!([0, 0, 1, 2, 2])), (opening, json!([0, 0, 0, 1, 2, 2]))] {
+        let server = Server::open_with(tokenizer);
+        let mut ask = json!({ "prompt": "é é", "echo": true, "logprobs": 1, "max_tokens": 0 });
+        assert_eq!(server.write(ask.clone())["choices"][0]["logprobs"]["text_offset"], offsets);
+        ask["stream"] = json!(true);
+        let told = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
+        assert!(told.contains(&format!("\"text_offset\":{offsets}")), "{told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_followed_is_refused_by_name() {
     let server = Server::open();
