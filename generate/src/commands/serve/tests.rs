@@ -335,6 +335,22 @@ fn a_completion_tells_what_was_asked() {
     assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
 }
 
+/// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
+#[test]
+fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
+    // What its tokenizer puts before a prompt is none of them.
+    let server = Server::open_with(Tokenizer::bytes().unwrap().opening_prompts().unwrap());
+    let biased = |biases: Value| {
+        let ask = json!({ "prompt": "a", "n_predict": 1, "logit_bias": biases });
+        server.post("/completion", &ask).1["generation_settings"]["logit_bias"].clone()
+    };
+    let of = |id: u8| json!({ "token": id, "bias": -1.0 });
+    assert_eq!(biased(json!([["57", -1]])), json!([of(b'5'), of(b'7')]));
+    assert_eq!(biased(json!([[57, -1]])), json!([of(57)]));
+    assert_eq!(biased(json!({ "57": -1 })), json!([of(57)]));
+    assert_eq!(biased(json!({ "ab": -1 })), json!([of(b'a'), of(b'b')]));
+}
+
 #[test]
 fn every_choice_is_judged() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
