@@ -89,9 +89,37 @@ fn another_model_s_tokenizer_is_not_written_over() {
     std::fs::remove_file(&beside).unwrap();
     llama2c::write(&model, &path).unwrap();
     llama2c::write(&model, &out.path().join("again.bin")).unwrap(); // the same tokenizer serves both
-    std::fs::write(&beside, "an older one").unwrap();
+    let ours = std::fs::read(&beside).unwrap();
+    let mut older = ours.clone();
+    older[0] ^= 1; // the length of its longest token, which readers go without
+    std::fs::write(&beside, older).unwrap();
     llama2c::write(&model, &path).unwrap(); // with the model it is replaced
-    assert!(std::fs::read(&beside).unwrap() != b"an older one");
+    assert!(std::fs::read(&beside).unwrap() == ours);
+    std::fs::write(&beside, "another's").unwrap();
+    let error = llama2c::write(&model, &path).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.bin: what is there is not this model's tokenizer"), "{error}");
+    assert!(std::fs::read(&beside).unwrap() == b"another's");
+}
+
+#[test]
+fn what_is_no_model_of_llama2c_is_not_written_over() {
+    let out = tempfile::tempdir().unwrap();
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    let model = opened.model().unwrap();
+    let thesis = "A whole thesis, of which there is no other copy.";
+    for name in ["thesis.txt", "thesis.bin"] {
+        let path = out.path().join(name);
+        std::fs::write(&path, thesis).unwrap();
+        let error = llama2c::write(&model, &path).unwrap_err().to_string();
+        assert!(error.ends_with("what is there is not a model of llama2.c; name another"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), thesis);
+        assert!(!out.path().join("tokenizer.bin").exists());
+    }
+    for version in ["v0", "v1"] {
+        let path = out.path().join(version);
+        std::fs::copy(fixture(&format!("llama2c/{version}/model.bin")), &path).unwrap();
+        llama2c::write(&model, &path).unwrap();
+    }
 }
 
 #[test]

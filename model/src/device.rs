@@ -176,14 +176,19 @@ pub fn cuda_count() -> usize {
 
 fn cuda() -> Vec<Selected> {
     #[cfg(feature = "cuda")]
-    return found("cuda", || Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec());
+    return found("cuda", || {
+        Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec().into_iter().map(opened).collect()
+    });
     #[cfg(not(feature = "cuda"))]
     Vec::new()
 }
 
 fn wgpu() -> Vec<Selected> {
     #[cfg(feature = "wgpu")]
-    return found("wgpu", ember_kernels::gpu::adapters::list);
+    return found("wgpu", || {
+        let adapters = ember_kernels::gpu::adapters::list().into_iter();
+        adapters.map(|(device, adapter)| (device, adapter.name, adapter.is_card)).collect()
+    });
     #[cfg(not(feature = "wgpu"))]
     Vec::new()
 }
@@ -200,24 +205,34 @@ impl Selected {
     }
 }
 
+/// A device, what it calls itself, and whether it is a real GPU.
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+type Found = (Device, String, bool);
+
 /// The runtime's devices, not yet tested; a missing driver means there are none.
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn found(kind: &str, enumerate: fn() -> Vec<Device>) -> Vec<Selected> {
+fn found(kind: &str, enumerate: fn() -> Vec<Found>) -> Vec<Selected> {
     #[cfg(feature = "tuning-cache")]
     tuning::keep();
     #[cfg(not(feature = "tuning-cache"))]
     ember_kernels::gpu::compiling::configure();
-    let devices = quietly(enumerate).unwrap_or_default();
-    devices
-        .into_iter()
-        .enumerate()
-        .map(|(number, device)| {
-            let identity = quietly(|| device.identity()).ok().flatten();
-            let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
-            let name = identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name);
-            Selected { id: format!("{kind}:{number}"), name, gpu, problem: None, device, reason: String::new() }
-        })
-        .collect()
+    let selected = |(number, (device, name, gpu)): (usize, Found)| Selected {
+        id: format!("{kind}:{number}"),
+        name,
+        gpu,
+        problem: None,
+        device,
+        reason: String::new(),
+    };
+    quietly(enumerate).unwrap_or_default().into_iter().enumerate().map(selected).collect()
+}
+
+/// A device of CUDA, which says who it is when it is opened.
+#[cfg(feature = "cuda")]
+fn opened(device: Device) -> Found {
+    let identity = quietly(|| device.identity()).ok().flatten();
+    let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
+    (device, identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name), gpu)
 }
 
 /// Whether `device` multiplies matrices of this type: two small ones, every value of whose product

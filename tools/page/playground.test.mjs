@@ -250,6 +250,25 @@ test("beams are a tree, ranked by the API's scores", { skip }, () => onPlaygroun
   assert.deepEqual(made.map(({ ids }) => ids), choices.map(({ token_ids: ids }) => ids), "and the command line finds the same");
 }));
 
+test("a stop string and what lies behind it is in no view", { skip }, () => onPlayground({}, async (page) => {
+  await drawer(page, "form");
+  await page.locator("#form-kind select").selectOption("regex");
+  await page.locator("#form-text").fill(" (One|Two|Six)\\.[a-z]{6}");
+  await drawer(page, "knobs");
+  await page.locator("#knob-stop-strings").evaluate((input) => { input.closest("details").open = true; });
+  await page.locator("#knob-stop-strings").fill(".");
+  await type(page, BEGINNING);
+  await set(page, { tokens: 24 });
+  await page.locator("#tab-compare").click();
+  await page.locator("#compare-write").click();
+  await page.locator("#compare-words", { hasText: /^The same text, all/ }).waitFor();
+  assert.match(await page.locator(".side-of-pair:nth-child(1) .tokens").textContent(), /^ (One|Two|Six)$/);
+  await page.locator("#tab-beams").click();
+  await page.locator("#beams-search").click();
+  await page.locator("#beam-tree [data-rank]").first().waitFor();
+  assert.doesNotMatch((await page.locator("#beam-tree .run").allTextContents()).join(""), /[.]/);
+}));
+
 test("a JSON schema is kept to", { skip }, () => onPlayground({}, async (page) => {
   await drawer(page, "form");
   await page.locator("#form-kind select").selectOption("json_schema");

@@ -12,7 +12,7 @@ const SOURCES = new URL("../../train/src/commands/share/", import.meta.url);
 const ENGINE = ["numbers.js", "products.js", "weights.js", "model.js", "random.js", "choice.js", "tokenizer.js", "writing.js"];
 
 const NAMES = ["newWriter", "newModel", "write", "lookAhead", "promptIds", "joiner", "readToken", "logitsOf", "uniform", "chooseFrom", "drawn", "softmax",
-  "bytesOf", "readMatrix", "outputOf", "product"];
+  "bytesOf", "readMatrix", "outputOf", "product", "exactGelu"];
 
 /** The engine's functions. */
 const sources = ENGINE.map((name) => readFileSync(new URL(name, SOURCES), "utf8")).join("");

@@ -183,6 +183,20 @@ test("half characters of bytes are shown whole", { skip }, () => onPage({ run: "
   assert.equal(await shown(page), ours.text);
 }));
 
+test("what goes on in the middle of a character shows it whole", { skip }, () => onPage({ run: "llama-bytes", flags: ["--beginning", "中", "--skip-copied"] }, async (page) => {
+  const settings = { temperature: 1, topK: 0, topP: 1, seed: 2 };
+  const ours = await written(open("llama-bytes", "int8"), "中", settings, 60);
+  const half = ours.told.findIndex(({ text, end }) => text === "" && !end);
+  assert.ok(half >= 0 && half < 59, "a token ends inside a character");
+  await set(page, { ...settings, tokens: half + 1 });
+  await write(page);
+  assert.ok((await shown(page)).endsWith("\ufffd"));
+  await set(page, { tokens: 59 - half });
+  await write(page, "go-on");
+  assert.deepEqual(await ids(page), ours.ids);
+  assert.equal(await shown(page), ours.text);
+}));
+
 /** Texts whose contrast with what lies behind them is below WCAG 2.2's 4.5. */
 const faint = (page) => page.evaluate(() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });

@@ -15,6 +15,7 @@ if (!folder) {
 /** A name, and what is set. Widths that no group of 32 divides are among them; so are shared heads, and heads of their own. */
 const RUNS = [
   ["gpt2-chars", "architecture=gpt2 tokenizer=chars n_head=4 n_embd=96"],
+  ["gpt2-exact-chars", "architecture=gpt2 tokenizer=chars mlp=exact-gelu n_head=4 n_embd=64"],
   ["gpt2-nobias-bpe", "architecture=gpt2 tokenizer=bpe:300 bias=false tied_head=false n_head=5 n_embd=80"],
   ["llama-bytes", "architecture=llama tokenizer=bytes n_head=4 n_kv_head=2 n_embd=96"],
   ["llama-bias", "architecture=llama tokenizer=chars bias=true n_head=6 n_kv_head=3 n_embd=84 n_inner=100"],

@@ -96,6 +96,11 @@ test("half a character waits for its other half", { skip: missing }, () => {
   assert.deepEqual([join.push(0xe2), join.finish()], ["", "\ufffd"]);
 });
 
+test("GELU by the error function is as Python has it, by math.erfc", () => {
+  const known = [[-30, 0], [-4, -0.00012668496733247986], [-1, -0.15865525393145707], [-0.5, -0.15426876936299344], [0.001, 0.000500398942213911], [0.5, 0.34573123063700656], [1, 0.8413447460685429], [2.5, 2.4844758366855597], [5, 4.99999856674214], [30, 30]];
+  for (const [x, y] of known) assert.ok(Math.abs(engine.exactGelu(x) - y) < 1e-14, `${x}: ${engine.exactGelu(x)}`);
+});
+
 test("the knobs leave what the program's leave", () => {
   const kept = (logits, knobs) => [...engine.chooseFrom(Float32Array.from(logits), { temperature: 1, topK: 0, topP: 1, ...knobs }).entries()]
     .filter(([, logit]) => logit > -Infinity).map(([id]) => id);

@@ -8,6 +8,9 @@ use super::{EPSILON, HEADER, MAGIC, ROPE_THETA, TOKENIZER, tokens};
 use crate::error::{FormatError, Result};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, mapped::Mapped, names, numbers};
 
+/// Where each tensor begins and ends.
+type Places = HashMap<String, (usize, usize)>;
+
 /// A file of llama2.c, mapped, and the tokenizer beside it.
 #[derive(Debug)]
 pub struct File {
@@ -36,9 +39,7 @@ impl File {
     /// # Errors
     /// When the file is not as long as its header says, or of another version.
     pub fn model(&self) -> Result<Model<'_>> {
-        let path = self.weights.path();
-        let (shape, parts, start) = header(&self.weights).map_err(|what| FormatError::unsupported(path, what))?;
-        let places = places(&shape, parts, start, self.weights.len()).map_err(|why| FormatError::damaged(path, why))?;
+        let (shape, places) = self.laid_out()?;
         let tensors = names::tensors(&shape).into_iter().map(|(name, sizes)| {
             let (from, to) = places[&name];
             tensor(&shape, name, sizes, &self.weights[from..to])
@@ -48,6 +49,18 @@ impl File {
         let read = |file: &Mapped| tokens::read(file, shape.vocab_size).map_err(|what| wrong(file, what));
         let tokenizer = self.tokenizer.as_ref().map(read).transpose()?;
         Ok(Model { shape, tensors, tokenizer })
+    }
+
+    /// The shape, and where each tensor begins and ends.
+    ///
+    /// # Errors
+    /// When the file is not as long as its header says, or of another version; what stands beside it
+    /// is not looked at.
+    pub(super) fn laid_out(&self) -> Result<(Shape, Places)> {
+        let path = self.weights.path();
+        let (shape, parts, start) = header(&self.weights).map_err(|what| FormatError::unsupported(path, what))?;
+        let places = places(&shape, parts, start, self.weights.len()).map_err(|why| FormatError::damaged(path, why))?;
+        Ok((shape, places))
     }
 }
 
@@ -96,8 +109,8 @@ fn shape(sizes: &[i32], tied_head: bool) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// Where each tensor begins and ends, in a file that is exactly as long as its header says.
-fn places(shape: &Shape, parts: Order, start: usize, length: usize) -> Result<HashMap<String, (usize, usize)>, String> {
+/// The tensors' places, in a file that is exactly as long as its header says.
+fn places(shape: &Shape, parts: Order, start: usize, length: usize) -> Result<Places, String> {
     let announced = announced(shape, parts) + start as u128;
     if announced != length as u128 {
         return Err(format!("{announced} bytes are announced, and it has {length}"));

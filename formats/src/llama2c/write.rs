@@ -12,18 +12,19 @@ use crate::{Architecture, Model, NumberType, Shape, layout, numbers};
 /// Writes a model to `path`, whole or not at all, and its tokenizer to `tokenizer.bin` beside it.
 ///
 /// # Errors
-/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, another
-/// model's tokenizer stands beside it, or a file cannot be written.
+/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, something
+/// else than a model of llama2.c stands there, or beside it what is neither its tokenizer nor that of
+/// the model that it replaces, or a file cannot be written.
 pub fn write(model: &Model, path: &Path) -> Result<()> {
     let cannot = |what: String| FormatError::CannotSay { format: "llama2.c", what };
     can_compute(&model.shape).map_err(cannot)?;
     let tokenizer = model.tokenizer.as_ref().map(|tokenizer| tokens::bytes(tokenizer, model.shape.vocab_size));
     let tokenizer = tokenizer.transpose().map_err(cannot)?;
-    let replaces = File::open(path).is_ok();
-    check_replaces(path, "a model of llama2.c", |_| replaces)?;
+    let (is_model, has_tokenizer) = there(path);
+    check_replaces(path, "a model of llama2.c", |_| is_model)?;
     let beside = path.with_file_name(TOKENIZER);
     if let Some(bytes) = &tokenizer {
-        check_replaces(&beside, "this model's tokenizer", |there| replaces || bytes.starts_with(there))?;
+        check_replaces(&beside, "this model's tokenizer", |there| has_tokenizer || bytes.starts_with(there))?;
     }
     let mut failed = None;
     let written = write_output(path, |out| {
@@ -41,6 +42,11 @@ pub fn write(model: &Model, path: &Path) -> Result<()> {
         write_output(&beside, |out| out.write_all(&bytes))?;
     }
     Ok(())
+}
+
+/// Whether a model stands at `path` already, and whether what stands beside it is its tokenizer.
+fn there(path: &Path) -> (bool, bool) {
+    File::open(path).map_or((false, false), |file| (file.laid_out().is_ok(), file.model().is_ok()))
 }
 
 /// Refuses what `run.c` would compute otherwise.

@@ -18,6 +18,12 @@ const INTERFACES: &[WgpuBackend] = if cfg!(target_os = "macos") {
 /// What an adapter says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Adapter {
+    /// What it calls itself.
+    #[serde(skip)] // the device's name already
+    pub name: String,
+    /// Whether it is a card, rather than software.
+    #[serde(skip)] // the same
+    pub is_card: bool,
     /// Its interface: Vulkan, Dx12, Metal.
     pub interface: String,
     /// Its driver and that one's version, where it names them.
@@ -29,14 +35,11 @@ pub struct Adapter {
 }
 
 /// The adapters of the first interface that knows a card, or else that knows any, cards before
-/// software; the others know the same ones. None was tried.
-pub fn list() -> Vec<Device> {
-    found().into_iter().map(|(device, _)| Device::new(cubecl::Device::Wgpu(device))).collect()
-}
-
-/// What each of [`list`] says of itself.
-pub fn said() -> Vec<Adapter> {
-    found().iter().map(|(_, adapter)| Adapter::of(adapter)).collect()
+/// software; the others know the same ones. None was tried, nor opened: a thread of the runtime's
+/// looks for work on what is opened until the program ends, a tenth of a core where there is none.
+pub fn list() -> Vec<(Device, Adapter)> {
+    let of = |(device, adapter)| (Device::new(cubecl::Device::Wgpu(device)), Adapter::of(&adapter));
+    found().into_iter().map(of).collect()
 }
 
 /// The adapters of [`list`], and what the runtime calls them.
@@ -93,12 +96,28 @@ impl Adapter {
     fn of(adapter: &wgpu::Adapter) -> Self {
         let (info, features) = (adapter.get_info(), adapter.features());
         Self {
+            name: info.name,
+            is_card: info.device_type != DeviceType::Cpu,
             interface: format!("{:?}", info.backend),
             driver: [info.driver, info.driver_info].join(" ").trim().to_owned(),
             subgroups: features
                 .contains(Features::SUBGROUP)
                 .then_some([info.subgroup_min_size, info.subgroup_max_size]),
             float16: features.contains(Features::SHADER_F16),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ember_host::panics::quietly;
+
+    #[test]
+    fn adapters_say_what_the_runtime_says_of_them() {
+        for (device, adapter) in list() {
+            let Ok(Some(identity)) = quietly(|| device.identity()) else { continue }; // it cannot be opened
+            assert_eq!((adapter.name, adapter.is_card), (identity.name, identity.physical.is_some()));
         }
     }
 }

@@ -24,7 +24,7 @@ fn find(name: &str, enumerate: fn() -> Vec<Device>) -> Option<Device> {
 
 /// The adapter of wgpu, software Vulkan included.
 pub fn gpu() -> Option<Device> {
-    find("wgpu", adapters::list)
+    find("wgpu", || adapters::list().into_iter().map(|(device, _)| device).collect())
 }
 
 /// Every kind of GPU that is there.

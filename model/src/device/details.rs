@@ -60,7 +60,7 @@ fn details(selected: &Selected) -> Option<Details> {
 #[cfg(feature = "wgpu")]
 fn adapter(id: &str) -> Option<Adapter> {
     let number: usize = id.strip_prefix("wgpu:")?.parse().ok()?;
-    adapters::said().into_iter().nth(number)
+    adapters::list().into_iter().nth(number).map(|(_, adapter)| adapter)
 }
 
 fn computes_in(device: &Device) -> Vec<&'static str> {

@@ -8,7 +8,7 @@ use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::config::{Knobs, Strategy};
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::{TextStream, token_bytes};
 use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
@@ -96,7 +96,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         echoed: sent.into_iter().filter(|_| echo).map(|Prompt { text, before, .. }| (text, before)).collect(),
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
-        offsets: vec![0; asked.prompts.len() * asked.config.num_return_sequences],
+        measured: vec![Measured::default(); asked.prompts.len() * asked.config.num_return_sequences],
     };
     Ok((asked, telling))
 }
@@ -192,8 +192,16 @@ struct Completion {
     token_ids: bool,
     /// The head of a trace, where one is asked for.
     replay: Option<Value>,
-    /// Of each choice, how many characters were told: the offsets of its tokens.
-    offsets: Vec<usize>,
+    /// Of each choice, as far as its tokens were told with their probabilities.
+    measured: Vec<Measured>,
+}
+
+/// Tokens as text, to know at which of its characters each begins.
+#[derive(Clone, Default)]
+struct Measured {
+    tokens: usize,
+    characters: usize,
+    text: TextStream,
 }
 
 /// A stretch of a choice.
@@ -250,7 +258,7 @@ impl Telling for Completion {
         if self.echoed.is_empty() || work.asked.measures {
             return Vec::new();
         }
-        (0..self.offsets.len()).map(|choice| self.opening(work, choice, Vec::new())).collect()
+        (0..self.measured.len()).map(|choice| self.opening(work, choice, Vec::new())).collect()
     }
 
     fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
@@ -288,7 +296,7 @@ impl Telling for Completion {
                 vec![self.answer(work, vec![choice], None)]
             }
             Event::Done(timings) => {
-                let ends = if work.asked.writes { 0 } else { self.offsets.len() };
+                let ends = if work.asked.writes { 0 } else { self.measured.len() };
                 let end = |choice| {
                     let stretch = Stretch { reason: Some("length"), ..Stretch::default() };
                     let choice = self.choice(work, choice, &stretch);
@@ -331,7 +339,6 @@ impl Completion {
     fn choice(&mut self, work: &Work, index: usize, stretch: &Stretch) -> Value {
         let Stretch { text, tokens, steps, reason } = stretch;
         let logprobs = work.asked.logprobs.map(|_| self.logprobs(work, index, tokens));
-        self.offsets[index] += text.chars().count();
         let mut choice = json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason });
         if self.token_ids {
             choice["token_ids"] = tokens.iter().map(|token| json!(token.id)).collect();
@@ -343,20 +350,9 @@ impl Completion {
         choice
     }
 
-    fn logprobs(&self, work: &Work, index: usize, tokens: &[&ChosenToken]) -> Value {
+    fn logprobs(&mut self, work: &Work, index: usize, tokens: &[&ChosenToken]) -> Value {
+        let offsets: Vec<usize> = tokens.iter().map(|token| self.offset(work, index, token.id)).collect();
         let tokenizer = work.model.tokenizer.as_ref();
-        let mut offset = self.offsets[index];
-        let mut offsets = Vec::new();
-        let prompt = if work.asked.writes { index / work.asked.config.num_return_sequences } else { index };
-        let opens = offset == 0 && work.asked.measures;
-        let before = self.echoed.get(prompt).filter(|_| opens).map_or(0, |(_, before)| *before);
-        for (place, token) in tokens.iter().enumerate() {
-            offsets.push(offset);
-            if place < before {
-                continue; // it is not in the text
-            }
-            offset += String::from_utf8_lossy(&token_bytes(tokenizer, token.id)).chars().count();
-        }
         let top = |token: &&ChosenToken| match token.logprob.is_nan() {
             true => Value::Null,
             false => token.top.iter().map(|(id, logprob)| (token_name(tokenizer, *id), finite(*logprob))).collect(),
@@ -367,6 +363,21 @@ impl Completion {
             "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
             "text_offset": offsets,
         })
+    }
+
+    /// At which character of its choice's text the next token begins; of one that several tokens make,
+    /// all of them begin there.
+    fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
+        let prompt = if work.asked.writes { index / work.asked.config.num_return_sequences } else { index };
+        let before = self.echoed.get(prompt).filter(|_| work.asked.measures).map_or(0, |(_, before)| *before);
+        let Measured { tokens, characters, text } = &mut self.measured[index];
+        let offset = *characters;
+        *tokens += 1;
+        // What stands before the text is not in it.
+        if *tokens > before {
+            *characters += text.push(&token_bytes(work.model.tokenizer.as_ref(), id)).chars().count();
+        }
+        offset
     }
 
     fn answer(&self, work: &Work, choices: Vec<Value>, usage: Option<Value>) -> Value {

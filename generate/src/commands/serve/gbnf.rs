@@ -1,6 +1,6 @@
 //! llama.cpp's grammars (GBNF), said in Lark, which is what holds texts to a grammar here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::error::ApiError;
@@ -27,10 +27,11 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
         rules.push((name, body));
         reader.space(true);
     }
-    if !rules.iter().any(|(name, _)| name == "start") {
+    let defined: HashSet<&str> = rules.iter().map(|(name, _)| name.as_str()).collect();
+    if !defined.contains("start") {
         return Err(refused("it has no rule named root"));
     }
-    if let Some(missing) = reader.names.values().find(|used| !rules.iter().any(|(name, _)| name == *used)) {
+    if let Some((missing, _)) = reader.names.iter().find(|(_, name)| !defined.contains(name.as_str())) {
         return Err(refused(format!("the rule {missing} is used and not defined")));
     }
     let mut lark = String::new();
@@ -47,7 +48,7 @@ fn refused(why: impl std::fmt::Display) -> ApiError {
 struct Reader {
     text: Vec<char>,
     place: usize,
-    /// Rules that are named, by their names there.
+    /// What rules are called in Lark, by their names there.
     names: HashMap<String, String>,
     depth: usize,
 }
@@ -91,7 +92,7 @@ impl Reader {
         }
     }
 
-    /// A rule's name, as Lark allows it.
+    /// A rule's name, as Lark allows it: one of its own for each.
     fn name(&mut self) -> Result<String, ApiError> {
         let begin = self.place;
         while self.peek().is_some_and(|character| character.is_ascii_alphanumeric() || "-_".contains(character)) {
@@ -102,7 +103,11 @@ impl Reader {
             "" => Err(self.wrong("a rule's name")),
             "root" => Ok("start".to_owned()),
             // Small letters name rules in Lark, large ones terminals.
-            name => Ok(format!("r_{}", name.to_ascii_lowercase().replace('-', "_"))),
+            name => {
+                let number = self.names.len();
+                let own = || format!("r{number}_{}", name.to_ascii_lowercase().replace('-', "_"));
+                Ok(self.names.entry(name.to_owned()).or_insert_with(own).clone())
+            }
         }
     }
 
@@ -137,13 +142,10 @@ impl Reader {
                     self.depth -= 1;
                     format!("({inner})")
                 }
-                Some(character) if character.is_ascii_alphanumeric() || "-_".contains(character) => {
-                    let name = self.name()?;
-                    self.names.insert(name.clone(), name.clone());
-                    name
-                }
+                Some(character) if character.is_ascii_alphanumeric() || "-_".contains(character) => self.name()?,
                 _ => break,
             };
+            self.space(in_group);
             lark.push(format!("{item}{}", self.repetition()?));
             self.space(in_group);
         }
@@ -241,8 +243,11 @@ mod tests {
         assert_eq!(lark, "start: \"a\"{5,5}\n");
         let lists = "# lists\nroot ::= item (\",\" item)* # some\nitem ::= [^\\]\"a-c]+ | \"x\\n\" |\n  sub-rule?\nsub-rule ::= [a-zA-Z_-]";
         let lark = to_lark(lists).unwrap();
-        assert!(lark.starts_with("start: r_item (\",\" r_item)*\n"), "{lark}");
-        for grammar in [lists, "root ::= .{2} [\\x41-Z]"] {
+        assert!(lark.starts_with("start: r0_item (\",\" r0_item)*\n"), "{lark}");
+        let lark = to_lark("root ::= \"a\" * \"b\" {2} (\"c\"\n+) ?\n").unwrap();
+        assert_eq!(lark, "start: \"a\"* \"b\"{2} (\"c\"+)?\n");
+        let alike = "root ::= Foo foo a-b A-b\nFoo ::= \"1\"\nfoo ::= \"2\"\na-b ::= \"3\"\nA-b ::= \"4\"";
+        for grammar in [lists, "root ::= .{2} [\\x41-Z]", alike] {
             Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -18,7 +19,6 @@ use super::error::ApiError;
 pub(super) struct Guard {
     keys: Option<Vec<String>>,
     origins: Vec<String>,
-    port: u16,
 }
 
 /// The keys of a file, one on a line; empty lines and those that begin with `#` are none.
@@ -32,8 +32,8 @@ pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
 }
 
 impl Guard {
-    pub(super) fn new(keys: Option<Vec<String>>, origins: Vec<String>, port: u16) -> Self {
-        Self { keys, origins, port }
+    pub(super) fn new(keys: Option<Vec<String>>, origins: Vec<String>) -> Self {
+        Self { keys, origins }
     }
 
     /// Whether a request may go on.
@@ -61,7 +61,7 @@ impl Guard {
             }
             // A page of a stranger may have its own name lead here; then that name is what was asked for.
             None => match text(header::HOST) {
-                Some(host) if self.is_own(host) => Ok(()),
+                Some(host) if is_own(host) => Ok(()),
                 host => Err(ApiError::forbidden(format!(
                     "this server does not answer as {:?}; ask for localhost, or start it with --api-key-file",
                     host.unwrap_or_default()
@@ -70,16 +70,18 @@ impl Guard {
         }
     }
 
-    /// Whether a `Host` names this machine by its address or as localhost.
-    fn is_own(&self, host: &str) -> bool {
-        let name = host.strip_suffix(&format!(":{}", self.port)).unwrap_or(host);
-        let address = name.trim_start_matches('[').trim_end_matches(']');
-        name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
-    }
-
     fn allows(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| allowed == origin)
     }
+}
+
+/// Whether a `Host` names this machine by its address or as localhost. Its port counts for nothing: a
+/// tunnel has one of its own, and a stranger's page brings its name whatever the port.
+fn is_own(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
 }
 
 /// The key in `Authorization`: a bearer's, or the password that a browser asks its user for.

@@ -64,6 +64,10 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     knobs.max_new_tokens = Some(most.unwrap_or(context).max(1));
     with_defaults(&mut knobs);
     let mut config = parameters.config(knobs, server.any_seed())?;
+    if parameters.is_on("ignore_eos")? {
+        // To llama.cpp they are then impossible; to vLLM they end nothing.
+        config.suppress_tokens.extend(&model.end_tokens);
+    }
     let probs = parameters.count("n_probs")?.unwrap_or(0).min(model.engine.config().vocab_size).min(MOST_PROBS);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
     config.logprobs = probs;
@@ -83,8 +87,6 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         after_sampling,
         tokens: parameters.is_on("return_tokens")?,
         fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
-        ignores_ends: parameters.is_on("ignore_eos")?,
-        end_tokens: model.end_tokens.clone(),
         are_several: body.get("prompt").is_some_and(are_several),
         finished: Vec::new(),
     };
@@ -154,8 +156,6 @@ struct Completion {
     after_sampling: bool,
     tokens: bool,
     fields: Option<Vec<String>>,
-    ignores_ends: bool,
-    end_tokens: Vec<u32>,
     are_several: bool,
     /// In a stream: texts that are finished, whose last words come with the times.
     finished: Vec<(usize, Box<Written>)>,
@@ -286,8 +286,7 @@ impl Completion {
     fn settings(&self, work: &Work) -> Value {
         let config = &work.asked.config;
         let biased = config.logit_bias.iter().map(|(ids, bias)| json!({ "token": ids.last(), "bias": bias }));
-        let ends = self.end_tokens.iter().filter(|_| self.ignores_ends);
-        let never = config.suppress_tokens.iter().chain(ends).map(|token| json!({ "token": token, "bias": null }));
+        let never = config.suppress_tokens.iter().map(|token| json!({ "token": token, "bias": null }));
         let biases: Vec<Value> = biased.chain(never).collect();
         let mut settings = json!(config);
         (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(biases));

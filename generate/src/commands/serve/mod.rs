@@ -180,7 +180,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let listener = TcpListener::bind(SocketAddr::new(args.host, args.port))
         .with_context(|| format!("cannot listen on {}:{}; choose another --port", args.host, args.port))?;
     let address = listener.local_addr().context("cannot listen")?;
-    let guard = guard::Guard::new(keys, args.cors.clone(), address.port());
+    let guard = guard::Guard::new(keys, args.cors.clone());
     let mut server = Server::new(models, args.at_once.into(), args.queue.into());
     (server.from, server.log, server.seed) = (from, log, common.seed);
     let kind = selected.id.split(':').next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
-use ember_data::tokenizer::SpecialTokens;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
@@ -164,15 +164,17 @@ impl<'a> Parameters<'a> {
         Ok(knobs)
     }
 
-    /// An object of ids or texts with numbers, or a list of such pairs; false is never.
+    /// An object of ids or texts with numbers, or a list of such pairs, in which what stands in quotes is
+    /// text; false is never.
     fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<(), ApiError> {
         let wrong = || ApiError::wrong("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
         let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
             Some([token, bias]) => Some((token.clone(), bias.clone())),
             _ => None,
         };
+        let token = |key: &str| key.parse::<u32>().map_or_else(|_| Value::from(key), Value::from);
         let pairs = match value {
-            Value::Object(map) => Some(map.iter().map(|(key, bias)| (Value::from(&**key), bias.clone())).collect()),
+            Value::Object(map) => Some(map.iter().map(|(key, bias)| (token(key), bias.clone())).collect()),
             value => list(value, pair),
         };
         let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
@@ -180,10 +182,11 @@ impl<'a> Parameters<'a> {
         for (token, bias) in pairs.ok_or_else(wrong)? {
             let ids = match &token {
                 Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
-                Value::String(text) => match text.parse() {
-                    Ok(id) => vec![id],
-                    Err(_) => text_ids(self.model, "logit_bias", text, SpecialTokens::Text)?,
-                },
+                Value::String(text) => {
+                    // By itself: what is put before a prompt is no part of it.
+                    let ids = tokenizer(self.model, "logit_bias")?.encode_with(text, SpecialTokens::Text);
+                    ids.map_err(|error| ApiError::param("logit_bias", error.to_string()))?
+                }
                 _ => return Err(wrong()),
             };
             match bias {
@@ -376,12 +379,16 @@ pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
 
 /// The ids of a text; an empty one begins as a text of the model's own does.
 pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-    let Some(tokenizer) = &model.tokenizer else {
-        return Err(ApiError::param(param, "this checkpoint holds no tokenizer; send token ids"));
-    };
-    let ids = tokenizer.encode_prompt(text, special).map_err(|error| ApiError::param(param, error.to_string()))?;
+    let ids = tokenizer(model, param)?.encode_prompt(text, special);
+    let ids = ids.map_err(|error| ApiError::param(param, error.to_string()))?;
     Ok(match model.opening {
         Some(opening) if ids.is_empty() => vec![opening],
         _ => ids,
     })
+}
+
+/// The tokenizer, which a text needs.
+fn tokenizer<'a>(model: &'a Model, param: &str) -> Result<&'a Tokenizer, ApiError> {
+    let missing = || ApiError::param(param, "this checkpoint holds no tokenizer; send token ids");
+    model.tokenizer.as_ref().ok_or_else(missing)
 }

@@ -51,7 +51,7 @@ impl Running {
         let server = Arc::new(Server::new(Models::new(vec![tiny], loading)?, at_once, queue));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
-        let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins, address.port())), &[]);
+        let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins)), &[]);
         let interrupt = Interrupt::new();
         let asked_to_end = interrupt.clone();
         let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end, || server.is_idle()));

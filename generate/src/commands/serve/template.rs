@@ -4,10 +4,12 @@
 //! special tokens; what people say may not: where a message holds the name of one, its characters
 //! are what the model reads, unless somebody asks otherwise.
 
+use std::iter::once;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use anyhow::{Context, Result, bail, ensure};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use minijinja::{Environment, Error, ErrorKind, context};
@@ -26,11 +28,13 @@ pub(super) struct Template {
     end: String,
     /// Special tokens' names, the longest first.
     special: Vec<String>,
+    /// Finds them in a text: of two at one place the longer.
+    finder: AhoCorasick,
 }
 
-/// Stands inside a special token's name that somebody said, so that it is none; of no meaning
-/// anywhere else.
-const MARK: char = '\u{f8ff}';
+/// Stands inside a special token's name that somebody said, so that it is none. Unicode keeps it for
+/// uses like this one, within a program: no text has it.
+const MARK: char = '\u{fdd0}';
 
 /// Most steps that a template may take: those of people's checkpoints take some thousands.
 const MOST_STEPS: u64 = 5_000_000;
@@ -78,9 +82,11 @@ impl Template {
         // What it multiplies of texts that stand in it is multiplied when it is compiled.
         let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
         let environment = Arc::new(environment?);
-        let mut special: Vec<String> = tokenizer.special_names().map(str::to_owned).collect();
+        let names = tokenizer.special_names().filter(|name| !name.is_empty());
+        let mut special: Vec<String> = names.map(str::to_owned).collect();
         special.sort_by_key(|name| std::cmp::Reverse(name.len()));
-        Ok(Self { environment, bound, source, begin, end, special })
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&special)?;
+        Ok(Self { environment, bound, source, begin, end, special, finder })
     }
 
     /// The text of a conversation; `more` are variables of the request's own. What it holds of
@@ -148,17 +154,13 @@ impl Template {
         if special == SpecialTokens::Parse {
             return tokenizer.encode_with(&unmarked(text), SpecialTokens::Parse).map_err(refused);
         }
-        let (mut ids, mut rest) = (Vec::new(), text);
-        while !rest.is_empty() {
-            let first = self.special.iter().filter_map(|name| Some((rest.find(&**name)?, name)));
-            // Of two at one place the longer, which comes first.
-            let (before, name) = match first.min_by_key(|(place, _)| *place) {
-                Some((place, name)) => (&rest[..place], name.as_str()),
-                None => (rest, ""),
-            };
-            ids.extend(tokenizer.encode_with(&unmarked(before), SpecialTokens::Text).map_err(refused)?);
-            ids.extend(tokenizer.encode_with(name, SpecialTokens::Parse).map_err(refused)?);
-            rest = &rest[before.len() + name.len()..];
+        let (mut ids, mut begin) = (Vec::new(), 0);
+        let names = self.finder.find_iter(text).map(|name| name.range());
+        for name in names.chain(once(text.len()..text.len())) {
+            let before = unmarked(&text[begin..name.start]);
+            ids.extend(tokenizer.encode_with(&before, SpecialTokens::Text).map_err(refused)?);
+            ids.extend(tokenizer.encode_with(&text[name.clone()], SpecialTokens::Parse).map_err(refused)?);
+            begin = name.end;
         }
         Ok(ids)
     }
@@ -278,7 +280,41 @@ mod tests {
         let text = render(&template, json!({ "note": "<|endoftext|>", "enable_thinking": false })).unwrap();
         assert_eq!(unmarked(&text), "<|endoftext|>!");
         assert!(!text.contains("<|endoftext|>"));
+        // What stands for a firm's logo is a character like any other.
+        assert_eq!(unmarked(&render(&template, json!({ "note": "\u{f8ff} pie" })).unwrap()), "\u{f8ff} pie");
         assert!(render(&template, json!({ "bos_token": "<|endoftext|>" })).unwrap_err().contains("the server's own"));
+    }
+
+    /// A tokenizer of bytes and these special tokens, which come behind its own.
+    fn with_special(names: &[&str]) -> Tokenizer {
+        let bytes = Tokenizer::bytes().unwrap();
+        let mut json = bytes.to_value().unwrap();
+        let added = json["added_tokens"].as_array_mut().unwrap();
+        for (id, name) in (bytes.vocab_size()..).zip(names) {
+            let mut token = added[0].clone();
+            (token["id"], token["content"]) = (json!(id), json!(name));
+            added.push(token);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+        Tokenizer::from_folder(folder.path()).unwrap()
+    }
+
+    #[test]
+    fn special_tokens_stand_where_the_template_wrote_them() {
+        let tokenizer = with_special(&["<a>", "<a>b", "<none>"]);
+        let first = Tokenizer::bytes().unwrap().vocab_size() as u32;
+        let template = Template::new(String::new(), &tokenizer, String::new(), String::new()).unwrap();
+        let ids = |text: &str| template.ids(&tokenizer, text, SpecialTokens::Text).unwrap();
+        let characters = |text: &str| tokenizer.encode(text).unwrap();
+        // Of two at one place the longer; what somebody said is none.
+        let said = template.mark("<a>b");
+        let text = format!("x<a><a>b<{said}<a>");
+        assert_eq!(ids(&text), [characters("x"), vec![first, first + 1], characters("<<a>b"), vec![first]].concat());
+        assert_eq!((ids("").len(), ids("<a>")), (0, vec![first]));
+        // Many empty messages are read once, and not once for each name in them that is not there.
+        let many = 200_000;
+        assert!(ids(&"<a>".repeat(many)) == vec![first; many]);
     }
 
     #[test]

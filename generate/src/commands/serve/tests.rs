@@ -188,6 +188,21 @@ fn a_prompt_is_measured_with_echo() {
     }
 }
 
+/// Of a character that several tokens make each begins where it does.
+#[test]
+fn tokens_begin_at_characters_of_the_text() {
+    let bytes = Tokenizer::bytes().unwrap();
+    let opening = bytes.opening_prompts().unwrap();
+    for (tokenizer, offsets) in [(bytes, json!([0, 0, 1, 2, 2])), (opening, json!([0, 0, 0, 1, 2, 2]))] {
+        let server = Server::open_with(tokenizer);
+        let mut ask = json!({ "prompt": "é é", "echo": true, "logprobs": 1, "max_tokens": 0 });
+        assert_eq!(server.write(ask.clone())["choices"][0]["logprobs"]["text_offset"], offsets);
+        ask["stream"] = json!(true);
+        let told = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
+        assert!(told.contains(&format!("\"text_offset\":{offsets}")), "{told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_followed_is_refused_by_name() {
     let server = Server::open();
@@ -262,9 +277,13 @@ fn strangers_are_turned_away() {
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
-    for name in ["localhost", "LocalHost"] {
-        let host = format!("Host: {name}:{}\r\n", server.address.port());
-        assert_eq!(server.send("GET", "/v1/models", &host, "").0, 200);
+    // By way of a tunnel the port is another.
+    for host in ["localhost", "LocalHost", "localhost:1", "127.0.0.1:9000", "[::1]", "[::1]:9000"] {
+        assert_eq!(server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "").0, 200, "{host}");
+    }
+    for host in ["evil.example:9000", "localhost.evil.example:1", "evil.example@x", "localhost:1:2", ":80"] {
+        let (status, _, body) = server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "");
+        assert!(status == 403 && body.contains(&format!("does not answer as \\\"{host}\\\"")), "{body}");
     }
 
     let origin = "https://page.example".to_owned();
@@ -302,9 +321,34 @@ fn a_completion_tells_what_was_asked() {
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    // No bias makes an end token possible that is to be ignored.
+    let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
+    let ends =
+        json!({ "prompt": "a", "n_predict": 4, "ignore_eos": true, "logit_bias": [[end, 50]], "return_tokens": true });
+    let told = ask(ends);
+    let tokens = told["tokens"].as_array().unwrap();
+    assert!(tokens.len() == 4 && !tokens.contains(&json!(end)), "{told}");
+    let biases = json!([{ "token": end, "bias": 50.0 }, { "token": end, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
     let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
     assert_eq!(count(Value::Null)["timings"]["prompt_n"], 2);
     assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
+}
+
+/// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
+#[test]
+fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
+    // What its tokenizer puts before a prompt is none of them.
+    let server = Server::open_with(Tokenizer::bytes().unwrap().opening_prompts().unwrap());
+    let biased = |biases: Value| {
+        let ask = json!({ "prompt": "a", "n_predict": 1, "logit_bias": biases });
+        server.post("/completion", &ask).1["generation_settings"]["logit_bias"].clone()
+    };
+    let of = |id: u8| json!({ "token": id, "bias": -1.0 });
+    assert_eq!(biased(json!([["57", -1]])), json!([of(b'5'), of(b'7')]));
+    assert_eq!(biased(json!([[57, -1]])), json!([of(57)]));
+    assert_eq!(biased(json!({ "57": -1 })), json!([of(57)]));
+    assert_eq!(biased(json!({ "ab": -1 })), json!([of(b'a'), of(b'b')]));
 }
 
 #[test]

@@ -24,6 +24,7 @@ function setWriting(on) {
 function goOn(taken = null) {
   const [started, before] = [performance.now(), paper.tokens.length];
   lookAt(null);
+  dropRest();
   setWriting(true);
   say("Reading…");
   askWorker({ ask: "write", ...request(), taken, count: settings.tokens }, (heard) => {

@@ -176,12 +176,27 @@ function attend(query, { keys, values }, { from, width, count }, y) {
 // The MLP
 
 function mlp({ widen, narrow }, x, config) {
-  const hidden = linear(widen, x);
-  return linear(narrow, config.mlp === "swiglu" ? gated(hidden) : hidden.map(gelu));
+  return linear(narrow, ACTIVATIONS[config.mlp](linear(widen, x)));
 }
+
+const ACTIVATIONS = { gelu: (hidden) => hidden.map(gelu), "exact-gelu": (hidden) => hidden.map(exactGelu), swiglu: gated };
 
 /** GPT-2's GELU in its tanh form, written with a sigmoid. */
 const gelu = (x) => x / (1 + Math.exp(-1.595769 * x * (0.044715 * x * x + 1)));
+
+/** GELU by the error function, as nanoGPT has it. */
+const exactGelu = (x) => x / 2 * (1 + erf(x * Math.SQRT1_2));
+
+/** The error function, by the series whose terms are all of one sign (Abramowitz and Stegun, 7.1.6); from 6 on it is 1 to the last bit. */
+function erf(x) {
+  if (Math.abs(x) > 6) return Math.sign(x);
+  let [term, sum] = [x, x];
+  for (let n = 3; Math.abs(term) > 1e-17 * Math.abs(sum); n += 2) {
+    term *= 2 * x * x / n;
+    sum += term;
+  }
+  return 2 / Math.sqrt(Math.PI) * Math.exp(-x * x) * sum;
+}
 
 /** SwiGLU: the first half, through SiLU, opens and closes the second. */
 function gated(both) {

@@ -22,12 +22,16 @@ function addToken(token) {
   byId("text").append(element("span", { class: token.end ? "token end" : "token", text: token.end ? "end" : token.text, "data-id": token.id }));
 }
 
-/** Half a character that nothing follows but perhaps the text's end. */
+/** Half a character that nothing follows but perhaps the text's end: it is shown, and no token's own. */
 function addRest(rest) {
   const place = paper.tokens.findLastIndex(({ end }) => !end);
-  if (rest === "" || place < 0) return;
-  paper.tokens[place].text += rest;
-  byId("text").children[place + 1].append(rest);
+  if (rest !== "" && place >= 0) byId("text").children[place + 1].append(rest);
+}
+
+/** Takes it away again where the text goes on: what comes next may be its other half. */
+function dropRest() {
+  const last = paper.tokens.at(-1);
+  if (last) byId("text").lastElementChild.textContent = last.text;
 }
 
 /** Looks at a place of the text: null is what comes next. */

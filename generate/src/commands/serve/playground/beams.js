@@ -29,8 +29,10 @@ async function searchBeams(signal) {
   try {
     const { choices } = await ask("/v1/completions", { ...request, prompt, ...TELLING }, signal);
     const found = choices.map((choice, rank) => {
-      const { score, finish_reason: end } = choice;
-      return { rank, score, end, tokens: tokensOfChoice(choice, joiner()) };
+      const { score, finish_reason: end, text } = choice;
+      const tokens = tokensOfChoice(choice, joiner());
+      cutToText(tokens, request, text);
+      return { rank, score, end, tokens };
     });
     app.beams = { request, from, found };
     byId("beam-tree").replaceChildren(beamList(app.beams));
@@ -47,8 +49,8 @@ const beamList = (beams) => beamBranches(beams, beams.found, 0);
 function beamBranches(beams, texts, at) {
   const ways = new Map();
   for (const text of texts) {
-    const id = text.tokens[at]?.id ?? null;
-    ways.set(id, [...(ways.get(id) ?? []), text]);
+    const way = text.tokens[at]?.id ?? text; // what ends here is one of its own, though a stop string may have made several alike
+    ways.set(way, [...(ways.get(way) ?? []), text]);
   }
   return element("ul", { class: "branches beams" }, [...ways.values()].map((group) => beamBranch(beams, group, at)));
 }

@@ -21,9 +21,10 @@ async function fill(card, request, signal) {
   clearCard(card, request);
   const before = tokensTo(app.tree, app.current);
   card.end = null;
-  await writeOn(before, request, (index, tokens, reason) => {
+  await writeOn(before, request, (index, tokens, reason, text) => {
     addToCard(card, tokens);
     card.end = reason ?? card.end;
+    if (reason && cutToText(card.tokens, request, text)) card.words.replaceChildren(...card.tokens.map(tokenSpan));
   }, signal);
   card.taking.disabled = card.tokens.length === 0;
   tellFacts(card);

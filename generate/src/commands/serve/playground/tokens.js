@@ -94,6 +94,13 @@ function laid(tokenPieces, text) {
 const textOf = (tokens) => tokens.map(({ text }) => text).join("");
 const idsOf = (tokens) => tokens.map(({ id }) => id);
 
+/** A stop string is no part of the text: tokens that lie behind its beginning go. Says whether there were any. */
+function cutToText(tokens, { stop_strings: stops }, text) {
+  if (!stops || textOf(tokens).length <= text.length) return false;
+  while (tokens.length > 0 && textOf(tokens.slice(0, -1)).length >= text.length) tokens.pop();
+  return true;
+}
+
 /** The mean surprise in bits of those that were measured, or null. */
 function meanBits(tokens) {
   const known = tokens.filter(({ logprob }) => typeof logprob === "number");

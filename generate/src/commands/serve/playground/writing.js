@@ -45,17 +45,10 @@ function take(node, tokens, reason, text, before, watch) {
   if (app.current === node.id) appendTokens(tokens, from);
   if (reason) {
     node.end = reason;
-    if (cutToText(node, text) && app.current === node.id) drawText();
+    if (cutToText(node.tokens, node.how.request, text) && app.current === node.id) drawText();
   }
   if (isFirst) measure({ whileWriting: true });
   drawTreeSoon();
-}
-
-/** A stop string is no part of the text: tokens that lie behind its beginning go. */
-function cutToText(node, text) {
-  if (!node.how.request.stop_strings || textOf(node.tokens).length <= text.length) return false;
-  while (node.tokens.length > 0 && textOf(node.tokens.slice(0, -1)).length >= text.length) node.tokens.pop();
-  return true;
 }
 
 /** Texts that did not begin are none. */
