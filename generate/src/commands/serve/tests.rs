@@ -97,6 +97,17 @@ impl Server {
         (status, serde_json::from_str(&body).unwrap_or(Value::Null))
     }
 
+    /// The stream of an answer, of which only the beginning is read.
+    fn begin(&self, ask: &Value) -> TcpStream {
+        let body = ask.to_string();
+        let (address, length) = (self.address, body.len());
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+        stream
+    }
+
     fn write(&self, body: Value) -> Value {
         let (status, answer) = self.post("/v1/completions", &body);
         assert_eq!(status, 200, "{answer}");
@@ -354,15 +365,8 @@ fn tokens_come_and_go() {
 #[test]
 fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
     let server = Server::start(None, Vec::new(), 1, 0);
-    let long = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "stream": true }).to_string();
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n{long}",
-        server.address,
-        long.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+    let long = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "stream": true });
+    let stream = server.begin(&long);
     let (status, head, _) = server.send("POST", "/v1/completions", "", &json!({ "prompt": "a" }).to_string());
     assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
     drop(stream);
@@ -374,6 +378,22 @@ fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
     }));
     let (_, _, metrics) = server.send("GET", "/metrics", "", "");
     assert!(metrics.contains("ember:requests_cancelled_total 1"), "{metrics}");
+}
+
+#[test]
+fn who_takes_nothing_has_left_and_is_not_told_that_it_is_done() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    let ask = json!({ "prompt": "abc", "max_tokens": 5000, "overflow": "slide", "n": 4, "trace": 12, "stream": true });
+    let mut unread = server.begin(&ask);
+    let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
+    assert!(!is_free());
+    assert!((0..600).any(|_| is_free() || {
+        thread::sleep(Duration::from_millis(100));
+        false
+    }));
+    let mut rest = Vec::new();
+    let _ = unread.read_to_end(&mut rest); // the connection may be gone altogether
+    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
 }
 
 /// What people try on servers: paths that lead out, bodies that grow, grammars without a bottom,
