@@ -88,7 +88,8 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let mut asked = asked;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
     if replay.is_some() {
-        asked.traced_candidates = TRACED_CANDIDATES.max(asked.config.logprobs);
+        let candidates = TRACED_CANDIDATES.max(asked.config.logprobs);
+        asked = asked.traced("replay", candidates)?;
     }
     let telling = Completion {
         replay,

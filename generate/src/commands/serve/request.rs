@@ -28,6 +28,25 @@ pub(super) struct Asked {
     pub(super) stream: bool,
     /// Whether it is told how far the prompts are read.
     pub(super) tells_progress: bool,
+    /// Most tokens that are told of, of all its texts.
+    pub(super) tokens: usize,
+}
+
+impl Asked {
+    /// The same with account of so many candidates of each step; `param` is what asks for it.
+    pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
+        if candidates > MOST_TRACED {
+            return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
+        }
+        let (tokens, beside) = (self.tokens, candidates.max(self.config.logprobs));
+        if tokens.saturating_mul(beside) > MOST_TOLD {
+            return Err(ApiError::invalid(format!(
+                "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
+                 of in all: ask for fewer or shorter texts, or fewer candidates"
+            )));
+        }
+        Ok(Self { traced_candidates: candidates, ..self })
+    }
 }
 
 /// The names of a way to ask.
@@ -68,6 +87,12 @@ const MOST_TEXTS: usize = 128;
 
 /// Most tokens of a step to give account of: each is ranked among all.
 const MOST_TRACED: usize = 200;
+
+/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
+const MOST_TOLD: usize = 1 << 18;
+
+/// Most beginnings that an exact search looks at, of which it keeps three times as many in memory.
+const MOST_NODES: usize = 1_000_000;
 
 /// The parameters of a request.
 pub(super) struct Parameters<'a> {
@@ -227,6 +252,9 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param(knob.name, message));
         }
         let mut config = GenerationConfig::resolve(&knobs, settings).map_err(|error| self.blamed(&error))?.0;
+        if config.strategy == Strategy::Exact && config.max_nodes > MOST_NODES {
+            return Err(ApiError::param("max_nodes", format!("max_nodes can be {MOST_NODES} at most")));
+        }
         config.seed = match self.get("seed") {
             Some(seed) if seed.as_i64() != Some(-1) => {
                 let seed = seed.as_u64().or(seed.as_i64().map(|seed| seed as u64));
@@ -295,13 +323,15 @@ impl<'a> Parameters<'a> {
                 self.model.usable_slots
             )));
         }
-        let traced_candidates = self.count("trace")?.unwrap_or(0);
-        if traced_candidates > MOST_TRACED {
-            return Err(ApiError::param("trace", format!("trace can tell of {MOST_TRACED} tokens a step at most")));
-        }
-        Ok(Asked {
+        let echoes = self.is_on("echo")?;
+        let told = |ids: &Vec<u32>| {
+            let told = config.max_new_tokens.saturating_add(if echoes { ids.len() } else { 0 });
+            if config.overflow == Overflow::Slide { told } else { told.min(shape.context_length) }
+        };
+        let asked = Asked {
+            tokens: prompts.iter().map(told).fold(0, usize::saturating_add).saturating_mul(rows),
             prompts,
-            traced_candidates,
+            traced_candidates: 0,
             grammar,
             logprobs: None,
             measures: false,
@@ -309,7 +339,8 @@ impl<'a> Parameters<'a> {
             stream: self.is_on("stream")?,
             tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
-        })
+        };
+        asked.traced("trace", self.count("trace")?.unwrap_or(0))
     }
 
     /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.

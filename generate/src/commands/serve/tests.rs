@@ -396,6 +396,26 @@ fn who_takes_nothing_has_left_and_is_not_told_that_it_is_done() {
     assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
 }
 
+#[test]
+fn what_a_small_request_may_take_is_bounded() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    for (ask, words) in [
+        (json!({ "n": 64, "max_tokens": 63, "logprobs": 1000 }), "fewer candidates"),
+        (json!({ "prompt": vec!["a".repeat(60); 20], "max_tokens": 0, "echo": true, "logprobs": 1000 }), "1220 tokens with"),
+        (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
+        (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
+        (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes can be 1000000"),
+    ] {
+        let mut ask = ask;
+        ask.as_object_mut().unwrap().entry("prompt").or_insert(json!("a"));
+        let (status, answer) = server.post("/v1/completions", &ask);
+        assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    }
+    // All that there is beside one token, and what measures texts.
+    server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
+    server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
+}
+
 /// What people try on servers: paths that lead out, bodies that grow, grammars without a bottom,
 /// heads without an end.
 #[test]
