@@ -416,6 +416,33 @@ fn what_a_small_request_may_take_is_bounded() {
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
 }
 
+#[test]
+fn while_one_is_loaded_others_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), &tokenizer());
+    let named = |name: &str| Named { name: name.to_owned(), folder: folder.path().to_owned() };
+    let (device, weights) = (Device::flex(), WeightType::F32);
+    let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 };
+    let models = Models::new(vec![named("one"), named("other")], loading).unwrap();
+    models.first().unwrap();
+    let server = Arc::new(server::Server::new(models, 1, 0));
+    let ask = |name: &str| {
+        let body = json!({ "model": name }).as_object().unwrap().clone();
+        asking::with_model(&server, body, |_, model, _| Ok(model.name.clone()))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let turn = server.models.turn().await; // somebody loads one
+        assert_eq!(ask("one").await.unwrap(), "one");
+        assert!(tokio::time::timeout(Duration::from_millis(50), ask("other")).await.is_err());
+        drop(turn);
+        assert_eq!(ask("other").await.unwrap(), "other");
+    });
+    // There is no memory for both.
+    let loaded = server.models.loaded();
+    assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
+}
+
 /// What people try on servers: paths that lead out, bodies that grow, grammars without a bottom,
 /// heads without an end.
 #[test]
