@@ -192,6 +192,7 @@ fn a_prompt_is_measured_with_echo() {
         let logprobs = choice["logprobs"]["token_logprobs"].as_array().unwrap();
         assert_eq!(logprobs.len(), 6 + usize::from(ask["max_tokens"] == 1));
         assert!(logprobs[0].is_null());
+        assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
         let want = ember_decoding::score::token_log_probabilities(&model(), &ids[..5], &ids[1..], 5).unwrap();
         for (told, want) in logprobs[1..6].iter().zip(want) {
             assert!((told.as_f64().unwrap() - f64::from(want)).abs() < 1e-5);

@@ -198,7 +198,9 @@ impl Writer {
             });
         }
         let outcome = self.write(&request);
-        let timings = self.timings(request.cached_tokens() as usize);
+        // Where prompts are measured all of them is read, and what the cache holds then is their own.
+        let cached_tokens = if self.asked.measures { 0 } else { request.cached_tokens() as usize };
+        let timings = self.timings(cached_tokens);
         drop(request);
         self.account(&timings, outcome.as_ref().err());
         drop(desk); // before the answer is: who has read it finds the place free
