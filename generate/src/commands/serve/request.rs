@@ -1,6 +1,8 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
+use std::collections::HashMap;
+
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
@@ -201,6 +203,7 @@ impl<'a> Parameters<'a> {
             value => list(value, pair),
         };
         let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
+        let mut seen = HashMap::new();
         let mut never = Vec::new();
         for (token, bias) in pairs.ok_or_else(wrong)? {
             let ids = match &token {
@@ -221,9 +224,9 @@ impl<'a> Parameters<'a> {
                     }
                     let before = biases.len();
                     for id in ids {
-                        match biases.iter().position(|(other, _)| *other == [id]) {
+                        match seen.insert(id, before) {
                             None => biases.push((vec![id], bias as f32)),
-                            Some(place) if place >= before => {} // a text may have a token twice
+                            Some(place) if place == before => {} // a text may have a token twice
                             Some(_) => {
                                 let message = format!("logit_bias has the token {id} twice; keep one of them");
                                 return Err(ApiError::param("logit_bias", message));

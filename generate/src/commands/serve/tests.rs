@@ -226,6 +226,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "n": 1, "num_return_sequences": 2 }), "num_return_sequences", "are the same");
     refused(json!({ "prompt": "a", "stop_token_ids": [99] }), "stop_token_ids", "the token 99");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1, "05": 2 } }), "logit_bias", "the token 5 twice");
+    refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
@@ -266,6 +267,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     // What can change nothing is let pass.
     server.write(json!({ "prompt": "a", "user": "me", "temperature": null }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
+    server.write(json!({ "prompt": "a", "max_tokens": 2, "logit_bias": [["aa", 1], ["b", 2]] }));
 }
 
 #[test]
