@@ -1,6 +1,7 @@
 //! `POST /v1/chat/completions`, where the checkpoint has a chat template; and what that template
 //! makes of messages.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -230,7 +231,7 @@ impl Telling for Chat {
             let message = json!({ "role": "assistant", "content": text });
             json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason })
         };
-        let nothing = (!work.asked.writes).then(|| choice(0, "", None, "length"));
+        let nothing = nothing_written(work).map(|index| choice(index, "", None, "length"));
         let texts = heard.finished.iter().map(|(index, written)| {
             let completion = &written.completion;
             let logprobs = logprobs(work, &completion.tokens);
@@ -238,7 +239,7 @@ impl Telling for Chat {
             add_judgement(&mut choice, written);
             choice
         });
-        let choices = nothing.into_iter().chain(texts).collect();
+        let choices = nothing.chain(texts).collect();
         let mut answer = self.answer(work, "chat.completion", choices);
         self.add_usage(&mut answer, &heard.timings);
         if let Some(text) = &self.verbose {
@@ -272,10 +273,8 @@ impl Telling for Chat {
                 told
             }
             Event::Done(timings) => {
-                let mut told = Vec::new();
-                if !work.asked.writes {
-                    told.push(self.chunk(work, 0, &json!({}), None, Some("length")));
-                }
+                let end = |index| self.chunk(work, index, &json!({}), None, Some("length"));
+                let mut told: Vec<Value> = nothing_written(work).map(end).collect();
                 if self.includes_usage {
                     let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
                     self.add_usage(&mut answer, &timings);
@@ -310,6 +309,11 @@ impl Chat {
     fn add_usage(&self, answer: &mut Value, took: &Timings) {
         (answer["usage"], answer["timings"]) = (usage(took), timings(took));
     }
+}
+
+/// The answers in which nothing was to be said: all or none.
+fn nothing_written(work: &Work) -> Range<usize> {
+    0..if work.asked.writes { 0 } else { work.asked.config.num_return_sequences }
 }
 
 /// What the model thought of tokens, where that is asked.

@@ -226,16 +226,18 @@ impl Telling for Completion {
             };
             heard.finished.iter().map(choice).collect()
         } else {
-            let choice = |prompt: usize| {
+            let texts = self.offsets.len();
+            let choice = |choice: usize| {
+                let prompt = choice / asked.config.num_return_sequences;
                 let text = self.echoed(prompt);
                 let tokens = heard.read[prompt].iter().collect();
                 self.choice(
                     work,
-                    prompt,
+                    choice,
                     &Stretch { text: &text, tokens, reason: Some("length"), ..Stretch::default() },
                 )
             };
-            (0..asked.prompts.len()).map(choice).collect()
+            (0..texts).map(choice).collect()
         };
         let mut answer = self.answer(work, choices, Some(usage(&heard.timings)));
         if !heard.beams.is_empty() {
@@ -348,7 +350,7 @@ impl Completion {
         let tokenizer = work.model.tokenizer.as_ref();
         let mut offset = self.offsets[index];
         let mut offsets = Vec::new();
-        let prompt = if work.asked.writes { index / work.asked.config.num_return_sequences } else { index };
+        let prompt = index / work.asked.config.num_return_sequences;
         let opens = offset == 0 && work.asked.measures;
         let before = self.echoed.get(prompt).filter(|_| opens).map_or(0, |(_, before)| *before);
         for (place, token) in tokens.iter().enumerate() {

@@ -348,6 +348,22 @@ fn a_chat_in_which_nothing_is_to_be_said_has_an_empty_answer() {
     let choice = &answer["choices"][0];
     assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(""), &json!("length")), "{answer}");
     assert_eq!(answer["usage"]["completion_tokens"], 0);
+    // As many texts whole as in a stream.
+    for (path, ends) in [("/v1/completions", 4), ("/v1/chat/completions", 2), ("/completion", 4)] {
+        let mut ask = json!({ "max_tokens": 0, "n": 2, "stream": true });
+        match path {
+            "/v1/chat/completions" => ask["messages"] = json!([{ "role": "user", "content": "a" }]),
+            _ => ask["prompt"] = json!(["a", "b"]),
+        }
+        let told = server.send("POST", path, "", &ask.to_string()).2;
+        let ends_told = told.matches("\"finish_reason\":\"length\"").count() + told.matches("\"stop\":true").count();
+        assert_eq!(ends_told, ends, "{told}");
+        ask["stream"] = json!(false);
+        let (_, answer) = server.post(path, &ask);
+        let choices = answer.get("choices").unwrap_or(&answer).as_array().unwrap();
+        let indices: Vec<_> = choices.iter().map(|choice| choice["index"].as_u64().unwrap()).collect();
+        assert_eq!(indices, (0..ends as u64).collect::<Vec<_>>(), "{answer}");
+    }
     ask["stream"] = json!(true);
     let told = server.send("POST", "/v1/chat/completions", "", &ask.to_string()).2;
     assert!(told.contains("\"finish_reason\":\"length\"") && told.contains("[DONE]"), "{told}");
