@@ -21,25 +21,37 @@ use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameters, list};
+use super::request::{Asked, Dialect, Parameter, Parameters, list};
 use super::server::Server;
 use super::template::{Template, unmarked};
 use super::writing::{Event, Piece, Timings, Work};
 
+pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
+
+pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must fulfil");
+
+/// What a template makes more of than messages.
+pub(super) const OF_TEMPLATES: [Parameter; 4] = [
+    ("tools", "array: tools, as the template tells of them"),
+    ("chat_template_kwargs", "object: more that the template reads"),
+    ("add_generation_prompt", "boolean: whether the beginning of an answer stands last"),
+    ("continue_final_message", "boolean: whether an answer that stands last is gone on with"),
+];
+
 /// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.
-const DIALECT: Dialect = Dialect {
+pub(super) const DIALECT: Dialect = Dialect {
     own: &[
-        "add_generation_prompt",
-        "chat_template_kwargs",
-        "continue_final_message",
-        "grammar",
-        "logprobs",
-        "messages",
-        "response_format",
-        "stream_options",
-        "tools",
-        "top_logprobs",
-        "verbose",
+        MESSAGES,
+        ("logprobs", "boolean: tell each token's log-probability"),
+        ("top_logprobs", "integer: and so many others', 20 at most"),
+        ("response_format", "object: text, json_object or json_schema"),
+        GRAMMAR,
+        ("stream_options", "object: include_usage"),
+        ("verbose", "boolean: tell the text that the conversation became"),
+        OF_TEMPLATES[0],
+        OF_TEMPLATES[1],
+        OF_TEMPLATES[2],
+        OF_TEMPLATES[3],
     ],
     knobs: &[
         ("max_completion_tokens", "max_new_tokens"),

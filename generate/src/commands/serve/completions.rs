@@ -21,13 +21,26 @@ use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameters, ids_of, text_ids};
+use super::request::{Asked, Dialect, Parameter, Parameters, ids_of, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
+/// What both dialects call what a text goes on with.
+pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
+
 /// The names of OpenAI's API, and of vLLM's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
-    own: &["best_of", "echo", "logprobs", "prompt", "replay", "return_token_ids", "stream_options", "suffix", "trace"],
+    own: &[
+        PROMPT,
+        ("logprobs", "integer: tell each token's log-probability, and so many others'"),
+        ("echo", "boolean: tell the prompt again, with logprobs measured"),
+        ("return_token_ids", "boolean: tell ids beside texts"),
+        ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
+        ("replay", "boolean: tell a trace, whose lines in a file ember-generate replay reads"),
+        ("stream_options", "object: include_usage"),
+        ("best_of", "integer: as many as n"),
+        ("suffix", "string: what stands behind the text; none but an empty one is supported"),
+    ],
     knobs: &[("max_tokens", "max_new_tokens"), ("n_predict", "max_new_tokens"), ("min_tokens", "min_new_tokens")],
     without_effect: &[
         "cache_prompt",

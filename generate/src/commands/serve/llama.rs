@@ -16,6 +16,8 @@ use serde_json::{Map, Value, json};
 use super::answer::{Heard, Telling, add_progress, finite, timings, token_text};
 use super::asking::write;
 use super::body::Object;
+use super::chat::GRAMMAR;
+use super::completions::PROMPT;
 use super::error::ApiError;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, list, text_ids};
@@ -23,8 +25,15 @@ use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
 /// llama.cpp's names.
-const DIALECT: Dialect = Dialect {
-    own: &["grammar", "n_probs", "post_sampling_probs", "prompt", "response_fields", "return_tokens"],
+pub(super) const DIALECT: Dialect = Dialect {
+    own: &[
+        PROMPT,
+        ("n_probs", "integer: tell so many probable tokens beside each"),
+        ("post_sampling_probs", "boolean: by their probabilities behind all knobs"),
+        ("return_tokens", "boolean: tell ids, too"),
+        ("response_fields", "array: which parts of the answer to tell"),
+        GRAMMAR,
+    ],
     knobs: &[
         ("n_predict", "max_new_tokens"),
         ("max_tokens", "max_new_tokens"),

@@ -51,10 +51,13 @@ impl Asked {
     }
 }
 
+/// A parameter and what it is, in a line that may begin with its type.
+pub(super) type Parameter = (&'static str, &'static str);
+
 /// The names of a way to ask.
 pub(super) struct Dialect {
     /// What it reads by itself.
-    pub(super) own: &'static [&'static str],
+    pub(super) own: &'static [Parameter],
     /// What it calls our knobs.
     pub(super) knobs: &'static [(&'static str, &'static str)],
     /// What clients send that can change nothing here.
@@ -62,23 +65,25 @@ pub(super) struct Dialect {
 }
 
 /// What every dialect has.
-const COMMON: &[&str] = &[
-    "draft_tokens",
-    "ignore_eos",
-    "json_schema",
-    "lark_grammar",
-    "logit_bias",
-    "model",
-    "n",
-    "parse_special",
-    "regex",
-    "return_progress",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "strategy",
-    "stream",
-    "top_k",
+pub(super) const COMMON: &[Parameter] = &[
+    ("model", "string: one of /v1/models; without it the first"),
+    ("n", "integer: how many texts of each prompt"),
+    ("stream", "boolean: pieces as server-sent events, as they are written"),
+    ("stop", "A string that ends the text, or a list of them"),
+    ("seed", "integer: names the draws; the same seed writes the same text"),
+    ("logit_bias", "Added to tokens' logits: an object of ids with numbers, or a list of pairs"),
+    ("stop_token_ids", "array: tokens that end the text, too"),
+    ("ignore_eos", "boolean: no token ends the text"),
+    ("parse_special", "boolean: names of special tokens in texts are these tokens"),
+    ("strategy", "string: greedy, sample, beam, beam-sample, diverse-beam or exact"),
+    ("regex", "string: an expression that the text must fulfil"),
+    ("json_schema", "object: a JSON schema that the text must fulfil"),
+    ("lark_grammar", "string: a grammar that the text must fulfil"),
+    ("return_progress", "boolean: a stream tells how far the prompts are read"),
+    (
+        "draft_tokens",
+        "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",
+    ),
 ];
 
 /// What every dialect calls our knobs.
@@ -109,8 +114,8 @@ impl<'a> Parameters<'a> {
     pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &'a Dialect) -> Result<Self, ApiError> {
         let mut set: Vec<(&Knob, &str, &Value)> = Vec::new();
         for (name, value) in body {
-            let is_known = COMMON.contains(&&**name)
-                || dialect.own.contains(&&**name)
+            let is_known = has(COMMON, name)
+                || has(dialect.own, name)
                 || dialect.without_effect.contains(&&**name)
                 || find(dialect, name).is_some();
             if !is_known {
@@ -180,7 +185,7 @@ impl<'a> Parameters<'a> {
                     let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
                     knobs.strategy = Some(strategy.ok_or_else(|| ApiError::wrong("strategy", kinds))?);
                 }
-                _ if dialect.own.contains(&&**name) || dialect.without_effect.contains(&&**name) => {}
+                _ if has(dialect.own, name) || dialect.without_effect.contains(&&**name) => {}
                 _ => {
                     if let Some(knob) = find(dialect, name) {
                         knob.read(&mut knobs, value).map_err(|kind| ApiError::wrong(name, &kind))?;
@@ -377,8 +382,12 @@ impl<'a> Parameters<'a> {
     }
 }
 
+fn has(parameters: &[Parameter], name: &str) -> bool {
+    parameters.iter().any(|(other, _)| *other == name)
+}
+
 /// The knob of this name: its key in a file, its flag, or what the dialect calls it.
-fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
+pub(super) fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
     let own = dialect.knobs.iter().chain(COMMON_KNOBS).find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
     KNOBS.iter().find(|knob| knob.name == own || knob.label.replace('-', "_") == own)
 }
@@ -391,7 +400,8 @@ fn is_limit(dialect: &Dialect, name: &str) -> bool {
 fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let knobs = KNOBS.iter().map(|knob| knob.name);
     let others = dialect.knobs.iter().map(|(other, _)| *other);
-    let all = knobs.chain(others).chain(dialect.own.iter().copied()).chain(COMMON.iter().copied());
+    let named = dialect.own.iter().chain(COMMON).map(|(name, _)| *name);
+    let all = knobs.chain(others).chain(named);
     let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(name, other);
     let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
     let name: String = name.chars().take(60).collect();

@@ -271,6 +271,54 @@ fn what_cannot_be_followed_is_refused_by_name() {
 }
 
 #[test]
+fn what_is_said_to_be_there_is() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let (_, _, told) = server.send("GET", "/openapi.json", "", "");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let paths = told["paths"].as_object().unwrap();
+    for (path, operations) in paths {
+        let (method, operation) = operations.as_object().unwrap().iter().next().unwrap();
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        // Null is as if nothing were sent: no name is refused.
+        let mut ask: Value = schema["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| (name.clone(), Value::Null))
+            .collect();
+        for name in schema["required"].as_array().into_iter().flatten() {
+            ask[name.as_str().unwrap()] = match name.as_str().unwrap() {
+                "messages" => json!([{ "role": "user", "content": "a" }]),
+                "tokens" => json!([97]),
+                _ => json!("a"),
+            };
+        }
+        if path.starts_with("/tokenize") {
+            ask = json!({ "content": "a" });
+        }
+        let (status, _, body) =
+            server.send(&method.to_uppercase(), &path.replace("{model}", "tiny"), "", &ask.to_string());
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+    for (path, names) in [
+        ("/v1/completions", "suffix best_of n"),
+        ("/chat/completions", "tools grammar n max_tokens chat_template_kwargs verbose"),
+        ("/completions", "repeat_penalty max_tokens n_predict"),
+        ("/models/{model}", ""),
+        ("/models", ""),
+        ("/docs", ""),
+        ("/", ""),
+    ] {
+        let operations = &paths[path];
+        let properties = &operations["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"];
+        assert!(
+            names.split_whitespace().all(|name| properties[name]["description"].is_string()),
+            "{path}: {operations}"
+        );
+    }
+}
+
+#[test]
 fn strangers_are_turned_away() {
     let server = Server::open();
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
@@ -420,7 +468,10 @@ fn what_a_small_request_may_take_is_bounded() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
     for (ask, words) in [
         (json!({ "n": 64, "max_tokens": 63, "logprobs": 1000 }), "fewer candidates"),
-        (json!({ "prompt": vec!["a".repeat(60); 20], "max_tokens": 0, "echo": true, "logprobs": 1000 }), "1220 tokens with"),
+        (
+            json!({ "prompt": vec!["a".repeat(60); 20], "max_tokens": 0, "echo": true, "logprobs": 1000 }),
+            "1220 tokens with",
+        ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
         (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
         (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes can be 1000000"),
