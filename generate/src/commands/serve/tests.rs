@@ -341,6 +341,7 @@ fn strangers_are_turned_away() {
     }
     let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
     assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
+    assert!(head.contains("access-control-allow-headers: authorization, content-type, x-api-key"), "{head}");
 }
 
 #[test]
