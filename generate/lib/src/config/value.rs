@@ -1,5 +1,7 @@
 //! What a knob can be set to, and how `generation_config.json` writes it.
 
+use std::collections::{HashMap, hash_map::Entry};
+
 use serde_json::{Value, json};
 
 use crate::named::Named;
@@ -244,10 +246,14 @@ impl Reads for Vec<(Vec<u32>, f32)> {
 /// Of each sequence the last of its biases, in the place of the first.
 pub(crate) fn last_of_each(biases: impl IntoIterator<Item = (Vec<u32>, f32)>) -> Vec<(Vec<u32>, f32)> {
     let mut unique: Vec<(Vec<u32>, f32)> = Vec::new();
+    let mut places: HashMap<Vec<u32>, usize> = HashMap::new();
     for (ids, bias) in biases {
-        match unique.iter_mut().find(|(seen, _)| *seen == ids) {
-            Some((_, earlier)) => *earlier = bias,
-            None => unique.push((ids, bias)),
+        match places.entry(ids) {
+            Entry::Occupied(place) => unique[*place.get()].1 = bias,
+            Entry::Vacant(place) => {
+                unique.push((place.key().clone(), bias));
+                place.insert(unique.len() - 1);
+            }
         }
     }
     unique
@@ -295,6 +301,14 @@ mod tests {
         {
             assert_eq!(read(&wrong), None, "{wrong}");
         }
+    }
+
+    /// A comparison of each with all before it would take minutes.
+    #[test]
+    fn many_biases_are_read_in_no_time() {
+        let many = 200_000..400_000;
+        let biases: Vec<_> = many.clone().chain(many.clone()).map(|id| (vec![id], id as f32)).collect();
+        assert_eq!(last_of_each(biases), many.map(|id| (vec![id], id as f32)).collect::<Vec<_>>());
     }
 
     #[test]

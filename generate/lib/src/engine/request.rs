@@ -137,7 +137,10 @@ impl Sequences for Share<'_> {
         let gone = || Error::Device("the engine has ended".to_owned());
         to_worker.send(Message::Ask(ask)).map_err(|_| gone())?;
         let answer = answer.recv().map_err(|_| gone())??;
-        cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);
+        // Later it asks for what it wrote itself.
+        if is_first {
+            cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);
+        }
         self.rows.iter_mut().enumerate().for_each(|(number, row)| row.from = Some(number));
         Ok(answer.logits)
     }

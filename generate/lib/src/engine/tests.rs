@@ -143,6 +143,20 @@ fn a_prompt_that_begins_as_another_is_read_from_there() {
 }
 
 #[test]
+fn what_the_cache_holds_of_a_text_is_not_of_its_prompt() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 500 });
+    let config = GenerationConfig { max_new_tokens: 2 * CONTEXT, ..Default::default() };
+    let read = || {
+        let request = engine.request(never());
+        Wish { prompts: vec![vec![1]], config: config.clone() }.write(&request);
+        request.cached_tokens()
+    };
+    assert_eq!([read(), read()], [0, 0]);
+    // Windows that slide are read anew, and the second text's are the first's.
+    assert!(settled(&engine).cached_tokens > 0);
+}
+
+#[test]
 fn what_was_least_recently_of_use_is_forgotten_first() {
     let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 80 });
     let config = GenerationConfig { max_new_tokens: 1, ..Default::default() };

@@ -1,7 +1,7 @@
 //! Events become an answer: one, or a stream of pieces as server-sent events.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::io;
 use std::time::Duration;
 
 use axum::response::sse::{self, KeepAlive, Sse};
@@ -74,14 +74,14 @@ pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result
         Ok(event) => event,
         Err(_) => None,
     };
-    let mut told: VecDeque<Value> = telling.first(&work).into();
+    let told = telling.first(&work).into();
+    let mut state = Streaming { work, telling, told, is_whole: false, is_over: false };
     if let Some(event) = first {
-        told.extend(telling.piece(&work, event));
+        state.hear(event);
     }
-    let state = Streaming { work, telling, told, is_over: false };
     let events = unfold(state, |mut state| async move {
         let data = state.next().await?;
-        Some((Ok::<_, Infallible>(sse::Event::default().data(data)), state))
+        Some((data.map(|data| sse::Event::default().data(data)), state))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response())
 }
@@ -92,24 +92,33 @@ struct Streaming<T> {
     telling: T,
     /// What is to be sent next.
     told: VecDeque<Value>,
+    /// Whether it was heard to its end.
+    is_whole: bool,
     is_over: bool,
 }
 
 impl<T: Telling> Streaming<T> {
-    async fn next(&mut self) -> Option<String> {
+    fn hear(&mut self, event: Event) {
+        self.is_whole |= matches!(event, Event::Done(_) | Event::Failed(_));
+        self.told.extend(self.telling.piece(&self.work, event));
+    }
+
+    /// What is sent next. An error breaks the connection: what was not heard to its end must not seem
+    /// whole.
+    async fn next(&mut self) -> Option<io::Result<String>> {
         loop {
             if let Some(data) = self.told.pop_front() {
-                return Some(data.to_string());
+                return Some(Ok(data.to_string()));
             }
             if self.is_over {
                 return None;
             }
             match self.work.events.recv().await {
-                Some(Event::Failed(error)) => self.told.push_back(error.body()),
-                Some(event) => self.told.extend(self.telling.piece(&self.work, event)),
+                Some(event) => self.hear(event),
                 None => {
                     self.is_over = true;
-                    return Some("[DONE]".to_owned());
+                    let end = io::Error::other("the request ended without an answer");
+                    return Some(if self.is_whole { Ok("[DONE]".to_owned()) } else { Err(end) });
                 }
             }
         }

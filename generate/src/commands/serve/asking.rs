@@ -31,19 +31,34 @@ pub(super) async fn write<T: Telling>(
     respond(begin(&server, model, asked, place), telling).await
 }
 
-/// Does something with the model that a body names, on a thread that may take its time: the model
-/// may have to be loaded, and a long text made tokens.
+/// Does something with the model that a body names, on a thread that may take its time: a long text
+/// may have to be made tokens.
 pub(super) async fn with_model<T: Send + 'static>(
     server: &Arc<Server>,
     body: Map<String, Value>,
     act: impl FnOnce(&Server, &Arc<Model>, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let model = model(server, model_name(&body)?).await?;
     let server = Arc::clone(server);
-    let acting = tokio::task::spawn_blocking(move || {
-        let model = server.models.get(model_name(&body)?)?;
-        act(&server, &model, &body)
-    });
-    acting.await.map_err(|_| ApiError::ours("the request could not be read"))?
+    on_a_thread(move || act(&server, &model, &body)).await
+}
+
+/// The model of this name, or the first; loaded now where it is not in memory. Who waits for that
+/// takes no thread from those whose models are.
+async fn model(server: &Arc<Server>, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+    let named = server.models.named(name)?;
+    if let Some(model) = server.models.in_memory(named) {
+        return Ok(model);
+    }
+    let turn = server.models.turn().await;
+    let (server, named) = (Arc::clone(server), named.clone());
+    on_a_thread(move || server.models.get(&named, turn)).await
+}
+
+async fn on_a_thread<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(act).await.map_err(|_| ApiError::ours("the request could not be read"))?
 }
 
 /// The model that a request names.

@@ -1,6 +1,7 @@
 //! `POST /v1/chat/completions`, where the checkpoint has a chat template; and what that template
 //! makes of messages.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -20,25 +21,37 @@ use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameters, list};
+use super::request::{Asked, Dialect, Parameter, Parameters, list};
 use super::server::Server;
 use super::template::{Template, unmarked};
 use super::writing::{Event, Piece, Timings, Work};
 
+pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
+
+pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must fulfil");
+
+/// What a template makes more of than messages.
+pub(super) const OF_TEMPLATES: [Parameter; 4] = [
+    ("tools", "array: tools, as the template tells of them"),
+    ("chat_template_kwargs", "object: more that the template reads"),
+    ("add_generation_prompt", "boolean: whether the beginning of an answer stands last"),
+    ("continue_final_message", "boolean: whether an answer that stands last is gone on with"),
+];
+
 /// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.
-const DIALECT: Dialect = Dialect {
+pub(super) const DIALECT: Dialect = Dialect {
     own: &[
-        "add_generation_prompt",
-        "chat_template_kwargs",
-        "continue_final_message",
-        "grammar",
-        "logprobs",
-        "messages",
-        "response_format",
-        "stream_options",
-        "tools",
-        "top_logprobs",
-        "verbose",
+        MESSAGES,
+        ("logprobs", "boolean: tell each token's log-probability"),
+        ("top_logprobs", "integer: and so many others', 20 at most"),
+        ("response_format", "object: text, json_object or json_schema"),
+        GRAMMAR,
+        ("stream_options", "object: include_usage"),
+        ("verbose", "boolean: tell the text that the conversation became"),
+        OF_TEMPLATES[0],
+        OF_TEMPLATES[1],
+        OF_TEMPLATES[2],
+        OF_TEMPLATES[3],
     ],
     knobs: &[
         ("max_completion_tokens", "max_new_tokens"),
@@ -230,7 +243,7 @@ impl Telling for Chat {
             let message = json!({ "role": "assistant", "content": text });
             json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason })
         };
-        let nothing = (!work.asked.writes).then(|| choice(0, "", None, "length"));
+        let nothing = nothing_written(work).map(|index| choice(index, "", None, "length"));
         let texts = heard.finished.iter().map(|(index, written)| {
             let completion = &written.completion;
             let logprobs = logprobs(work, &completion.tokens);
@@ -238,7 +251,7 @@ impl Telling for Chat {
             add_judgement(&mut choice, written);
             choice
         });
-        let choices = nothing.into_iter().chain(texts).collect();
+        let choices = nothing.chain(texts).collect();
         let mut answer = self.answer(work, "chat.completion", choices);
         self.add_usage(&mut answer, &heard.timings);
         if let Some(text) = &self.verbose {
@@ -272,10 +285,8 @@ impl Telling for Chat {
                 told
             }
             Event::Done(timings) => {
-                let mut told = Vec::new();
-                if !work.asked.writes {
-                    told.push(self.chunk(work, 0, &json!({}), None, Some("length")));
-                }
+                let end = |index| self.chunk(work, index, &json!({}), None, Some("length"));
+                let mut told: Vec<Value> = nothing_written(work).map(end).collect();
                 if self.includes_usage {
                     let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
                     self.add_usage(&mut answer, &timings);
@@ -310,6 +321,11 @@ impl Chat {
     fn add_usage(&self, answer: &mut Value, took: &Timings) {
         (answer["usage"], answer["timings"]) = (usage(took), timings(took));
     }
+}
+
+/// The answers in which nothing was to be said: all or none.
+fn nothing_written(work: &Work) -> Range<usize> {
+    0..if work.asked.writes { 0 } else { work.asked.config.num_return_sequences }
 }
 
 /// What the model thought of tokens, where that is asked.

@@ -21,13 +21,26 @@ use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameters, ids_of, text_ids};
+use super::request::{Asked, Dialect, Parameter, Parameters, ids_of, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
+/// What both dialects call what a text goes on with.
+pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
+
 /// The names of OpenAI's API, and of vLLM's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
-    own: &["best_of", "echo", "logprobs", "prompt", "replay", "return_token_ids", "stream_options", "suffix", "trace"],
+    own: &[
+        PROMPT,
+        ("logprobs", "integer: tell each token's log-probability, and so many others'"),
+        ("echo", "boolean: tell the prompt again, with logprobs measured"),
+        ("return_token_ids", "boolean: tell ids beside texts"),
+        ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
+        ("replay", "boolean: tell a trace, whose lines in a file ember-generate replay reads"),
+        ("stream_options", "object: include_usage"),
+        ("best_of", "integer: as many as n"),
+        ("suffix", "string: what stands behind the text; none but an empty one is supported"),
+    ],
     knobs: &[("max_tokens", "max_new_tokens"), ("n_predict", "max_new_tokens"), ("min_tokens", "min_new_tokens")],
     without_effect: &[
         "cache_prompt",
@@ -88,7 +101,8 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let mut asked = asked;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
     if replay.is_some() {
-        asked.traced_candidates = TRACED_CANDIDATES.max(asked.config.logprobs);
+        let candidates = TRACED_CANDIDATES.max(asked.config.logprobs);
+        asked = asked.traced("replay", candidates)?;
     }
     let telling = Completion {
         replay,
@@ -233,16 +247,18 @@ impl Telling for Completion {
             };
             heard.finished.iter().map(choice).collect()
         } else {
-            let choice = |prompt: usize| {
+            let texts = self.measured.len();
+            let choice = |choice: usize| {
+                let prompt = choice / asked.config.num_return_sequences;
                 let text = self.echoed(prompt);
                 let tokens = heard.read[prompt].iter().collect();
                 self.choice(
                     work,
-                    prompt,
+                    choice,
                     &Stretch { text: &text, tokens, reason: Some("length"), ..Stretch::default() },
                 )
             };
-            (0..asked.prompts.len()).map(choice).collect()
+            (0..texts).map(choice).collect()
         };
         let mut answer = self.answer(work, choices, Some(usage(&heard.timings)));
         if !heard.beams.is_empty() {
@@ -368,7 +384,7 @@ impl Completion {
     /// At which character of its choice's text the next token begins; of one that several tokens make,
     /// all of them begin there.
     fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
-        let prompt = if work.asked.writes { index / work.asked.config.num_return_sequences } else { index };
+        let prompt = index / work.asked.config.num_return_sequences;
         let before = self.echoed.get(prompt).filter(|_| work.asked.measures).map_or(0, |(_, before)| *before);
         let Measured { tokens, characters, text } = &mut self.measured[index];
         let offset = *characters;

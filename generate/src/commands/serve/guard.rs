@@ -109,7 +109,8 @@ pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, nex
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+        let sent = HeaderValue::from_static("authorization, content-type, x-api-key");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, sent);
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
         headers.insert(header::VARY, HeaderValue::from_static("origin"));
     }

@@ -1,4 +1,5 @@
 //! Connections: how many, how long a client may take to say what it wants, and how all this ends.
+//! How long one may leave what it is told unread is [`Socket`]'s.
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -15,6 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
+
+use super::socket::Socket;
 
 /// Requests that are understood at the same time: each may be long, and many of them in memory at
 /// once are what nobody needs.
@@ -103,7 +106,7 @@ async fn accept(
                 .header_read_timeout(HEAD)
                 .max_buf_size(MOST_HEAD)
                 .max_headers(MOST_HEADERS)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app.clone()));
+                .serve_connection(TokioIo::new(Socket::new(stream)), TowerToHyperService::new(app.clone()));
             let connection = begun.watch(connection);
             tokio::spawn(async move {
                 let _ = connection.await; // a client that is gone is nobody's fault

@@ -16,6 +16,8 @@ use serde_json::{Map, Value, json};
 use super::answer::{Heard, Telling, add_progress, finite, timings, token_text};
 use super::asking::write;
 use super::body::Object;
+use super::chat::GRAMMAR;
+use super::completions::PROMPT;
 use super::error::ApiError;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameters, list, text_ids};
@@ -23,8 +25,15 @@ use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
 /// llama.cpp's names.
-const DIALECT: Dialect = Dialect {
-    own: &["grammar", "n_probs", "post_sampling_probs", "prompt", "response_fields", "return_tokens"],
+pub(super) const DIALECT: Dialect = Dialect {
+    own: &[
+        PROMPT,
+        ("n_probs", "integer: tell so many probable tokens beside each"),
+        ("post_sampling_probs", "boolean: by their probabilities behind all knobs"),
+        ("return_tokens", "boolean: tell ids, too"),
+        ("response_fields", "array: which parts of the answer to tell"),
+        GRAMMAR,
+    ],
     knobs: &[
         ("n_predict", "max_new_tokens"),
         ("max_tokens", "max_new_tokens"),
@@ -164,8 +173,7 @@ struct Completion {
 impl Telling for Completion {
     fn whole(&mut self, work: &Work, heard: Heard) -> Value {
         if !work.asked.writes {
-            let told =
-                (0..work.asked.prompts.len()).map(|prompt| self.chosen(self.nothing_written(work, prompt, &heard)));
+            let told = self.nothing_written(work, &heard).map(|told| self.chosen(told));
             return self.as_asked(told.collect());
         }
         let told = heard.finished.iter().map(|(choice, written)| {
@@ -207,8 +215,7 @@ impl Telling for Completion {
             Event::Done(timings) => {
                 let heard = Heard { timings, ..Heard::default() };
                 if !work.asked.writes {
-                    let prompts = 0..work.asked.prompts.len();
-                    return prompts.map(|prompt| self.nothing_written(work, prompt, &heard)).collect();
+                    return self.nothing_written(work, &heard).collect();
                 }
                 let finished = std::mem::take(&mut self.finished);
                 let last = |(choice, written): &(usize, Box<Written>)| {
@@ -268,14 +275,18 @@ impl Completion {
         if self.are_several || told.len() != 1 { Value::Array(told) } else { told.remove(0) }
     }
 
-    /// What is told of a prompt after which nothing was to be written.
-    fn nothing_written(&self, work: &Work, prompt: usize, heard: &Heard) -> Value {
-        json!({
-            "index": prompt,
-            "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
-            "has_new_line": false, "model": work.model.name, "prompt": self.prompt(work, prompt), "tokens_predicted": 0,
-            "generation_settings": self.settings(work), "timings": timings(&heard.timings),
-        })
+    /// What is told of each text where nothing was to be written.
+    fn nothing_written(&self, work: &Work, heard: &Heard) -> impl Iterator<Item = Value> {
+        let each = work.asked.config.num_return_sequences;
+        let told = move |choice| {
+            json!({
+                "index": choice,
+                "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
+                "has_new_line": false, "model": work.model.name, "prompt": self.prompt(work, choice / each),
+                "tokens_predicted": 0, "generation_settings": self.settings(work), "timings": timings(&heard.timings),
+            })
+        };
+        (0..work.asked.prompts.len() * each).map(told)
     }
 
     fn prompt(&self, work: &Work, prompt: usize) -> String {

@@ -26,6 +26,7 @@ mod playground;
 mod request;
 mod running;
 mod server;
+mod socket;
 mod template;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
 use ember_model::WeightType;
+use tokio::sync::OwnedMutexGuard;
 
 use super::error::ApiError;
 use super::template::Template;
@@ -67,6 +68,9 @@ pub(super) struct Models {
     loading: Loading,
     /// Those in memory, the least recently asked for first.
     loaded: Mutex<Vec<Arc<Model>>>,
+    /// Had by who loads one: of two who ask for the same, one loads it, and never are two loaded at
+    /// once, for which there may be no memory.
+    turn: Arc<tokio::sync::Mutex<()>>,
     accounts: Mutex<Accounts>,
     /// Seconds since 1970 when the server began.
     pub(super) created: u64,
@@ -108,7 +112,8 @@ impl Models {
             );
         }
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Ok(Self { all, loading, loaded: Mutex::default(), accounts: Mutex::default(), created })
+        let (loaded, turn, accounts) = Default::default();
+        Ok(Self { all, loading, loaded, turn, accounts, created })
     }
 
     pub(super) fn all(&self) -> &[Named] {
@@ -122,17 +127,27 @@ impl Models {
         found.ok_or_else(|| ApiError::unknown_model(name, self.all.iter().map(|named| &*named.name)))
     }
 
-    /// The model of this name, or the first; loaded now where it is not in memory.
-    pub(super) fn get(&self, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
-        let named = self.named(name)?;
-        // Held while one is loaded: of two who ask for the same, one loads it.
+    /// This model, if it is in memory.
+    pub(super) fn in_memory(&self, named: &Named) -> Option<Arc<Model>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = loaded.iter().position(|model| model.name == named.name) {
-            let model = loaded.remove(place);
-            loaded.push(Arc::clone(&model));
+        let place = loaded.iter().position(|model| model.name == named.name)?;
+        let model = loaded.remove(place);
+        loaded.push(Arc::clone(&model));
+        Some(model)
+    }
+
+    /// Waits, without a thread, until nobody loads one.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// This model; loaded now where it is not in memory, by who has the turn.
+    pub(super) fn get(&self, named: &Named, _turn: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
+        if let Some(model) = self.in_memory(named) {
             return Ok(model);
         }
         let model = Arc::new(self.load(named).map_err(|error| ApiError::ours(format!("{error:#}")))?);
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         while !loaded.is_empty()
             && loaded.iter().map(|model| model.bytes).sum::<usize>() + model.bytes > self.loading.most_bytes
         {

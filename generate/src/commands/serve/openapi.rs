@@ -1,163 +1,156 @@
 //! `GET /openapi.json`: every route and what it takes, for tools and for readers; and `GET /docs`, a
-//! page of it.
+//! page of it. What a text may be asked for with is what [`request`](super::request) knows.
+
+use std::iter::once;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use ember_decoding::config::{GenerationConfig, KNOBS};
+use ember_decoding::config::{GenerationConfig, KNOBS, Knob};
 use serde_json::{Map, Value, json};
 
 use super::json::Json;
+use super::request::{COMMON, Dialect, Parameter, find};
+use super::{chat, completions, llama};
 
-/// A route: how it is asked, what it is for, and the parameters that it must and may have, with the
-/// knobs of generation where it writes.
+/// A route: how it is asked, what it is for, and its parameters.
 struct Route {
     path: &'static str,
+    /// Other paths that are the same.
+    also: &'static [&'static str],
     is_post: bool,
     about: &'static str,
-    must: &'static [(&'static str, &'static str)],
-    may: &'static [(&'static str, &'static str)],
-    writes: bool,
+    /// The parameters that it must have.
+    must: &'static [&'static str],
+    /// All that it may have, where it writes no text.
+    may: &'static [Parameter],
+    /// How a text is asked for, where it writes one.
+    dialect: Option<&'static Dialect>,
 }
 
-const fn get(path: &'static str, about: &'static str) -> Route {
-    Route { path, is_post: false, about, must: &[], may: &[], writes: false }
+const fn get(path: &'static str, also: &'static [&'static str], about: &'static str) -> Route {
+    Route { path, also, is_post: false, about, must: &[], may: &[], dialect: None }
 }
 
-const PROMPT: (&str, &str) = ("prompt", "A text, token ids, or a list of either");
-const STREAM: (&str, &str) = ("stream", "boolean: pieces as server-sent events, as they are written");
+const MODEL: Parameter = COMMON[0];
 
 const ROUTES: &[Route] = &[
-    get("/health", "Whether the server is there; needs no key"),
-    get("/v1/models", "The models that can be asked for"),
+    get("/health", &[], "Whether the server is there; needs no key"),
+    get("/v1/models", &["/models"], "The models that can be asked for"),
+    get("/v1/models/{model}", &["/models/{model}"], "One of them"),
     Route {
         path: "/v1/completions",
+        also: &[],
         is_post: true,
         about: "Goes on with texts, as OpenAI's API does",
-        must: &[PROMPT],
-        may: &[
-            ("max_tokens", "integer: most tokens to write; 0 writes none, -1 is as long as the context allows"),
-            ("n", "integer: how many texts of each prompt"),
-            ("logprobs", "integer: tell each token's log-probability, and so many others'"),
-            ("echo", "boolean: tell the prompt again, with logprobs measured"),
-            ("stop", "A string that ends the text, or a list of them"),
-            ("return_token_ids", "boolean: tell ids beside texts"),
-            ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
-            ("replay", "boolean: tell a trace, whose lines in a file ember-generate replay reads"),
-            ("stream_options", "object: include_usage"),
-            STREAM,
-        ],
-        writes: true,
+        must: &["prompt"],
+        may: &[],
+        dialect: Some(&completions::DIALECT),
     },
     Route {
         path: "/v1/chat/completions",
+        also: &["/chat/completions"],
         is_post: true,
         about: "Answers a conversation, where the checkpoint has a chat template",
-        must: &[("messages", "array: objects with role and content")],
-        may: &[
-            ("max_completion_tokens", "integer: most tokens to write"),
-            ("logprobs", "boolean: tell each token's log-probability"),
-            ("top_logprobs", "integer: and so many others'"),
-            ("response_format", "object: text, json_object or json_schema"),
-            ("stop", "A string that ends the text, or a list of them"),
-            ("stream_options", "object: include_usage"),
-            STREAM,
-        ],
-        writes: true,
+        must: &["messages"],
+        may: &[],
+        dialect: Some(&chat::DIALECT),
     },
     Route {
         path: "/v1/chat/completions/input_tokens",
+        also: &["/chat/completions/input_tokens"],
         is_post: true,
-        about: "How many tokens a conversation is",
-        must: &[("messages", "array: objects with role and content")],
-        may: &[],
-        writes: false,
+        about: "How many tokens a conversation is; what else a conversation may have is let pass",
+        must: &["messages"],
+        may: OF_CONVERSATIONS,
+        dialect: None,
     },
     Route {
         path: "/completion",
+        also: &["/completions"],
         is_post: true,
         about: "Goes on with texts, as llama.cpp's server does, by its defaults",
-        must: &[PROMPT],
-        may: &[
-            ("n_predict", "integer: most tokens to write; -1 is as long as the context allows"),
-            ("n_probs", "integer: tell so many probable tokens beside each"),
-            ("post_sampling_probs", "boolean: by their probabilities behind all knobs"),
-            ("return_tokens", "boolean: tell ids, too"),
-            ("response_fields", "array: which parts of the answer to tell"),
-            ("grammar", "string: a grammar in GBNF"),
-            ("stop", "A string that ends the text, or a list of them"),
-            STREAM,
-        ],
-        writes: true,
+        must: &["prompt"],
+        may: &[],
+        dialect: Some(&llama::DIALECT),
     },
     Route {
         path: "/apply-template",
+        also: &[],
         is_post: true,
-        about: "The text that a conversation becomes",
-        must: &[("messages", "array: objects with role and content")],
-        may: &[("tools", "array"), ("add_generation_prompt", "boolean")],
-        writes: false,
+        about: "The text that a conversation becomes; what else a conversation may have is let pass",
+        must: &["messages"],
+        may: OF_CONVERSATIONS,
+        dialect: None,
     },
     Route {
         path: "/tokenize",
+        also: &[],
         is_post: true,
         about: "A text as tokens",
-        must: &[("content", "string: the text; prompt is the same")],
+        must: &["content"],
         may: &[
-            ("add_special", "boolean: with what stands before a prompt"),
+            ("content", "string: the text; prompt is the same"),
+            ("add_special", "boolean: with what stands before a prompt; add_special_tokens is the same"),
             ("parse_special", "boolean: names of special tokens are these tokens"),
             ("with_pieces", "boolean: with the text of each"),
+            MODEL,
         ],
-        writes: false,
+        dialect: None,
     },
     Route {
         path: "/detokenize",
+        also: &[],
         is_post: true,
         about: "Tokens as text",
-        must: &[("tokens", "array: token ids")],
-        may: &[],
-        writes: false,
+        must: &["tokens"],
+        may: &[("tokens", "array: token ids"), MODEL],
+        dialect: None,
     },
-    get("/tokenizer_info", "The tokenizer's special tokens"),
-    get("/props", "What the model is, and every knob"),
-    get("/slots", "Who is at work"),
-    get("/metrics", "Counts of what was done, as Prometheus reads them"),
-    get("/openapi.json", "This"),
+    get("/tokenizer_info", &[], "The tokenizer's special tokens"),
+    get("/props", &[], "What the model is, and every knob"),
+    get("/slots", &[], "Who is at work"),
+    get("/metrics", &[], "Counts of what was done, as Prometheus reads them"),
+    get("/openapi.json", &[], "This, for tools"),
+    get("/docs", &[], "This, as a page"),
+    get("/", &[], "The page to write with"),
 ];
 
-/// What every route that writes takes beside the knobs.
-const WRITING: &[(&str, &str)] = &[
-    ("model", "string: one of /v1/models; without it the first"),
-    ("seed", "integer: names the draws; the same seed writes the same text"),
-    ("logit_bias", "Added to tokens' logits: an object of ids with numbers, or a list of pairs"),
-    ("stop_token_ids", "array: tokens that end the text, too"),
-    ("ignore_eos", "boolean: no token ends the text"),
-    ("parse_special", "boolean: names of special tokens in texts are these tokens"),
-    ("strategy", "string: greedy, sample, beam, beam-sample, diverse-beam or exact"),
-    ("regex", "string: an expression that the text must fulfil"),
-    ("json_schema", "object: a JSON schema that the text must fulfil"),
-    ("lark_grammar", "string: a grammar that the text must fulfil"),
-    ("return_progress", "boolean: a stream tells how far the prompts are read"),
-    (
-        "draft_tokens",
-        "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",
-    ),
+/// What makes a text of a conversation.
+const OF_CONVERSATIONS: &[Parameter] = &[
+    chat::MESSAGES,
+    chat::OF_TEMPLATES[0],
+    chat::OF_TEMPLATES[1],
+    chat::OF_TEMPLATES[2],
+    chat::OF_TEMPLATES[3],
+    MODEL,
 ];
+
+impl Route {
+    fn paths(&self) -> impl Iterator<Item = &'static str> {
+        once(self.path).chain(self.also.iter().copied())
+    }
+}
 
 pub(super) async fn openapi() -> Json {
     let mut paths = Map::new();
-    for route in ROUTES {
+    for (route, path) in ROUTES.iter().flat_map(|route| route.paths().map(move |path| (route, path))) {
+        let name = if path == "/" { "page" } else { path.trim_start_matches('/') };
         let mut operation = json!({
             "summary": route.about,
-            "operationId": route.path.trim_start_matches('/').replace(['/', '.', '-'], "_"),
+            "operationId": name.replace(['/', '.', '-', '{', '}'], "_"),
             "responses": responses(route),
         });
+        if path.contains("{model}") {
+            operation["parameters"] =
+                json!([{ "name": "model", "in": "path", "required": true, "schema": { "type": "string" } }]);
+        }
         if route.is_post {
-            operation["requestBody"] = json!({
-                "required": true, "content": { "application/json": { "schema": schema(route) } },
-            });
+            let schema = json!({ "type": "object", "properties": properties(route), "required": route.must });
+            operation["requestBody"] =
+                json!({ "required": true, "content": { "application/json": { "schema": schema } } });
         }
         let method = if route.is_post { "post" } else { "get" };
-        paths.insert(route.path.to_owned(), json!({ method: operation }));
+        paths.insert(path.to_owned(), json!({ method: operation }));
     }
     Json(json!({
         "openapi": "3.1.0",
@@ -172,42 +165,57 @@ pub(super) async fn openapi() -> Json {
 }
 
 fn responses(route: &Route) -> Value {
-    let kind = if route.path == "/metrics" { "text/plain" } else { "application/json" };
+    let kind = match route.path {
+        "/metrics" => "text/plain",
+        "/docs" | "/" => "text/html",
+        _ => "application/json",
+    };
     let mut responses = json!({ "200": { "description": "The answer", "content": { kind: {} } } });
     let error = |description: &str| json!({ "description": description, "content": { "application/json": {} } });
     responses["401"] = error("No right key, where the server has keys");
     responses["403"] = error("Asked by a name or from a page that is not let in");
     if route.is_post {
         responses["400"] = error("Something that cannot be followed; the message says what");
-        responses["404"] = error("There is no such model");
         responses["413"] = error("The body is too long");
     }
-    if route.writes {
+    if route.is_post || route.path.contains("{model}") {
+        responses["404"] = error("There is no such model");
+    }
+    if route.dialect.is_some() {
         responses["429"] = error("As many requests as the server takes are at work or wait");
         responses["200"]["content"]["text/event-stream"] = json!({});
     }
     responses
 }
 
-fn schema(route: &Route) -> Value {
+/// The parameters of a route, each by its name.
+fn properties(route: &Route) -> Map<String, Value> {
     let mut properties = Map::new();
-    for (name, about) in route.must.iter().chain(route.may).chain(if route.writes { WRITING } else { &[] }) {
+    let (own, common) = route.dialect.map_or((route.may, &[] as &[Parameter]), |dialect| (dialect.own, COMMON));
+    for (name, about) in own.iter().chain(common) {
         properties.insert((*name).to_owned(), property(about));
     }
-    if route.writes {
-        for knob in KNOBS {
-            let default = knob.of(&GenerationConfig::default()).to_json();
-            let about = knob.meaning.trim();
-            let property = match &default {
-                Value::Number(number) if number.is_f64() => json!({ "type": "number", "description": about }),
-                Value::Number(_) => json!({ "type": "integer", "description": about }),
-                _ => json!({ "description": about }),
-            };
-            properties.entry(knob.name).or_insert(property);
+    if let Some(dialect) = route.dialect {
+        let called = dialect.knobs.iter().map(|(name, _)| *name);
+        for name in called.chain(KNOBS.iter().map(|knob| knob.name)) {
+            if let Some(knob) = find(dialect, name) {
+                properties.entry(name).or_insert_with(|| of_knob(knob));
+            }
         }
     }
-    let required: Vec<&str> = route.must.iter().map(|(name, _)| *name).collect();
-    json!({ "type": "object", "properties": properties, "required": required })
+    properties
+}
+
+fn of_knob(knob: &Knob) -> Value {
+    let mut about = knob.meaning.trim().to_owned();
+    if knob.name == "max_new_tokens" {
+        about += "; 0 writes none, -1 is as long as the context allows";
+    }
+    match &knob.of(&GenerationConfig::default()).to_json() {
+        Value::Number(number) if number.is_f64() => json!({ "type": "number", "description": about }),
+        Value::Number(_) => json!({ "type": "integer", "description": about }),
+        _ => json!({ "description": about }),
+    }
 }
 
 /// A parameter from a line that may begin with its type.
@@ -216,7 +224,6 @@ fn property(about: &str) -> Value {
         Some((kind, about)) if ["boolean", "integer", "string", "object", "array"].contains(&kind) => {
             json!({ "type": kind, "description": about })
         }
-        _ if ["boolean", "integer", "string", "object", "array"].contains(&about) => json!({ "type": about }),
         _ => json!({ "description": about }),
     }
 }
@@ -230,12 +237,12 @@ pub(super) async fn docs() -> Response {
     );
     for route in ROUTES {
         let method = if route.is_post { "POST" } else { "GET" };
-        page += &format!("<h2><code>{method} {}</code></h2><p>{}.</p>", route.path, escaped(route.about));
-        let parameters = route.must.iter().chain(route.may).chain(if route.writes { WRITING } else { &[] });
-        let knobs = KNOBS.iter().filter(|_| route.writes).map(|knob| (knob.name, knob.meaning.trim()));
-        let rows = parameters.copied().chain(knobs);
+        let paths = route.paths().collect::<Vec<_>>().join(", ");
+        page += &format!("<h2><code>{method} {paths}</code></h2><p>{}.</p>", escaped(route.about));
+        let about = |property: &Value| escaped(property["description"].as_str().unwrap_or_default());
+        let rows = properties(route);
         let rows: String =
-            rows.map(|(name, about)| format!("<dt><code>{}</code><dd>{}", escaped(name), escaped(about))).collect();
+            rows.iter().map(|(name, one)| format!("<dt><code>{}</code><dd>{}", escaped(name), about(one))).collect();
         if !rows.is_empty() {
             page += &format!("<dl>{rows}</dl>");
         }

@@ -1,6 +1,8 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
+use std::collections::HashMap;
+
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
@@ -28,12 +30,34 @@ pub(super) struct Asked {
     pub(super) stream: bool,
     /// Whether it is told how far the prompts are read.
     pub(super) tells_progress: bool,
+    /// Most tokens that are told of, of all its texts.
+    pub(super) tokens: usize,
 }
+
+impl Asked {
+    /// The same with account of so many candidates of each step; `param` is what asks for it.
+    pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
+        if candidates > MOST_TRACED {
+            return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
+        }
+        let (tokens, beside) = (self.tokens, candidates.max(self.config.logprobs));
+        if tokens.saturating_mul(beside) > MOST_TOLD {
+            return Err(ApiError::invalid(format!(
+                "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
+                 of in all: ask for fewer or shorter texts, or fewer candidates"
+            )));
+        }
+        Ok(Self { traced_candidates: candidates, ..self })
+    }
+}
+
+/// A parameter and what it is, in a line that may begin with its type.
+pub(super) type Parameter = (&'static str, &'static str);
 
 /// The names of a way to ask.
 pub(super) struct Dialect {
     /// What it reads by itself.
-    pub(super) own: &'static [&'static str],
+    pub(super) own: &'static [Parameter],
     /// What it calls our knobs.
     pub(super) knobs: &'static [(&'static str, &'static str)],
     /// What clients send that can change nothing here.
@@ -41,23 +65,25 @@ pub(super) struct Dialect {
 }
 
 /// What every dialect has.
-const COMMON: &[&str] = &[
-    "draft_tokens",
-    "ignore_eos",
-    "json_schema",
-    "lark_grammar",
-    "logit_bias",
-    "model",
-    "n",
-    "parse_special",
-    "regex",
-    "return_progress",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "strategy",
-    "stream",
-    "top_k",
+pub(super) const COMMON: &[Parameter] = &[
+    ("model", "string: one of /v1/models; without it the first"),
+    ("n", "integer: how many texts of each prompt"),
+    ("stream", "boolean: pieces as server-sent events, as they are written"),
+    ("stop", "A string that ends the text, or a list of them"),
+    ("seed", "integer: names the draws; the same seed writes the same text"),
+    ("logit_bias", "Added to tokens' logits: an object of ids with numbers, or a list of pairs"),
+    ("stop_token_ids", "array: tokens that end the text, too"),
+    ("ignore_eos", "boolean: no token ends the text"),
+    ("parse_special", "boolean: names of special tokens in texts are these tokens"),
+    ("strategy", "string: greedy, sample, beam, beam-sample, diverse-beam or exact"),
+    ("regex", "string: an expression that the text must fulfil"),
+    ("json_schema", "object: a JSON schema that the text must fulfil"),
+    ("lark_grammar", "string: a grammar that the text must fulfil"),
+    ("return_progress", "boolean: a stream tells how far the prompts are read"),
+    (
+        "draft_tokens",
+        "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",
+    ),
 ];
 
 /// What every dialect calls our knobs.
@@ -68,6 +94,12 @@ const MOST_TEXTS: usize = 128;
 
 /// Most tokens of a step to give account of: each is ranked among all.
 const MOST_TRACED: usize = 200;
+
+/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
+const MOST_TOLD: usize = 1 << 18;
+
+/// Most beginnings that an exact search looks at, of which it keeps three times as many in memory.
+const MOST_NODES: usize = 1_000_000;
 
 /// The parameters of a request.
 pub(super) struct Parameters<'a> {
@@ -82,8 +114,8 @@ impl<'a> Parameters<'a> {
     pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &'a Dialect) -> Result<Self, ApiError> {
         let mut set: Vec<(&Knob, &str, &Value)> = Vec::new();
         for (name, value) in body {
-            let is_known = COMMON.contains(&&**name)
-                || dialect.own.contains(&&**name)
+            let is_known = has(COMMON, name)
+                || has(dialect.own, name)
                 || dialect.without_effect.contains(&&**name)
                 || find(dialect, name).is_some();
             if !is_known {
@@ -153,7 +185,7 @@ impl<'a> Parameters<'a> {
                     let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
                     knobs.strategy = Some(strategy.ok_or_else(|| ApiError::wrong("strategy", kinds))?);
                 }
-                _ if dialect.own.contains(&&**name) || dialect.without_effect.contains(&&**name) => {}
+                _ if has(dialect.own, name) || dialect.without_effect.contains(&&**name) => {}
                 _ => {
                     if let Some(knob) = find(dialect, name) {
                         knob.read(&mut knobs, value).map_err(|kind| ApiError::wrong(name, &kind))?;
@@ -178,6 +210,7 @@ impl<'a> Parameters<'a> {
             value => list(value, pair),
         };
         let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
+        let mut seen = HashMap::new();
         let mut never = Vec::new();
         for (token, bias) in pairs.ok_or_else(wrong)? {
             let ids = match &token {
@@ -199,9 +232,9 @@ impl<'a> Parameters<'a> {
                     }
                     let before = biases.len();
                     for id in ids {
-                        match biases.iter().position(|(other, _)| *other == [id]) {
+                        match seen.insert(id, before) {
                             None => biases.push((vec![id], bias as f32)),
-                            Some(place) if place >= before => {} // a text may have a token twice
+                            Some(place) if place == before => {} // a text may have a token twice
                             Some(_) => {
                                 let message = format!("logit_bias has the token {id} twice; keep one of them");
                                 return Err(ApiError::param("logit_bias", message));
@@ -230,6 +263,9 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param(knob.name, message));
         }
         let mut config = GenerationConfig::resolve(&knobs, settings).map_err(|error| self.blamed(&error))?.0;
+        if config.strategy == Strategy::Exact && config.max_nodes > MOST_NODES {
+            return Err(ApiError::param("max_nodes", format!("max_nodes can be {MOST_NODES} at most")));
+        }
         config.seed = match self.get("seed") {
             Some(seed) if seed.as_i64() != Some(-1) => {
                 let seed = seed.as_u64().or(seed.as_i64().map(|seed| seed as u64));
@@ -298,13 +334,15 @@ impl<'a> Parameters<'a> {
                 self.model.usable_slots
             )));
         }
-        let traced_candidates = self.count("trace")?.unwrap_or(0);
-        if traced_candidates > MOST_TRACED {
-            return Err(ApiError::param("trace", format!("trace can tell of {MOST_TRACED} tokens a step at most")));
-        }
-        Ok(Asked {
+        let echoes = self.is_on("echo")?;
+        let told = |ids: &Vec<u32>| {
+            let told = config.max_new_tokens.saturating_add(if echoes { ids.len() } else { 0 });
+            if config.overflow == Overflow::Slide { told } else { told.min(shape.context_length) }
+        };
+        let asked = Asked {
+            tokens: prompts.iter().map(told).fold(0, usize::saturating_add).saturating_mul(rows),
             prompts,
-            traced_candidates,
+            traced_candidates: 0,
             grammar,
             logprobs: None,
             measures: false,
@@ -312,7 +350,8 @@ impl<'a> Parameters<'a> {
             stream: self.is_on("stream")?,
             tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
-        })
+        };
+        asked.traced("trace", self.count("trace")?.unwrap_or(0))
     }
 
     /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.
@@ -346,8 +385,12 @@ impl<'a> Parameters<'a> {
     }
 }
 
+fn has(parameters: &[Parameter], name: &str) -> bool {
+    parameters.iter().any(|(other, _)| *other == name)
+}
+
 /// The knob of this name: its key in a file, its flag, or what the dialect calls it.
-fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
+pub(super) fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
     let own = dialect.knobs.iter().chain(COMMON_KNOBS).find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
     KNOBS.iter().find(|knob| knob.name == own || knob.label.replace('-', "_") == own)
 }
@@ -360,7 +403,8 @@ fn is_limit(dialect: &Dialect, name: &str) -> bool {
 fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let knobs = KNOBS.iter().map(|knob| knob.name);
     let others = dialect.knobs.iter().map(|(other, _)| *other);
-    let all = knobs.chain(others).chain(dialect.own.iter().copied()).chain(COMMON.iter().copied());
+    let named = dialect.own.iter().chain(COMMON).map(|(name, _)| *name);
+    let all = knobs.chain(others).chain(named);
     let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(name, other);
     let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
     let name: String = name.chars().take(60).collect();

@@ -97,6 +97,17 @@ impl Server {
         (status, serde_json::from_str(&body).unwrap_or(Value::Null))
     }
 
+    /// The stream of an answer, of which only the beginning is read.
+    fn begin(&self, ask: &Value) -> TcpStream {
+        let body = ask.to_string();
+        let (address, length) = (self.address, body.len());
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+        stream
+    }
+
     fn write(&self, body: Value) -> Value {
         let (status, answer) = self.post("/v1/completions", &body);
         assert_eq!(status, 200, "{answer}");
@@ -181,6 +192,7 @@ fn a_prompt_is_measured_with_echo() {
         let logprobs = choice["logprobs"]["token_logprobs"].as_array().unwrap();
         assert_eq!(logprobs.len(), 6 + usize::from(ask["max_tokens"] == 1));
         assert!(logprobs[0].is_null());
+        assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
         let want = ember_decoding::score::token_log_probabilities(&model(), &ids[..5], &ids[1..], 5).unwrap();
         for (told, want) in logprobs[1..6].iter().zip(want) {
             assert!((told.as_f64().unwrap() - f64::from(want)).abs() < 1e-5);
@@ -229,6 +241,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "n": 1, "num_return_sequences": 2 }), "num_return_sequences", "are the same");
     refused(json!({ "prompt": "a", "stop_token_ids": [99] }), "stop_token_ids", "the token 99");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1, "05": 2 } }), "logit_bias", "the token 5 twice");
+    refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
@@ -269,6 +282,55 @@ fn what_cannot_be_followed_is_refused_by_name() {
     // What can change nothing is let pass.
     server.write(json!({ "prompt": "a", "user": "me", "temperature": null }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
+    server.write(json!({ "prompt": "a", "max_tokens": 2, "logit_bias": [["aa", 1], ["b", 2]] }));
+}
+
+#[test]
+fn what_is_said_to_be_there_is() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let (_, _, told) = server.send("GET", "/openapi.json", "", "");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let paths = told["paths"].as_object().unwrap();
+    for (path, operations) in paths {
+        let (method, operation) = operations.as_object().unwrap().iter().next().unwrap();
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        // Null is as if nothing were sent: no name is refused.
+        let mut ask: Value = schema["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| (name.clone(), Value::Null))
+            .collect();
+        for name in schema["required"].as_array().into_iter().flatten() {
+            ask[name.as_str().unwrap()] = match name.as_str().unwrap() {
+                "messages" => json!([{ "role": "user", "content": "a" }]),
+                "tokens" => json!([97]),
+                _ => json!("a"),
+            };
+        }
+        if path.starts_with("/tokenize") {
+            ask = json!({ "content": "a" });
+        }
+        let (status, _, body) =
+            server.send(&method.to_uppercase(), &path.replace("{model}", "tiny"), "", &ask.to_string());
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+    for (path, names) in [
+        ("/v1/completions", "suffix best_of n"),
+        ("/chat/completions", "tools grammar n max_tokens chat_template_kwargs verbose"),
+        ("/completions", "repeat_penalty max_tokens n_predict"),
+        ("/models/{model}", ""),
+        ("/models", ""),
+        ("/docs", ""),
+        ("/", ""),
+    ] {
+        let operations = &paths[path];
+        let properties = &operations["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"];
+        assert!(
+            names.split_whitespace().all(|name| properties[name]["description"].is_string()),
+            "{path}: {operations}"
+        );
+    }
 }
 
 #[test]
@@ -298,6 +360,7 @@ fn strangers_are_turned_away() {
     }
     let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
     assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
+    assert!(head.contains("access-control-allow-headers: authorization, content-type, x-api-key"), "{head}");
 }
 
 #[test]
@@ -378,6 +441,22 @@ fn a_chat_in_which_nothing_is_to_be_said_has_an_empty_answer() {
     let choice = &answer["choices"][0];
     assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(""), &json!("length")), "{answer}");
     assert_eq!(answer["usage"]["completion_tokens"], 0);
+    // As many texts whole as in a stream.
+    for (path, ends) in [("/v1/completions", 4), ("/v1/chat/completions", 2), ("/completion", 4)] {
+        let mut ask = json!({ "max_tokens": 0, "n": 2, "stream": true });
+        match path {
+            "/v1/chat/completions" => ask["messages"] = json!([{ "role": "user", "content": "a" }]),
+            _ => ask["prompt"] = json!(["a", "b"]),
+        }
+        let told = server.send("POST", path, "", &ask.to_string()).2;
+        let ends_told = told.matches("\"finish_reason\":\"length\"").count() + told.matches("\"stop\":true").count();
+        assert_eq!(ends_told, ends, "{told}");
+        ask["stream"] = json!(false);
+        let (_, answer) = server.post(path, &ask);
+        let choices = answer.get("choices").unwrap_or(&answer).as_array().unwrap();
+        let indices: Vec<_> = choices.iter().map(|choice| choice["index"].as_u64().unwrap()).collect();
+        assert_eq!(indices, (0..ends as u64).collect::<Vec<_>>(), "{answer}");
+    }
     ask["stream"] = json!(true);
     let told = server.send("POST", "/v1/chat/completions", "", &ask.to_string()).2;
     assert!(told.contains("\"finish_reason\":\"length\"") && told.contains("[DONE]"), "{told}");
@@ -398,15 +477,8 @@ fn tokens_come_and_go() {
 #[test]
 fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
     let server = Server::start(None, Vec::new(), 1, 0);
-    let long = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "stream": true }).to_string();
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n{long}",
-        server.address,
-        long.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+    let long = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "stream": true });
+    let stream = server.begin(&long);
     let (status, head, _) = server.send("POST", "/v1/completions", "", &json!({ "prompt": "a" }).to_string());
     assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
     drop(stream);
@@ -418,6 +490,72 @@ fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
     }));
     let (_, _, metrics) = server.send("GET", "/metrics", "", "");
     assert!(metrics.contains("ember:requests_cancelled_total 1"), "{metrics}");
+}
+
+#[test]
+fn who_takes_nothing_has_left_and_is_not_told_that_it_is_done() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    let ask = json!({ "prompt": "abc", "max_tokens": 5000, "overflow": "slide", "n": 4, "trace": 12, "stream": true });
+    let mut unread = server.begin(&ask);
+    let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
+    assert!(!is_free());
+    assert!((0..600).any(|_| is_free() || {
+        thread::sleep(Duration::from_millis(100));
+        false
+    }));
+    let mut rest = Vec::new();
+    let _ = unread.read_to_end(&mut rest); // the connection may be gone altogether
+    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
+}
+
+#[test]
+fn what_a_small_request_may_take_is_bounded() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    for (ask, words) in [
+        (json!({ "n": 64, "max_tokens": 63, "logprobs": 1000 }), "fewer candidates"),
+        (
+            json!({ "prompt": vec!["a".repeat(60); 20], "max_tokens": 0, "echo": true, "logprobs": 1000 }),
+            "1220 tokens with",
+        ),
+        (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
+        (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
+        (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes can be 1000000"),
+    ] {
+        let mut ask = ask;
+        ask.as_object_mut().unwrap().entry("prompt").or_insert(json!("a"));
+        let (status, answer) = server.post("/v1/completions", &ask);
+        assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    }
+    // All that there is beside one token, and what measures texts.
+    server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
+    server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
+}
+
+#[test]
+fn while_one_is_loaded_others_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), &tokenizer());
+    let named = |name: &str| Named { name: name.to_owned(), folder: folder.path().to_owned() };
+    let (device, weights) = (Device::flex(), WeightType::F32);
+    let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 };
+    let models = Models::new(vec![named("one"), named("other")], loading).unwrap();
+    models.first().unwrap();
+    let server = Arc::new(server::Server::new(models, 1, 0));
+    let ask = |name: &str| {
+        let body = json!({ "model": name }).as_object().unwrap().clone();
+        asking::with_model(&server, body, |_, model, _| Ok(model.name.clone()))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let turn = server.models.turn().await; // somebody loads one
+        assert_eq!(ask("one").await.unwrap(), "one");
+        assert!(tokio::time::timeout(Duration::from_millis(50), ask("other")).await.is_err());
+        drop(turn);
+        assert_eq!(ask("other").await.unwrap(), "other");
+    });
+    // There is no memory for both.
+    let loaded = server.models.loaded();
+    assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
 }
 
 /// What people try on servers: paths that lead out, bodies that grow, grammars without a bottom,

@@ -3,9 +3,9 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
 use ember_decoding::constraint::GrammarError;
@@ -28,6 +28,7 @@ use super::error::ApiError;
 use super::models::Model;
 use super::request::Asked;
 use super::server::{Busy, Desk, Server, count};
+use super::socket::STALLED;
 use crate::sync::AtomicBool;
 
 /// What happens to a request.
@@ -77,12 +78,30 @@ pub(super) struct Timings {
     pub(super) writing_s: f64,
 }
 
-/// Sets a flag when nobody waits any more.
-pub(super) struct CancelOnDrop(Arc<AtomicBool>);
+/// Who waits for what comes of a request.
+struct Client {
+    has_left: Arc<AtomicBool>,
+    /// Theirs until all is told or they leave.
+    place: Mutex<Option<OwnedSemaphorePermit>>,
+}
 
-impl Drop for CancelOnDrop {
+impl Client {
+    fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
+    }
+
+    fn leave(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Tells that nobody waits any more.
+struct LeaveOnDrop(Arc<Client>);
+
+impl Drop for LeaveOnDrop {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.leave();
     }
 }
 
@@ -92,16 +111,11 @@ pub(super) struct Work {
     pub(super) model: Arc<Model>,
     pub(super) asked: Arc<Asked>,
     pub(super) events: Receiver<Event>,
-    _ends: CancelOnDrop,
-    /// Until all is told.
-    _place: OwnedSemaphorePermit,
+    _client: LeaveOnDrop,
 }
 
 /// Events that wait for a reader before the writer does.
 const WAITING_EVENTS: usize = 256;
-
-/// How long a reader may leave a text unread before it is given up.
-const STALLED: Duration = Duration::from_secs(60);
 
 /// Prompt positions whose logits are on the host at once.
 const AT_ONCE: usize = 128;
@@ -109,7 +123,8 @@ const AT_ONCE: usize = 128;
 /// Begins a request: it is at work as soon as there is a place. Who drops what this gives ends it.
 pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place: OwnedSemaphorePermit) -> Work {
     let (sender, events) = channel(WAITING_EVENTS);
-    let (asked, cancelled, id) = (Arc::new(asked), Arc::new(AtomicBool::new(false)), server.id());
+    let client = Arc::new(Client { has_left: Arc::new(AtomicBool::new(false)), place: Mutex::new(Some(place)) });
+    let (asked, id) = (Arc::new(asked), server.id());
     let written = Arc::new(AtomicU64::new(0));
     let busy = Busy {
         id: id.clone(),
@@ -121,7 +136,7 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
         server: Arc::clone(server),
         model: Arc::clone(&model),
         asked: Arc::clone(&asked),
-        cancelled: Arc::clone(&cancelled),
+        client: Arc::clone(&client),
         events: sender,
         runtime: Handle::current(),
         began: Instant::now(),
@@ -151,7 +166,7 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
             let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
         }
     });
-    Work { id, model, asked, events, _ends: CancelOnDrop(cancelled), _place: place }
+    Work { id, model, asked, events, _client: LeaveOnDrop(client) }
 }
 
 /// Who writes a request's texts.
@@ -159,7 +174,7 @@ struct Writer {
     server: Arc<Server>,
     model: Arc<Model>,
     asked: Arc<Asked>,
-    cancelled: Arc<AtomicBool>,
+    client: Arc<Client>,
     events: Sender<Event>,
     runtime: Handle,
     began: Instant,
@@ -173,7 +188,7 @@ struct Writer {
 impl Writer {
     fn work(&mut self, desk: Desk) {
         let model = Arc::clone(&self.model);
-        let mut request = model.engine.request(Arc::clone(&self.cancelled));
+        let mut request = model.engine.request(Arc::clone(&self.client.has_left));
         if self.asked.tells_progress {
             let (events, began) = (self.events.clone(), self.began);
             // Where nobody reads the events, a stage of the progress is left out.
@@ -183,7 +198,9 @@ impl Writer {
             });
         }
         let outcome = self.write(&request);
-        let timings = self.timings(request.cached_tokens() as usize);
+        // Where prompts are measured all of them is read, and what the cache holds then is their own.
+        let cached_tokens = if self.asked.measures { 0 } else { request.cached_tokens() as usize };
+        let timings = self.timings(cached_tokens);
         drop(request);
         self.account(&timings, outcome.as_ref().err());
         drop(desk); // before the answer is: who has read it finds the place free
@@ -213,7 +230,7 @@ impl Writer {
         count(&counts.prompt_micros, (timings.prompt_s * 1e6) as u64);
         count(&counts.writing_micros, (timings.writing_s * 1e6) as u64);
         counts.longest.fetch_max((prompt_tokens + written_tokens) as u64, Ordering::Relaxed);
-        let is_cancelled = self.cancelled.load(Ordering::Relaxed);
+        let is_cancelled = self.client.has_left();
         if is_cancelled {
             count(&counts.cancelled, 1);
         }
@@ -227,12 +244,16 @@ impl Writer {
         }
     }
 
-    /// Says what happened. Where nobody reads on, the request is over.
+    /// Says what happened. Where nobody reads on, the request is over, and nothing more is said: a
+    /// text is told without a hole, or not to its end.
     fn tell(&self, event: Event) {
+        if self.client.has_left() {
+            return;
+        }
         let Err(full) = self.events.try_send(event) else { return };
         let later = async { timeout(STALLED, self.events.send(full.into_inner())).await };
         if !matches!(self.runtime.block_on(later), Ok(Ok(()))) {
-            self.cancelled.store(true, Ordering::Relaxed);
+            self.client.leave();
         }
     }
 
@@ -321,7 +342,7 @@ impl Reader for Writer {
     }
 
     fn go_on(&mut self, _row: usize, _steps: usize) -> ControlFlow<FinishReason> {
-        match self.cancelled.load(Ordering::Relaxed) {
+        match self.client.has_left() {
             true => ControlFlow::Break(FinishReason::Interrupted),
             false => ControlFlow::Continue(()),
         }

@@ -1,0 +1,102 @@
+//! A client's connection, which breaks where nothing of what is written to it is taken.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// How long a reader may take nothing before it is given up; tests do not wait for a minute.
+pub(super) const STALLED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
+
+/// A connection.
+pub(super) struct Socket {
+    stream: TcpStream,
+    /// When the write that waits has waited too long.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, until: None }
+    }
+
+    /// What came of a write, or that it has waited too long.
+    fn bounded(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.until = None;
+            return written;
+        }
+        let until = self.until.get_or_insert_with(|| Box::pin(sleep(STALLED)));
+        until.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.bounded(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.bounded(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_reads_is_not_written_for_ever() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let _reader = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut socket = Socket::new(listener.accept().await.unwrap().0);
+            loop {
+                let written = poll_fn(|context| Pin::new(&mut socket).poll_write(context, &[0; 1 << 16])).await;
+                if let Err(error) = written {
+                    return error;
+                }
+            }
+        });
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}
