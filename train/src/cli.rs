@@ -19,7 +19,7 @@ use crate::wording;
     version,
     after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
                   ember-train run my-writing/                learn every text in a folder\n  \
-                  ember-train run my-writing/ --minutes 10       the same, planned for ten minutes\n  \
+                  ember-train run my-writing/ --minutes 60   the same, planned for an hour instead of ten minutes\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
                   ember-train resume runs/my-writing         go on where a run was interrupted\n  \
                   ember-train runs                           how far each has come, how well, and its size\n  \

@@ -30,9 +30,14 @@ fn of_source(error: &source::Error) -> Option<String> {
                 "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
             )
         }
-        NoField { what, fields } => format!("{what}; name one of these with --field: {}", fields.join(", ")),
-        Encoding { name, what } => format!("{name} {what}; name the encoding that it is in with --encoding"),
-        NoTextField(_) => format!("{error} with --field"),
+        NoField { what, fields } => format!(
+            "{what}; name one of these with --field, or in run and plan with --set field=NAME: {}",
+            fields.join(", ")
+        ),
+        Encoding { name, what } => format!(
+            "{name} {what}; name the encoding that it is in with --encoding, or in run and plan with --set encoding=NAME"
+        ),
+        NoTextField(_) => format!("{error} with --field, or in run and plan with --set field=NAME"),
         _ => return None,
     })
 }
@@ -55,7 +60,7 @@ mod tests {
     fn the_flag_that_helps_is_named_wherever_the_error_stands_in_the_chain() {
         let what = || "a.jsonl:1: no field \"text\"".to_owned();
         let no_field = || source::Error::NoField { what: what(), fields: vec!["body".into()] };
-        let expected = "a.jsonl:1: no field \"text\"; name one of these with --field: body";
+        let expected = "a.jsonl:1: no field \"text\"; name one of these with --field, or in run and plan with --set field=NAME: body";
         assert_eq!(words(&no_field()), expected);
         let deep = anyhow::Error::from(prepare::Error::from(no_field())).context("init");
         assert_eq!(words(deep.as_ref()), format!("init: {expected}"));

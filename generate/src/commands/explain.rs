@@ -55,7 +55,7 @@ Examples:
   ember-generate explain \"To be\" --tui                bars and beams on the terminal
   ember-generate explain \"To be\" --format json        the page's numbers")]
 pub struct ExplainArgs {
-    /// The text to continue; an empty one starts a new document
+    /// The text to continue; an empty one starts a text of its own
     #[arg(value_name = "PROMPT", conflicts_with = "prompt_ids")]
     prompt: Option<String>,
 

@@ -35,7 +35,7 @@ Examples:
   echo \"Dear diary\" | ember-generate text --stop \".\" --format json")]
 pub struct TextArgs {
     /// The text to continue; without one a terminal is asked again and again, and a pipe is read.
-    /// An empty one starts a new document
+    /// An empty one starts a text of its own
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt_ids", "prompts"])]
     pub(super) prompt: Option<String>,
 

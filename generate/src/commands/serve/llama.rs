@@ -77,7 +77,11 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         // To llama.cpp they are then impossible; to vLLM they end nothing.
         config.suppress_tokens.extend(&model.end_tokens);
     }
-    let probs = parameters.count("n_probs")?.unwrap_or(0).min(model.engine.config().vocab_size).min(MOST_PROBS);
+    let probs = parameters.count("n_probs")?.unwrap_or(0);
+    if probs > MOST_PROBS {
+        return Err(ApiError::param("n_probs", format!("n_probs is {probs}; at most {MOST_PROBS} are told")));
+    }
+    let probs = probs.min(model.engine.config().vocab_size);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
     config.logprobs = probs;
     let special = parameters.special(SpecialTokens::Parse)?;
