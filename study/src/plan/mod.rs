@@ -26,8 +26,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use ember_training::config::{
-    ConfigError, DeviceKind, MOST_PASSES, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
-    most_steps,
+    ConfigError, DeviceKind, MOST_PASSES_OF_LARGE, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context,
+    keys, most_steps,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
@@ -243,13 +243,14 @@ impl Planner<'_> {
     fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
         let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *sizes;
         let of_length = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
-        let step_s = speed.step_s(of_length(sizes.max_steps)?.0.flops());
+        let sized = of_length(sizes.max_steps)?.0;
+        let step_s = speed.step_s(sized.flops());
         let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
         let seconds = |of: &Candidate| {
             let TrainConfig { max_steps, eval_interval, .. } = of.config;
             Pace { step_s, look_s: look_s(of) }.seconds(0, max_steps, eval_interval)
         };
-        let most = most_steps(self.text.train_tokens, sizes.tokens_per_step());
+        let most = most_steps(sized.shape.parameters() as u64, self.text.train_tokens, sizes.tokens_per_step());
         let (candidate, reasons) = if self.request.settings.max_steps.is_some() {
             of_length(sizes.max_steps)?
         } else {
@@ -261,26 +262,21 @@ impl Planner<'_> {
                 let is_fitting = seconds(&of_length(middle)?.0) <= self.request.seconds;
                 *(if is_fitting { &mut fits } else { &mut too_long }) = middle;
             }
-            let (candidate, mut reasons) = of_length(fits)?;
-            if fits == most && most < affordable {
-                let line = format!(
-                    "max_steps = {fits}: {MOST_PASSES} passes over the text; more would only learn it by heart, and it ends before \
-                     the time is over"
-                );
-                reasons.push(line.into());
-            }
-            (candidate, reasons)
+            of_length(fits)?
         };
         let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
         let run = Run::new(&self.text, n_layer, n_embd, config.max_steps, config.tokens_per_step());
+        let ends_early = self.request.settings.max_steps.is_none()
+            && config.max_steps == most
+            && seconds < 0.9 * self.request.seconds;
         Ok(Proposal {
             parameters: shape.parameters() as u64,
             tokens: run.tokens as u64,
             passes: run.passes(),
             loss: self.fit.estimate(run),
             memory: training(&share, &shape, self.kernels),
-            warnings: warnings(run, &config, self.fit.fewest_tokens),
+            warnings: warnings(run, &config, self.fit.fewest_tokens, ends_early),
             set: keys::all().map(|key| key.name).filter(|name| self.request.settings.has(name)).collect(),
             text: self.text.clone(),
             speed: speed.clone(),
@@ -305,7 +301,7 @@ fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
 }
 
 /// What a person should know of a text and a run before it begins.
-fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64) -> Vec<String> {
+fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64, ends_early: bool) -> Vec<String> {
     let (unique, passes) = (run.text.train_tokens as f64, run.passes());
     let [tokens, fewest, worth, repeated] =
         [run.tokens, fewest_tokens, run.worth() - unique, run.tokens - unique].map(short);
@@ -331,6 +327,10 @@ fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64) -> Vec<Strin
                 "the text is read {passes:.1} times: the repetitions count as {worth} of the {repeated} tokens that they are; \
                  more text would help more than more time"
             ),
+        ),
+        (
+            ends_early,
+            format!("more than {MOST_PASSES_OF_LARGE} passes would only learn the text by heart: the run ends before the time is over"),
         ),
         (
             passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique),

@@ -17,5 +17,5 @@ mod train_config;
 
 pub use crate::error::ConfigError;
 pub use keys::{Curve, OptimizerKind, Precision, Settings, Spikes, TrainConfig, help};
-pub use resolve::{DeviceKind, MOST_PASSES, TextFacts, assumed_vocab_size, fitting_context, most_steps};
+pub use resolve::{DeviceKind, MOST_PASSES_OF_LARGE, TextFacts, assumed_vocab_size, fitting_context, most_steps};
 pub use settings::{DEFAULT, DataConfig, shipped};

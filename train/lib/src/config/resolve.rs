@@ -92,16 +92,26 @@ const BEST: &str = "qwen3";
 /// GPT-2's, which everybody knows.
 const CLASSIC: &str = "gpt2";
 
-/// More passes than this over one text teach nothing but the text itself: what 4 x 192 had learned of
-/// a megabyte after 27 was better than after 66 (bench/LEARNING.md).
-pub const MOST_PASSES: f64 = 30.0;
+/// More passes than this over one text teach little but the text itself.
+const MOST_PASSES: f64 = 40.0;
+
+/// From so many parameters on a model learns a text by heart when it is planned to read it more often
+/// than this, dropout or not: 4 x 192 had learned more of a megabyte after 27 passes than after 66,
+/// and 2 x 64 more of 60 KB after 200 than after 30 (bench/LEARNING.md).
+const LARGE: u64 = 500_000;
+/// So often then.
+pub const MOST_PASSES_OF_LARGE: f64 = 30.0;
 
 /// A run has so many steps at least, however little text there is.
 const FEWEST_STEPS: u64 = 200;
 
-/// How many steps of so many tokens such a text is worth: those of [`MOST_PASSES`].
-pub fn most_steps(train_tokens: u64, tokens_per_step: u64) -> u64 {
-    ((MOST_PASSES * train_tokens as f64 / tokens_per_step as f64) as u64).max(FEWEST_STEPS)
+/// The steps of so many tokens that such a text is worth to a model of so many parameters, however
+/// much time there is.
+pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u64 {
+    if parameters < LARGE {
+        return u64::MAX;
+    }
+    ((MOST_PASSES_OF_LARGE * train_tokens as f64 / tokens_per_step as f64) as u64).max(FEWEST_STEPS)
 }
 
 impl Settings {

@@ -193,7 +193,8 @@ impl Start {
         let Some(path) = broadcast(group, &path)? else { return Ok(None) };
         let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
         let (folder, (config, dataset, pace)) = all_ok(group, opened)?;
-        let most_steps = most_steps(dataset.manifest.train.tokens, config.tokens_per_step());
+        let parameters = self.shape(&config, dataset.manifest.vocab_size).parameters() as u64;
+        let most_steps = most_steps(parameters, dataset.manifest.train.tokens, config.tokens_per_step());
         let run = Run::new(folder, config, dataset, self.selected, group)?;
         Ok(Some(Run { time_budget: caller.time_budget(most_steps, pace), ..run }))
     }
