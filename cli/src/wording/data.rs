@@ -66,7 +66,10 @@ mod tests {
         assert_eq!(words(deep.as_ref()), format!("init: {expected}"));
         let number =
             source::Error::NoTextField("a.jsonl:1: the field \"text\" is not a string; name another".to_owned());
-        assert_eq!(words(&number), "a.jsonl:1: the field \"text\" is not a string; name another with --field");
+        assert_eq!(
+            words(&number),
+            "a.jsonl:1: the field \"text\" is not a string; name another with --field, or in run and plan with --set field=NAME"
+        );
         let run = source::Error::Run("a".into());
         assert_eq!(
             words(&run),
