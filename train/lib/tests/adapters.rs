@@ -38,8 +38,13 @@ const ADAPTERS: &[(&str, Limits, &str)] = &[
 ];
 
 /// The recipes, and the vocabulary that each meets.
-const RECIPES: &[(&str, usize)] =
-    &[("stories-cpu", 1073), ("shakespeare-char", 65), ("shakespeare-char-llama-cpu", 65), ("gpt2-124m", 50257)];
+const RECIPES: &[(&str, usize)] = &[
+    ("stories-cpu", 1073),
+    ("shakespeare-char", 65),
+    ("shakespeare-char-cpu", 65),
+    ("shakespeare-char-llama-cpu", 65),
+    ("gpt2-124m", 50257),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
