@@ -95,11 +95,11 @@ const CLASSIC: &str = "gpt2";
 /// More passes than this over one text teach little but the text itself.
 const MOST_PASSES: f64 = 40.0;
 
-/// From so many parameters on a model learns a text by heart when it is planned to read it more often
-/// than this, dropout or not: 4 x 192 had learned more of a megabyte after 27 passes than after 66,
-/// and 2 x 64 more of 60 KB after 200 than after 30 (bench/LEARNING.md).
-const LARGE: u64 = 500_000;
-/// So often then.
+/// A model of so many parameters gains nothing by a plan of more passes than this, whatever its
+/// dropout: of 60 KB and of a megabyte such models knew as much after thirty as after sixty, ninety
+/// or two hundred. A smaller one gains on (bench/LEARNING.md).
+const LARGE: u64 = 200_000;
+/// So many.
 pub const MOST_PASSES_OF_LARGE: f64 = 30.0;
 
 /// A run has so many steps at least, however little text there is.
