@@ -151,7 +151,9 @@ fn cross_entropy_rows<F: Float>(
         minimised[row] = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
     }
     if with_gradient {
-        let scale = weight * (f32::new(1.0) + f32::new(2.0) * z_loss * log_denominator);
+        // Divided by the denominator, not less its logarithm in the exponent: beside large logits
+        // float32 holds the logarithm to 1e-6 or worse, and each probability would be wrong by that.
+        let scale = weight * (f32::new(1.0) + f32::new(2.0) * z_loss * log_denominator) / denominator;
         let evenly = weight * smoothing / vocab as f32;
         let at_target = weight * (f32::new(1.0) - smoothing);
         for block in 0..blocks {
@@ -165,7 +167,7 @@ fn cross_entropy_rows<F: Float>(
             for k in 0..each {
                 let i = first + k * units as usize;
                 if i < vocab {
-                    let of_softmax = scale * (x[k] - log_denominator).exp() - evenly;
+                    let of_softmax = scale * (x[k] - largest).exp() - evenly;
                     logits[start + i] = F::cast_from(of_softmax - select(i == target, at_target, f32::new(0.0)));
                 }
             }
