@@ -6,6 +6,7 @@ mod texts;
 use std::ops::ControlFlow;
 
 use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor};
 use ember_model::Gpt;
 
 use crate::batches::plan;
@@ -29,11 +30,48 @@ const MOST_TOKENS: usize = 4096;
 /// # Errors
 /// When the ids are not whole rows, are outside the vocabulary, or the rows exceed the context.
 pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<f32>> {
-    if time == 0 || !inputs.len().is_multiple_of(time) || inputs.len() != targets.len() {
-        return Err(Error::NotRows { inputs: inputs.len(), targets: targets.len(), time });
-    }
+    check_rows(inputs, targets, time)?;
     let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
     log_probabilities_at(model, inputs, time, &everywhere, targets)
+}
+
+/// What a model expected at a position, beside what came there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Surprise {
+    /// The natural log-probability of what came.
+    pub log_p: f32,
+    /// The surprise that the model expects of its own distribution, `-sum p ln p`, in nats. Where
+    /// it is as sure of itself as it may be, this is on average what it meets with.
+    pub entropy: f32,
+    /// How far single tokens of that distribution lie from it: the variance of `ln p`, in nats
+    /// squared.
+    pub variance: f32,
+}
+
+/// As [`token_log_probabilities`], with what the model expected at each position.
+///
+/// # Errors
+/// As there.
+pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<Surprise>> {
+    check_rows(inputs, targets, time)?;
+    let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
+    let mut surprises = Vec::with_capacity(targets.len());
+    at_positions(model, inputs, time, &everywhere, targets, &mut |log_p, targets| {
+        let p = log_p.clone().exp(); // [1, positions, vocab]
+        let entropy = (p.clone() * log_p.clone()).sum_dim(2).neg(); // [1, positions, 1]
+        let square = (p * log_p.clone() * log_p.clone()).sum_dim(2);
+        let variance = square - entropy.clone() * entropy.clone();
+        let [log_p, entropy, variance] = [log_p.gather(2, targets), entropy, variance].map(from_tensor);
+        let numbers = log_p?.into_iter().zip(entropy?).zip(variance?);
+        surprises.extend(numbers.map(|((log_p, entropy), variance)| Surprise { log_p, entropy, variance }));
+        Ok(())
+    })?;
+    Ok(surprises)
+}
+
+fn check_rows(inputs: &[u32], targets: &[u32], time: usize) -> Result<()> {
+    let are_rows = time > 0 && inputs.len().is_multiple_of(time) && inputs.len() == targets.len();
+    if are_rows { Ok(()) } else { Err(Error::NotRows { inputs: inputs.len(), targets: targets.len(), time }) }
 }
 
 /// Tokens that the model reads at once, of which the last `scored` are scored, each after all of
@@ -105,6 +143,27 @@ fn log_probabilities_at(
     positions: &[u32],
     targets: &[u32],
 ) -> Result<Vec<f32>> {
+    let mut logprobs = Vec::with_capacity(targets.len());
+    at_positions(model, inputs, time, positions, targets, &mut |log_p, targets| {
+        logprobs.extend(from_tensor(log_p.gather(2, targets))?);
+        Ok(())
+    })?;
+    Ok(logprobs)
+}
+
+/// Takes the log-probabilities of all tokens `[1, positions, vocab]` and the targets there `[1,
+/// positions, 1]`.
+type Each<'a> = dyn FnMut(Tensor<3>, Tensor<3, Int>) -> Result<()> + 'a;
+
+/// Calls `each` for so many `positions` at a time as the head is applied to at once, in order.
+fn at_positions(
+    model: &Gpt,
+    inputs: &[u32],
+    time: usize,
+    positions: &[u32],
+    targets: &[u32],
+    each: &mut Each,
+) -> Result<()> {
     let config = model.config();
     if time > config.context_length {
         return Err(Error::LongRows { time, context_length: config.context_length });
@@ -112,7 +171,7 @@ fn log_probabilities_at(
     check_ids(inputs, config.vocab_size)?;
     check_ids(targets, config.vocab_size)?;
     if inputs.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let device = model.device();
     let rows: Vec<&[u32]> = inputs.chunks(time).collect();
@@ -120,14 +179,13 @@ fn log_probabilities_at(
     let hidden = hidden.reshape([1, inputs.len(), config.n_embd]); // [1, batch * time, n_embd]
 
     let at_once = (MOST_LOGITS / config.vocab_size).max(1);
-    let mut logprobs = Vec::with_capacity(targets.len());
     for (positions, targets) in positions.chunks(at_once).zip(targets.chunks(at_once)) {
         let places = to_tensor(&[positions], &device).reshape([positions.len()]); // [positions]
         let logits = model.logits(hidden.clone().select(1, places)); // [1, positions, vocab]
         let chosen = to_tensor(&[targets], &device).unsqueeze_dim(2); // [1, positions, 1]
-        logprobs.extend(from_tensor(log_softmax(logits, 2).gather(2, chosen))?);
+        each(log_softmax(logits, 2), chosen)?;
     }
-    Ok(logprobs)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,6 +214,22 @@ pub(crate) mod tests {
         let logits = model.forward(to_tensor(&[before], &model.device())).into_data().try_into_vec::<f32>().unwrap();
         let logits = &logits[(before.len() - 1) * model.config().vocab_size..];
         (f64::from(logits[*last as usize]) - log_sum_exp(logits)) as f32
+    }
+
+    /// Beside the definitions, summed in double precision.
+    #[test]
+    fn entropy_and_variance_are_those_of_the_distribution() {
+        let model = model();
+        let [surprise] = token_surprises(&model, &[7], &[2], 1).unwrap().try_into().unwrap();
+        let ln: Vec<f64> = (0..13).map(|id| f64::from(by_hand(&model, &[7, id]))).collect();
+        let mean = |of: &dyn Fn(f64) -> f64| ln.iter().map(|ln| ln.exp() * of(*ln)).sum::<f64>();
+        let entropy = -mean(&|ln| ln);
+        let variance = mean(&|ln| (ln + entropy).powi(2));
+        let Surprise { log_p, .. } = surprise;
+        for (got, want) in [(log_p, ln[2]), (surprise.entropy, entropy), (surprise.variance, variance)] {
+            assert!((f64::from(got) - want).abs() < 1e-5, "{got} {want}");
+        }
+        assert!(variance > 0.0 && entropy < 13f64.ln());
     }
 
     #[test]
@@ -213,6 +287,10 @@ pub(crate) mod tests {
                 for (t, got) in logprobs.iter().enumerate() {
                     prop_assert!((got - by_hand(&model, &row[..=t + 1])).abs() < 1e-5);
                 }
+            }
+            let surprises = token_surprises(&model, &inputs, &targets, time).unwrap();
+            for (surprise, log_p) in surprises.iter().zip_eq(&logprobs) {
+                prop_assert_eq!(surprise.log_p, *log_p);
             }
         }
     }

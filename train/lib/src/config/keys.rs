@@ -192,11 +192,15 @@ keys! {
             "added to AdamW's denominator", ["eps", "adam_epsilon"];
         grad_clip: f64 = 1.0, Real(0.0, 1e6), "global norm",
             "longer gradients are scaled down to this; 0: never", ["max_grad_norm", "clip"];
-        z_loss: f64 = 0.0, Real(0.0, 1.0), "",
+        z_loss: f64 = auto, Real(0.0, 1.0), "",
             "adds this times the squared logarithm of the softmax's denominator, which keeps \
-             logits small; 1e-4 is usual", [];
+             logits small: 1e-4 steadies large models, 0.1 keeps small ones from learning by heart",
+            [];
         label_smoothing: f64 = 0.0, Below(0.0, 1.0), "probability",
             "share of the target that is spread evenly over all tokens", [];
+        calibrate: bool = auto, Flag, "",
+            "divide the logits of what is saved by the temperature at which the held-out text \
+             surprises the least: a model that has read its text often is too sure of itself", [];
         ema_decay: f64 = 0.0, Below(0.0, NEAR_ONE), "",
             "memory of a moving average of the weights, evaluated and saved beside them; 0: \
              none, 0.999 is usual", [];

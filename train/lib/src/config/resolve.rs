@@ -139,7 +139,7 @@ impl Settings {
     }
 
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
-    /// parts and computed in float32.
+    /// parts, computed in float32 and saved their weights as they were.
     pub(super) fn with_the_usual_parts(mut self) -> Self {
         if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
             self.architecture.get_or_insert_with(|| CLASSIC.to_owned());
@@ -148,6 +148,8 @@ impl Settings {
             self.optimizer.get_or_insert(OptimizerKind::AdamW);
             self.schedule.get_or_insert(Curve::Cosine);
             self.choose_what_the_optimizer_needs();
+            self.z_loss.get_or_insert(0.0);
+            self.calibrate.get_or_insert(false);
         }
         self
     }
@@ -290,19 +292,31 @@ impl Settings {
         self.choose_regularisation(passes, reasons);
     }
 
-    /// What keeps a model from learning a text by heart that it reads so often.
+    /// What keeps a model from learning a text by heart that it reads so often, and from being too
+    /// sure of what it knows of it.
     fn choose_regularisation(&mut self, passes: f64, reasons: &mut Vec<Note>) {
-        let (dropout, weight_decay) = match passes {
-            ..4.0 => (0.0, 0.1),
-            4.0..8.0 => (0.1, 0.1),
-            _ => (0.2, 0.5),
+        let is_read_often = passes >= 4.0;
+        let (dropout, weight_decay, z_loss) = match passes {
+            ..4.0 => (0.0, 0.1, 0.0),
+            4.0..8.0 => (0.1, 0.1, 0.0),
+            _ => (0.2, 0.5, 0.1),
         };
         // AdamW's decay is used to its usual strength.
         let weight_decay = if self.optimizer == Some(OptimizerKind::Muon) { weight_decay } else { 0.1 };
+        // The denominators of a model that begins elsewhere are what they are.
+        let z_loss = if self.init().is_some() { 0.0 } else { z_loss };
         let mut chosen = Chosen::default();
         chosen.key("dropout", &mut self.dropout, dropout);
         chosen.key("weight_decay", &mut self.weight_decay, weight_decay);
+        if z_loss > 0.0 {
+            chosen.key("z_loss", &mut self.z_loss, z_loss);
+        }
+        if is_read_often {
+            chosen.key("calibrate", &mut self.calibrate, true);
+        }
         chosen.because(format!("the text is read {passes:.1} times"), reasons);
+        self.z_loss.get_or_insert(0.0);
+        self.calibrate.get_or_insert(false);
     }
 
     fn choose_rates(&mut self, reasons: &mut Vec<Note>) {

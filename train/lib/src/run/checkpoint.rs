@@ -1,6 +1,6 @@
 //! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside
-//! it, in `training/`, what only training needs: the optimizer's moments and where in the data the
-//! run stands. Where an average of the weights is kept, it is such a folder too, in `ema/`.
+//! it, in `training/`, what only training needs: the optimizer's moments, where in the data the run
+//! stands, and the last norm as it is learned where the one beside it is divided by a temperature. Where an average of the weights is kept, it is such a folder too, in `ema/`.
 
 use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, fs};
@@ -15,18 +15,22 @@ use ember_model::{Gpt, checkpoint};
 
 use super::card::Card;
 use super::folder::{DAMAGED, Pointer, RunFolder, ensure_room, step_of, used_bytes};
+use super::temperature::{last_norm, tempered, with_last_norm};
 use crate::error::{CheckpointError, Error, Result};
 use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};
 
 const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
+const LAST_NORM: &str = "training/last_norm.safetensors";
 const AVERAGE: &str = "ema";
 
 /// What a checkpoint holds.
 pub struct Checkpoint<'a> {
     /// The model.
     pub gpt: &'a Gpt,
+    /// What its logits are divided by where it is read from here.
+    pub temperature: f64,
     /// What it learns by.
     pub optimizer: &'a Optimizer,
     /// Its tokenizer.
@@ -78,7 +82,10 @@ impl Checkpoint<'_> {
 
     fn write(&self, dir: &Path) -> Result<()> {
         make_folder_of(&dir.join(STATE))?;
-        self.write_model(self.gpt, dir)?;
+        self.write_model(&tempered(self.gpt.clone(), self.temperature), dir)?;
+        if self.temperature != 1.0 {
+            folder::write_tensors(&dir.join(LAST_NORM), &last_norm(self.gpt))?;
+        }
         if let Some(average) = self.optimizer.average().and_then(|average| average.model(self.gpt)) {
             // A folder that can be written from by itself.
             let dir = dir.join(AVERAGE);
@@ -195,7 +202,12 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
         progress.evaluations = found;
     }
-    let gpt = checkpoint::load(dir, device)?;
+    let mut gpt = checkpoint::load(dir, device)?;
+    if dir.join(LAST_NORM).is_file() {
+        let file = TensorFile::open(&dir.join(LAST_NORM))?;
+        let learned: Result<Vec<_>> = file.names().into_iter().map(|name| Ok(file.read(&name)?)).collect();
+        gpt = with_last_norm(gpt, learned?);
+    }
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
     let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;

@@ -2,9 +2,10 @@
 //! no graph, no dropout.
 
 use ember_data::windows::ValWindows;
-use ember_decoding::score::token_log_probabilities;
+use ember_decoding::score::{Surprise, token_log_probabilities, token_surprises};
 use ember_model::Gpt;
 
+use super::temperature::Confidence;
 use crate::distributed::{ProcessGroup, all_reduce_f64};
 use crate::{error::Result, memory::prediction::rows_at_once};
 
@@ -21,21 +22,57 @@ pub fn evaluate(
     group: &dyn ProcessGroup,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<f64>> {
+    let scored = |inputs: &[u32], targets: &[u32], time: usize| token_log_probabilities(gpt, inputs, targets, time);
+    let means = means(gpt, windows, group, interrupted, &scored, &|log_p| [-log_p])?;
+    Ok(means.map(|[loss]| loss))
+}
+
+/// As [`evaluate`], with what the model expected to meet.
+///
+/// # Errors
+/// As there.
+pub fn evaluate_confidence(
+    gpt: &Gpt,
+    windows: &ValWindows,
+    group: &dyn ProcessGroup,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Confidence>> {
+    let scored = |inputs: &[u32], targets: &[u32], time: usize| token_surprises(gpt, inputs, targets, time);
+    let of_one = |Surprise { log_p, entropy, variance }: Surprise| [-log_p, entropy, variance];
+    let means = means(gpt, windows, group, interrupted, &scored, &of_one)?;
+    Ok(means.map(|[loss, entropy, variance]| Confidence { loss, entropy, variance }))
+}
+
+/// Scores rows of inputs and their targets.
+type Score<'a, T> = dyn Fn(&[u32], &[u32], usize) -> ember_decoding::Result<Vec<T>> + 'a;
+
+/// The means of the `numbers` of every counted target, as `score` finds it.
+fn means<T: Copy, const N: usize>(
+    gpt: &Gpt,
+    windows: &ValWindows,
+    group: &dyn ProcessGroup,
+    interrupted: &dyn Fn() -> bool,
+    score: &Score<T>,
+    numbers: &dyn Fn(T) -> [f32; N],
+) -> Result<Option<[f64; N]>> {
     let time = windows.context_length();
     let rows = rows_at_once(time, gpt.config().vocab_size);
-    let (mut total, mut count, mut stopped) = (0.0, 0u64, false);
+    let (mut totals, mut count, mut stopped) = ([0.0; N], 0u64, false);
     for first in (0..windows.len()).step_by(rows).skip(group.rank()).step_by(group.size()) {
         stopped = interrupted();
         if stopped {
             break;
         }
         let (batch, counted) = windows.batch(first..(first + rows).min(windows.len()))?;
-        let log_p = token_log_probabilities(gpt, &batch.inputs, &batch.targets, time)?;
-        for (row, counted) in log_p.chunks_exact(time).zip(&counted) {
-            total -= row[..*counted as usize].iter().map(|log_p| f64::from(*log_p)).sum::<f64>();
+        let scored = score(&batch.inputs, &batch.targets, time)?;
+        for (row, counted) in scored.chunks_exact(time).zip(&counted) {
+            for (i, total) in totals.iter_mut().enumerate() {
+                *total += row[..*counted as usize].iter().map(|at| f64::from(numbers(*at)[i])).sum::<f64>();
+            }
             count += u64::from(*counted);
         }
     }
-    let [total, count, stopped] = all_reduce_f64(group, [total, count as f64, f64::from(u8::from(stopped))])?;
-    Ok((stopped == 0.0).then_some(total / count))
+    let [count, stopped] = all_reduce_f64(group, [count as f64, f64::from(u8::from(stopped))])?;
+    let totals = all_reduce_f64(group, totals)?;
+    Ok((stopped == 0.0).then_some(totals.map(|total| total / count)))
 }

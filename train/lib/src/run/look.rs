@@ -9,8 +9,10 @@ use ember_kernels::gpu::products;
 use ember_model::Gpt;
 
 use super::checkpoint::{Checkpoint, save_evaluations};
+use super::evaluate::{evaluate, evaluate_confidence};
 use super::report::{EvalReport, Row, StepReport};
-use super::{evaluate::evaluate, folder::Pointer, left_out::ensure_whole, sample, training::Trainer};
+use super::temperature::{Confidence, tempered};
+use super::{folder::Pointer, left_out::ensure_whole, sample, training::Trainer};
 use crate::step::{Learner, StepResult};
 use crate::{distributed::exchange, error::Result, memory, note::Note, step::progress::Progress};
 
@@ -26,8 +28,9 @@ impl Trainer<'_> {
             }
             self.log.sync()?; // a row of a step that is saved is never written again
             let Learner { optimizer, progress, .. } = &self.learner;
-            let (tokenizer, sampling, card) = (&self.tokenizer, self.sampling, &self.card);
-            Checkpoint { gpt, optimizer, tokenizer, sampling, progress, card }.save(&self.folder)?;
+            let (tokenizer, sampling, card, temperature) =
+                (&self.tokenizer, self.sampling, &self.card, self.temperature());
+            Checkpoint { gpt, temperature, optimizer, tokenizer, sampling, progress, card }.save(&self.folder)?;
             self.name_best()?;
             self.prune();
         }
@@ -47,13 +50,32 @@ impl Trainer<'_> {
         }
     }
 
-    /// Measures the validation loss of the model as it is, and that of the averaged weights where
-    /// there are any, and keeps them; `false` when interrupted, between the two as well.
+    /// What the logits of the model as it is saved are divided by.
+    fn temperature(&self) -> f64 {
+        if self.learner.config.calibrate { self.learner.progress.evaluations.temperature } else { 1.0 }
+    }
+
+    /// The model as `ember-generate` will have it from the checkpoint of this step: without a graph,
+    /// in float32.
+    fn as_saved(&self, gpt: &Gpt) -> Gpt {
+        tempered(gpt.valid().with_precision(FloatDType::F32), self.temperature())
+    }
+
+    /// Measures the validation loss of the model as it is saved, and that of the averaged weights
+    /// where there are any, and keeps them; `false` when interrupted, between the two as well.
     pub(super) fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<bool> {
         let began = Instant::now();
         let stop = || stop() || self.reporter.stop_requested();
         let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, self.learner.group, &stop);
-        let Some(val_loss) = measure(&as_inference(gpt))? else { return Ok(false) };
+        let saved = self.as_saved(gpt);
+        let (val_loss, confidence) = if self.learner.config.calibrate {
+            let confidence = evaluate_confidence(&saved, &self.val_windows, self.learner.group, &stop)?;
+            let Some(confidence) = confidence else { return Ok(false) };
+            (confidence.loss, Some(confidence))
+        } else {
+            let Some(val_loss) = measure(&saved)? else { return Ok(false) };
+            (val_loss, None)
+        };
         let average = self.learner.optimizer.average().and_then(|average| average.model(gpt));
         let mut ema_val_loss = None;
         if let Some(average) = average {
@@ -62,7 +84,7 @@ impl Trainer<'_> {
                 return Ok(false);
             }
         }
-        let kept = self.keep(val_loss, ema_val_loss, began.elapsed());
+        let kept = self.keep(Evaluated { val_loss, confidence, ema_val_loss, took: began.elapsed() });
         self.go_on_if_full(kept)?;
         Ok(true)
     }
@@ -70,9 +92,16 @@ impl Trainer<'_> {
     /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in
     /// the name of the best, which goes by the trained weights. What a kill or a full disk leaves
     /// undone on the way, a resume does.
-    fn keep(&mut self, val_loss: f64, ema_val_loss: Option<f64>, took: Duration) -> Result<()> {
+    fn keep(&mut self, evaluated: Evaluated) -> Result<()> {
+        let Evaluated { val_loss, confidence, ema_val_loss, took } = evaluated;
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
         let is_best = self.learner.progress.evaluations.record(step, val_loss);
+        let temperature = confidence.map(|confidence| {
+            let was = self.learner.progress.evaluations.temperature;
+            self.learner.progress.evaluations.temperature = confidence.next_temperature(was);
+            was
+        });
+        let entropy = confidence.map(|confidence| confidence.entropy);
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
         let bits_per_byte = self.bits_per_nat.map(|bits| bits * val_loss);
@@ -81,7 +110,7 @@ impl Trainer<'_> {
         self.reporter.evaluation(&EvalReport { step, val_loss, bits_per_byte, ema_val_loss, is_best, ..marks });
         let (tokens, elapsed_s, eval_s) = (Some(tokens), Some(elapsed_s), Some(took.as_secs_f64()));
         let found = Row { step, val_loss: Some(val_loss), bits_per_byte, ema_val_loss, eval_s, ..Row::default() };
-        let row = Row { ngram_loss, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
+        let row = Row { entropy, temperature, ngram_loss, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
         self.log.append(&row)?;
         self.log.sync()?;
         if self.learner.group.leads() {
@@ -119,7 +148,7 @@ impl Trainer<'_> {
         let is_alone = self.learner.group.size() == 1;
         let stop = || is_alone && (stop() || self.reporter.stop_requested());
         let (tokenizer, sampling, config) = (&self.tokenizer, self.sampling, &self.learner.config);
-        let Some(samples) = sample::samples(&as_inference(gpt), tokenizer, sampling, config, step, &stop)? else {
+        let Some(samples) = sample::samples(&self.as_saved(gpt), tokenizer, sampling, config, step, &stop)? else {
             return Ok(false);
         };
         if !samples.is_empty() {
@@ -190,7 +219,11 @@ impl Trainer<'_> {
 /// minute for. A shorter run goes by the rule.
 const WORTH_TUNING_S: f64 = 300.0;
 
-/// The model as `ember-generate` will have it from the checkpoint: without a graph, in float32.
-fn as_inference(gpt: &Gpt) -> Gpt {
-    gpt.valid().with_precision(FloatDType::F32)
+/// What an evaluation found.
+struct Evaluated {
+    val_loss: f64,
+    /// Where the run is to be calibrated.
+    confidence: Option<Confidence>,
+    ema_val_loss: Option<f64>,
+    took: Duration,
 }

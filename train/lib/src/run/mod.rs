@@ -33,6 +33,7 @@ pub mod sample;
 pub mod schedule;
 pub mod speedometer;
 mod start;
+pub mod temperature;
 pub mod text;
 pub mod time_budget;
 pub mod training;

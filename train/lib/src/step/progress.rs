@@ -70,7 +70,7 @@ impl DataChecksums {
 /// The evaluations up to a step: which is the best, and for how long it has been. `best`,
 /// `patience` and what is removed go by this alone, so it is saved with every checkpoint, and again
 /// beside it once the checkpoint itself is evaluated: the logs are for people.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
     /// The step last evaluated.
     pub last: Option<u64>,
@@ -78,6 +78,20 @@ pub struct Evaluations {
     pub best: Option<Best>,
     /// How many came after that one.
     pub since_best: u64,
+    /// What the logits are divided by in what is saved from here on, where the run is calibrated
+    /// ([`crate::run::temperature`]).
+    #[serde(default = "one")]
+    pub temperature: f64,
+}
+
+impl Default for Evaluations {
+    fn default() -> Self {
+        Self { last: None, best: None, since_best: 0, temperature: one() }
+    }
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// The evaluation with the lowest validation loss.

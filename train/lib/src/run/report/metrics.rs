@@ -28,6 +28,10 @@ row! {
     val_loss: f64,
     /// The same in bits per byte of the text, which compares whatever the tokens are.
     bits_per_byte: f64,
+    /// The loss that the model expected there.
+    entropy: f64,
+    /// What its logits are divided by.
+    temperature: f64,
     /// Loss there of the averaged weights.
     ema_val_loss: f64,
     /// The built-in stories' entropy on the validation split: no model can be lower.

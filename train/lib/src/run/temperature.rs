@@ -1,0 +1,159 @@
+//! How sure of itself a model may be.
+//!
+//! What has read a text many times meets with less there than it expects elsewhere: it takes its
+//! memories for certain, and is surprised by new text more than it thinks. Dividing all logits by
+//! one number, the temperature, takes nothing from what it knows and mends that ([Guo et al.
+//! 2017](https://arxiv.org/abs/1706.04599), section 4.2). It is fitted to the held-out text, of
+//! which one number learns next to nothing.
+//!
+//! The loss at the logits' scale `b`, `mean(ln sum exp(b z) - b z_target)`, is convex in `b`. At `b
+//! = 1` its slope is the loss less the model's own entropy, and the slope's slope is the variance
+//! of `ln p`: so a temperature is right where the model expects as much surprise as it meets with.
+//! Each evaluation takes one of Newton's steps towards it.
+//!
+//! Training goes on with the logits as they are. What is saved, and what writes samples, has them
+//! divided, in the gain and shift of the last norm: everywhere that model is as sure as it may be,
+//! and nothing need be known of this.
+
+use burn::{module::ParamId, tensor::Tensor};
+use ember_model::folder::NamedTensor;
+use ember_model::{Gpt, ParameterMapper};
+
+/// The most that one evaluation changes a temperature by, as a factor.
+const LARGEST_STEP: f64 = 1.25;
+/// Between which temperatures one is believed.
+const BELIEVED: [f64; 2] = [0.5, 4.0];
+/// What the names of the last norm's gain and shift begin with.
+const LAST_NORM: &str = "ln_f.";
+
+/// What a model met with in the held-out text beside what it expected: means over the targets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Confidence {
+    /// `-ln p` of what came, in nats.
+    pub loss: f64,
+    /// What the model expected that to be, in nats.
+    pub entropy: f64,
+    /// The variance of `ln p` under the model's own distribution, in nats squared.
+    pub variance: f64,
+}
+
+impl Confidence {
+    /// What to divide the logits by from here on, where a model whose logits are divided by
+    /// `temperature` showed this.
+    pub fn next_temperature(&self, temperature: f64) -> f64 {
+        let scale = 1.0 - (self.loss - self.entropy) / self.variance;
+        if !scale.is_finite() {
+            return temperature;
+        }
+        let [least, most] = BELIEVED;
+        (temperature / scale.clamp(1.0 / LARGEST_STEP, LARGEST_STEP)).clamp(least, most)
+    }
+}
+
+/// The model with its logits divided by `temperature`.
+pub fn tempered(gpt: Gpt, temperature: f64) -> Gpt {
+    if temperature == 1.0 { gpt } else { gpt.map_parameters(&mut Divide(temperature as f32)) }
+}
+
+struct Divide(f32);
+
+impl ParameterMapper for Divide {
+    fn map<const D: usize>(&mut self, name: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+        if name.starts_with(LAST_NORM) { tensor / self.0 } else { tensor }
+    }
+}
+
+/// The gain and shift of the last norm as they are learned: a product has no exact inverse, and a
+/// resume goes on with the same bits.
+pub fn last_norm(gpt: &Gpt) -> Vec<NamedTensor> {
+    let mut tensors = Vec::new();
+    gpt.for_each_parameter(&mut |name, shape, values| {
+        if name.starts_with(LAST_NORM) {
+            tensors.push(NamedTensor { name: name.to_owned(), shape: shape.to_vec(), values });
+        }
+    });
+    tensors
+}
+
+/// The model with these for gain and shift of its last norm; as many values as it has.
+pub fn with_last_norm(gpt: Gpt, tensors: Vec<NamedTensor>) -> Gpt {
+    gpt.map_parameters(&mut Replace(tensors))
+}
+
+struct Replace(Vec<NamedTensor>);
+
+impl ParameterMapper for Replace {
+    fn map<const D: usize>(&mut self, name: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+        match self.0.iter().find(|replacement| replacement.name == name) {
+            Some(NamedTensor { values, .. }) => {
+                Tensor::<1>::from_floats(values.as_slice(), &tensor.device()).reshape(tensor.dims())
+            }
+            None => tensor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::Device;
+    use ember_model::{GptConfig, NormKind};
+
+    use super::*;
+    use ember_decoding::score::{Surprise, token_surprises};
+
+    const TIME: usize = 8;
+
+    fn model() -> Gpt {
+        let config = GptConfig { norm: NormKind::LayerNorm, ..GptConfig::new(11, TIME, 1, 2, 8) };
+        let gpt = Gpt::new(&config, 5, &Device::flex()).unwrap();
+        // As a model that has learned: its logits differ.
+        tempered(gpt, 0.02)
+    }
+
+    fn confidence(gpt: &Gpt) -> Confidence {
+        let inputs: Vec<u32> = (0..4 * TIME as u32).map(|i| i * 7 % 11).collect();
+        let targets: Vec<u32> = inputs.iter().map(|id| (id * 5 + 3) % 11).collect();
+        let surprises = token_surprises(gpt, &inputs, &targets, TIME).unwrap();
+        let mean = |of: &dyn Fn(&Surprise) -> f32| {
+            surprises.iter().map(|at| f64::from(of(at))).sum::<f64>() / surprises.len() as f64
+        };
+        Confidence { loss: mean(&|at| -at.log_p), entropy: mean(&|at| at.entropy), variance: mean(&|at| at.variance) }
+    }
+
+    /// Steps lead to where the model expects what it meets with, and no temperature beside it gives
+    /// a lower loss.
+    #[test]
+    fn a_temperature_is_found_and_is_the_best() {
+        let (gpt, mut temperature) = (model(), 1.0);
+        for _ in 0..20 {
+            temperature = confidence(&tempered(gpt.clone(), temperature)).next_temperature(temperature);
+        }
+        assert!(temperature > 1.05 && temperature < BELIEVED[1], "{temperature}");
+        let found = confidence(&tempered(gpt.clone(), temperature));
+        assert!((found.loss - found.entropy).abs() < 1e-4, "{found:?}");
+        for other in [temperature * 0.95, temperature * 1.05, 1.0] {
+            assert!(confidence(&tempered(gpt.clone(), other)).loss > found.loss, "{other} of {temperature}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_believed_changes_nothing() {
+        let confidence = |loss, entropy, variance| Confidence { loss, entropy, variance };
+        assert_eq!(confidence(3.0, 2.0, 0.0).next_temperature(1.1), 1.1);
+        assert_eq!(confidence(f64::NAN, 2.0, 1.0).next_temperature(1.1), 1.1);
+        assert_eq!(confidence(30.0, 2.0, 1.0).next_temperature(1.0), LARGEST_STEP);
+        assert_eq!(confidence(30.0, 2.0, 1.0).next_temperature(3.9), BELIEVED[1]);
+        assert_eq!(confidence(2.0, 2.0, 1.0).next_temperature(1.1), 1.1);
+    }
+
+    #[test]
+    fn what_is_learned_comes_back_bit_for_bit() {
+        let gpt = model();
+        let learned = last_norm(&gpt);
+        assert_eq!(learned.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>(), ["ln_f.weight", "ln_f.bias"]);
+        let saved = tempered(gpt, 1.3);
+        assert_ne!(last_norm(&saved), learned);
+        assert_eq!(last_norm(&with_last_norm(saved, learned.clone())), learned);
+    }
+}
