@@ -81,7 +81,8 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         progress.set_message(what);
         progress.tick();
     };
-    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config };
+    let go_on = || !interrupt.requested();
+    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config, go_on: &go_on };
 
     say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
@@ -108,7 +109,6 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let entries = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
         number += 1;
         say(format!("measuring: {} ({number} of {})", table::title(mode), modes::PASSES));
-        !interrupt.requested()
     })?;
 
     let mut growth = Vec::new();
@@ -116,7 +116,6 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         let (gpt, weights) = load(&mut meter)?;
         growth = growth::measure(gpt, weights, &plan, &mut meter, &mut |time| {
             say(format!("measuring how the costs grow: {time} of {} tokens", subject.time));
-            !interrupt.requested()
         })?;
     }
     drop(progress);
