@@ -13,7 +13,7 @@ use ember_training::config::{
 };
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
-use ember_training::run::{folder::CONFIG, text::data_folder};
+use ember_training::{run::folder::CONFIG, run::text::data_folder, units::bytes_beside};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -246,8 +246,8 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConf
         "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
         config.micro_batch,
         config.context_length,
-        bytes(needed),
-        bytes(available)
+        bytes_beside(needed, available),
+        bytes_beside(available, needed)
     );
     ensure!(needed <= available, UsageError::new(line));
     Ok(())
