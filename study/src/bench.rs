@@ -15,7 +15,7 @@ use ember_kernels::gpu::products;
 use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
-use crate::error::{Error, Result, proceed_if};
+use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter, positive};
 use crate::plan::{measure::Bench, speed::step_flops};
 use ember_training::step::gradient::{Passes, inputs, next_token_loss, pass};
@@ -98,7 +98,7 @@ pub struct Parts {
     pub optimizer_s: Spread,
 }
 
-/// Measures; `go_on` is asked between steps.
+/// Measures; `go_on` is asked before each pass of a step.
 ///
 /// # Errors
 /// When the device fails, or `go_on` says to stop.
@@ -109,14 +109,13 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     if selected.gpu {
         products::tune(device); // as a run that is worth measuring for does
     }
-    let (mut bench, model_s) = meter.time(|| Bench::new(config, shape, windows, selected))?;
+    let (mut bench, model_s) = meter.time(|| Bench::new(config, shape, windows, selected, go_on))?;
     let (first_step_s, peak_bytes) = first_steps(&mut bench, &mut meter)?;
     let reserved_bytes = device.memory_pool_usage().map(|usage| usage.bytes_reserved);
     counting::stop();
 
     let mut warm_s = f64::INFINITY;
     for _ in COUNTED..warmup.max(COUNTED + 1) {
-        proceed_if(go_on())?;
         warm_s = warm_s.min(meter.time(|| bench.timed_step())?.1);
     }
     let enough = (ENOUGH_S / warm_s).clamp(STEPS[0], STEPS[1]);
@@ -136,7 +135,6 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
         let step = step_by_part(&mut bench, config, &meter)?;
         part_times.iter_mut().zip(step).for_each(|(times, time_s)| times.push(time_s));
         for _ in steps * round / rounds..steps * (round + 1) / rounds {
-            proceed_if(go_on())?;
             let step_s = meter.time(|| bench.timed_step())?.1;
             shares.push(step_flops / step_s / product);
             steps_s.push(step_s);

@@ -66,12 +66,18 @@ pub fn train(
 /// Draws the losses and says what there is now and what to do with it.
 fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
     let run = &trained.folder;
-    let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
-    loss_svg(&rows, &run.name(), &run.file(folder::PLOT))?;
     let path = run.path().display();
-    if trained.ended == Ended::Interrupted {
+    let is_finished = trained.ended == Ended::Finished;
+    if !is_finished {
         let step = trained.progress.step;
         notes.say(format!("interrupted at step {step}, which is saved; go on with `ember-train resume {path}`"));
+    }
+    let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
+    match loss_svg(&rows, &run.name(), &run.file(folder::PLOT)) {
+        Err(Error::NothingToPlot) if !is_finished => {} // no step was taken yet
+        drawn => drawn?,
+    }
+    if !is_finished {
         return Ok(());
     }
     if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best {

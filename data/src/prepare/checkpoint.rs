@@ -2,7 +2,8 @@
 //!
 //! Beside the tokens that are written it is a few records, each the whole state of a reading before
 //! some piece of the text: going on from one gives the bytes that an uninterrupted call gives. They
-//! belong to one text, one set of options and one version of this program. All of it lies in one
+//! belong to one text, one set of options and one version of this program. In the end the whole of
+//! what is prepared lies beside them, to be put in its place by names alone. All of it lies in one
 //! folder inside the one that is prepared into; that folder goes when the text is prepared, and when
 //! it turns out that it cannot be.
 
@@ -93,7 +94,12 @@ impl<'a> Checkpoint<'a> {
         Ok(checkpoint)
     }
 
-    /// Where a file lies as long as it is not whole.
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a file lies as long as it is not in its place.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -142,9 +142,14 @@ impl Dataset {
             return Err(OpenError::unusable(&path, what));
         }
         let tokenizer = Tokenizer::from_file(&path)?;
-        let is_its = tokenizer.vocab_size() == manifest.vocab_size
-            && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size);
-        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::mismatch(&path)) }
+        if tokenizer.vocab_size() != manifest.vocab_size {
+            return Err(OpenError::mismatch(&path));
+        }
+        // What ends a text may be named beside the tokenizer alone.
+        if tokenizer.end_of_text() != manifest.end_of_text {
+            return Err(OpenError::mismatch(&dir.join("tokenizer_config.json")));
+        }
+        Ok(Self { manifest, train, val, tokenizer })
     }
 
     /// Loss on the held-out text, in nats per token, of n-gram models for n = 1 to [`MOST_ORDER`].

@@ -55,6 +55,9 @@ use std::fs::{File, TryLockError};
 use std::{collections::BTreeSet, io, path::Path};
 use survey::{Survey, survey};
 
+/// What [`Tokenizer::save`] writes.
+const TOKENIZER_FILES: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+
 /// A text with more different characters than this is not encoded by characters unless asked for.
 const MOST_CHARACTERS: usize = 256;
 
@@ -118,6 +121,11 @@ fn prepare_into(
     progress: &dyn Progress,
 ) -> Result<Manifest, Error> {
     let out = &options.out;
+    if let Some(manifest) = finished(checkpoint) {
+        progress.note(&format!("{} was begun before: its files only had to be put in their place", out.display()));
+        replace_prepared(out, checkpoint)?;
+        return Ok(manifest);
+    }
     let mut corpus = Corpus::find(options)?;
     let only_stories = options.only_stories();
     let survey = survey(&mut corpus, checkpoint, progress)?;
@@ -139,15 +147,14 @@ fn prepare_into(
     let bytes_per_token = survey.bytes as f64 / (train.len() + val.len()) as f64;
     let leakage = leakage(&train, &val, tokenizer.end_of_text(), bytes_per_token)?;
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
-    replace_prepared(out, checkpoint)?;
-    tokenizer.save(out)?;
+    tokenizer.save(checkpoint.folder())?;
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
         tokenizer: choice.to_string(),
         tokenizer_reason,
         vocab_size: tokenizer.vocab_size(),
         end_of_text: tokenizer.end_of_text(),
-        tokenizer_checksum: format!("{:016x}", checksum(&out.join("tokenizer.json"))?),
+        tokenizer_checksum: format!("{:016x}", checksum(&checkpoint.file("tokenizer.json"))?),
         split_rule: survey.split.rule.clone(),
         seed: options.seed,
         window_rule: if only_stories { WindowRule::DocumentStart } else { WindowRule::Anywhere },
@@ -160,8 +167,14 @@ fn prepare_into(
         train: encoded.train,
         val: encoded.val,
     };
-    write_atomic(&out.join(MANIFEST), |file| Ok(serde_json::to_writer_pretty(file, &manifest)?))?;
+    write_atomic(&checkpoint.file(MANIFEST), |file| Ok(serde_json::to_writer_pretty(file, &manifest)?))?;
+    replace_prepared(out, checkpoint)?;
     Ok(manifest)
+}
+
+/// What an earlier call has prepared but for the place of its files: it was killed in between.
+fn finished(checkpoint: &Checkpoint) -> Option<Manifest> {
+    serde_json::from_slice(&std::fs::read(checkpoint.file(MANIFEST)).ok()?).ok()
 }
 
 /// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names
@@ -203,15 +216,20 @@ fn claim(out: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// Puts the tokens in the place of those that were prepared before. Without its manifest, which goes
-/// first and comes back last, the folder is unfinished.
+/// Puts what lies whole in the checkpoint in the place of what was prepared before, as far as that
+/// was not done yet. Without its manifest, which goes first and comes back last, the folder is
+/// unfinished.
 fn replace_prepared(out: &Path, checkpoint: &Checkpoint) -> Result<(), FileError> {
     let replace = || -> io::Result<()> {
         match std::fs::remove_file(out.join(MANIFEST)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => sync_folder(out)?,
         }
-        TOKEN_FILES.into_iter().try_for_each(|name| std::fs::rename(checkpoint.file(name), out.join(name)))?;
+        let put = |name| std::fs::rename(checkpoint.file(name), out.join(name));
+        let files = [TOKEN_FILES, TOKENIZER_FILES].concat();
+        files.into_iter().filter(|name| checkpoint.file(name).exists()).try_for_each(put)?;
+        sync_folder(out)?;
+        put(MANIFEST)?;
         sync_folder(out)
     };
     replace().at("cannot write into the folder", out)

@@ -153,7 +153,17 @@ fn guesses(sources: &[Source]) -> Option<String> {
 fn changes(sources: &[Source]) -> Vec<String> {
     let mut all = Changes::default();
     sources.iter().for_each(|source| all += source.changes);
-    let Changes { page_lines, hyphens, quoted_lines, signature_lines, composed, line_ends, blanks, mojibake } = all;
+    let Changes {
+        page_lines,
+        hyphens,
+        quoted_lines,
+        signature_lines,
+        composed,
+        line_ends,
+        blanks,
+        mojibake,
+        lone_surrogates,
+    } = all;
     let cleaned = [
         (page_lines, "lines that repeat on pages"),
         (hyphens, "hyphens at ends of lines"),
@@ -179,6 +189,10 @@ fn changes(sources: &[Source]) -> Vec<String> {
             "{} characters look like UTF-8 that was read in another encoding (such as Ã© for é), most in {worst}.",
             grouped(mojibake)
         ));
+    }
+    if lone_surrogates > 0 {
+        let halves = grouped(lone_surrogates);
+        notes.push(format!("{halves} escapes in JSON Lines are halves of characters, and could not be read."));
     }
     notes
 }

@@ -219,6 +219,17 @@ fn unfinished_and_damaged_folders_do_not_open() {
     assert!(Dataset::open(Path::new("no/such/folder")).err().unwrap().to_string().contains("not a folder"));
 }
 
+#[test]
+fn an_end_of_text_that_is_no_longer_named_is_missed() {
+    let named_beside = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/prompts/llama");
+    let prepared = text("a cat and the dog on the moon", named_beside);
+    assert_eq!(prepared.manifest.end_of_text, Some(2));
+    let out = prepared.folder.path().join("out");
+    std::fs::remove_file(out.join("tokenizer_config.json")).unwrap();
+    let error = Dataset::open(&out).err().unwrap().to_string();
+    assert!(error.contains("tokenizer_config.json does not belong to the manifest.json beside it"), "{error}");
+}
+
 /// Stops after so many updates.
 struct StopAfter(AtomicUsize);
 

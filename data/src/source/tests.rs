@@ -98,6 +98,18 @@ fn a_text_is_a_document_and_separators_make_several() {
 }
 
 #[test]
+fn half_a_character_in_json_lines_costs_the_character_and_not_the_file() {
+    let lines = r#"{"text": "cut \ud83d"}
+{"text": "\ude42\ud83d\ude42", "id": "\ud83d"}"#;
+    assert_eq!(read_as("a.jsonl", lines.as_bytes()).unwrap(), ["cut \u{fffd}", "\u{fffd}🙂"]);
+    let mut listing = Listing::default();
+    let folder = Folder::new();
+    listing.add_path(&folder.write("a.jsonl", br#"{"text": "\ud83d \ud83d"}"#)).unwrap();
+    let notes = read::<Error>(&listing.files[0], &reading("text"), &AtomicU64::new(0), &mut |_| Ok(())).unwrap();
+    assert_eq!(notes.changes.lone_surrogates, 2);
+}
+
+#[test]
 fn every_form_reads_the_same_compressed() {
     let json = b"{\"text\": \"one\", \"n\": 1}\n\n{\"text\": null}\n{\"n\": 2, \"text\": \"two<|endoftext|>\\n\"}";
     let rows = parquet(&[Some("one"), None, Some("two<|endoftext|>\n")]);

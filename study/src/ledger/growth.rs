@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::meter::{Meter, positive, spread};
 use super::modes::{Plan, clipped_step, generation::logits_without_cache};
-use crate::error::{Result, proceed_if};
+use crate::error::Result;
 use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
 
 /// The costs at one length.
@@ -41,32 +41,33 @@ pub fn lengths(longest: usize) -> Vec<usize> {
 }
 
 /// Measures one row of the plan's batch, cut to each of [`lengths`]; the weights take
-/// `weights_bytes` by `meter`, and nothing else may hold them; `go_on` is told the length.
+/// `weights_bytes` by `meter`, and nothing else may hold them; `begins` is told the length.
 ///
 /// # Errors
-/// When the device fails, or `go_on` says to stop.
+/// When the device fails, or the plan says to stop.
 pub fn measure(
     mut gpt: Gpt,
     weights_bytes: i64,
     plan: &Plan,
     meter: &mut Meter,
-    go_on: &mut dyn FnMut(usize) -> bool,
+    begins: &mut dyn FnMut(usize),
 ) -> Result<Vec<Growth>> {
     let Plan { batch, repeats, config, .. } = plan;
     let mut optimizer = Optimizer::new(config);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
-        proceed_if(go_on(time))?;
+        begins(time);
         let row = Batch {
             inputs: batch.inputs[..time].to_vec(),
             targets: batch.targets[..time].to_vec(),
             batch_size: 1,
             context_length: time,
         };
-        let growth = inference(&gpt.valid(), weights_bytes, &row, *repeats, meter)?;
+        let growth = inference(&gpt.valid(), weights_bytes, &row, plan, meter)?;
         let mut times = Vec::new();
         let mut held = 0;
         for repeat in 0..=*repeats {
+            plan.proceed()?;
             let before = meter.begin_peak()?;
             let (stepped, step_s) = meter.time(|| {
                 let loss = next_token_loss(&gpt, &row);
@@ -86,12 +87,13 @@ pub fn measure(
 }
 
 /// The costs of inference; those of training are left at 0.
-fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter: &mut Meter) -> Result<Growth> {
+fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, plan: &Plan, meter: &mut Meter) -> Result<Growth> {
     let time = row.context_length;
     let (last, prompt) = (row.inputs[time - 1], &row.inputs[..time - 1]);
     let [mut forward, mut cached, mut uncached] = [Vec::new(), Vec::new(), Vec::new()];
     let (mut forward_bytes, mut cache_bytes) = (0, 0);
-    for repeat in 0..=repeats {
+    for repeat in 0..=plan.repeats {
+        plan.proceed()?;
         let before = meter.begin_peak()?;
         let (logits, forward_s) = meter.time(|| Ok(batch_logits(plain, row)))?;
         forward_bytes = weights_bytes + meter.peak()? - before;

@@ -13,7 +13,7 @@ use ember_model::{Gpt, GptConfig};
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::meter::{Meter, measured, nodes_made, positive, spread};
 use super::{Entry, flops, flops::looked_at};
-use crate::error::{Result, proceed_if};
+use crate::error::Result;
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
 use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
@@ -24,7 +24,7 @@ pub use plan::Plan;
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
 
-/// How often [`measure`] asks whether to go on: prefill and decoding are one.
+/// How often [`measure`] tells what begins: prefill and decoding are one.
 pub const PASSES: usize = 6;
 
 /// What is known of a mode and how long it took; what it computes and what that needs is open.
@@ -46,35 +46,35 @@ fn timed(facts: &Facts, tokens: usize, times: &[f64]) -> Entry {
 }
 
 /// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose
-/// weights take `weights_bytes` by `meter`; `go_on` is told the mode about to begin. Nothing else
+/// weights take `weights_bytes` by `meter`; `begins` is told the mode about to begin. Nothing else
 /// may hold the weights.
 ///
 /// # Errors
-/// When the device fails, an id is outside the vocabulary, or `go_on` says to stop.
+/// When the device fails, an id is outside the vocabulary, or the plan says to stop.
 pub fn measure(
     gpt: Gpt,
     weights_bytes: i64,
     plan: &Plan,
     meter: &mut Meter,
-    go_on: &mut dyn FnMut(&'static str) -> bool,
+    begins: &mut dyn FnMut(&'static str),
 ) -> Result<Vec<Entry>> {
     let plain = gpt.valid();
     let gpt = gpt.with_precision(float_dtype(plan.config.precision));
     let kernels = Kernels::on(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
-    proceed_if(go_on(FORWARD.mode))?;
+    begins(FORWARD.mode);
     bench.reference = values(batch_logits(&plain, &plan.batch))?;
     let forward = bench.forward(&plain)?;
-    proceed_if(go_on(FORWARD_WITH_GRAPH.mode))?;
+    begins(FORWARD_WITH_GRAPH.mode);
     let with_graph = bench.forward_with_graph(&gpt)?;
-    proceed_if(go_on(SCORE.mode))?;
+    begins(SCORE.mode);
     let score = bench.score(&plain)?;
-    proceed_if(go_on(PREFILL.mode))?;
+    begins(PREFILL.mode);
     let [prefill, decode] = bench.prefill_and_decode(&plain)?;
-    proceed_if(go_on(DECODE_UNCACHED.mode))?;
+    begins(DECODE_UNCACHED.mode);
     let uncached = bench.decode_uncached(&plain)?;
     drop(plain);
-    proceed_if(go_on(TRAINING_STEP.mode))?;
+    begins(TRAINING_STEP.mode);
     let training = bench.training_step(gpt)?;
     Ok(vec![training, with_graph, forward, score, prefill, decode, uncached])
 }
@@ -106,7 +106,7 @@ fn difference_at(reference: &[f32], Sizes { batch, time }: Sizes, at: usize, log
 struct Bench<'a> {
     kernels: Kernels,
     weights: i64,
-    plan: &'a Plan,
+    plan: &'a Plan<'a>,
     meter: &'a mut Meter,
     /// Logits `[batch, time, vocab]` of the forward without a graph.
     reference: Vec<f32>,
@@ -133,6 +133,7 @@ impl Bench<'_> {
     fn times(&mut self, mut run: impl FnMut(&Meter) -> Result<f64>) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         while times.len() < self.plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            self.plan.proceed()?;
             times.push(run(self.meter)?);
         }
         Ok(times)
@@ -257,6 +258,7 @@ impl Bench<'_> {
         let peak = self.meter.peak()? - before;
 
         while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            plan.proceed()?;
             let (stepped, time_s) = self.meter.time(|| step(gpt, plan, &mut optimizer))?;
             gpt = stepped;
             times.push(time_s);

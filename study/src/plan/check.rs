@@ -36,14 +36,14 @@ impl Check {
     }
 }
 
-/// Trains a few steps of the proposal.
+/// Trains a few steps of the proposal; `go_on` is asked before each pass.
 ///
 /// # Errors
-/// When the device fails or nobody can say how much memory is in use.
-pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Result<Check> {
+/// When the device fails, nobody can say how much memory is in use, or `go_on` says to stop.
+pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on: &dyn Fn() -> bool) -> Result<Check> {
     let Proposal { config, shape, .. } = proposal;
     let mut meter = Meter::new(&selected.device)?;
-    let mut bench = Bench::new(config, shape, windows(config, dataset)?, selected)?;
+    let mut bench = Bench::new(config, shape, windows(config, dataset)?, selected, go_on)?;
     let weights = meter.live()?;
 
     // The first step makes the moments, and on a GPU compiles.

@@ -21,7 +21,7 @@ use super::speed::{Speed, Timed, step_flops};
 const STEPS: u32 = 12;
 
 /// A model with all that a step needs, in memory only.
-pub struct Bench {
+pub struct Bench<'a> {
     config: TrainConfig,
     shape: GptConfig,
     windows: TrainWindows,
@@ -30,10 +30,12 @@ pub struct Bench {
     /// The model as it is; none while a step is taken.
     pub gpt: Option<Gpt>,
     step: u64,
+    go_on: &'a dyn Fn() -> bool,
 }
 
-impl Bench {
-    /// The model of this shape, which `config` makes, with its first weights, on these windows.
+impl<'a> Bench<'a> {
+    /// The model of this shape, which `config` makes, with its first weights, on these windows;
+    /// `go_on` is asked before each pass of a step.
     ///
     /// # Errors
     /// When the device fails.
@@ -42,11 +44,12 @@ impl Bench {
         shape: &GptConfig,
         (windows, val_windows): (TrainWindows, ValWindows),
         selected: &Selected,
+        go_on: &'a dyn Fn() -> bool,
     ) -> Result<Self> {
         let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
         let gpt = Some(gpt.with_precision(float_dtype(config.precision)));
         let (config, shape, optimizer) = (config.clone(), shape.clone(), Optimizer::new(config));
-        Ok(Self { config, shape, windows, val_windows, optimizer, gpt, step: 0 })
+        Ok(Self { config, shape, windows, val_windows, optimizer, gpt, step: 0, go_on })
     }
 
     /// The windows of the next step.
@@ -58,12 +61,13 @@ impl Bench {
     /// The gradient of the next step.
     ///
     /// # Errors
-    /// When the tokens cannot be read.
+    /// When the tokens cannot be read, or the caller says to stop.
     pub fn gradient(&self) -> Result<GradientsParams> {
         let (windows, range) = self.windows();
         let passes = Passes::new(&self.config, self.step, 1.0);
         let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
-        Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?.gradients)
+        let whole = gradient(gpt, windows, range, passes.on(&gpt.device()), &|| !(self.go_on)())?;
+        Ok(whole.ok_or(Error::Stopped)?.gradients)
     }
 
     /// The step along a gradient, at a rate so small that the weights stay what they are.
@@ -156,10 +160,15 @@ impl Candidate {
         step_flops(&self.share, &self.shape)
     }
 
-    pub(super) fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
+    pub(super) fn bench<'a>(
+        &self,
+        dataset: &Dataset,
+        selected: &Selected,
+        go_on: &'a dyn Fn() -> bool,
+    ) -> Result<Bench<'a>> {
         let predicted = training(&self.share, &self.shape, Kernels::on(&selected.device)).peak_bytes;
         keep_where_there_is_room(predicted, self.available);
-        Bench::new(&self.share, &self.shape, windows(&self.share, dataset)?, selected)
+        Bench::new(&self.share, &self.shape, windows(&self.share, dataset)?, selected, go_on)
     }
 }
 
@@ -177,11 +186,17 @@ fn looking_guessed(timed: &Timed) -> [f64; 2] {
 }
 
 /// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a
-/// GPU's kernels not counted.
+/// GPU's kernels not counted; `go_on` is asked before each pass.
 ///
 /// # Errors
-/// When not even the first can be trained.
-pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, limit: Duration) -> Result<Speed> {
+/// When not even the first can be trained, or `go_on` says to stop.
+pub fn speed(
+    candidates: &[&Candidate],
+    dataset: &Dataset,
+    selected: &Selected,
+    limit: Duration,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Speed> {
     let began = Instant::now();
     let mut speed = Speed::default();
     for (number, candidate) in candidates.iter().enumerate() {
@@ -192,7 +207,7 @@ pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, 
         if number > 0 && 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64() {
             break;
         }
-        let mut bench = candidate.bench(dataset, selected)?;
+        let mut bench = candidate.bench(dataset, selected, go_on)?;
         let timed = bench.time(share)?;
         let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
         if number == 0 {

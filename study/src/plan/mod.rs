@@ -80,6 +80,8 @@ pub struct Request<'a> {
     pub processes: usize,
     /// The model that a configuration makes.
     pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
+    /// Asked before each pass of what is measured.
+    pub go_on: &'a dyn Fn() -> bool,
 }
 
 /// What is proposed, and what will come of it.
@@ -120,8 +122,8 @@ pub struct Proposal {
 /// The proposal for a prepared text.
 ///
 /// # Errors
-/// When a set key does not fit the text, when nothing fits into the memory, or when the device
-/// fails.
+/// When a set key does not fit the text, when nothing fits into the memory, when the device fails,
+/// or the request says to stop.
 pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
     let planner = Planner {
         request,
@@ -132,7 +134,8 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
         by_document: dataset.manifest.window_rule == WindowRule::DocumentStart,
     };
     let mut candidates = planner.candidates()?;
-    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, request.measuring.mul_f64(0.7))?;
+    let limit = request.measuring.mul_f64(0.7);
+    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, limit, request.go_on)?;
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
     let left = request.measuring.as_secs_f64() - speed.measured_s;
@@ -141,7 +144,7 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
     let compiles_quickly = is_cpu(&selected.device) || speed.timed.iter().all(|timed| timed.first_s < 2.0);
     if !known && 4.0 * best.step_s < left && compiles_quickly {
-        let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left))?;
+        let timed = chosen.bench(dataset, selected, request.go_on)?.time(Duration::from_secs_f64(left))?;
         speed.add(timed);
         speed.measured_s += timed.first_s + timed.step_s;
         best = planner.best(&candidates, &speed)?;

@@ -24,6 +24,7 @@ fn planning<T>(
         measuring: MEASURING,
         processes,
         shape: &|config| config.shape(vocab_size),
+        go_on: &|| true,
     };
     let (device, kernels) = (DeviceKind::Cpu, Kernels::Cpu);
     let fit = Fit::new(&points);

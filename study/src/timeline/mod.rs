@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn sample(step: u64, prompt_index: usize, text: &str) -> Sample {
-        Sample { step, prompt_index, prompt: "Once".into(), text: text.into(), tokens: 3, own_loss: 1.5 }
+        Sample { step, prompt_index, prompt: "Once".into(), text: text.into(), tokens: 3, own_loss: Some(1.5) }
     }
 
     #[test]
@@ -112,6 +112,20 @@ mod tests {
         assert_eq!((first.loss(), first.parts()), (Some((3.1, "validation loss")), ("", " é wa")));
         assert_eq!((second.loss(), second.parts()), (Some((2.0, "training loss")), (" é wa", "s")));
         assert_eq!(lines[&1][1].parts(), ("x", ""));
+    }
+
+    /// A model whose weights are not finite is not sure of anything, and its log says null.
+    #[test]
+    fn a_loss_that_is_no_number_is_no_loss() {
+        let run = tempfile::tempdir().unwrap();
+        std::fs::create_dir(run.path().join(folder::SAMPLES)).unwrap();
+        let unsure = Sample { own_loss: Some(f64::NAN), ..sample(10, 0, "x") };
+        let rows = [unsure, sample(20, 0, "xy")].map(|row| serde_json::to_string(&row).unwrap() + "\n");
+        std::fs::write(run.path().join(folder::SAMPLES).join(folder::SAMPLES_LOG), rows.concat()).unwrap();
+        let lines = read(run.path()).unwrap();
+        assert_eq!(lines[&0].iter().map(|moment| moment.sample.own_loss).collect::<Vec<_>>(), [None, Some(1.5)]);
+        let page = page("a run", &lines);
+        assert!(page.contains("loss on its own words 1.500") && !page.contains("NaN"));
     }
 
     #[test]

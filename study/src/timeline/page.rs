@@ -37,8 +37,9 @@ fn facts(moment: &Moment) -> serde_json::Value {
 
 fn figures(moment: &Moment) -> String {
     let loss = moment.loss().map_or_else(String::new, |(loss, of)| format!(" · {of} {loss:.3}"));
-    let (step, own_loss) = (grouped(moment.sample.step), moment.sample.own_loss);
-    format!("step {step}{loss} · loss on its own words {own_loss:.3}")
+    let own_loss =
+        moment.sample.own_loss.map_or_else(String::new, |loss| format!(" · loss on its own words {loss:.3}"));
+    format!("step {}{loss}{own_loss}", grouped(moment.sample.step))
 }
 
 fn section(prompt: usize, line: &[Moment]) -> String {

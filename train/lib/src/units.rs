@@ -43,6 +43,13 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// The same beside another number that the same line tells: where the two would read the same
+/// and are not, every byte.
+pub fn bytes_beside(number: u64, other: u64) -> String {
+    let written = bytes(number);
+    if number != other && written == bytes(other) { format!("{} B", grouped(number)) } else { written }
+}
+
 /// A number of bytes as [`bytes`] writes it, the space and the point as wanted: 8GB, 1.5 GB, 500MB,
 /// 1000000.
 ///
@@ -76,6 +83,10 @@ mod tests {
             ["4.2s", "1m00s", "2m05s", "3h07m", "2d04h"]
         );
         assert_eq!([512, 3_200_000, 1_500_000_000].map(bytes), ["512 B", "3.2 MB", "1.5 GB"]);
+        let beside = |a, b| [bytes_beside(a, b), bytes_beside(b, a)];
+        assert_eq!(beside(1_104_000, 1_096_000), ["1,104,000 B", "1,096,000 B"]);
+        assert_eq!(beside(1_160_000, 1_096_000), ["1.2 MB", "1.1 MB"]);
+        assert_eq!(beside(1_104_000, 1_104_000), ["1.1 MB", "1.1 MB"]);
     }
 
     #[test]

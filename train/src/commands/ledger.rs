@@ -13,7 +13,7 @@ use ember_training::config::{
 };
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
-use ember_training::run::{folder::CONFIG, text::data_folder};
+use ember_training::{run::folder::CONFIG, run::text::data_folder, units::bytes_beside};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -81,7 +81,8 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         progress.set_message(what);
         progress.tick();
     };
-    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config };
+    let go_on = || !interrupt.requested();
+    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config, go_on: &go_on };
 
     say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
@@ -108,7 +109,6 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let entries = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
         number += 1;
         say(format!("measuring: {} ({number} of {})", table::title(mode), modes::PASSES));
-        !interrupt.requested()
     })?;
 
     let mut growth = Vec::new();
@@ -116,7 +116,6 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         let (gpt, weights) = load(&mut meter)?;
         growth = growth::measure(gpt, weights, &plan, &mut meter, &mut |time| {
             say(format!("measuring how the costs grow: {time} of {} tokens", subject.time));
-            !interrupt.requested()
         })?;
     }
     drop(progress);
@@ -247,8 +246,8 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConf
         "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
         config.micro_batch,
         config.context_length,
-        bytes(needed),
-        bytes(available)
+        bytes_beside(needed, available),
+        bytes_beside(available, needed)
     );
     ensure!(needed <= available, UsageError::new(line));
     Ok(())

@@ -92,7 +92,7 @@ fn seen_by_a_model(
     let mut seen = seen(&dataset, share)?;
     if let Some(minutes) = args.minutes {
         notes.say("measuring the device");
-        seen.plan = proposed(&args.text, minutes, &dataset, share, common)?;
+        seen.plan = proposed(&args.text, minutes, &dataset, share, common, interrupt)?;
     }
     Ok(Some(seen))
 }

@@ -77,11 +77,12 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         return Ok(Outcome::Done);
     }
     notes.say("measuring the device");
-    let proposal = for_device(settings, args.minutes, args.memory_limit, &dataset, text, &selected)?;
+    let go_on = || !interrupt.requested();
+    let proposal = for_device(settings, args.minutes, args.memory_limit, &dataset, text, &selected, &go_on)?;
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
-    let checked = if args.measure { Some(check(&proposal, &dataset, &selected)?) } else { None };
+    let checked = if args.measure { Some(check(&proposal, &dataset, &selected, &go_on)?) } else { None };
 
     write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name))
         .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
@@ -100,6 +101,7 @@ fn for_device(
     dataset: &Dataset,
     text: Statistics,
     selected: &Selected,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Proposal> {
     let request = Request {
         settings,
@@ -108,6 +110,7 @@ fn for_device(
         measuring: MEASURING,
         processes: 1,
         shape: &|config| config.shape(dataset.manifest.vocab_size),
+        go_on,
     };
     Ok(propose(&request, dataset, text, selected)?)
 }
@@ -116,13 +119,14 @@ fn for_device(
 /// it says.
 ///
 /// # Errors
-/// When the device cannot compute, or the time is too short.
+/// When the device cannot compute, the time is too short, or somebody asks to end.
 pub(super) fn proposed(
     text: &[String],
     minutes: f64,
     dataset: &Dataset,
     share: f64,
     common: &CommonArgs,
+    interrupt: &Interrupt,
 ) -> Result<Vec<(String, String)>> {
     let mut settings = recipe(None, text.is_empty())?;
     (settings.max_steps, settings.lr_decay_steps) = (None, None);
@@ -130,7 +134,8 @@ pub(super) fn proposed(
     let mut screen = Screen::new(common.quiet);
     let Start { settings, selected, .. } = Start::new(settings, common.device, None, &Planner, &mut screen)?;
     let statistics = Statistics::new(dataset, share)?;
-    Ok(told(&for_device(settings, minutes, None, dataset, statistics, &selected)?))
+    let go_on = || !interrupt.requested();
+    Ok(told(&for_device(settings, minutes, None, dataset, statistics, &selected, &go_on)?))
 }
 
 /// Sizes that nobody set are those of a plan.

@@ -159,7 +159,9 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
     }
     let fine_tuning = settings.init().is_some();
     let Known { dataset, selected, processes, memory, shape, .. } = *known;
-    let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape };
+    // Who asks to end meanwhile is heard before the first step, where there is a run to save.
+    let go_on = &|| true;
+    let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape, go_on };
     let plan = propose(&request, dataset, text, selected)?;
     if !fine_tuning {
         // The loss is foreseen for models that begin from random numbers.

@@ -35,7 +35,8 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     // A step of two passes needs as much memory as one of many.
     let batch_size = config.windows_per_step().min(2 * config.micro_batch);
     let config = TrainConfig { batch_size, grad_accum_steps: 1, ..config };
-    let mut bench = Bench::new(&config, &shape, random_windows(&config, shape.vocab_size)?, &selected)?;
+    let windows = random_windows(&config, shape.vocab_size)?;
+    let mut bench = Bench::new(&config, &shape, windows, &selected, &|| true)?;
     for _ in 0..STEPS {
         bench.timed_step()?;
     }

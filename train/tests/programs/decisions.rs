@@ -117,6 +117,28 @@ fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
 
 #[cfg(unix)]
 #[test]
+fn a_step_of_many_passes_that_was_interrupted_is_taken_by_the_resume() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    let run = |out: &str| format!("run count.txt --out {out} {SMALL} --set max_steps=1 --set grad_accum_steps=2000");
+    place.train(&run("twin")).well();
+    let child = place.command("ember-train", &run("run")).spawn().unwrap();
+    let began = Instant::now();
+    while !place.path("run/metrics.jsonl").exists() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(300)); // in the midst of two thousand passes
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let ran = super::wait(child);
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    assert!(ran.err.contains("interrupted at step 0, which is saved"), "{}", ran.err);
+
+    place.train("resume run --device cpu").well();
+    assert!(super::end_of(&place.path("run")) == super::end_of(&place.path("twin")), "other numbers");
+}
+
+#[cfg(unix)]
+#[test]
 fn a_long_sample_that_was_interrupted_is_drawn_by_the_resume() {
     let place = Place::new();
     place.write("count.txt", text());

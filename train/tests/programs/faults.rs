@@ -295,6 +295,19 @@ fn a_half_written_row_is_passed_over() {
 }
 
 #[test]
+fn a_resume_that_fails_leaves_the_configuration() {
+    let place = Place::new();
+    let (run, _) = run_to_go_on(&place, "");
+    let (config, log) = (run.join("config.toml"), run.join("metrics.jsonl"));
+    let before = fs::read_to_string(&config).unwrap();
+    fs::write(&log, format!("{{\"step\":1,\n{}", fs::read_to_string(&log).unwrap())).unwrap();
+    let ran = place.train("resume run --device cpu --set max_steps=99");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("metrics.jsonl: line 1 is not a row of this log"), "{}", ran.err);
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+}
+
+#[test]
 fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
     let place = Place::new();
     let more = "--set patience=2 --set eval_interval=5 --set keep_checkpoints=3 --set learning_rate=0.5";

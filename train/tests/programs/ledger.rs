@@ -1,9 +1,11 @@
 //! `ember-train ledger`: what it predicts is what it measures, and what it measures is what the
 //! modes are.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use super::{Place, small_run};
+use super::{Place, small_run, wait};
 
 /// The parts of `predicted` and `measured`.
 const PARTS: [&str; 7] = [
@@ -100,6 +102,21 @@ fn the_modes_are_what_they_say() {
     let ran = place.train(arguments).well();
     assert!(ran.out.lines().skip(1).all(|line| line.chars().count() <= 100), "{}", ran.out);
     assert!(ran.out.contains("decode uncached"), "{}", ran.out);
+}
+
+/// Each mode is timed for ten seconds here.
+#[cfg(unix)]
+#[test]
+fn a_ledger_is_interrupted_in_the_middle_of_a_mode() {
+    let place = Place::new();
+    let child =
+        place.command("ember-train", "ledger --config stories-cpu --repeats 1000 --device cpu").spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let asked = Instant::now();
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let ran = wait(child);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(130), ""), "{}", ran.err);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Plans and promises of time, through the real program.
 
+use std::io::{BufRead, BufReader};
 use std::time::Instant;
 
 use super::{Place, programs, text};
@@ -40,6 +41,24 @@ fn a_plan_is_a_recipe_that_runs() {
     // A default name is never written over, a named one is.
     place.write("plan.toml", "seed = 1\n");
     assert_eq!(place.train("plan count.txt --minutes 0.5 --device cpu").code, Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plan_is_interrupted_in_the_middle_of_a_step() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    // Steps of minutes, in passes of milliseconds.
+    let set =
+        "--set n_layer=2 --set n_embd=32 --set context_length=32 --set batch_size=1 --set grad_accum_steps=200000";
+    let mut child =
+        place.command("ember-train", &format!("plan count.txt --device cpu --out p.toml {set}")).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap() == "measuring the device"));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(super::wait(child).code, Some(130));
+    assert!(!place.path("p.toml").exists());
 }
 
 #[test]

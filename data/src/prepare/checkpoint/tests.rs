@@ -192,6 +192,29 @@ fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
     }
 }
 
+#[test]
+fn killed_while_the_files_are_put_in_their_place() {
+    const IN_ORDER: [&str; 5] = ["train.bin", "val.bin", "tokenizer.json", "tokenizer_config.json", "manifest.json"];
+    let place = Place::new("bytes");
+    place.stopped_behind("encoding");
+    let (out, kept) = (&place.options.out, place.options.out.join(CHECKPOINT));
+    let records = [OWNER, "surveyed"].map(|name| (name, fs::read(kept.join(name)).unwrap()));
+    let (whole, _) = place.whole();
+    for put in 0..IN_ORDER.len() {
+        fs::create_dir_all(&kept).unwrap();
+        records.iter().for_each(|(name, record)| fs::write(kept.join(name), record).unwrap());
+        for (number, name) in IN_ORDER.into_iter().enumerate() {
+            let folder = if number < put { out } else { &kept };
+            fs::write(folder.join(name), &whole[name]).unwrap();
+        }
+        let goes_on = Stop::default();
+        prepare(&place.options, &goes_on).unwrap();
+        assert!(goes_on.stages.into_inner().unwrap().is_empty(), "the text was read again");
+        assert!(place.files() == whole, "{put} files were in their place");
+        fs::remove_dir_all(out).unwrap();
+    }
+}
+
 /// The tokens of one must not go on those of another, though both lie in a file of one name.
 #[test]
 fn of_another_tokenizer_nothing_is_encoded_on() {

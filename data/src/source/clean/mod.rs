@@ -66,6 +66,8 @@ pub struct Changes {
     /// Characters such as Ã©, which are UTF-8 that was read as Windows-1252. They stay: this counts
     /// what should be looked at.
     pub mojibake: u64,
+    /// Halves of characters that stood alone as escapes in JSON Lines: no text, and read as U+FFFD.
+    pub lone_surrogates: u64,
 }
 
 impl Changes {
@@ -85,5 +87,6 @@ impl std::ops::AddAssign for Changes {
         self.line_ends += other.line_ends;
         self.blanks += other.blanks;
         self.mojibake += other.mojibake;
+        self.lone_surrogates += other.lone_surrogates;
     }
 }

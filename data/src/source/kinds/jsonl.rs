@@ -36,7 +36,16 @@ impl Reader for JsonLines {
             if line.bytes().all(|byte| byte.is_ascii_whitespace()) {
                 return Ok(());
             }
-            if let Some(text) = document(&format!("{name}:{number}:"), line, field)? {
+            let place = format!("{name}:{number}:");
+            let found = document(&place, line, field).or_else(|error| {
+                let (whole, lone) = without_lone_surrogates(line);
+                if lone == 0 {
+                    return Err(error);
+                }
+                content.changed(|changes| changes.lone_surrogates += lone);
+                document(&place, &whole, field)
+            });
+            if let Some(text) = found? {
                 sink(Event::Text(&text))?;
                 sink(Event::EndOfDocument)?;
             }
@@ -61,6 +70,37 @@ fn document(place: &str, line: &str, field: &str) -> Result<Option<String>, Erro
         }
         None => Err(Error::NoField { what: format!("{place} no field \"{field}\""), fields }),
     }
+}
+
+/// The line with U+FFFD for every surrogate that is not half of a pair, and how many there are:
+/// programs that cut a text within a character write such escapes, which are no text.
+fn without_lone_surrogates(line: &str) -> (String, u64) {
+    let (mut whole, mut lone, mut rest) = (String::with_capacity(line.len()), 0, line);
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        whole.push_str(before);
+        let (kept, length) = match (surrogate(escape), escape.get(6..).and_then(surrogate)) {
+            (Some(..0xdc00), Some(0xdc00..)) => (&escape[..12], 12),
+            (Some(_), _) => {
+                lone += 1;
+                ("\\ufffd", 6)
+            }
+            // A backslash may stand behind a backslash, and begins no escape there.
+            (None, _) => {
+                let length: usize = escape.chars().take(2).map(char::len_utf8).sum();
+                (&escape[..length], length)
+            }
+        };
+        whole.push_str(kept);
+        rest = &escape[length..];
+    }
+    (whole + rest, lone)
+}
+
+/// The surrogate that `text` begins with, as JSON writes it: a half of a character beyond U+FFFF.
+fn surrogate(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
 }
 
 /// What a field is.
@@ -154,5 +194,34 @@ impl<'de> Visitor<'de> for FoundVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Found::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Every half that stands alone is replaced, as the standard library replaces it, and no other.
+        #[test]
+        fn escapes_are_what_utf_16_makes_of_them(
+            units in prop::collection::vec(prop_oneof![0xd800..0xe000u16, any::<u16>()], 0..12),
+        ) {
+            let escapes: String = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+            let (line, lone) = without_lone_surrogates(&format!("{{\"text\": \"{escapes}\"}}"));
+            let text = document("a.jsonl:1:", &line, "text").unwrap().unwrap();
+            prop_assert_eq!(text, String::from_utf16_lossy(&units));
+            prop_assert_eq!(lone, char::decode_utf16(units).filter(Result::is_err).count() as u64);
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_a_backslash_of_its_own_is_no_escape() {
+        for same in [r"\\ud800", r"a\n\u00e9 \ud83d\ude00", r"\u+d80", "\\é", "\\", r"\ud8"] {
+            assert_eq!(without_lone_surrogates(same), (same.to_owned(), 0));
+        }
+        assert_eq!(without_lone_surrogates(r"\\\ud800é"), (r"\\\ufffdé".to_owned(), 1));
     }
 }

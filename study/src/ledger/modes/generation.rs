@@ -76,6 +76,7 @@ impl Bench<'_> {
         let prompt = plan.prompt();
         let all = |each: &mut dyn FnMut(usize, Vec<f32>)| -> Result<()> {
             for len in prompt + 1..=time {
+                plan.proceed()?;
                 each(len - 1, logits_without_cache(plain, &plan.rows(len))?);
             }
             Ok(())
@@ -105,6 +106,7 @@ impl Bench<'_> {
 fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMut(usize, Vec<f32>)) -> Result<()> {
     let time = plan.batch.context_length;
     for at in plan.prompt()..time {
+        plan.proceed()?;
         for row in 0..plan.batch.batch_size {
             sequences.extend(row, &[plan.batch.inputs[row * time + at]]);
         }

@@ -4,10 +4,11 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
+use crate::error::{Result, proceed_if};
 use ember_training::{config::TrainConfig, memory::prediction::Sizes, step::gradient, step::gradient::Passes};
 
 /// What every mode is given.
-pub struct Plan {
+pub struct Plan<'a> {
     /// The tokens, and the ones that come after each.
     pub batch: Batch,
     /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at
@@ -18,9 +19,16 @@ pub struct Plan {
     /// How training's step is taken, in one pass over the batch; its seed names the dropout's
     /// draws. Inference is always float32.
     pub config: TrainConfig,
+    /// Asked before each pass of training and of decoding, and before whatever is timed.
+    pub go_on: &'a dyn Fn() -> bool,
 }
 
-impl Plan {
+impl Plan<'_> {
+    /// Asks whether to go on; an error where not.
+    pub(crate) fn proceed(&self) -> Result<()> {
+        proceed_if((self.go_on)())
+    }
+
     /// The batch's size.
     pub fn sizes(&self) -> Sizes {
         Sizes { batch: self.batch.batch_size, time: self.batch.context_length }

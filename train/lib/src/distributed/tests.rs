@@ -57,8 +57,8 @@ fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
         let (share, micro_batch) = share(group, first, WINDOWS_PER_STEP, micro_batch).unwrap();
         let first_pass = (share.start - first) / micro_batch as u64;
         let passes = Passes { step, first_pass, ..Passes::plain(micro_batch, 1) };
-        let own = gradient(&gpt, &windows, share, passes).unwrap();
-        let Gradient { loss, gradients } = own;
+        let own = gradient(&gpt, &windows, share, passes, &|| false).unwrap();
+        let Gradient { loss, gradients } = own.unwrap();
         let (loss, gradients, stop) = exchange::all_reduce_mean(group, &gpt, loss, gradients, step == 4).unwrap();
         assert_eq!(stop, step == 4);
         let norm = global_norm(&gpt, &gradients);

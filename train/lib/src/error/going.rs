@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ember_host::file_error::FileError;
 
 use super::begin::Cause;
-use crate::units::bytes;
+use crate::units::bytes_beside;
 
 /// Why a folder is no run's, or not this process's.
 #[derive(Debug, thiserror::Error)]
@@ -191,7 +191,7 @@ pub enum LogError {
 
 /// A save that the disk has no room for.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the disk is full: {} are needed and {} are free", bytes(*needed), bytes(*free))]
+#[error("the disk is full: {} are needed and {} are free", bytes_beside(*needed, *free), bytes_beside(*free, *needed))]
 pub struct DiskFull {
     /// Bytes that it takes.
     pub needed: u64,

@@ -14,7 +14,7 @@ use super::keeping::keep_where_there_is_room;
 use super::prediction::{Kernels, Parts, training};
 use crate::config::{Precision, Settings, TrainConfig, precision::float_dtype};
 use crate::error::{ConfigError, DoesNotFit, Result};
-use crate::{distributed::largest_divisor, units::bytes};
+use crate::{distributed::largest_divisor, units::bytes, units::bytes_beside};
 
 /// What a run was given so that it fits, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,7 +184,8 @@ pub fn check_limits(precision: Precision, shape: &GptConfig, selected: &Selected
 pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
     let available = memory?;
     let needed = training(config, shape, Kernels::on(&selected.device)).peak_bytes;
-    let (micro_batch, needs, has) = (config.micro_batch, bytes(needed), bytes(available));
+    let (needs, has) = (bytes_beside(needed, available), bytes_beside(available, needed));
+    let micro_batch = config.micro_batch;
     (needed > available).then(|| {
         format!("micro_batch = {micro_batch} needs about {needs} of memory, and {has} are available; auto finds one that fits")
     })

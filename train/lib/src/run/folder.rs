@@ -42,8 +42,9 @@ pub(super) const LOCK: &str = ".lock";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// Whether this process made the folder, and nothing was in it.
-    is_new: bool,
+    /// The folder and those around it that this process made, innermost first; none where something
+    /// was in it.
+    made: Vec<PathBuf>,
     /// Held for its lock, which the system releases when the process ends, however it ends.
     _lock: Option<File>,
 }
@@ -65,10 +66,11 @@ impl RunFolder {
     /// made, or another process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
-        let was_there = path.exists();
-        if was_there && !path.is_dir() {
+        if path.exists() && !path.is_dir() {
             return Err(FolderError::IsFile(path_buf()));
         }
+        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let mut made: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
         // Made before it is looked at: what `new/..` names is there only when `new` is.
         make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
         if path.join(CONFIG).exists() || path.join("checkpoints").exists() {
@@ -82,15 +84,20 @@ impl RunFolder {
         if let Some(name) = names.filter(foreign).min() {
             return Err(FolderError::Foreign { path: path_buf(), name });
         }
-        let is_new = !was_there && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-        Ok(Self { is_new, ..Self::lock(path)? })
+        if !fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
+            made.clear();
+        }
+        Ok(Self { made, ..Self::lock(path)? })
     }
 
     /// Removes the folder of a run that did not begin, where this process made it and nothing was
-    /// in it: nothing is left where nothing comes of it.
+    /// in it, and those made around it that nobody else uses by now: nothing is left where nothing
+    /// comes of it.
     pub fn forget(&self) {
-        if self.is_new {
-            let _ = fs::remove_dir_all(&self.path);
+        let Some((run, around)) = self.made.split_first() else { return };
+        let _ = fs::remove_dir_all(run);
+        for folder in around {
+            let _ = fs::remove_dir(folder); // an empty one alone
         }
     }
 
@@ -107,7 +114,7 @@ impl RunFolder {
 
     /// The folder of a run that another process of the group owns: to read from.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), is_new: false, _lock: None }
+        Self { path: path.to_owned(), made: Vec::new(), _lock: None }
     }
 
     /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
@@ -123,7 +130,7 @@ impl RunFolder {
         match lock.try_lock() {
             Ok(()) => {
                 let _ = remove_unfinished(path);
-                Ok(Self { path: path.to_owned(), is_new: false, _lock: Some(lock) })
+                Ok(Self { path: path.to_owned(), made: Vec::new(), _lock: Some(lock) })
             }
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
@@ -374,6 +381,23 @@ mod tests {
     use super::*;
     use crate::error::{CheckpointError, Error};
     use crate::note::line;
+
+    #[test]
+    fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        RunFolder::create(&place("a/b/run")).unwrap().forget();
+        assert!(!place("a").exists());
+        // What somebody else has made or put there stays.
+        fs::create_dir(place("a")).unwrap();
+        let [one, other] = ["a/b/one", "a/b/other"].map(|name| RunFolder::create(&place(name)).unwrap());
+        one.forget();
+        assert!(!place("a/b/one").exists() && place("a/b/other").exists());
+        other.forget();
+        assert!(!place("a/b/other").exists() && place("a/b").exists());
+        RunFolder::create(&place("a/b")).unwrap().forget();
+        assert!(place("a/b").exists());
+    }
 
     #[test]
     fn want_of_room_is_told_from_other_failures() {

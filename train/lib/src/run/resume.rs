@@ -111,9 +111,16 @@ fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogErro
     Ok(evaluations)
 }
 
-/// Writes the changed configuration, and takes away what was recorded after `progress`.
+/// Takes away what was recorded after `progress`, and writes the changed configuration: last, so
+/// that a run that cannot be taken up keeps the one it has.
 fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, reporter: &mut dyn Reporter) -> Result<()> {
     let step = progress.step;
+    for (newer, aside) in run.supersede_after(step)? {
+        let (newer, aside) = (newer.display(), aside.display());
+        let line = format!("{newer} is of a later step, which is taken again: it is put aside as {aside}");
+        reporter.note(line.into());
+    }
+    records::cut_back(run, step, progress.evaluations.last == Some(step))?;
     if *config != TrainConfig::from_file(&run.file(CONFIG))? {
         run.write_config(config)?;
         // A run made longer than its schedule goes on at the lowest rate, which is seldom what was
@@ -122,10 +129,5 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
             reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
         }
     }
-    for (newer, aside) in run.supersede_after(step)? {
-        let (newer, aside) = (newer.display(), aside.display());
-        let line = format!("{newer} is of a later step, which is taken again: it is put aside as {aside}");
-        reporter.note(line.into());
-    }
-    Ok(records::cut_back(run, step, progress.evaluations.last == Some(step))?)
+    Ok(())
 }

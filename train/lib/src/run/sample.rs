@@ -39,8 +39,8 @@ pub struct Sample {
     /// New tokens, an end token included.
     pub tokens: usize,
     /// Mean `-ln p` of the new tokens under the model that wrote them, in nats: how sure it was of
-    /// itself.
-    pub own_loss: f64,
+    /// itself. None where that is not finite, which JSON writes as null.
+    pub own_loss: Option<f64>,
 }
 
 impl Sample {
@@ -127,7 +127,7 @@ fn continued(
         None => visible(&completion.ids)?,
     };
     let tokens = completion.ids.len();
-    let own_loss = -completion.score / tokens.max(1) as f64;
+    let own_loss = Some(-completion.score / tokens.max(1) as f64).filter(|loss| loss.is_finite());
     Ok(Some(Sample { text, tokens, own_loss, ..sample }))
 }
 

@@ -100,7 +100,7 @@ impl Trainer<'_> {
             let (began, before) = (Instant::now(), self.learner.progress.step);
             gpt = self.take_step(gpt, starts_gpu, stop)?;
             if self.learner.progress.step == before {
-                continue; // asked to stop while batches were left out
+                continue; // asked to stop before the step was taken
             }
             if std::mem::take(&mut starts_gpu) {
                 self.say_what_the_start_cost(began);
@@ -121,7 +121,8 @@ impl Trainer<'_> {
             return self.step_and_wait(gpt, stop);
         }
         let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
-        let gpt = self.learner.hand_over(gpt, learning_rate)?;
+        let asked = || stop() || self.reporter.stop_requested();
+        let gpt = self.learner.hand_over(gpt, learning_rate, &asked)?;
         let most = if is_first || self.is_looked_at() { 0 } else { MOST_IN_FLIGHT };
         self.drain(gpt, most, stop)
     }
@@ -159,6 +160,7 @@ impl Trainer<'_> {
                     self.leave_out(&back, &gradients, &result, &before)?;
                     gpt = back;
                 }
+                Attempt::Stopped(back) => gpt = back,
             }
             if self.stops(stop) {
                 // The step is not taken; a resume meets the same batches.

@@ -70,6 +70,8 @@ pub enum Attempt {
     Spike(Gpt, StepResult, f64),
     /// No step: the loss or the gradient is not finite.
     NotFinite(Gpt, StepResult, GradientsParams),
+    /// No step: it was asked to stop before the gradient was whole.
+    Stopped(Gpt),
 }
 
 /// Steps in flight when the next is handed over. One keeps the device busy; more would only delay
@@ -108,13 +110,15 @@ impl InFlight {
 }
 
 impl Learner<'_> {
-    /// Learns from the next batch, if the guard lets it pass.
+    /// Learns from the next batch, if the guard lets it pass; `stop` is asked before each pass.
     ///
     /// # Errors
     /// When the tokens cannot be read, the device failed or a process is gone.
     pub fn step(&mut self, gpt: Gpt, learning_rate: f64, stop: &dyn Fn() -> bool) -> Result<Attempt> {
         let (step, window) = (self.progress.step + 1, self.progress.windows);
-        let (Gradient { loss, gradients }, grad_norm) = self.gradient(&gpt, stop)?;
+        let Some((Gradient { loss, gradients }, grad_norm)) = self.gradient(&gpt, stop)? else {
+            return Ok(Attempt::Stopped(gpt));
+        };
         self.progress.windows += self.config.windows_per_step() as u64;
         let mut result = StepResult { step, window, loss, grad_norm, clipped: false, learning_rate };
 
@@ -131,36 +135,42 @@ impl Learner<'_> {
     }
 
     /// The gradient of the next batch, over all processes, and its norm; in float16 at the largest
-    /// scale of the loss that it bears.
-    fn gradient(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<(Gradient, f64)> {
+    /// scale of the loss that it bears. None where a process alone is asked to stop on the way; those
+    /// of a group agree on it once a gradient is whole, or some would wait for the others forever.
+    fn gradient(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<Option<(Gradient, f64)>> {
         let Self { config, group, windows, progress, stop_agreed, .. } = self;
         let first = progress.windows;
         let (share, micro_batch) = share(&**group, first, config.windows_per_step(), config.micro_batch)?;
         let first_pass = (share.start - first) / micro_batch as u64;
+        let alone = group.size() == 1;
         loop {
             let scale = progress.loss_scale.scale(config.precision);
             let passes = Passes::new(config, progress.step, scale).on(&gpt.device());
             let passes = Passes { micro_batch, first_pass, ..passes };
-            let Gradient { loss, gradients } = gradient(gpt, windows, share.clone(), passes)?; // forward, loss, backward
+            // Forward, loss, backward.
+            let whole = gradient(gpt, windows, share.clone(), passes, &|| alone && stop())?;
+            let Some(Gradient { loss, gradients }) = whole else { return Ok(None) };
             let (loss, gradients, stopped) = exchange::all_reduce_mean(&**group, gpt, loss, gradients, stop())?;
             *stop_agreed = stopped;
             let grad_norm = broadcast_number(&**group, global_norm(gpt, &gradients))?;
             if !progress.loss_scale.overflowed(config.precision, grad_norm) {
-                return Ok((Gradient { loss, gradients }, grad_norm));
+                return Ok(Some((Gradient { loss, gradients }, grad_norm)));
             }
         }
     }
 
-    /// Hands a GPU the next step without waiting for it; does nothing where steps are waited for.
+    /// Hands a GPU the next step without waiting for it; does nothing where steps are waited for, or
+    /// where `stop` says so before a pass.
     ///
     /// # Errors
     /// When the tokens cannot be read.
-    pub fn hand_over(&mut self, gpt: Gpt, learning_rate: f64) -> Result<Gpt> {
+    pub fn hand_over(&mut self, gpt: Gpt, learning_rate: f64, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         let Some(in_flight) = &mut self.in_flight else { return Ok(gpt) };
         let (config, progress) = (&self.config, &mut self.progress);
         let next = progress.windows + config.windows_per_step() as u64;
         let passes = Passes::new(config, progress.step, 1.0).on(&gpt.device());
-        let Enqueued { losses, gradients } = enqueue(&gpt, &self.windows, progress.windows..next, passes)?;
+        let whole = enqueue(&gpt, &self.windows, progress.windows..next, passes, stop)?;
+        let Some(Enqueued { losses, gradients }) = whole else { return Ok(gpt) };
         let decision = in_flight.halt.decide(&gpt, &gradients, losses, config.grad_clip);
         let gpt = self.optimizer.step_as_decided(gpt, gradients, &decision, learning_rate);
         let before = [progress.step, progress.windows, progress.tokens];

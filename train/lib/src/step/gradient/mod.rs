@@ -46,12 +46,19 @@ impl Enqueued {
     }
 }
 
-/// The mean loss over the windows numbered `range`, and its gradient.
+/// The mean loss over the windows numbered `range`, and its gradient; none where `stop` says so
+/// before a pass.
 ///
 /// # Errors
 /// When the tokens cannot be read.
-pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Result<Gradient> {
-    Ok(enqueue(gpt, windows, range, passes)?.read())
+pub fn gradient(
+    gpt: &Gpt,
+    windows: &TrainWindows,
+    range: Range<u64>,
+    passes: Passes,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Gradient>> {
+    Ok(enqueue(gpt, windows, range, passes, stop)?.map(Enqueued::read))
 }
 
 /// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the
@@ -59,7 +66,13 @@ pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pa
 ///
 /// # Errors
 /// When the tokens cannot be read.
-pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Result<Enqueued> {
+pub fn enqueue(
+    gpt: &Gpt,
+    windows: &TrainWindows,
+    range: Range<u64>,
+    passes: Passes,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Enqueued>> {
     let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
     // The gradient of the mean over all passes: each counts for its share.
@@ -67,11 +80,14 @@ pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pas
     let mut gradients = GradientsAccumulator::new();
     let mut losses = Vec::new();
     for (number, first) in (first_pass..).zip(range.step_by(micro_batch)) {
+        if stop() {
+            return Ok(None);
+        }
         let batch = windows.batch(first, micro_batch)?;
         losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
     }
     let gradients = loss_scale::unscaled(gpt, gradients.grads(), loss_scale);
-    Ok(Enqueued { losses, gradients })
+    Ok(Some(Enqueued { losses, gradients }))
 }
 
 /// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over
