@@ -10,7 +10,8 @@ use ember_model::{Gpt, GptConfig, device::Selected};
 use crate::error::{Error, Result};
 use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::memory::prediction::{Kernels, training};
-use ember_training::run::{evaluate::evaluate, sample, text::windows};
+use ember_training::run::evaluate::{evaluate, evaluate_confidence};
+use ember_training::run::{sample, text::windows};
 use ember_training::step::gradient::{Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 use ember_training::{distributed::Alone, memory::keeping::keep_where_there_is_room};
@@ -122,11 +123,15 @@ impl<'a> Bench<'a> {
         let plain = gpt.valid().with_precision(FloatDType::F32);
         let some = self.val_windows.evenly_spaced(4);
         let tokens = some.len() as f64 * some.context_length() as f64;
+        let evaluate = || match self.config.calibrate {
+            true => evaluate_confidence(&plain, &some, &Alone, &|| false).map(drop),
+            false => evaluate(&plain, &some, &Alone, &|| false).map(drop),
+        };
         if !is_cpu(&plain.device()) {
-            evaluate(&plain, &some, &Alone, &|| false)?;
+            evaluate()?;
         }
         let began = Instant::now();
-        evaluate(&plain, &some, &Alone, &|| false)?;
+        evaluate()?;
         let evaluate_s = began.elapsed().as_secs_f64() / tokens;
         let sampling = sample::sampling(&dataset.manifest, &dataset.tokenizer);
         let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..self.config.clone() };

@@ -44,6 +44,8 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
         line("lr_decay_steps", "the schedule ends with the run"),
         line("schedule", ""),
         line("weight_decay", ""),
+        line("z_loss", ""),
+        line("calibrate", "logits are divided by the temperature that suits the text held out"),
         String::new(),
         "# Looking and saving".into(),
         line("eval_interval", &format!("{} each", duration(proposal.look_s))),

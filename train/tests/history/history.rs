@@ -73,7 +73,7 @@ impl Settings {
              schedule=constant learning_rate=1 warmup_steps=100 val_fraction=0.4 eval_tokens=64 tokenizer=chars \
              sample_tokens=2 eval_interval={eval_interval} checkpoint_interval={checkpoint_interval} \
              log_interval={log_interval} sample_interval={sample_interval} keep_checkpoints={keep_checkpoints} \
-             patience={patience} ema_decay={ema_decay} tensorboard={tensorboard}"
+             patience={patience} ema_decay={ema_decay} tensorboard={tensorboard} calibrate=true"
         );
         set.split_whitespace().map(str::to_owned).collect()
     }

@@ -56,6 +56,41 @@ fn muon_and_the_average_stop_and_go_on_to_the_same_bits() {
     assert!(ran.err.contains("ema/model.safetensors is damaged"), "{}", ran.err);
 }
 
+/// What is learned goes on as if nothing were divided; what is saved is divided by the temperature
+/// that the evaluation before it found.
+#[test]
+fn a_calibrated_run_stops_and_goes_on_to_the_same_bits() {
+    let place = Place::new();
+    let calibrated = "--set calibrate=true --set dropout=0";
+    place.train(&format!("{} {calibrated}", small_run(&place, "whole", 60))).well();
+    place.train(&format!("{} --set lr_decay_steps=60 {calibrated}", small_run(&place, "parts", 20))).well();
+    place.train("resume parts --device cpu --threads 1 --set max_steps=60").well();
+    assert!(end_of(&place.path("whole")) == end_of(&place.path("parts")), "the resumed run ended in other numbers");
+
+    let temperatures = column(&place.path("whole"), "temperature");
+    assert_eq!((temperatures.len(), temperatures[0]), (3, 1.0));
+    assert_eq!(column(&place.path("whole"), "entropy").len(), 3);
+    let last = place.path("whole/checkpoints/step-00000060");
+    let saved = ember_model::checkpoint::load(&last, &burn::tensor::Device::flex()).unwrap();
+    let mut gain = Vec::new();
+    saved.for_each_parameter(&mut |name, _, values| {
+        if name == "ln_f.weight" {
+            gain = values;
+        }
+    });
+    let file = ember_model::folder::TensorFile::open(&last.join("training/last_norm.safetensors")).unwrap();
+    let learned = file.read("ln_f.weight").unwrap().values;
+    assert_ne!(gain, learned);
+    for (gain, learned) in gain.iter().zip(&learned) {
+        assert!((f64::from(*gain) * temperatures[2] - f64::from(*learned)).abs() < 1e-6, "{gain} {learned}");
+    }
+
+    // The same steps without it: what is learned is the same.
+    place.train(&format!("{} --set calibrate=false --set dropout=0", small_run(&place, "plain", 60))).well();
+    assert_eq!(column(&place.path("plain"), "train_loss"), column(&place.path("whole"), "train_loss"));
+    assert!(column(&place.path("plain"), "temperature").is_empty());
+}
+
 #[test]
 fn muon_does_not_depend_on_the_number_of_threads() {
     let place = Place::new();
