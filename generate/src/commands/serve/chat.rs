@@ -23,7 +23,8 @@ use super::json::Json;
 use super::models::Model;
 use super::request::{Asked, Dialect, Parameter, Parameters, list};
 use super::server::Server;
-use super::template::{Template, unmarked};
+use super::special::unmarked;
+use super::template::Template;
 use super::writing::{Event, Piece, Timings, Work};
 
 pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
@@ -167,8 +168,8 @@ fn form(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
 fn prompt(parameters: &Parameters, model: &Model) -> Result<(String, Vec<u32>), ApiError> {
     let text = conversation(parameters, model)?;
     let (template, tokenizer) = template(model)?;
-    let ids = template.ids(tokenizer, &text, parameters.special(SpecialTokens::Text)?)?;
-    Ok((unmarked(&text), ids))
+    let ids = template.names.ids(tokenizer, &text, parameters.special(SpecialTokens::Text)?);
+    Ok((unmarked(&text), ids.map_err(|error| ApiError::param("messages", error.to_string()))?))
 }
 
 fn template(model: &Model) -> Result<(&Template, &Tokenizer), ApiError> {
@@ -209,7 +210,7 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
     let adds = begun.is_some() || adds.unwrap_or(true);
     let mut text = template.render(&messages, tools, adds, more)?;
     if let Some(begun) = begun {
-        text += &template.mark(begun["content"].as_str().unwrap_or_default());
+        text += &template.names.mark(begun["content"].as_str().unwrap_or_default());
     }
     Ok(text)
 }

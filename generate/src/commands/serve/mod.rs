@@ -27,6 +27,7 @@ mod request;
 mod running;
 mod server;
 mod socket;
+mod special;
 mod template;
 #[cfg(test)]
 mod tests;

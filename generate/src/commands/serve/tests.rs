@@ -607,4 +607,10 @@ fn a_text_holds_no_special_token_unless_asked() {
     let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
     // The template's own is a token; what was said is 13 characters.
     assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13);
+    // What marks them within the server may be said, too.
+    let said = json!({ "messages": [{ "role": "user", "content": "\u{fdd0}<|endoftext|>\u{fdd0}" }] });
+    let (_, answer) = server.post("/apply-template", &said);
+    assert_eq!(answer["prompt"], "<|endoftext|>user: \u{fdd0}<|endoftext|>\u{fdd0}\n");
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
+    assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13 + 2 * '\u{fdd0}'.len_utf8());
 }
