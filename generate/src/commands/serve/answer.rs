@@ -67,7 +67,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result<Response, ApiError> {
     if !work.asked.stream {
         let heard = hear(&mut work.events, &work.asked.prompts).await?;
-        return Ok(Json(telling.whole(&work, heard)).into_response());
+        return Ok(Json(telling.whole(&work, heard)).with(work.client()));
     }
     let first = match timeout(BEFORE_STATUS, work.events.recv()).await {
         Ok(Some(Event::Failed(error))) => return Err(error),

@@ -40,14 +40,25 @@ impl Asked {
         if candidates > MOST_TRACED {
             return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
         }
-        let (tokens, beside) = (self.tokens, candidates.max(self.config.logprobs));
-        if tokens.saturating_mul(beside) > MOST_TOLD {
+        let asked = Self { traced_candidates: candidates, ..self };
+        if asked.told() > MOST_TOLD {
+            let (tokens, beside) = (asked.tokens, asked.beside());
             return Err(ApiError::invalid(format!(
                 "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
                  of in all: ask for fewer or shorter texts, or fewer candidates"
             )));
         }
-        Ok(Self { traced_candidates: candidates, ..self })
+        Ok(asked)
+    }
+
+    /// Candidates that it may tell of in all.
+    pub(super) fn told(&self) -> usize {
+        self.tokens.saturating_mul(self.beside())
+    }
+
+    /// Candidates that it tells of beside each token.
+    fn beside(&self) -> usize {
+        self.traced_candidates.max(self.config.logprobs)
     }
 }
 
@@ -96,7 +107,7 @@ const MOST_TEXTS: usize = 128;
 const MOST_TRACED: usize = 200;
 
 /// Most candidates to tell of in all: as an answer each takes about a kilobyte.
-const MOST_TOLD: usize = 1 << 18;
+pub(super) const MOST_TOLD: usize = 1 << 18;
 
 /// Most beginnings that an exact search looks at, of which it keeps three times as many in memory.
 const MOST_NODES: usize = 1_000_000;

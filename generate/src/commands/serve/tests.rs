@@ -531,6 +531,34 @@ fn what_a_small_request_may_take_is_bounded() {
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
 }
 
+/// What all requests tell of together is bounded, too: who does not fit waits, and holds nobody up who
+/// tells of less.
+#[test]
+fn what_all_requests_may_take_is_bounded() {
+    let server = Server::open();
+    let ask = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "logprobs": 2, "stream": true });
+    let first = server.begin(&ask);
+    let metrics = || server.send("GET", "/metrics", "", "").2;
+    let is_soon = |words: &str| {
+        (0..400).any(|_| {
+            metrics().contains(words) || {
+                thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+    };
+    let mut short = ask;
+    (short["stream"], short["max_time"]) = (json!(false), json!(0.01));
+    thread::scope(|scope| {
+        let second = scope.spawn(|| server.post("/v1/completions", &short).0);
+        assert!(is_soon("llamacpp:requests_deferred 1"), "{}", metrics());
+        server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
+        assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+        drop(first);
+        assert_eq!(second.join().unwrap(), 200);
+    });
+}
+
 #[test]
 fn while_one_is_loaded_others_are_there() {
     let folder = tempfile::tempdir().unwrap();
