@@ -84,15 +84,12 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// Most tokens to tell beside each, as in OpenAI's API.
 const MOST_LOGPROBS: usize = 20;
 
-pub(super) async fn chat_completions(
-    State(server): State<Arc<Server>>,
-    Object(body): Object,
-) -> Result<Response, ApiError> {
+pub(super) async fn chat_completions(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
 }
 
 /// `POST /apply-template`: the text that a conversation becomes.
-pub(super) async fn apply_template(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
+pub(super) async fn apply_template(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let rendered = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let _ = server;
         let parameters = Parameters::new(body, model, &DIALECT)?;
@@ -102,7 +99,7 @@ pub(super) async fn apply_template(State(server): State<Arc<Server>>, Object(bod
 }
 
 /// `POST /v1/chat/completions/input_tokens`: how many tokens a conversation is.
-pub(super) async fn input_tokens(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
+pub(super) async fn input_tokens(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let counted = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let parameters = Parameters::new(body, model, &DIALECT)?;
         Ok(prompt(&parameters, model)?.1.len())

@@ -58,7 +58,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// New tokens where neither the request nor the folder says how many, as in OpenAI's API.
 const MAX_TOKENS: usize = 16;
 
-pub(super) async fn completions(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
+pub(super) async fn completions(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
 }
 

@@ -60,7 +60,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// Most tokens to tell beside each.
 const MOST_PROBS: usize = 200;
 
-pub(super) async fn completion(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
+pub(super) async fn completion(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
 }
 

@@ -472,6 +472,10 @@ fn tokens_come_and_go() {
     let (_, back) = server.post("/detokenize", &json!({ "tokens": answer["tokens"] }));
     assert_eq!(back["content"], "cab");
     assert_eq!(server.post("/detokenize", &json!({ "tokens": [99] })).0, 400);
+    let long = "a".repeat(70_000);
+    let (status, answer) = server.post("/tokenize", &json!({ "content": long, "with_pieces": true }));
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("with_pieces")), "{answer}");
+    assert_eq!(server.post("/tokenize", &json!({ "content": long })).1["count"], 70_000);
 }
 
 #[test]
@@ -571,7 +575,7 @@ fn while_one_is_loaded_others_are_there() {
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |name: &str| {
         let body = json!({ "model": name }).as_object().unwrap().clone();
-        asking::with_model(&server, body, |_, model, _| Ok(model.name.clone()))
+        asking::with_model(&server, body.into(), |_, model, _| Ok(model.name.clone()))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
