@@ -98,7 +98,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         writes,
         ..parameters.asked("prompt", prompts, config, parameters.grammar(None)?)?
     };
-    let mut asked = asked;
+    let mut asked = asked.repeating(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
     if replay.is_some() {
         let candidates = TRACED_CANDIDATES.max(asked.config.logprobs);

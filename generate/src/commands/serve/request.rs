@@ -51,6 +51,20 @@ impl Asked {
         Ok(asked)
     }
 
+    /// The same, if it does not tell too much again beside its texts: `bytes` with one text of each
+    /// prompt.
+    pub(super) fn repeating(self, bytes: usize) -> Result<Self, ApiError> {
+        let each = self.config.num_return_sequences;
+        if bytes.saturating_mul(each) > MOST_REPEATED {
+            return Err(ApiError::invalid(format!(
+                "this would tell the prompts, and what was asked, again in {bytes} bytes {each} times; {} MiB can be told again in all: \
+                 ask for fewer texts, or for less in each",
+                MOST_REPEATED >> 20
+            )));
+        }
+        Ok(self)
+    }
+
     /// Candidates that it may tell of in all.
     pub(super) fn told(&self) -> usize {
         self.tokens.saturating_mul(self.beside())
@@ -108,6 +122,9 @@ const MOST_TRACED: usize = 200;
 
 /// Most candidates to tell of in all: as an answer each takes about a kilobyte.
 pub(super) const MOST_TOLD: usize = 1 << 18;
+
+/// Bytes of what a request sent that its texts may tell again in all, each for itself.
+const MOST_REPEATED: usize = 4 << 20;
 
 /// Most beginnings that an exact search looks at, of which it keeps three times as many in memory.
 const MOST_NODES: usize = 1_000_000;

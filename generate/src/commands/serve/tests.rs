@@ -523,12 +523,27 @@ fn what_a_small_request_may_take_is_bounded() {
         ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
         (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
+        (
+            json!({ "prompt": "a".repeat(100_000), "n": 64, "max_tokens": 0, "echo": true, "overflow": "slide" }),
+            "100000 bytes 64 times",
+        ),
         (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes can be 1000000"),
     ] {
         let mut ask = ask;
         ask.as_object_mut().unwrap().entry("prompt").or_insert(json!("a"));
         let (status, answer) = server.post("/v1/completions", &ask);
         assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    }
+    for ask in [
+        json!({ "prompt": "a".repeat(100_000), "overflow": "slide" }),
+        json!({ "prompt": "a", "stop": ["a".repeat(100_000)] }),
+    ] {
+        let mut ask = ask;
+        (ask["n"], ask["n_predict"]) = (json!(64), json!(0));
+        let (status, answer) = server.post("/completion", &ask);
+        assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains("64 times"), "{answer}");
+        ask["n"] = json!(2);
+        assert_eq!(server.post("/completion", &ask).0, 200);
     }
     // All that there is beside one token, and what measures texts.
     server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
