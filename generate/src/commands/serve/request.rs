@@ -1,7 +1,7 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
@@ -70,9 +70,12 @@ impl Asked {
         self.tokens.saturating_mul(self.beside())
     }
 
-    /// Candidates that it tells of beside each token.
+    /// Candidates that it tells of beside each token; of beams that are given account of, all that a
+    /// beam is followed by.
     fn beside(&self) -> usize {
-        self.traced_candidates.max(self.config.logprobs)
+        let gives_account = self.traced_candidates > 0 && self.config.strategy.has_beams();
+        let followers = if gives_account { followers(&self.config) } else { 0 };
+        self.traced_candidates.max(self.config.logprobs).max(followers)
     }
 }
 
@@ -122,6 +125,9 @@ const MOST_TRACED: usize = 200;
 
 /// Most candidates to tell of in all: as an answer each takes about a kilobyte.
 pub(super) const MOST_TOLD: usize = 1 << 18;
+
+/// Most tokens that a beam search ranks behind each beam.
+const MOST_FOLLOWERS: usize = 1 << 16;
 
 /// Bytes of what a request sent that its texts may tell again in all, each for itself.
 const MOST_REPEATED: usize = 4 << 20;
@@ -310,7 +316,8 @@ impl<'a> Parameters<'a> {
                 let message = format!("stop_token_ids has the token {id}, which this model has not");
                 return Err(ApiError::param("stop_token_ids", message));
             }
-            config.end_tokens.extend(ids);
+            let mut known: HashSet<u32> = config.end_tokens.iter().copied().collect();
+            config.end_tokens.extend(ids.into_iter().filter(|id| known.insert(*id)));
         }
         Ok(config)
     }
@@ -350,6 +357,13 @@ impl<'a> Parameters<'a> {
         let each = config.num_return_sequences;
         if prompts.len().saturating_mul(each) > MOST_TEXTS {
             return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
+        }
+        if config.strategy.has_beams() && followers(&config) > MOST_FOLLOWERS {
+            let (beams, ends) = (config.num_beams, config.end_tokens.len());
+            return Err(ApiError::param(
+                "stop_token_ids",
+                format!("{beams} beams with {ends} tokens that end a text are too many; send fewer of either"),
+            ));
         }
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
         let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(config.max_new_tokens));
@@ -411,6 +425,12 @@ impl<'a> Parameters<'a> {
             }
         }
     }
+}
+
+/// How many tokens are ranked behind each beam: enough that all beams go on where every token that
+/// ends a text comes first.
+fn followers(config: &GenerationConfig) -> usize {
+    config.num_beams.saturating_mul((1 + config.end_tokens.len()).max(2))
 }
 
 fn has(parameters: &[Parameter], name: &str) -> bool {

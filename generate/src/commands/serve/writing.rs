@@ -373,7 +373,11 @@ impl Reader for Writer {
                 step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
                 self.pending = Some((row, None, Some(step)));
             }
-            Traced::Beams(step) => self.tell(Event::Beams(Box::new(step.clone()))),
+            Traced::Beams(step) => {
+                let mut step = step.clone();
+                step.beams.iter_mut().flatten().for_each(|candidate| candidate.token = Some(text(candidate.id)));
+                self.tell(Event::Beams(Box::new(step)));
+            }
         }
     }
 }
