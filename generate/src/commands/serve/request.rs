@@ -65,8 +65,15 @@ impl Asked {
         Ok(self)
     }
 
+    /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
+    /// and ranked texts it tells whole.
+    pub(super) fn held(&self) -> usize {
+        let is_told_by_token = self.stream && !self.measures && !self.config.strategy.ranks_texts();
+        if is_told_by_token { 0 } else { self.told() }
+    }
+
     /// Candidates that it may tell of in all.
-    pub(super) fn told(&self) -> usize {
+    fn told(&self) -> usize {
         self.tokens.saturating_mul(self.beside())
     }
 
@@ -128,6 +135,9 @@ pub(super) const MOST_TOLD: usize = 1 << 18;
 
 /// Most tokens that a beam search ranks behind each beam.
 const MOST_FOLLOWERS: usize = 1 << 16;
+
+/// Most strings that may end a text: each is looked for behind every token.
+const MOST_STOPS: usize = 1024;
 
 /// Bytes of what a request sent that its texts may tell again in all, each for itself.
 const MOST_REPEATED: usize = 4 << 20;
@@ -297,6 +307,9 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param(knob.name, message));
         }
         let mut config = GenerationConfig::resolve(&knobs, settings).map_err(|error| self.blamed(&error))?.0;
+        if config.stop_strings.len() > MOST_STOPS {
+            return Err(ApiError::param("stop", format!("stop can have {MOST_STOPS} strings at most")));
+        }
         if config.strategy == Strategy::Exact && config.max_nodes > MOST_NODES {
             return Err(ApiError::param("max_nodes", format!("max_nodes can be {MOST_NODES} at most")));
         }

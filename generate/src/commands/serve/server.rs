@@ -17,9 +17,9 @@ use crate::sync::Mutex;
 #[cfg(all(test, feature = "interleavings"))]
 mod interleaving_tests;
 
-/// Candidates that all requests tell of at once, at most: a gigabyte as answers. In tests one request
-/// may take all of it.
-const TOLD_AT_ONCE: usize = if cfg!(test) { MOST_TOLD } else { 4 * MOST_TOLD };
+/// Candidates that all answers hold at once, at most: a gigabyte. In tests one request may take all of
+/// it.
+const HELD_AT_ONCE: usize = if cfg!(test) { MOST_TOLD } else { 4 * MOST_TOLD };
 
 /// All that requests have in common.
 pub(super) struct Server {
@@ -39,8 +39,8 @@ pub(super) struct Server {
     places: usize,
     /// Of those at work.
     desks: Arc<Semaphore>,
-    /// Candidates that may yet be told of.
-    told: Arc<Semaphore>,
+    /// Candidates that answers have room for.
+    room: Arc<Semaphore>,
     /// Who is at work where.
     slots: Mutex<Vec<Option<Busy>>>,
     requests: AtomicU64,
@@ -111,7 +111,7 @@ impl Server {
             queue: Arc::new(Semaphore::new(at_once + queue)),
             places: at_once + queue,
             desks: Arc::new(Semaphore::new(at_once)),
-            told: Arc::new(Semaphore::new(TOLD_AT_ONCE)),
+            room: Arc::new(Semaphore::new(HELD_AT_ONCE)),
             slots: Mutex::new(vec![None; at_once]),
             requests: AtomicU64::new(0),
             salt: RandomState::new(),
@@ -126,9 +126,9 @@ impl Server {
         })
     }
 
-    /// Room to tell of so many candidates, as soon as there is; at once for who tells of none.
-    pub(super) async fn room(&self, told: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.told).acquire_many_owned(told.min(TOLD_AT_ONCE) as u32).await.ok()
+    /// Room for an answer with so many candidates, as soon as there is; at once for one with none.
+    pub(super) async fn room(&self, candidates: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).acquire_many_owned(candidates.min(HELD_AT_ONCE) as u32).await.ok()
     }
 
     /// A place at work, as soon as there is one.

@@ -99,12 +99,18 @@ impl Server {
 
     /// The stream of an answer, of which only the beginning is read.
     fn begin(&self, ask: &Value) -> TcpStream {
+        let mut stream = self.ask(ask);
+        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+        stream
+    }
+
+    /// The connection of an answer that nobody has read yet.
+    fn ask(&self, ask: &Value) -> TcpStream {
         let body = ask.to_string();
         let (address, length) = (self.address, body.len());
         let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
             .unwrap();
-        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
         stream
     }
 
@@ -244,6 +250,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
+    refused(
+        json!({ "prompt": "a", "stop": (0..1025).map(|i| i.to_string()).collect::<Vec<_>>() }),
+        "stop",
+        "1024 strings",
+    );
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
     assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
     let said = json!([{ "role": "user", "content": "a" }]);
@@ -339,6 +350,12 @@ fn strangers_are_turned_away() {
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
+    for twice in
+        ["Host: localhost\r\nHost: evil.example\r\n", "Origin: http://localhost\r\nOrigin: http://evil.example\r\n"]
+    {
+        let (status, _, body) = server.send("GET", "/v1/models", twice, "");
+        assert!(status == 400 && body.contains("more than one"), "{body}");
+    }
     // By way of a tunnel the port is another.
     for host in ["localhost", "LocalHost", "localhost:1", "127.0.0.1:9000", "[::1]", "[::1]:9000"] {
         assert_eq!(server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "").0, 200, "{host}");
@@ -557,13 +574,13 @@ fn what_a_small_request_may_take_is_bounded() {
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
 }
 
-/// What all requests tell of together is bounded, too: who does not fit waits, and holds nobody up who
-/// tells of less.
+/// What all answers hold together is bounded, too: who does not fit waits, and holds nobody up whose
+/// answer holds less, or is a stream.
 #[test]
 fn what_all_requests_may_take_is_bounded() {
     let server = Server::open();
-    let ask = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "logprobs": 2, "stream": true });
-    let first = server.begin(&ask);
+    let ask = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "logprobs": 2 });
+    let first = server.ask(&ask);
     let metrics = || server.send("GET", "/metrics", "", "").2;
     let is_soon = |words: &str| {
         (0..400).any(|_| {
@@ -573,13 +590,16 @@ fn what_all_requests_may_take_is_bounded() {
             }
         })
     };
-    let mut short = ask;
-    (short["stream"], short["max_time"]) = (json!(false), json!(0.01));
+    assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+    let [mut short, mut stream] = [ask.clone(), ask];
+    (short["max_time"], stream["stream"]) = (json!(0.01), json!(true));
     thread::scope(|scope| {
         let second = scope.spawn(|| server.post("/v1/completions", &short).0);
         assert!(is_soon("llamacpp:requests_deferred 1"), "{}", metrics());
         server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
+        drop(server.begin(&stream));
         assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+        assert!(metrics().contains("llamacpp:requests_deferred 1"), "{}", metrics());
         drop(first);
         assert_eq!(second.join().unwrap(), 200);
     });

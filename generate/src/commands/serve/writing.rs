@@ -83,7 +83,7 @@ pub(super) struct Client {
     has_left: Arc<AtomicBool>,
     /// Theirs until all is told or they leave.
     place: Mutex<Option<OwnedSemaphorePermit>>,
-    /// For the candidates that they are told of; theirs as long as somebody holds what was made for
+    /// For the candidates that their answer holds; theirs as long as somebody holds what was made for
     /// them, which has this client.
     room: OnceLock<OwnedSemaphorePermit>,
 }
@@ -135,7 +135,7 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
     let (sender, events) = channel(WAITING_EVENTS);
     let (has_left, place) = (Arc::new(AtomicBool::new(false)), Mutex::new(Some(place)));
     let client = Arc::new(Client { has_left, place, room: OnceLock::new() });
-    let (told, asked, id) = (asked.told(), Arc::new(asked), server.id());
+    let (held, asked, id) = (asked.held(), Arc::new(asked), server.id());
     let written = Arc::new(AtomicU64::new(0));
     let busy = Busy {
         id: id.clone(),
@@ -159,7 +159,7 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
     let waiting = Arc::clone(server);
     tokio::spawn(async move {
         let free = async {
-            let room = waiting.room(told).await?;
+            let room = waiting.room(held).await?;
             Some((room, Arc::clone(&waiting).desk(busy).await?)) // in this order: who waits has no desk
         };
         let found = {
