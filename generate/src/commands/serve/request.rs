@@ -133,8 +133,8 @@ const MOST_TRACED: usize = 200;
 /// Most candidates to tell of in all: as an answer each takes about a kilobyte.
 pub(super) const MOST_TOLD: usize = 1 << 18;
 
-/// Most tokens that a beam search ranks behind each beam.
-const MOST_FOLLOWERS: usize = 1 << 16;
+/// Most candidates that a beam search ranks in a step: a quarter of a gigabyte.
+const MOST_RANKED: usize = 1 << 22;
 
 /// Most strings that may end a text: each is looked for behind every token.
 const MOST_STOPS: usize = 1024;
@@ -371,12 +371,13 @@ impl<'a> Parameters<'a> {
         if prompts.len().saturating_mul(each) > MOST_TEXTS {
             return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
         }
-        if config.strategy.has_beams() && followers(&config) > MOST_FOLLOWERS {
+        let ranked = config.num_beams.saturating_mul(followers(&config));
+        if config.strategy.has_beams() && ranked > MOST_RANKED {
             let (beams, ends) = (config.num_beams, config.end_tokens.len());
-            return Err(ApiError::param(
-                "stop_token_ids",
-                format!("{beams} beams with {ends} tokens that end a text are too many; send fewer of either"),
-            ));
+            return Err(ApiError::invalid(format!(
+                "{beams} beams with {ends} tokens that end a text are {ranked} candidates a step, of which {MOST_RANKED} can be \
+                 ranked; send fewer of either"
+            )));
         }
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
         let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(config.max_new_tokens));
