@@ -371,12 +371,12 @@ impl<'a> Parameters<'a> {
         if prompts.len().saturating_mul(each) > MOST_TEXTS {
             return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
         }
-        let ranked = config.num_beams.saturating_mul(followers(&config));
+        let ranked = prompts.len().saturating_mul(config.num_beams).saturating_mul(followers(&config));
         if config.strategy.has_beams() && ranked > MOST_RANKED {
             let (beams, ends) = (config.num_beams, config.end_tokens.len());
             return Err(ApiError::invalid(format!(
-                "{beams} beams with {ends} tokens that end a text are {ranked} candidates a step, of which {MOST_RANKED} can be \
-                 ranked; send fewer of either"
+                "{beams} beams of each prompt with {ends} tokens that end a text are {ranked} candidates a step, of which \
+                 {MOST_RANKED} can be ranked; send fewer of one of them"
             )));
         }
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };

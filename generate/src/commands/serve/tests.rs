@@ -542,9 +542,9 @@ fn what_a_small_request_may_take_is_bounded() {
         (json!({ "num_beams": 64, "max_tokens": 63, "trace": 1 }), "4032 tokens with 128"),
         (
             json!({ "num_beams": 300, "max_tokens": 1, "stop_token_ids": (0..256).collect::<Vec<u32>>() }),
-            "300 beams with",
+            "300 beams of",
         ),
-        (json!({ "num_beams": 2000, "max_tokens": 1 }), "2000 beams with"),
+        (json!({ "num_beams": 2000, "max_tokens": 1 }), "2000 beams of"),
         (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
         (
             json!({ "prompt": "a".repeat(100_000), "n": 64, "max_tokens": 0, "echo": true, "overflow": "slide" }),
