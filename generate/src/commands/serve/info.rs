@@ -66,7 +66,7 @@ pub(super) async fn props(
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json, ApiError> {
     let Query(Which { model }) = which.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let body = Map::from_iter(model.map(|name| ("model".to_owned(), name.into())));
+    let body = Object::from(Map::from_iter(model.map(|name| ("model".to_owned(), name.into()))));
     let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
         let names: Vec<&String> = server.models.all().iter().map(|named| &named.name).collect();
@@ -96,7 +96,7 @@ pub(super) async fn props(
             "flags": flags,
         }))
     };
-    Ok(Json(with_model(&server, body.into(), told).await?))
+    Ok(Json(with_model(&server, body, told).await?))
 }
 
 /// What a page has to know of a knob: what it is where a request says nothing is the folder's word,
