@@ -6,10 +6,10 @@ use axum::response::Response;
 use serde_json::{Map, Value};
 
 use super::answer::{Telling, respond};
+use super::asked::Asked;
 use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::Asked;
 use super::server::{Server, count};
 use super::writing::begin;
 

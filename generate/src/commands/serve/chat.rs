@@ -15,13 +15,14 @@ use serde_json::{Map, Value, json};
 use super::answer::{
     FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, timings, token_text, usage,
 };
+use super::asked::Asked;
 use super::asking::{with_model, write};
 use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameter, Parameters, list};
+use super::request::{Dialect, Parameter, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
 use super::template::Template;

@@ -17,11 +17,12 @@ use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDI
 use super::answer::{
     FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, token_name, token_text, usage,
 };
+use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameter, Parameters, ids_of, text_ids};
+use super::request::{Dialect, Parameter, Parameters, ids_of, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 

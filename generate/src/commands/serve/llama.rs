@@ -14,13 +14,14 @@ use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
 use super::answer::{Heard, Telling, add_progress, finite, timings, token_text};
+use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::chat::GRAMMAR;
 use super::completions::PROMPT;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameters, list, text_ids};
+use super::request::{Dialect, Parameters, list, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 

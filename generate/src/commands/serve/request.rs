@@ -9,82 +9,10 @@ use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
 
+use super::asked::{Asked, check_ranked};
 use super::error::ApiError;
 use super::gbnf;
 use super::models::Model;
-
-/// A request, understood.
-#[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) prompts: Vec<Vec<u32>>,
-    pub(super) config: GenerationConfig,
-    pub(super) grammar: Option<Grammar>,
-    /// How many of the most probable tokens to tell beside each; none where nobody asks.
-    pub(super) logprobs: Option<usize>,
-    /// How many candidates of each step to give account of; 0 is none.
-    pub(super) traced_candidates: usize,
-    /// Whether the prompts' tokens are measured.
-    pub(super) measures: bool,
-    /// Whether anything is written at all: `max_tokens` may be 0.
-    pub(super) writes: bool,
-    pub(super) stream: bool,
-    /// Whether it is told how far the prompts are read.
-    pub(super) tells_progress: bool,
-    /// Most tokens that are told of, of all its texts.
-    pub(super) tokens: usize,
-}
-
-impl Asked {
-    /// The same with account of so many candidates of each step; `param` is what asks for it.
-    pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
-        if candidates > MOST_TRACED {
-            return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
-        }
-        let asked = Self { traced_candidates: candidates, ..self };
-        if asked.told() > MOST_TOLD {
-            let (tokens, beside) = (asked.tokens, asked.beside());
-            return Err(ApiError::invalid(format!(
-                "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
-                 of in all: ask for fewer or shorter texts, or fewer candidates"
-            )));
-        }
-        Ok(asked)
-    }
-
-    /// The same, if it does not tell too much again beside its texts: `bytes` with one text of each
-    /// prompt.
-    pub(super) fn repeating(self, bytes: usize) -> Result<Self, ApiError> {
-        let each = self.config.num_return_sequences;
-        if bytes.saturating_mul(each) > MOST_REPEATED {
-            return Err(ApiError::invalid(format!(
-                "this would tell the prompts, and what was asked, again in {bytes} bytes {each} times; {} MiB can be told again in all: \
-                 ask for fewer texts, or for less in each",
-                MOST_REPEATED >> 20
-            )));
-        }
-        Ok(self)
-    }
-
-    /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
-    /// and ranked texts it tells whole.
-    pub(super) fn held(&self) -> usize {
-        let is_told_by_token = self.stream && !self.measures && !self.config.strategy.ranks_texts();
-        if is_told_by_token { 0 } else { self.told() }
-    }
-
-    /// Candidates that it may tell of in all.
-    fn told(&self) -> usize {
-        self.tokens.saturating_mul(self.beside())
-    }
-
-    /// Candidates that it tells of beside each token; of beams that are given account of, all that a
-    /// beam is followed by.
-    fn beside(&self) -> usize {
-        let gives_account = self.traced_candidates > 0 && self.config.strategy.has_beams();
-        let followers = if gives_account { followers(&self.config) } else { 0 };
-        self.traced_candidates.max(self.config.logprobs).max(followers)
-    }
-}
 
 /// A parameter and what it is, in a line that may begin with its type.
 pub(super) type Parameter = (&'static str, &'static str);
@@ -127,20 +55,8 @@ const COMMON_KNOBS: &[(&str, &str)] = &[("n", "num_return_sequences")];
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
 
-/// Most tokens of a step to give account of: each is ranked among all.
-const MOST_TRACED: usize = 200;
-
-/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
-pub(super) const MOST_TOLD: usize = 1 << 18;
-
-/// Most candidates that a beam search ranks in a step: a quarter of a gigabyte.
-const MOST_RANKED: usize = 1 << 22;
-
 /// Most strings that may end a text: each is looked for behind every token.
 const MOST_STOPS: usize = 1024;
-
-/// Bytes of what a request sent that its texts may tell again in all, each for itself.
-const MOST_REPEATED: usize = 4 << 20;
 
 /// Most beginnings that an exact search looks at, of which it keeps three times as many in memory.
 const MOST_NODES: usize = 1_000_000;
@@ -371,14 +287,7 @@ impl<'a> Parameters<'a> {
         if prompts.len().saturating_mul(each) > MOST_TEXTS {
             return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
         }
-        let ranked = prompts.len().saturating_mul(config.num_beams).saturating_mul(followers(&config));
-        if config.strategy.has_beams() && ranked > MOST_RANKED {
-            let (beams, ends) = (config.num_beams, config.end_tokens.len());
-            return Err(ApiError::invalid(format!(
-                "{beams} beams of each prompt with {ends} tokens that end a text are {ranked} candidates a step, of which \
-                 {MOST_RANKED} can be ranked; send fewer of one of them"
-            )));
-        }
+        check_ranked(prompts.len(), &config)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
         let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(config.max_new_tokens));
         let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(shape.context_length));
@@ -439,12 +348,6 @@ impl<'a> Parameters<'a> {
             }
         }
     }
-}
-
-/// How many tokens are ranked behind each beam: enough that all beams go on where every token that
-/// ends a text comes first.
-fn followers(config: &GenerationConfig) -> usize {
-    config.num_beams.saturating_mul((1 + config.end_tokens.len()).max(2))
 }
 
 fn has(parameters: &[Parameter], name: &str) -> bool {

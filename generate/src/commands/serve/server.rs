@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::asked::MOST_TOLD;
 use super::error::ApiError;
 use super::log::RequestLog;
 use super::models::Models;
-use super::request::MOST_TOLD;
 use crate::sync::Mutex;
 
 #[cfg(all(test, feature = "interleavings"))]

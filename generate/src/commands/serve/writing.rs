@@ -24,9 +24,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
+use super::asked::Asked;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::Asked;
 use super::server::{Busy, Desk, Server, count};
 use super::socket::STALLED;
 use crate::sync::AtomicBool;
