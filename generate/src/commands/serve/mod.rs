@@ -1,11 +1,10 @@
 //! `ember-generate serve`: checkpoints behind HTTP, for the clients that people have.
 //!
 //! Who may ask is decided before anything is read ([`guard`]). A request is understood
-//! ([`request`], and a dialect: [`completions`], [`chat`], [`llama`]) and refused where it would take
-//! too much ([`asked`]), meets its model
-//! ([`asking`], [`models`]), waits for a place ([`server`]), is written on a thread of its own
-//! against its model's engine ([`writing`], [`ember_decoding::engine`]), and told as one answer or
-//! as a stream ([`answer`]).
+//! ([`request`], and a dialect: [`completions`], [`chat`], [`llama`]) and refused where it would
+//! take too much ([`asked`]), meets its model ([`asking`], [`models`]), waits for a place
+//! ([`server`]), is written on a thread of its own against its model's engine ([`writing`],
+//! [`ember_decoding::engine`]), and told as one answer or as a stream ([`answer`]).
 
 mod answer;
 mod asked;
