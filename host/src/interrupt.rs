@@ -72,10 +72,13 @@ impl Interrupt {
     /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the
     /// first signal ends the process. `None` where one has come before that nobody has seen: it
     /// would be a second one that ends the wait.
+    ///
+    /// This is a look at the flag, as [`Interrupt::requested`] is: a signal that comes once the wait
+    /// is over is for the work that follows, before that has looked itself.
     pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> Option<T> {
         // In this order: a signal either sees that this waits, or is seen.
         self.state.waiting.store(true, Ordering::SeqCst);
-        let result = (!self.state.requested.load(Ordering::SeqCst)).then(block);
+        let result = (!self.requested()).then(block);
         self.state.waiting.store(false, Ordering::SeqCst);
         result
     }
@@ -115,6 +118,15 @@ mod tests {
         let interrupt = Interrupt::new();
         interrupt.request();
         assert_eq!(interrupt.while_waiting(|| ()), None);
+    }
+
+    #[test]
+    fn a_first_signal_after_a_wait_is_for_the_work_that_follows() {
+        let interrupt = Interrupt::new();
+        assert_eq!(interrupt.while_waiting(|| interrupt.ends_at_once()), Some(true), "while it waits");
+        let interrupt = Interrupt::new();
+        assert_eq!(interrupt.while_waiting(|| ()), Some(()));
+        assert!(!interrupt.ends_at_once() && interrupt.requested());
     }
 
     #[test]

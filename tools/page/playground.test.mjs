@@ -244,6 +244,20 @@ test("beams are a tree, ranked by the API's scores", { skip }, () => onPlaygroun
     });
     assert.deepEqual(way, ids);
   }
+  // What was given up, as the trace of the search tells: each a beam that nothing follows.
+  const { beams: steps } = (await api("/v1/completions", { ...asked, trace: 1 })).body;
+  const lost = steps.slice(1).flatMap(({ candidates, stopped }, place) => {
+    const grows = ({ fate }) => fate.fate === "goes-on" || fate.kept;
+    const parents = new Set(candidates.filter(grows).map(({ parent }) => parent));
+    const beams = steps[place].candidates.filter(({ fate }) => fate.fate === "goes-on");
+    const running = stopped ? candidates.filter(({ fate }) => fate.fate === "goes-on") : [];
+    return [...beams.filter(({ fate }) => !parents.has(fate.beam)), ...running].map(({ score }) => score);
+  });
+  assert.ok(lost.length > 0);
+  const shown = await page.locator("#beam-tree .given-up > .leaf .score").evaluateAll((all) => all.map((one) => Number(one.dataset.score)));
+  const sorted = (scores) => scores.toSorted((a, b) => a - b);
+  sorted(lost).forEach((score, place) => near(sorted(shown)[place], score, "a score of what was given up"));
+  assert.equal(shown.length, lost.length);
   await page.locator("[data-rank='1'] button", { hasText: "Take" }).click();
   assert.deepEqual(idsOf((await tokens(page)).slice(prompt.length)), choices[1].token_ids);
   const made = run(await commandShown(page));

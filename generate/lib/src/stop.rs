@@ -1,5 +1,7 @@
 //! The search for stop strings in text that is still growing.
 
+use std::sync::Arc;
+
 /// A stop string without a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a stop string is empty, which would end every text at once; give at least one character")]
@@ -11,7 +13,8 @@ pub struct EmptyStopString;
 /// the result does not depend on how the text was cut into tokens.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
-    strings: Vec<String>,
+    /// Of all texts that they may end, which have them once.
+    strings: Arc<[String]>,
 }
 
 impl StopStrings {
@@ -20,7 +23,7 @@ impl StopStrings {
     /// # Errors
     /// When one is empty, since it would end every text before it began.
     pub fn new(strings: Vec<String>) -> Result<Self, EmptyStopString> {
-        if strings.iter().any(String::is_empty) { Err(EmptyStopString) } else { Ok(Self { strings }) }
+        if strings.iter().any(String::is_empty) { Err(EmptyStopString) } else { Ok(Self { strings: strings.into() }) }
     }
 
     /// Bytes of the longest stop string; 0 when there are none.
@@ -70,6 +73,12 @@ mod tests {
         assert_eq!(stops(&["aab"]).undecided_from("xaaa"), 2);
         assert_eq!(stops(&["\u{e9}t\u{e9}"]).undecided_from("l'\u{e9}"), 2);
         assert_eq!(stops(&[]).undecided_from("abc"), 3);
+    }
+
+    #[test]
+    fn many_texts_have_them_once() {
+        let one = stops(&["END"]);
+        assert!(Arc::ptr_eq(&one.strings, &one.clone().strings));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::lines::{TextFile, beginning};
 use super::loaded::Loaded;
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
-use ember_cli::program::{Notes, Outcome, OutputFormat};
+use ember_cli::program::{Notes, Outcome, OutputFormat, counted};
 use ember_decoding::batches::groups;
 use ember_decoding::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
 use ember_host::interrupt::Interrupt;
@@ -72,7 +72,11 @@ pub(super) fn answer(
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {
         let results = score_questions(&loaded.model, &encoded[group.clone()], &mut progress.or_interrupt(interrupt))?;
-        let Some(results) = results else { return Ok(Outcome::Interrupted) };
+        let Some(results) = results else {
+            let (done, all) = (accuracy.questions, questions.len());
+            progress.aside(|| notes.say(format!("interrupted: {done} of {} answered", counted(all, "question"))));
+            return Ok(Outcome::Interrupted);
+        };
         progress.aside(|| {
             for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {
                 accuracy.add(choices, question.answer);

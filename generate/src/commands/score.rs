@@ -13,7 +13,7 @@ use super::lines::{TextFile, beginning, standard_input};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use super::{choices, loaded::Loaded};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
 use ember_cli::terminal;
 use ember_decoding::batches::groups;
 use ember_decoding::score::{Tally, bytes_of, check_length, score_texts, scored_bytes};
@@ -129,7 +129,11 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         let texts = &texts[group];
         let ids: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
         let scored = score_texts(&loaded.model, &ids, stride, &mut progress.or_interrupt(interrupt))?;
-        let Some(scored) = scored else { return Ok(Outcome::Interrupted) };
+        let Some(scored) = scored else {
+            let (done, all) = (tallies.len(), lengths.len());
+            progress.aside(|| notes.say(format!("interrupted: {done} of {} scored", counted(all, "text"))));
+            return Ok(Outcome::Interrupted);
+        };
         progress.aside(|| {
             for (text, logprobs) in texts.iter().zip(&scored) {
                 let tally = Tally::new(logprobs, text.bytes);

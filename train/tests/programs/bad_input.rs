@@ -288,6 +288,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "serve --from a-run --host 0.0.0.0 --device cpu"),
     ("ember-generate", "serve --from a-run --api-key-file missing --device cpu"),
     ("ember-generate", "serve --from a-run --api-key-file empty.txt --device cpu"),
+    ("ember-generate", "serve --from a-run --log-requests count.txt --device cpu"),
     ("ember-generate", "serve --model a-run --device cpu"),
     ("ember-generate", "serve --model a=missing --device cpu"),
     ("ember-generate", "serve --from no-tokenizer --checkpoints --device cpu"),

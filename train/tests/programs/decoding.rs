@@ -295,6 +295,27 @@ fn multiple_choice_and_many_texts_are_scored() {
     assert_eq!(scored[2]["summary"]["texts"], 2);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_score_that_is_interrupted_keeps_what_it_wrote_and_says_how_far_it_came() {
+    let place = Place::new();
+    place.write("many.txt", "one and then two, three and then four.\n".repeat(60_000));
+    let scores = std::fs::File::create(place.path("scores.txt")).unwrap();
+    let asked = format!("score --lines many.txt --device cpu --from {}", checkpoint().display());
+    let mut child = place.command("ember-generate", &asked).stdout(scores).spawn().unwrap();
+    while std::fs::metadata(place.path("scores.txt")).unwrap().len() == 0 {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was interrupted");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let ran = super::wait(child);
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    let scores = std::fs::read_to_string(place.path("scores.txt")).unwrap();
+    assert!(scores.ends_with('\n') && !scores.contains("in all"), "half a line, or a summary");
+    let said = format!("interrupted: {} of 60000 texts scored\n", scores.lines().count());
+    assert!(ran.err.ends_with(&said), "{}", ran.err);
+}
+
 /// Over a thousand random schemas and expressions, written by a model that was trained, at
 /// temperature 1: whatever ends is valid to a judge that shares nothing with the library.
 #[test]

@@ -16,6 +16,7 @@ use ember_decoding::trace::{BeamStep, ChoiceTrace};
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::error::ApiError;
@@ -67,7 +68,9 @@ const ALIVE: Duration = Duration::from_secs(15);
 pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result<Response, ApiError> {
     if !work.asked.stream {
         let heard = hear(&mut work.events, &work.asked.prompts).await?;
-        return Ok(Json(telling.whole(&work, heard)).into_response());
+        // It may be long: a thread that may take its time makes it.
+        let whole = spawn_blocking(move || Json(telling.whole(&work, heard)).with(work.client())).await;
+        return whole.map_err(|_| ApiError::ours("the answer could not be told"));
     }
     let first = match timeout(BEFORE_STATUS, work.events.recv()).await {
         Ok(Some(Event::Failed(error))) => return Err(error),

@@ -6,9 +6,10 @@ use axum::response::Response;
 use serde_json::{Map, Value};
 
 use super::answer::{Telling, respond};
+use super::asked::Asked;
+use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::Asked;
 use super::server::{Server, count};
 use super::writing::begin;
 
@@ -18,7 +19,7 @@ type Understand<T> = fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, 
 /// Writes what is asked for, if there is a place.
 pub(super) async fn write<T: Telling>(
     server: Arc<Server>,
-    body: Map<String, Value>,
+    body: Object,
     read: Understand<T>,
 ) -> Result<Response, ApiError> {
     count(&server.counts.requests, 1);
@@ -35,7 +36,7 @@ pub(super) async fn write<T: Telling>(
 /// may have to be made tokens.
 pub(super) async fn with_model<T: Send + 'static>(
     server: &Arc<Server>,
-    body: Map<String, Value>,
+    body: Object,
     act: impl FnOnce(&Server, &Arc<Model>, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let model = model(server, model_name(&body)?).await?;

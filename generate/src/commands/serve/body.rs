@@ -1,5 +1,6 @@
 //! The body of a request: a JSON object, of bounded size, depth and time.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -20,23 +21,42 @@ const MOST_TIME: Duration = Duration::from_secs(30);
 /// Deepest that lists and objects may lie in one another: a JSON schema needs some.
 const DEEPEST: usize = 64;
 
-/// KiB of bodies that are held at once, of all requests.
+/// KiB of bodies that are held at once, of all requests: as they come, and as what was understood of
+/// them, which takes some thirty times as much.
 static ROOM: Semaphore = Semaphore::const_new(64 << 10);
 
-/// A body.
-pub(super) struct Object(pub(super) Map<String, Value>);
+/// A body, and the room that it takes.
+pub(super) struct Object {
+    object: Map<String, Value>,
+    _room: Vec<SemaphorePermit<'static>>,
+}
+
+impl Deref for Object {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.object
+    }
+}
+
+impl From<Map<String, Value>> for Object {
+    /// One that nobody sent.
+    fn from(object: Map<String, Value>) -> Self {
+        Self { object, _room: Vec::new() }
+    }
+}
 
 impl<S: Sync> FromRequest<S> for Object {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let read = timeout(MOST_TIME, read(request.into_body())).await;
-        let (bytes, _room) = read.map_err(|_| ApiError::slow(MOST_TIME))??;
+        let (bytes, room) = read.map_err(|_| ApiError::slow(MOST_TIME))??;
         match serde_json::from_slice(&bytes) {
             Ok(Value::Object(_)) if depth(&bytes) > DEEPEST => {
                 Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {DEEPEST}")))
             }
-            Ok(Value::Object(object)) => Ok(Self(object)),
+            Ok(Value::Object(object)) => Ok(Self { object, _room: room }),
             Ok(_) => Err(ApiError::invalid("the body is JSON, but not an object")),
             Err(error) => Err(ApiError::invalid(format!("the body is not JSON: {error}"))),
         }
@@ -73,4 +93,20 @@ fn depth(json: &[u8]) -> usize {
         deepest = deepest.max(now);
     }
     deepest
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_understood_keeps_the_room_of_what_was_sent() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let body = format!("{{\"tokens\": [{}0]}}", "0,".repeat(5 << 10));
+        let kib = body.len().div_ceil(1 << 10);
+        let object = runtime.block_on(Object::from_request(Request::new(Body::from(body)), &())).unwrap();
+        assert_eq!(object._room.iter().map(SemaphorePermit::num_permits).sum::<usize>(), kib);
+        assert!(object.contains_key("tokens"));
+    }
 }

@@ -15,15 +15,17 @@ use serde_json::{Map, Value, json};
 use super::answer::{
     FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, timings, token_text, usage,
 };
+use super::asked::Asked;
 use super::asking::{with_model, write};
 use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameter, Parameters, list};
+use super::request::{Dialect, Parameter, Parameters, list};
 use super::server::Server;
-use super::template::{Template, unmarked};
+use super::special::unmarked;
+use super::template::Template;
 use super::writing::{Event, Piece, Timings, Work};
 
 pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
@@ -83,15 +85,12 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// Most tokens to tell beside each, as in OpenAI's API.
 const MOST_LOGPROBS: usize = 20;
 
-pub(super) async fn chat_completions(
-    State(server): State<Arc<Server>>,
-    Object(body): Object,
-) -> Result<Response, ApiError> {
+pub(super) async fn chat_completions(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
 }
 
 /// `POST /apply-template`: the text that a conversation becomes.
-pub(super) async fn apply_template(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
+pub(super) async fn apply_template(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let rendered = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let _ = server;
         let parameters = Parameters::new(body, model, &DIALECT)?;
@@ -101,7 +100,7 @@ pub(super) async fn apply_template(State(server): State<Arc<Server>>, Object(bod
 }
 
 /// `POST /v1/chat/completions/input_tokens`: how many tokens a conversation is.
-pub(super) async fn input_tokens(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
+pub(super) async fn input_tokens(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let counted = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let parameters = Parameters::new(body, model, &DIALECT)?;
         Ok(prompt(&parameters, model)?.1.len())
@@ -167,8 +166,8 @@ fn form(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
 fn prompt(parameters: &Parameters, model: &Model) -> Result<(String, Vec<u32>), ApiError> {
     let text = conversation(parameters, model)?;
     let (template, tokenizer) = template(model)?;
-    let ids = template.ids(tokenizer, &text, parameters.special(SpecialTokens::Text)?)?;
-    Ok((unmarked(&text), ids))
+    let ids = template.names.ids(tokenizer, &text, parameters.special(SpecialTokens::Text)?);
+    Ok((unmarked(&text), ids.map_err(|error| ApiError::param("messages", error.to_string()))?))
 }
 
 fn template(model: &Model) -> Result<(&Template, &Tokenizer), ApiError> {
@@ -209,7 +208,7 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
     let adds = begun.is_some() || adds.unwrap_or(true);
     let mut text = template.render(&messages, tools, adds, more)?;
     if let Some(begun) = begun {
-        text += &template.mark(begun["content"].as_str().unwrap_or_default());
+        text += &template.names.mark(begun["content"].as_str().unwrap_or_default());
     }
     Ok(text)
 }

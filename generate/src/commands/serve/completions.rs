@@ -17,11 +17,12 @@ use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDI
 use super::answer::{
     FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, token_name, token_text, usage,
 };
+use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameter, Parameters, ids_of, text_ids};
+use super::request::{Dialect, Parameter, Parameters, ids_of, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
@@ -58,7 +59,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// New tokens where neither the request nor the folder says how many, as in OpenAI's API.
 const MAX_TOKENS: usize = 16;
 
-pub(super) async fn completions(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
+pub(super) async fn completions(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
 }
 
@@ -98,7 +99,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         writes,
         ..parameters.asked("prompt", prompts, config, parameters.grammar(None)?)?
     };
-    let mut asked = asked;
+    let mut asked = asked.repeating(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
     if replay.is_some() {
         let candidates = TRACED_CANDIDATES.max(asked.config.logprobs);

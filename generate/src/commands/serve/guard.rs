@@ -38,6 +38,11 @@ impl Guard {
 
     /// Whether a request may go on.
     fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
+        // Of two of these, who stands before this server may go by the other.
+        let is_twice = |name: &header::HeaderName| headers.get_all(name).iter().nth(1).is_some();
+        if let Some(name) = [header::HOST, header::ORIGIN, header::AUTHORIZATION].into_iter().find(is_twice) {
+            return Err(ApiError::invalid(format!("the request's head has more than one {name}")));
+        }
         let text =
             |name: header::HeaderName| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
         if let Some(origin) = text(header::ORIGIN)

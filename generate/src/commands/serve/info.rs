@@ -66,7 +66,7 @@ pub(super) async fn props(
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json, ApiError> {
     let Query(Which { model }) = which.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let body = Map::from_iter(model.map(|name| ("model".to_owned(), name.into())));
+    let body = Object::from(Map::from_iter(model.map(|name| ("model".to_owned(), name.into()))));
     let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
         let names: Vec<&String> = server.models.all().iter().map(|named| &named.name).collect();
@@ -163,6 +163,9 @@ pub(super) struct Slots {
     fail_on_no_slot: Option<String>,
 }
 
+/// Most tokens to tell the pieces of: each takes about a kilobyte on the way to an answer.
+const MOST_PIECES: usize = 1 << 16;
+
 /// What `/tokenize` may be asked: llama.cpp's `{content, add_special, parse_special, with_pieces}`,
 /// or vLLM's `{prompt, add_special_tokens}`.
 #[derive(Deserialize)]
@@ -179,7 +182,7 @@ struct Tokenize {
     with_pieces: bool,
 }
 
-pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
+pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let tokens = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let Tokenize { content, add_special, parse_special, with_pieces, .. } = asked(body)?;
         let text = content.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
@@ -198,6 +201,10 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, Object(body): Ob
             Ok(text) => json!({ "id": id, "piece": text }),
             Err(error) => json!({ "id": id, "piece": error.into_bytes() }),
         };
+        if with_pieces && ids.len() > MOST_PIECES {
+            let message = format!("with_pieces can tell of {MOST_PIECES} tokens; the text has {}", ids.len());
+            return Err(ApiError::param("with_pieces", message));
+        }
         let tokens = if with_pieces { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
         Ok(json!({ "tokens": tokens, "count": ids.len(), "max_model_len": model.engine.config().context_length }))
     };
@@ -218,7 +225,7 @@ fn asked<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> 
     T::deserialize(body).map_err(|error| ApiError::invalid(error.to_string()))
 }
 
-pub(super) async fn detokenize(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Json, ApiError> {
+pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let text = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let Detokenize { tokens, .. } = asked(body)?;
         let ids = tokens.as_ref().and_then(ids_of);
@@ -243,7 +250,7 @@ pub(super) async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<
             "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
         }))
     };
-    Ok(Json(with_model(&server, Map::new(), told).await?))
+    Ok(Json(with_model(&server, Map::new().into(), told).await?))
 }
 
 /// The name of the token that ends a text.

@@ -1,14 +1,65 @@
 //! JSON as an answer.
 
-use axum::http::header::CONTENT_TYPE;
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
 use serde_json::Value;
+
+/// Bytes of an answer that the connection is given at a time.
+const PIECE: usize = 64 << 10;
 
 /// An answer.
 pub(super) struct Json(pub(super) Value);
 
+impl Json {
+    /// The answer, which keeps `room` until a reader, who may be slow, has taken all of it.
+    pub(super) fn with(self, room: impl Send + 'static) -> Response {
+        let text = self.0.to_string();
+        let headers = [(CONTENT_TYPE, "application/json".to_owned()), (CONTENT_LENGTH, text.len().to_string())];
+        let pieces = unfold((Bytes::from(text), room), |(mut rest, room)| async move {
+            let piece = rest.split_to(rest.len().min(PIECE));
+            // A copy: what waits to be sent is not to keep the whole.
+            let piece = (!piece.is_empty()).then(|| Ok::<_, Infallible>(Bytes::copy_from_slice(&piece)))?;
+            Some((piece, (rest, room)))
+        });
+        (headers, Body::from_stream(pieces)).into_response()
+    }
+}
+
 impl IntoResponse for Json {
     fn into_response(self) -> Response {
         ([(CONTENT_TYPE, "application/json")], self.0.to_string()).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use futures_util::StreamExt;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_room_of_an_answer_is_kept_until_it_is_read() {
+        let (room, value) = (Arc::new(()), json!("a".repeat(3 * PIECE)));
+        let response = Json(value.clone()).with(Arc::clone(&room));
+        assert_eq!(response.headers()[CONTENT_LENGTH], value.to_string().len().to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let told = runtime.block_on(async {
+            let (mut pieces, mut told) = (response.into_body().into_data_stream(), Vec::new());
+            while let Some(piece) = pieces.next().await {
+                assert_eq!(Arc::strong_count(&room), 2);
+                told.extend_from_slice(&piece.unwrap());
+            }
+            told
+        });
+        assert_eq!(Arc::strong_count(&room), 1);
+        assert_eq!(serde_json::from_slice::<Value>(&told).unwrap(), value);
     }
 }

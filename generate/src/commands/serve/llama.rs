@@ -7,20 +7,21 @@ use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
-use ember_decoding::config::{Knobs, Semantics};
+use ember_decoding::config::{GenerationConfig, Knobs, Semantics};
 use ember_decoding::generator::Written;
 use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
 use super::answer::{Heard, Telling, add_progress, finite, timings, token_text};
+use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::chat::GRAMMAR;
 use super::completions::PROMPT;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Asked, Dialect, Parameters, list, text_ids};
+use super::request::{Dialect, Parameters, list, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
@@ -60,7 +61,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 /// Most tokens to tell beside each.
 const MOST_PROBS: usize = 200;
 
-pub(super) async fn completion(State(server): State<Arc<Server>>, Object(body): Object) -> Result<Response, ApiError> {
+pub(super) async fn completion(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
 }
 
@@ -86,7 +87,11 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     config.logprobs = probs;
     let special = parameters.special(SpecialTokens::Parse)?;
     let prompts = prompts(model, parameters.get("prompt"), special)?;
-    let mut asked = parameters.asked("prompt", prompts, config, parameters.grammar(Some("grammar"))?)?;
+    let asked = parameters.asked("prompt", prompts, config, parameters.grammar(Some("grammar"))?)?;
+    let settings = settings(model, &asked.config);
+    let prompts: Vec<String> = asked.prompts.iter().map(|ids| text_of(model, ids)).collect();
+    let settings_bytes = settings.to_string().len();
+    let mut asked = asked.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
     asked.writes = writes;
     if after_sampling {
         asked.traced_candidates = asked.traced_candidates.max(probs);
@@ -99,6 +104,8 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         probs,
         after_sampling,
         tokens: parameters.is_on("return_tokens")?,
+        settings,
+        prompts,
         fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
         are_several: body.get("prompt").is_some_and(are_several),
         finished: Vec::new(),
@@ -168,6 +175,9 @@ struct Completion {
     /// Whether their probabilities are those after all knobs.
     after_sampling: bool,
     tokens: bool,
+    /// What was asked, and of whom, as it is told with each text.
+    settings: Value,
+    prompts: Vec<String>,
     fields: Option<Vec<String>>,
     are_several: bool,
     /// In a stream: texts that are finished, whose last words come with the times.
@@ -264,8 +274,8 @@ impl Completion {
             "tokens_predicted": completion.ids.len(),
             "tokens_evaluated": asked.prompts[prompt].len(),
             "tokens_cached": heard.timings.cached_tokens,
-            "generation_settings": self.settings(work),
-            "prompt": self.prompt(work, prompt),
+            "generation_settings": self.settings,
+            "prompt": self.prompts[prompt],
             "has_new_line": written.text.contains('\n'),
             "truncated": is_full,
             "stop_type": stop_type,
@@ -286,27 +296,11 @@ impl Completion {
             json!({
                 "index": choice,
                 "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
-                "has_new_line": false, "model": work.model.name, "prompt": self.prompt(work, choice / each),
-                "tokens_predicted": 0, "generation_settings": self.settings(work), "timings": timings(&heard.timings),
+                "has_new_line": false, "model": work.model.name, "prompt": self.prompts[choice / each],
+                "tokens_predicted": 0, "generation_settings": self.settings, "timings": timings(&heard.timings),
             })
         };
         (0..work.asked.prompts.len() * each).map(told)
-    }
-
-    fn prompt(&self, work: &Work, prompt: usize) -> String {
-        let ids = &work.asked.prompts[prompt];
-        work.model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.decode_text(ids).ok()).unwrap_or_default()
-    }
-
-    fn settings(&self, work: &Work) -> Value {
-        let config = &work.asked.config;
-        let biased = config.logit_bias.iter().map(|(ids, bias)| json!({ "token": ids.last(), "bias": bias }));
-        let never = config.suppress_tokens.iter().map(|token| json!({ "token": token, "bias": null }));
-        let biases: Vec<Value> = biased.chain(never).collect();
-        let mut settings = json!(config);
-        (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(biases));
-        settings["n_ctx"] = json!(work.model.engine.config().context_length);
-        settings
     }
 
     /// The parts of an answer that were asked for, each by its path.
@@ -348,6 +342,22 @@ impl Completion {
         told["top_probs"] = top.collect();
         told
     }
+}
+
+/// A prompt as text.
+fn text_of(model: &Model, ids: &[u32]) -> String {
+    model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.decode_text(ids).ok()).unwrap_or_default()
+}
+
+/// The knobs of a request by llama.cpp's names.
+fn settings(model: &Model, config: &GenerationConfig) -> Value {
+    let biased = config.logit_bias.iter().map(|(ids, bias)| json!({ "token": ids.last(), "bias": bias }));
+    let never = config.suppress_tokens.iter().map(|token| json!({ "token": token, "bias": null }));
+    let biases: Vec<Value> = biased.chain(never).collect();
+    let mut settings = json!(config);
+    (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(biases));
+    settings["n_ctx"] = json!(model.engine.config().context_length);
+    settings
 }
 
 /// A token's probability behind all processors; none once it is removed.

@@ -1,12 +1,13 @@
 //! `ember-generate serve`: checkpoints behind HTTP, for the clients that people have.
 //!
 //! Who may ask is decided before anything is read ([`guard`]). A request is understood
-//! ([`request`], and a dialect: [`completions`], [`chat`], [`llama`]), meets its model
-//! ([`asking`], [`models`]), waits for a place ([`server`]), is written on a thread of its own
-//! against its model's engine ([`writing`], [`ember_decoding::engine`]), and told as one answer or
-//! as a stream ([`answer`]).
+//! ([`request`], and a dialect: [`completions`], [`chat`], [`llama`]) and refused where it would
+//! take too much ([`asked`]), meets its model ([`asking`], [`models`]), waits for a place
+//! ([`server`]), is written on a thread of its own against its model's engine ([`writing`],
+//! [`ember_decoding::engine`]), and told as one answer or as a stream ([`answer`]).
 
 mod answer;
+mod asked;
 mod asking;
 mod body;
 mod chat;
@@ -27,6 +28,7 @@ mod request;
 mod running;
 mod server;
 mod socket;
+mod special;
 mod template;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
@@ -9,47 +9,10 @@ use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
 
+use super::asked::{Asked, check_ranked};
 use super::error::ApiError;
 use super::gbnf;
 use super::models::Model;
-
-/// A request, understood.
-#[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) prompts: Vec<Vec<u32>>,
-    pub(super) config: GenerationConfig,
-    pub(super) grammar: Option<Grammar>,
-    /// How many of the most probable tokens to tell beside each; none where nobody asks.
-    pub(super) logprobs: Option<usize>,
-    /// How many candidates of each step to give account of; 0 is none.
-    pub(super) traced_candidates: usize,
-    /// Whether the prompts' tokens are measured.
-    pub(super) measures: bool,
-    /// Whether anything is written at all: `max_tokens` may be 0.
-    pub(super) writes: bool,
-    pub(super) stream: bool,
-    /// Whether it is told how far the prompts are read.
-    pub(super) tells_progress: bool,
-    /// Most tokens that are told of, of all its texts.
-    pub(super) tokens: usize,
-}
-
-impl Asked {
-    /// The same with account of so many candidates of each step; `param` is what asks for it.
-    pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
-        if candidates > MOST_TRACED {
-            return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
-        }
-        let (tokens, beside) = (self.tokens, candidates.max(self.config.logprobs));
-        if tokens.saturating_mul(beside) > MOST_TOLD {
-            return Err(ApiError::invalid(format!(
-                "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
-                 of in all: ask for fewer or shorter texts, or fewer candidates"
-            )));
-        }
-        Ok(Self { traced_candidates: candidates, ..self })
-    }
-}
 
 /// A parameter and what it is, in a line that may begin with its type.
 pub(super) type Parameter = (&'static str, &'static str);
@@ -92,11 +55,8 @@ const COMMON_KNOBS: &[(&str, &str)] = &[("n", "num_return_sequences")];
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
 
-/// Most tokens of a step to give account of: each is ranked among all.
-const MOST_TRACED: usize = 200;
-
-/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
-const MOST_TOLD: usize = 1 << 18;
+/// Most strings that may end a text: each is looked for behind every token.
+const MOST_STOPS: usize = 1024;
 
 /// Most beginnings that an exact search looks at, of which it keeps three times as many in memory.
 const MOST_NODES: usize = 1_000_000;
@@ -263,6 +223,9 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param(knob.name, message));
         }
         let mut config = GenerationConfig::resolve(&knobs, settings).map_err(|error| self.blamed(&error))?.0;
+        if config.stop_strings.len() > MOST_STOPS {
+            return Err(ApiError::param("stop", format!("stop can have {MOST_STOPS} strings at most")));
+        }
         if config.strategy == Strategy::Exact && config.max_nodes > MOST_NODES {
             return Err(ApiError::param("max_nodes", format!("max_nodes can be {MOST_NODES} at most")));
         }
@@ -282,7 +245,8 @@ impl<'a> Parameters<'a> {
                 let message = format!("stop_token_ids has the token {id}, which this model has not");
                 return Err(ApiError::param("stop_token_ids", message));
             }
-            config.end_tokens.extend(ids);
+            let mut known: HashSet<u32> = config.end_tokens.iter().copied().collect();
+            config.end_tokens.extend(ids.into_iter().filter(|id| known.insert(*id)));
         }
         Ok(config)
     }
@@ -323,6 +287,7 @@ impl<'a> Parameters<'a> {
         if prompts.len().saturating_mul(each) > MOST_TEXTS {
             return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
         }
+        check_ranked(prompts.len(), &config)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
         let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(config.max_new_tokens));
         let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(shape.context_length));

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::asked::MOST_TOLD;
 use super::error::ApiError;
 use super::log::RequestLog;
 use super::models::Models;
@@ -15,6 +16,10 @@ use crate::sync::Mutex;
 
 #[cfg(all(test, feature = "interleavings"))]
 mod interleaving_tests;
+
+/// Candidates that all answers hold at once, at most: a gigabyte. In tests one request may take all of
+/// it.
+const HELD_AT_ONCE: usize = if cfg!(test) { MOST_TOLD } else { 4 * MOST_TOLD };
 
 /// All that requests have in common.
 pub(super) struct Server {
@@ -34,6 +39,8 @@ pub(super) struct Server {
     places: usize,
     /// Of those at work.
     desks: Arc<Semaphore>,
+    /// Candidates that answers have room for.
+    room: Arc<Semaphore>,
     /// Who is at work where.
     slots: Mutex<Vec<Option<Busy>>>,
     requests: AtomicU64,
@@ -104,6 +111,7 @@ impl Server {
             queue: Arc::new(Semaphore::new(at_once + queue)),
             places: at_once + queue,
             desks: Arc::new(Semaphore::new(at_once)),
+            room: Arc::new(Semaphore::new(HELD_AT_ONCE)),
             slots: Mutex::new(vec![None; at_once]),
             requests: AtomicU64::new(0),
             salt: RandomState::new(),
@@ -116,6 +124,11 @@ impl Server {
             count(&self.counts.refused, 1);
             ApiError::busy()
         })
+    }
+
+    /// Room for an answer with so many candidates, as soon as there is; at once for one with none.
+    pub(super) async fn room(&self, candidates: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).acquire_many_owned(candidates.min(HELD_AT_ONCE) as u32).await.ok()
     }
 
     /// A place at work, as soon as there is one.

@@ -2,20 +2,19 @@
 //!
 //! They are Jinja with Python's string methods, as transformers runs them. A template may write
 //! special tokens; what people say may not: where a message holds the name of one, its characters
-//! are what the model reads, unless somebody asks otherwise.
+//! are what the model reads, unless somebody asks otherwise ([`super::special`]).
 
-use std::iter::once;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aho_corasick::{AhoCorasick, MatchKind};
 use anyhow::{Context, Result, bail, ensure};
-use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_data::tokenizer::Tokenizer;
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use super::special::SpecialNames;
 use crate::allocator::Bound;
 
 /// A checkpoint's template.
@@ -26,15 +25,9 @@ pub(super) struct Template {
     /// What templates ask for by these names.
     begin: String,
     end: String,
-    /// Special tokens' names, the longest first.
-    special: Vec<String>,
-    /// Finds them in a text: of two at one place the longer.
-    finder: AhoCorasick,
+    /// What marks them in what is said.
+    pub(super) names: SpecialNames,
 }
-
-/// Stands inside a special token's name that somebody said, so that it is none. Unicode keeps it for
-/// uses like this one, within a program: no text has it.
-const MARK: char = '\u{fdd0}';
 
 /// Most steps that a template may take: those of people's checkpoints take some thousands.
 const MOST_STEPS: u64 = 5_000_000;
@@ -82,15 +75,11 @@ impl Template {
         // What it multiplies of texts that stand in it is multiplied when it is compiled.
         let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
         let environment = Arc::new(environment?);
-        let names = tokenizer.special_names().filter(|name| !name.is_empty());
-        let mut special: Vec<String> = names.map(str::to_owned).collect();
-        special.sort_by_key(|name| std::cmp::Reverse(name.len()));
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&special)?;
-        Ok(Self { environment, bound, source, begin, end, special, finder })
+        Ok(Self { environment, bound, source, begin, end, names: SpecialNames::new(tokenizer)? })
     }
 
     /// The text of a conversation; `more` are variables of the request's own. What it holds of
-    /// special tokens' names in the messages is marked, which [`Self::ids`] takes out.
+    /// special tokens' names in the messages is marked, which [`SpecialNames::ids`] takes out.
     pub(super) fn render(
         &self,
         messages: &[Map<String, Value>],
@@ -102,10 +91,9 @@ impl Template {
             let message = format!("chat_template_kwargs cannot set {name}, which is the server's own");
             return Err(ApiError::param("chat_template_kwargs", message));
         }
-        let messages: Vec<Value> =
-            messages.iter().map(|message| self.marked(&Value::Object(message.clone()))).collect();
-        let tools = tools.map(|tools| self.marked(tools));
-        let more = self.marked(&Value::Object(more.clone()));
+        let marked = |map: &Map<String, Value>| self.names.marked(&Value::Object(map.clone()));
+        let messages: Vec<Value> = messages.iter().map(marked).collect();
+        let (tools, more) = (tools.map(|tools| self.names.marked(tools)), marked(more));
         let own = context! {
             messages, tools, add_generation_prompt => adds_prompt, bos_token => self.begin, eos_token => self.end,
             enable_thinking => true, datetime => today("%b %d %Y"), date_string => today("%d %b %Y"),
@@ -121,48 +109,6 @@ impl Template {
             Some(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MOST_TEXT >> 20))),
             None => Err(refused(too_much())),
         }
-    }
-
-    /// A value in whose texts the names of special tokens are marked.
-    fn marked(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.mark(text)),
-            Value::Array(list) => list.iter().map(|value| self.marked(value)).collect(),
-            Value::Object(map) => map.iter().map(|(key, value)| (self.mark(key), self.marked(value))).collect(),
-            other => other.clone(),
-        }
-    }
-
-    /// A text in which the names of special tokens are marked.
-    pub(super) fn mark(&self, text: &str) -> String {
-        let mut marked = text.replace(MARK, "");
-        for name in &self.special {
-            if let Some(first) = name.chars().next()
-                && marked.contains(&**name)
-            {
-                let (head, tail) = name.split_at(first.len_utf8());
-                marked = marked.replace(&**name, &format!("{head}{MARK}{tail}"));
-            }
-        }
-        marked
-    }
-
-    /// The ids of a rendered text: special tokens where the template wrote them, characters where
-    /// somebody else did.
-    pub(super) fn ids(&self, tokenizer: &Tokenizer, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-        let refused = |error: ember_data::tokenizer::Error| ApiError::param("messages", error.to_string());
-        if special == SpecialTokens::Parse {
-            return tokenizer.encode_with(&unmarked(text), SpecialTokens::Parse).map_err(refused);
-        }
-        let (mut ids, mut begin) = (Vec::new(), 0);
-        let names = self.finder.find_iter(text).map(|name| name.range());
-        for name in names.chain(once(text.len()..text.len())) {
-            let before = unmarked(&text[begin..name.start]);
-            ids.extend(tokenizer.encode_with(&before, SpecialTokens::Text).map_err(refused)?);
-            ids.extend(tokenizer.encode_with(&text[name.clone()], SpecialTokens::Parse).map_err(refused)?);
-            begin = name.end;
-        }
-        Ok(ids)
     }
 }
 
@@ -183,11 +129,6 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
 
 fn too_much() -> String {
     format!("it takes more than {} MiB of memory or {} s", MOST_BYTES >> 20, MOST_TIME.as_secs())
-}
-
-/// A text without marks.
-pub(super) fn unmarked(text: &str) -> String {
-    text.replace(MARK, "")
 }
 
 /// A template, or of several by names the default one.
@@ -247,6 +188,7 @@ fn date(days: i64) -> [i64; 3] {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::special::unmarked;
     use super::*;
     use serde_json::json;
 
@@ -283,38 +225,6 @@ mod tests {
         // What stands for a firm's logo is a character like any other.
         assert_eq!(unmarked(&render(&template, json!({ "note": "\u{f8ff} pie" })).unwrap()), "\u{f8ff} pie");
         assert!(render(&template, json!({ "bos_token": "<|endoftext|>" })).unwrap_err().contains("the server's own"));
-    }
-
-    /// A tokenizer of bytes and these special tokens, which come behind its own.
-    fn with_special(names: &[&str]) -> Tokenizer {
-        let bytes = Tokenizer::bytes().unwrap();
-        let mut json = bytes.to_value().unwrap();
-        let added = json["added_tokens"].as_array_mut().unwrap();
-        for (id, name) in (bytes.vocab_size()..).zip(names) {
-            let mut token = added[0].clone();
-            (token["id"], token["content"]) = (json!(id), json!(name));
-            added.push(token);
-        }
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
-        Tokenizer::from_folder(folder.path()).unwrap()
-    }
-
-    #[test]
-    fn special_tokens_stand_where_the_template_wrote_them() {
-        let tokenizer = with_special(&["<a>", "<a>b", "<none>"]);
-        let first = Tokenizer::bytes().unwrap().vocab_size() as u32;
-        let template = Template::new(String::new(), &tokenizer, String::new(), String::new()).unwrap();
-        let ids = |text: &str| template.ids(&tokenizer, text, SpecialTokens::Text).unwrap();
-        let characters = |text: &str| tokenizer.encode(text).unwrap();
-        // Of two at one place the longer; what somebody said is none.
-        let said = template.mark("<a>b");
-        let text = format!("x<a><a>b<{said}<a>");
-        assert_eq!(ids(&text), [characters("x"), vec![first, first + 1], characters("<<a>b"), vec![first]].concat());
-        assert_eq!((ids("").len(), ids("<a>")), (0, vec![first]));
-        // Many empty messages are read once, and not once for each name in them that is not there.
-        let many = 200_000;
-        assert!(ids(&"<a>".repeat(many)) == vec![first; many]);
     }
 
     #[test]

@@ -99,12 +99,18 @@ impl Server {
 
     /// The stream of an answer, of which only the beginning is read.
     fn begin(&self, ask: &Value) -> TcpStream {
+        let mut stream = self.ask(ask);
+        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+        stream
+    }
+
+    /// The connection of an answer that nobody has read yet.
+    fn ask(&self, ask: &Value) -> TcpStream {
         let body = ask.to_string();
         let (address, length) = (self.address, body.len());
         let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
             .unwrap();
-        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
         stream
     }
 
@@ -244,6 +250,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
+    refused(
+        json!({ "prompt": "a", "stop": (0..1025).map(|i| i.to_string()).collect::<Vec<_>>() }),
+        "stop",
+        "1024 strings",
+    );
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
     assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
     let said = json!([{ "role": "user", "content": "a" }]);
@@ -339,6 +350,12 @@ fn strangers_are_turned_away() {
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
+    for twice in
+        ["Host: localhost\r\nHost: evil.example\r\n", "Origin: http://localhost\r\nOrigin: http://evil.example\r\n"]
+    {
+        let (status, _, body) = server.send("GET", "/v1/models", twice, "");
+        assert!(status == 400 && body.contains("more than one"), "{body}");
+    }
     // By way of a tunnel the port is another.
     for host in ["localhost", "LocalHost", "localhost:1", "127.0.0.1:9000", "[::1]", "[::1]:9000"] {
         assert_eq!(server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "").0, 200, "{host}");
@@ -472,6 +489,10 @@ fn tokens_come_and_go() {
     let (_, back) = server.post("/detokenize", &json!({ "tokens": answer["tokens"] }));
     assert_eq!(back["content"], "cab");
     assert_eq!(server.post("/detokenize", &json!({ "tokens": [99] })).0, 400);
+    let long = "a".repeat(70_000);
+    let (status, answer) = server.post("/tokenize", &json!({ "content": long, "with_pieces": true }));
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("with_pieces")), "{answer}");
+    assert_eq!(server.post("/tokenize", &json!({ "content": long })).1["count"], 70_000);
 }
 
 #[test]
@@ -518,7 +539,17 @@ fn what_a_small_request_may_take_is_bounded() {
             "1220 tokens with",
         ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
+        (json!({ "num_beams": 64, "max_tokens": 63, "trace": 1 }), "4032 tokens with 128"),
+        (
+            json!({ "num_beams": 300, "max_tokens": 1, "stop_token_ids": (0..256).collect::<Vec<u32>>() }),
+            "300 beams of",
+        ),
+        (json!({ "num_beams": 2000, "max_tokens": 1 }), "2000 beams of"),
         (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
+        (
+            json!({ "prompt": "a".repeat(100_000), "n": 64, "max_tokens": 0, "echo": true, "overflow": "slide" }),
+            "100000 bytes 64 times",
+        ),
         (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes can be 1000000"),
     ] {
         let mut ask = ask;
@@ -526,9 +557,53 @@ fn what_a_small_request_may_take_is_bounded() {
         let (status, answer) = server.post("/v1/completions", &ask);
         assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
     }
+    for ask in [
+        json!({ "prompt": "a".repeat(100_000), "overflow": "slide" }),
+        json!({ "prompt": "a", "stop": ["a".repeat(100_000)] }),
+    ] {
+        let mut ask = ask;
+        (ask["n"], ask["n_predict"]) = (json!(64), json!(0));
+        let (status, answer) = server.post("/completion", &ask);
+        assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains("64 times"), "{answer}");
+        ask["n"] = json!(2);
+        assert_eq!(server.post("/completion", &ask).0, 200);
+    }
+    // The same token many times ends no more texts than once.
+    server.write(json!({ "prompt": "a", "num_beams": 64, "max_tokens": 4, "stop_token_ids": vec![0; 250_000] }));
     // All that there is beside one token, and what measures texts.
     server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
+}
+
+/// What all answers hold together is bounded, too: who does not fit waits, and holds nobody up whose
+/// answer holds less, or is a stream.
+#[test]
+fn what_all_requests_may_take_is_bounded() {
+    let server = Server::open();
+    let ask = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "logprobs": 2 });
+    let first = server.ask(&ask);
+    let metrics = || server.send("GET", "/metrics", "", "").2;
+    let is_soon = |words: &str| {
+        (0..400).any(|_| {
+            metrics().contains(words) || {
+                thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+    };
+    assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+    let [mut short, mut stream] = [ask.clone(), ask];
+    (short["max_time"], stream["stream"]) = (json!(0.01), json!(true));
+    thread::scope(|scope| {
+        let second = scope.spawn(|| server.post("/v1/completions", &short).0);
+        assert!(is_soon("llamacpp:requests_deferred 1"), "{}", metrics());
+        server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
+        drop(server.begin(&stream));
+        assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+        assert!(metrics().contains("llamacpp:requests_deferred 1"), "{}", metrics());
+        drop(first);
+        assert_eq!(second.join().unwrap(), 200);
+    });
 }
 
 #[test]
@@ -543,7 +618,7 @@ fn while_one_is_loaded_others_are_there() {
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |name: &str| {
         let body = json!({ "model": name }).as_object().unwrap().clone();
-        asking::with_model(&server, body, |_, model, _| Ok(model.name.clone()))
+        asking::with_model(&server, body.into(), |_, model, _| Ok(model.name.clone()))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -607,4 +682,10 @@ fn a_text_holds_no_special_token_unless_asked() {
     let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
     // The template's own is a token; what was said is 13 characters.
     assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13);
+    // What marks them within the server may be said, too.
+    let said = json!({ "messages": [{ "role": "user", "content": "\u{fdd0}<|endoftext|>\u{fdd0}" }] });
+    let (_, answer) = server.post("/apply-template", &said);
+    assert_eq!(answer["prompt"], "<|endoftext|>user: \u{fdd0}<|endoftext|>\u{fdd0}\n");
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
+    assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13 + 2 * '\u{fdd0}'.len_utf8());
 }

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
@@ -24,9 +24,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
+use super::asked::Asked;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::Asked;
 use super::server::{Busy, Desk, Server, count};
 use super::socket::STALLED;
 use crate::sync::AtomicBool;
@@ -79,10 +79,13 @@ pub(super) struct Timings {
 }
 
 /// Who waits for what comes of a request.
-struct Client {
+pub(super) struct Client {
     has_left: Arc<AtomicBool>,
     /// Theirs until all is told or they leave.
     place: Mutex<Option<OwnedSemaphorePermit>>,
+    /// For the candidates that their answer holds; theirs as long as somebody holds what was made for
+    /// them, which has this client.
+    room: OnceLock<OwnedSemaphorePermit>,
 }
 
 impl Client {
@@ -111,7 +114,14 @@ pub(super) struct Work {
     pub(super) model: Arc<Model>,
     pub(super) asked: Arc<Asked>,
     pub(super) events: Receiver<Event>,
-    _client: LeaveOnDrop,
+    client: LeaveOnDrop,
+}
+
+impl Work {
+    /// Who waits for it.
+    pub(super) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.client.0)
+    }
 }
 
 /// Events that wait for a reader before the writer does.
@@ -123,8 +133,9 @@ const AT_ONCE: usize = 128;
 /// Begins a request: it is at work as soon as there is a place. Who drops what this gives ends it.
 pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place: OwnedSemaphorePermit) -> Work {
     let (sender, events) = channel(WAITING_EVENTS);
-    let client = Arc::new(Client { has_left: Arc::new(AtomicBool::new(false)), place: Mutex::new(Some(place)) });
-    let (asked, id) = (Arc::new(asked), server.id());
+    let (has_left, place) = (Arc::new(AtomicBool::new(false)), Mutex::new(Some(place)));
+    let client = Arc::new(Client { has_left, place, room: OnceLock::new() });
+    let (held, asked, id) = (asked.held(), Arc::new(asked), server.id());
     let written = Arc::new(AtomicU64::new(0));
     let busy = Busy {
         id: id.clone(),
@@ -147,26 +158,31 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
     count(&server.counts.waiting, 1);
     let waiting = Arc::clone(server);
     tokio::spawn(async move {
-        let desk = {
+        let free = async {
+            let room = waiting.room(held).await?;
+            Some((room, Arc::clone(&waiting).desk(busy).await?)) // in this order: who waits has no desk
+        };
+        let found = {
             let gone = writer.events.clone();
-            let (free, gone) = (pin!(Arc::clone(&waiting).desk(busy)), pin!(gone.closed()));
+            let (free, gone) = (pin!(free), pin!(gone.closed()));
             match select(free, gone).await {
-                Either::Left((desk, _)) => desk,
+                Either::Left((found, _)) => found,
                 Either::Right(_) => None,
             }
         };
         waiting.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-        let Some(desk) = desk else {
+        let Some((room, desk)) = found else {
             count(&waiting.counts.cancelled, 1);
             return;
         };
+        let _ = writer.client.room.set(room);
         let events = writer.events.clone();
         let spawned = std::thread::Builder::new().spawn(move || writer.work(desk));
         if let Err(error) = spawned {
             let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
         }
     });
-    Work { id, model, asked, events, _client: LeaveOnDrop(client) }
+    Work { id, model, asked, events, client: LeaveOnDrop(client) }
 }
 
 /// Who writes a request's texts.
@@ -357,7 +373,11 @@ impl Reader for Writer {
                 step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
                 self.pending = Some((row, None, Some(step)));
             }
-            Traced::Beams(step) => self.tell(Event::Beams(Box::new(step.clone()))),
+            Traced::Beams(step) => {
+                let mut step = step.clone();
+                step.beams.iter_mut().flatten().for_each(|candidate| candidate.token = Some(text(candidate.id)));
+                self.tell(Event::Beams(Box::new(step)));
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-// Beams as a tree: the most probable texts that a beam search found, joined where they begin alike.
+// Beams as a tree: the most probable texts that a beam search found, joined where they begin alike, and what it gave up on the way.
 
 function drawBeams() {
   const search = mainPress("Search", "beams-search", () => busyWith(search, searchBeams));
@@ -27,23 +27,67 @@ async function searchBeams(signal) {
   byId("beams-words").textContent = "Searching…";
   byId("beam-tree").replaceChildren();
   try {
-    const { choices } = await ask("/v1/completions", { ...request, prompt, ...TELLING }, signal);
+    const account = givesAccount(request) ? { trace: 1 } : {};
+    const { choices, beams: steps } = await ask("/v1/completions", { ...request, prompt, ...TELLING, ...account }, signal);
     const found = choices.map((choice, rank) => {
       const { score, finish_reason: end, text } = choice;
       const tokens = tokensOfChoice(choice, joiner());
       cutToText(tokens, request, text);
       return { rank, score, end, tokens };
     });
-    app.beams = { request, from, found };
+    const lost = givenUp(steps ?? [], found);
+    app.beams = { request, from, texts: [...found, ...lost.slice(-MOST_GIVEN_UP)] };
     byId("beam-tree").replaceChildren(beamList(app.beams));
-    byId("beams-words").textContent = `${plural(found.length, "text")}, the best first.`;
+    byId("beams-words").textContent = `${plural(found.length, "text")}, the best first${wordsOfLost(lost.length, account)}.`;
   } catch (error) {
     byId("beams-words").textContent = "";
     throw error;
   }
 }
 
-const beamList = (beams) => beamBranches(beams, beams.found, 0);
+/** Branches that were given up are shown as long as the eye finds its way: those that came furthest. */
+const MOST_GIVEN_UP = 60;
+
+/** Candidates of a search that an account of it may tell of: each takes some hundred bytes. */
+const MOST_ACCOUNT = 1 << 16;
+
+const givesAccount = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MOST_ACCOUNT;
+
+function wordsOfLost(count, { trace }) {
+  if (!trace) return "; with fewer beams or tokens it is shown what was given up";
+  if (count > MOST_GIVEN_UP) return `; in grey the last ${MOST_GIVEN_UP} of ${number(count)} branches that were given up`;
+  return count > 0 ? `; in grey ${plural(count, "branch", "branches")} given up on the way` : "";
+}
+
+/** Beams that none of the texts grew out of, those given up first first: texts without a rank, whose score is the sum of their
+ * log-probabilities. */
+function givenUp(steps, found) {
+  const running = new Map();
+  const lost = [];
+  for (const { group, beams, candidates } of steps) {
+    beams.flat().forEach(({ id, token }) => { if (!pieces.has(id) && !token.includes("\ufffd")) pieces.set(id, token); });
+    const before = running.get(group) ?? [{ tokens: [], score: 0 }];
+    const goOn = candidates.filter(({ fate }) => fate.fate === "goes-on");
+    const ended = candidates.filter(({ fate }) => fate.fate === "finished" && fate.kept);
+    const parents = new Set([...goOn, ...ended].map(({ parent }) => parent));
+    lost.push(...before.filter((beam, place) => !parents.has(place)));
+    const after = [];
+    for (const { parent, token: id, model_logprob: logprob, score, fate } of goOn) {
+      after[fate.beam] = { tokens: [...before[parent].tokens, { id, logprob, top: null, given: false }], score };
+    }
+    running.set(group, after);
+  }
+  // Where time was over what still ran was ended, and may be among what was found.
+  const known = new Set(found.map(({ tokens }) => idsOf(tokens).join()));
+  lost.push(...[...running.values()].flat().filter(({ tokens }) => !known.has(idsOf(tokens).join())));
+  return lost.map(({ tokens, score }) => {
+    const join = joiner();
+    const named = tokens.map((token) => ({ ...token, text: textOfPiece(pieces.get(token.id) ?? "\ufffd", join) }));
+    return { rank: null, score, tokens: named };
+  });
+}
+
+const beamList = (beams) => beamBranches(beams, beams.texts, 0);
 
 /** The ways in which texts go on that are alike up to `at`. */
 function beamBranches(beams, texts, at) {
@@ -62,19 +106,25 @@ function beamBranch(beams, group, at) {
   while (first.tokens[end] && group.every(({ tokens }) => tokens[end]?.id === first.tokens[end].id)) end += 1;
   const spans = first.tokens.slice(at, end).map((token, place) => tokenSpan(token, at + place));
   const words = element("span", { class: "prose small tokens" }, spans);
-  tellsAlternatives(words, (place) => first.tokens[place], (place, one) => {
+  const isLost = first.rank === null; // those that were found stand first
+  if (!isLost) tellsAlternatives(words, (place) => first.tokens[place], (place, one) => {
     const before = tokensTo(app.tree, beams.from).length;
     takeBeam(beams, first);
     branch(before + place, one);
   });
   const common = element("div", { class: "run" }, words);
-  if (group.length > 1) return element("li", {}, common, beamBranches(beams, group, end));
-  return element("li", { class: first.rank === 0 ? "taken" : null, "data-rank": first.rank }, common, beamEnd(beams, first));
+  const lost = isLost ? "given-up" : null;
+  if (group.length > 1) return element("li", { class: lost }, common, beamBranches(beams, group, end));
+  return element("li", { class: first.rank === 0 ? "taken" : lost, "data-rank": first.rank }, common, beamEnd(beams, first));
 }
 
-/** Which of the texts ends here, and how good it is. */
+/** Which of the texts ends here, and how good it is; or that none does. */
 function beamEnd(beams, text) {
   const { rank, score } = text;
+  if (rank === null) {
+    const words = `given up at ${score.toFixed(3)}`;
+    return element("div", { class: "leaf" }, element("span", { class: "score", "data-score": score, title: "The sum of its log-probabilities", text: words }));
+  }
   const words = `${rank + 1}. score ${score?.toFixed(3) ?? "not told"}`;
   return element("div", { class: "leaf" }, element("span", { class: "score", "data-score": score, title: String(score), text: words }),
     press("Take", () => takeBeam(beams, text), { "aria-label": `Take text ${rank + 1}` }));

@@ -1,0 +1,110 @@
+//! A request, understood, and what it may take: much can be asked for in few words.
+
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::constraint::Grammar;
+
+use super::error::ApiError;
+
+/// Most tokens of a step to give account of: each is ranked among all.
+const MOST_TRACED: usize = 200;
+
+/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
+pub(super) const MOST_TOLD: usize = 1 << 18;
+
+/// Most candidates that a beam search ranks in a step: a quarter of a gigabyte.
+const MOST_RANKED: usize = 1 << 22;
+
+/// Bytes of what a request sent that its texts may tell again in all, each for itself.
+const MOST_REPEATED: usize = 4 << 20;
+
+/// A request, understood.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) prompts: Vec<Vec<u32>>,
+    pub(super) config: GenerationConfig,
+    pub(super) grammar: Option<Grammar>,
+    /// How many of the most probable tokens to tell beside each; none where nobody asks.
+    pub(super) logprobs: Option<usize>,
+    /// How many candidates of each step to give account of; 0 is none.
+    pub(super) traced_candidates: usize,
+    /// Whether the prompts' tokens are measured.
+    pub(super) measures: bool,
+    /// Whether anything is written at all: `max_tokens` may be 0.
+    pub(super) writes: bool,
+    pub(super) stream: bool,
+    /// Whether it is told how far the prompts are read.
+    pub(super) tells_progress: bool,
+    /// Most tokens that are told of, of all its texts.
+    pub(super) tokens: usize,
+}
+
+impl Asked {
+    /// The same with account of so many candidates of each step; `param` is what asks for it.
+    pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
+        if candidates > MOST_TRACED {
+            return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
+        }
+        let asked = Self { traced_candidates: candidates, ..self };
+        if asked.told() > MOST_TOLD {
+            let (tokens, beside) = (asked.tokens, asked.beside());
+            return Err(ApiError::invalid(format!(
+                "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
+                 of in all: ask for fewer or shorter texts, or fewer candidates"
+            )));
+        }
+        Ok(asked)
+    }
+
+    /// The same, if it does not tell too much again beside its texts: `bytes` with one text of each
+    /// prompt.
+    pub(super) fn repeating(self, bytes: usize) -> Result<Self, ApiError> {
+        let each = self.config.num_return_sequences;
+        if bytes.saturating_mul(each) > MOST_REPEATED {
+            return Err(ApiError::invalid(format!(
+                "this would tell the prompts, and what was asked, again in {bytes} bytes {each} times; {} MiB can be told again in all: \
+                 ask for fewer texts, or for less in each",
+                MOST_REPEATED >> 20
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
+    /// and ranked texts it tells whole.
+    pub(super) fn held(&self) -> usize {
+        let is_told_by_token = self.stream && !self.measures && !self.config.strategy.ranks_texts();
+        if is_told_by_token { 0 } else { self.told() }
+    }
+
+    /// Candidates that it may tell of in all.
+    fn told(&self) -> usize {
+        self.tokens.saturating_mul(self.beside())
+    }
+
+    /// Candidates that it tells of beside each token; of beams that are given account of, all that a
+    /// beam is followed by.
+    fn beside(&self) -> usize {
+        let gives_account = self.traced_candidates > 0 && self.config.strategy.has_beams();
+        let followers = if gives_account { followers(&self.config) } else { 0 };
+        self.traced_candidates.max(self.config.logprobs).max(followers)
+    }
+}
+
+/// Refuses a beam search that would rank too much in a step.
+pub(super) fn check_ranked(prompts: usize, config: &GenerationConfig) -> Result<(), ApiError> {
+    let ranked = prompts.saturating_mul(config.num_beams).saturating_mul(followers(config));
+    if config.strategy.has_beams() && ranked > MOST_RANKED {
+        let (beams, ends) = (config.num_beams, config.end_tokens.len());
+        return Err(ApiError::invalid(format!(
+            "{beams} beams of each prompt with {ends} tokens that end a text are {ranked} candidates a step, of which \
+             {MOST_RANKED} can be ranked; send fewer of one of them"
+        )));
+    }
+    Ok(())
+}
+
+/// How many tokens are ranked behind each beam: enough that all beams go on where every token that
+/// ends a text comes first.
+fn followers(config: &GenerationConfig) -> usize {
+    config.num_beams.saturating_mul((1 + config.end_tokens.len()).max(2))
+}
