@@ -1,6 +1,6 @@
 //! zip and tar read as folders: which files stand in them, and where.
 
-use super::{compression, error::Error, start::Start};
+use super::{compression, error::Error, left_out::is_passed_over, start::Start};
 use ember_host::{file_error::At, panics::quietly};
 use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 use std::fs::File;
@@ -41,7 +41,7 @@ impl Archive {
     /// As [`Self::list`].
     pub fn entries(self, path: &Path, name: &str) -> Result<Vec<(String, Entry)>, Error> {
         let mut files = self.list(File::open(path).at("cannot open", name)?, name)?;
-        files.retain(|(name, _)| !name.split('/').any(|part| part.starts_with('.') || part == "__MACOSX"));
+        files.retain(|(name, _)| !name.split('/').any(is_passed_over));
         files.sort_by(|(one, _), (other, _)| one.split('/').cmp(other.split('/')));
         Ok(files)
     }
