@@ -68,6 +68,9 @@ impl Listing {
     /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
     /// text.
     pub fn add_path(&mut self, path: &Path) -> Result<(), Error> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::unusable("the name of the text", "is empty; name a file or folder"));
+        }
         let metadata = std::fs::metadata(path).map_err(|error| {
             let what = format!("{}; name a file or folder that exists and that you may read", path.display());
             Error::Unreadable { what, source: error.into() }

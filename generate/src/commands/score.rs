@@ -1,7 +1,7 @@
 //! `ember-generate score`: how probable texts are under a checkpoint.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
@@ -100,6 +100,10 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         return choices::answer(&questions, &loaded, args.special.chosen, common.format, &notes, interrupt, out);
     }
     let texts = given_texts(args)?;
+    // Other programs take a file's name there, and a loss says nothing of what it is of.
+    if let Some(name) = args.texts.iter().find(|text| Path::new(text).is_file()) {
+        notes.say(format!("{name:?} is scored as it stands here; of the file of that name give --file"));
+    }
     let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen, common, &notes)?;
     let context_length = loaded.model.config().context_length;
     let stride = args.stride.map_or((context_length / 2).max(1), |stride| stride as usize);
