@@ -55,6 +55,8 @@ fn a_folder_is_told_by_its_parts() {
     let place = &look.private[0].places[0];
     assert!(place.source.ends_with("blob.txt") && place.shown == "tom\u{2026}");
     assert_eq!((place.document, place.offset), (0, 601 + "ring +49 30 901820, or ".len() as u64));
+    assert!(look.private[0].places.iter().all(|place| place.document == 0), "each file is one document");
+    assert!(look.to_string().contains("blob.txt, document 1, byte "), "people count from one");
 }
 
 #[test]
