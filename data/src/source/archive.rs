@@ -1,6 +1,6 @@
 //! zip and tar read as folders: which files stand in them, and where.
 
-use super::{compression, error::Error, left_out::is_passed_over, start::Start};
+use super::{compression, error::Error, start::Start};
 use ember_host::{file_error::At, panics::quietly};
 use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 use std::fs::File;
@@ -21,6 +21,12 @@ pub struct Entry {
     /// How much of the archive it takes.
     pub bytes: u64,
     deflated: bool,
+}
+
+/// Whether a file or folder of this name is passed over in silence: it is hidden, macOS has put it
+/// into an archive, or Word keeps it beside a document that is open.
+pub fn is_passed_over(name: &str) -> bool {
+    name.starts_with('.') || name == "__MACOSX" || name.starts_with("~$")
 }
 
 impl Archive {

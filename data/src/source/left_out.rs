@@ -108,12 +108,6 @@ impl LeftOut {
     }
 }
 
-/// Whether a file or folder of this name is passed over in silence: it is hidden, macOS has put it
-/// into an archive, or Word keeps it beside a document that is open.
-pub fn is_passed_over(name: &str) -> bool {
-    name.starts_with('.') || name == "__MACOSX" || name.starts_with("~$")
-}
-
 /// The name of what a prepared folder says about itself.
 pub const MANIFEST: &str = "manifest.json";
 

@@ -1,9 +1,9 @@
 //! Which files there are to read.
 
-use super::archive::{self, Archive, Entry};
+use super::archive::{self, Archive, Entry, is_passed_over};
 use super::content::Place;
 use super::foreign::Foreign;
-use super::left_out::{LeftOut, LeftOutKind, is_passed_over, kind_of_folder};
+use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
 use super::start::Start;
 use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
