@@ -101,8 +101,9 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     }
     let texts = given_texts(args)?;
     // Other programs take a file's name there, and a loss says nothing of what it is of.
-    if let Some(name) = args.texts.iter().find(|text| Path::new(text).is_file()) {
-        notes.say(format!("{name:?} is scored as it stands here; of the file of that name give --file"));
+    if let Some(name) = args.texts.iter().map(Path::new).find(|name| name.is_file()) {
+        let file = terminal::typed(name);
+        notes.say(format!("{file} is scored as a text of these letters; --file {file} scores what is in the file"));
     }
     let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen, common, &notes)?;
     let context_length = loaded.model.config().context_length;
