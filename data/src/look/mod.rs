@@ -203,11 +203,11 @@ impl Looking {
                 Some(start)
             })
             .collect();
-        // The file of a document, and which of that file's it is.
+        // The file of a document, and which of that file's it is, from 1.
         let place = |document: u64| {
             let source = starts.partition_point(|&start| start <= document).saturating_sub(1);
             let name = sources.get(source).map(|source| source.name.clone()).unwrap_or_default();
-            (name, document - starts.get(source).copied().unwrap_or_default())
+            (name, document - starts.get(source).copied().unwrap_or_default() + 1)
         };
         let name = |document: u64| place(document).0;
         let texts: Vec<&str> = self.sample.texts().collect();

@@ -22,7 +22,7 @@ pub struct Private {
 pub struct Place {
     /// The file.
     pub source: String,
-    /// Which of the file's documents, from 0.
+    /// Which of the file's documents, from 1.
     pub document: u64,
     /// Bytes of the document before it.
     pub offset: u64,

@@ -40,8 +40,7 @@ impl fmt::Display for Look {
         )?;
         for found in &self.private {
             let places = found.places.iter().take(PLACES);
-            let place =
-                |place: &Place| format!("{}, document {}, byte {}", place.source, place.document + 1, place.offset);
+            let place = |place: &Place| format!("{}, document {}, byte {}", place.source, place.document, place.offset);
             let places = places.map(place);
             let [one, more] = found.kind.words();
             let name = if found.count == 1 { one } else { more };
