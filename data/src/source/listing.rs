@@ -294,9 +294,9 @@ impl TextFile {
         if !encoding::may_hold_zeros(&start.bytes)
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
         {
-            let what = format!(
-                "looks binary (byte {at} is zero); give text, or if it is UTF-16 save it with its byte order mark"
-            );
+            // Nobody meant the pictures in a folder for text.
+            let advice = "; give text, or if it is UTF-16 save it with its byte order mark";
+            let what = format!("looks binary (byte {at} is zero){}", if self.found { "" } else { advice });
             return Err((LeftOutKind::Binary, Error::unusable(&self.name, what)));
         }
         Ok(self)
