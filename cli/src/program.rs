@@ -43,7 +43,7 @@ pub struct CommonArgs {
     pub threads: Option<u32>,
 
     /// Seed of every random draw, where there is one: the same seed gives the same result
-    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true, help_heading = "Everywhere")]
+    #[arg(long, global = true, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = "Everywhere")]
     pub seed: Option<u64>,
 
     /// How results are written to standard output
@@ -78,6 +78,10 @@ impl OutputFormat {
         let line = if self == Self::Json { json()? } else { text() };
         Ok(writeln!(out, "{line}")?)
     }
+}
+
+fn seed(value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("it must be a whole number from 0 to {}", u64::MAX))
 }
 
 /// How a command ended, other than by an error.

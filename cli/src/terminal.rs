@@ -6,6 +6,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
+use std::path::Path;
 
 /// Standard output, locked.
 pub fn stdout() -> Screen<StdoutLock<'static>> {
@@ -35,6 +36,20 @@ pub fn say(line: impl Display) {
 pub fn printable(text: &str) -> String {
     let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.replace("\r\n", "\n").chars().map(|c| if is_kept(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// A path as it is typed on a command line: quoted where a shell would cut it up or read more into
+/// it, so that a command which the program names can be copied.
+pub fn typed(path: &Path) -> String {
+    const PLAIN: &str = if cfg!(windows) { r"/\:._-" } else { "/:._-" };
+    let path = path.display().to_string();
+    if !path.is_empty() && path.chars().all(|c| c.is_alphanumeric() || PLAIN.contains(c)) {
+        path
+    } else if cfg!(windows) {
+        format!("\"{path}\"")
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
 }
 
 /// What is written to one of the two; UTF-8, as all that these programs write.
@@ -117,6 +132,24 @@ mod tests {
         assert_eq!(written(true, &[text.as_bytes()]), clean.as_bytes());
         assert_eq!(written(false, &[text.as_bytes()]), text.as_bytes());
         assert_eq!(printable(text), clean);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_shell_takes_a_typed_path_as_one_word() {
+        for (path, expected) in [
+            ("runs/mine-2", "runs/mine-2"),
+            ("Übung/tagebuch_1.txt", "Übung/tagebuch_1.txt"),
+            ("runs/My Writing", "'runs/My Writing'"),
+            ("it's", r"'it'\''s'"),
+            ("a$b", "'a$b'"),
+            ("~", "'~'"),
+            ("", "''"),
+        ] {
+            assert_eq!(typed(Path::new(path)), expected);
+            let echoed = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {expected}")).output();
+            assert_eq!(echoed.unwrap().stdout, path.as_bytes());
+        }
     }
 
     proptest! {

@@ -61,7 +61,7 @@ pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
     // user's ordinary permissions; and an error would name a file that nobody knows.
     let open = |place: &Path| File::options().read(true).write(true).create_new(true).open(place);
     let made = tempfile::Builder::new().prefix(UNFINISHED).make_in(folder_of(path), open);
-    made.at("cannot write into", folder_of(path))
+    made.at("cannot write", path)
 }
 
 /// Makes a temporary file durable and gives it its name.

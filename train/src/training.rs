@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use ember_cli::failure;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
-use ember_cli::terminal::say;
+use ember_cli::terminal::{say, typed};
 use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, DeviceError, Selected};
 use ember_study::{error::Error, plot::loss_svg};
@@ -66,7 +66,7 @@ pub fn train(
 /// Draws the losses and says what there is now and what to do with it.
 fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
     let run = &trained.folder;
-    let path = run.path().display();
+    let path = typed(run.path());
     let is_finished = trained.ended == Ended::Finished;
     if !is_finished {
         let step = trained.progress.step;
@@ -84,7 +84,9 @@ fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
         notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
     }
     notes.say(format!("the losses are drawn in {}", run.file(folder::PLOT).display()));
-    notes.say(format!("write with it: `cargo write --from {path}` or `ember-generate text --from {path}`"));
+    notes.say(format!(
+        "write with it: `ember-generate text --from {path}`, or in the clone `cargo write --from {path}`"
+    ));
     Ok(())
 }
 
@@ -160,7 +162,7 @@ fn gone(gone: &Gone) {
 fn way_on(run: &Path, saved: Option<u64>, processes: usize) -> String {
     let saved = saved.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
     let mpirun = if processes > 1 { format!("mpirun -n {processes} ") } else { String::new() };
-    format!("{saved}, go on with `{mpirun}ember-train resume {}`", run.display())
+    format!("{saved}, go on with `{mpirun}ember-train resume {}`", typed(run))
 }
 
 #[cfg(test)]
@@ -172,5 +174,8 @@ mod tests {
         let run = Path::new("/a");
         assert_eq!(way_on(run, None, 2), "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`");
         assert_eq!(way_on(run, Some(14), 1), "step 14 is saved, go on with `ember-train resume /a`");
+        let spaced = if cfg!(windows) { "\"my run\"" } else { "'my run'" };
+        let line = way_on(Path::new("my run"), Some(14), 1);
+        assert_eq!(line, format!("step 14 is saved, go on with `ember-train resume {spaced}`"));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::error::Error as StdError;
 
-use ember_cli::{failure, program::SaidElsewhere, wording, wording::Worded, wording::shared};
+use ember_cli::{failure, program::SaidElsewhere, terminal::typed, wording, wording::Worded, wording::shared};
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
@@ -97,8 +97,9 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
     let words = match error {
         IsFile(_) | Foreign { .. } => format!("--out {error}"),
         HoldsRun(path) => format!(
-            "{0} holds a run already; continue it with `ember-train resume {0}`, or choose another --out",
-            path.display()
+            "{} holds a run already; continue it with `ember-train resume {}`, or choose another --out",
+            path.display(),
+            typed(path)
         ),
         Create { path, .. } => format!("cannot create the run folder {}; choose another --out", path.display()),
         NoRun(path) => {
@@ -117,10 +118,10 @@ fn of_checkpoint(error: &CheckpointError) -> Option<String> {
     match error {
         CheckpointError::Save { step, run, latest: None, .. } => Some(format!(
             "could not save step {step} (free some space and go on with `ember-train resume {}`)",
-            run.display()
+            typed(run)
         )),
         CheckpointError::OtherText { run, .. } => {
-            Some(format!("{error}, or begin a new run with --init {}", run.display()))
+            Some(format!("{error}, or begin a new run with --init {}", typed(run)))
         }
         _ => None,
     }
@@ -140,7 +141,7 @@ fn of_guard(error: &GuardError) -> Option<String> {
 
 fn of_init(error: &InitError) -> Option<String> {
     let InitError::OtherTokenizer { folder, .. } = error else { return None };
-    Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
+    Some(format!("{error}; prepare the text again with --tokenizer {}", typed(folder)))
 }
 
 fn of_processes(error: &GroupError) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use crate::terminal::typed;
 use ember_data::{prepare, source, tokenizer};
 
 /// The program's line, where flags or commands would help.
@@ -21,13 +22,13 @@ fn of_source(error: &source::Error) -> Option<String> {
     use source::Error::*;
     Some(match error {
         Run(path) => {
-            let name = path.display();
-            format!("{name} is a run, not text; go on with it by `ember-train resume {name}`, or name the text itself")
+            let (name, typed) = (path.display(), typed(path));
+            format!("{name} is a run, not text; go on with it by `ember-train resume {typed}`, or name the text itself")
         }
         Prepared(path) => {
-            let name = path.display();
+            let (name, typed) = (path.display(), typed(path));
             format!(
-                "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
+                "{name} is a prepared text already; train on it alone with `ember-train run {typed}`, or name the text itself"
             )
         }
         NoField { what, fields } => format!(

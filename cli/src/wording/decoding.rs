@@ -12,6 +12,7 @@ use ember_decoding::{
 
 use super::{data, model};
 use crate::failure;
+use crate::terminal::typed;
 use crate::usage::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
@@ -94,9 +95,8 @@ fn find(error: &FindError) -> Option<String> {
     const ADVICE: &str = "train one with ember-train run, or name a folder with --from";
     match error {
         FindError::NoCheckpointYet(run) => {
-            let run = run.display();
-            let advice = format!("wait for its first, or train on with ember-train resume {run}");
-            Some(format!("the run {run} has no checkpoint yet; {advice}"))
+            let advice = format!("wait for its first, or train on with `ember-train resume {}`", typed(run));
+            Some(format!("the run {} has no checkpoint yet; {advice}", run.display()))
         }
         FindError::NoRuns(runs) => Some(format!("there is no folder {} here; {ADVICE}", runs.display())),
         FindError::NoRunYet(runs) => Some(format!("no run under {} has a checkpoint yet; {ADVICE}", runs.display())),
@@ -234,7 +234,7 @@ mod tests {
         );
         assert_eq!(
             said(FindError::NoCheckpointYet(PathBuf::from("runs/a"))).0,
-            "the run runs/a has no checkpoint yet; wait for its first, or train on with ember-train resume runs/a"
+            "the run runs/a has no checkpoint yet; wait for its first, or train on with `ember-train resume runs/a`"
         );
     }
 

@@ -203,10 +203,13 @@ impl Looking {
                 Some(start)
             })
             .collect();
-        let name = |document: u64| {
+        // The file of a document, and which of that file's it is, from 1.
+        let place = |document: u64| {
             let source = starts.partition_point(|&start| start <= document).saturating_sub(1);
-            sources.get(source).map(|source| source.name.clone()).unwrap_or_default()
+            let name = sources.get(source).map(|source| source.name.clone()).unwrap_or_default();
+            (name, document - starts.get(source).copied().unwrap_or_default() + 1)
         };
+        let name = |document: u64| place(document).0;
         let texts: Vec<&str> = self.sample.texts().collect();
         Look {
             documents: self.documents,
@@ -220,7 +223,7 @@ impl Looking {
             left_out,
             repeated: repeated(self.near.finish(), &name),
             lines: self.lines.finish(&name),
-            private: self.private.finish(&name),
+            private: self.private.finish(&place),
             vocabulary: Vocabulary::new(&texts),
             sample_bytes: self.sample.bytes as u64,
         }

@@ -22,7 +22,7 @@ pub struct Private {
 pub struct Place {
     /// The file.
     pub source: String,
-    /// The document, in the order of reading from 0.
+    /// Which of the file's documents, from 1.
     pub document: u64,
     /// Bytes of the document before it.
     pub offset: u64,
@@ -58,10 +58,15 @@ impl PlacesFound {
         }
     }
 
-    pub fn finish(self, name: &dyn Fn(u64) -> String) -> Vec<Private> {
+    /// What was found; `place` has the file of a document in the order of reading, and which of that
+    /// file's it is.
+    pub fn finish(self, place: &dyn Fn(u64) -> (String, u64)) -> Vec<Private> {
         let of_kind = |(kind, found): (Kind, OfKind)| {
-            let place = |(document, offset, shown)| Place { source: name(document), document, offset, shown };
-            let places = found.places.into_iter().map(place).collect();
+            let named = |(document, offset, shown)| {
+                let (source, document) = place(document);
+                Place { source, document, offset, shown }
+            };
+            let places = found.places.into_iter().map(named).collect();
             Private { kind, count: found.count, documents: found.documents, places }
         };
         self.0.into_iter().map(of_kind).collect()

@@ -1,6 +1,6 @@
 //! What was found, to read on a terminal.
 
-use super::{Look, Share};
+use super::{Look, Place, Share};
 use crate::prepare::grouped;
 use crate::source::LeftOut;
 use std::fmt;
@@ -40,8 +40,8 @@ impl fmt::Display for Look {
         )?;
         for found in &self.private {
             let places = found.places.iter().take(PLACES);
-            let places =
-                places.map(|place| format!("{}, document {}, byte {}", place.source, place.document, place.offset));
+            let place = |place: &Place| format!("{}, document {}, byte {}", place.source, place.document, place.offset);
+            let places = places.map(place);
             let [one, more] = found.kind.words();
             let name = if found.count == 1 { one } else { more };
             row(name, &format!("{}: {}", grouped(found.count), places.collect::<Vec<_>>().join("; ")))?;

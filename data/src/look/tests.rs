@@ -54,7 +54,9 @@ fn a_folder_is_told_by_its_parts() {
     assert_eq!((count(Kind::EmailAddress), count(Kind::TelephoneNumber)), (Some((3, 3)), Some((1, 1))));
     let place = &look.private[0].places[0];
     assert!(place.source.ends_with("blob.txt") && place.shown == "tom\u{2026}");
-    assert_eq!((place.document, place.offset), (0, 601 + "ring +49 30 901820, or ".len() as u64));
+    assert_eq!((place.document, place.offset), (1, 601 + "ring +49 30 901820, or ".len() as u64));
+    assert!(look.private[0].places.iter().all(|place| place.document == 1), "each file is one document");
+    assert!(look.to_string().contains("blob.txt, document 1, byte "));
 }
 
 #[test]

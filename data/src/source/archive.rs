@@ -23,6 +23,12 @@ pub struct Entry {
     deflated: bool,
 }
 
+/// Whether a file or folder of this name is passed over in silence: it is hidden, macOS has put it
+/// into an archive, or Word keeps it beside a document that is open.
+pub fn is_passed_over(name: &str) -> bool {
+    name.starts_with('.') || name == "__MACOSX" || name.starts_with("~$")
+}
+
 impl Archive {
     /// What the first bytes of a file say.
     pub fn of(start: &Start<'_>) -> Option<Self> {
@@ -41,7 +47,7 @@ impl Archive {
     /// As [`Self::list`].
     pub fn entries(self, path: &Path, name: &str) -> Result<Vec<(String, Entry)>, Error> {
         let mut files = self.list(File::open(path).at("cannot open", name)?, name)?;
-        files.retain(|(name, _)| !name.split('/').any(|part| part.starts_with('.') || part == "__MACOSX"));
+        files.retain(|(name, _)| !name.split('/').any(is_passed_over));
         files.sort_by(|(one, _), (other, _)| one.split('/').cmp(other.split('/')));
         Ok(files)
     }

@@ -2,7 +2,7 @@
 //! programs wrote, which are no text to learn from, whatever text is in them; and so how a prepared
 //! folder is known (`MANIFEST`, `is_prepared`), for those who write and open one too.
 
-use super::kinds::Kind;
+use super::{foreign::Foreign, kinds::Kind};
 use crate::tokens::is_token_file;
 use serde::{Deserialize, Serialize, de};
 use serde_json::Value;
@@ -22,6 +22,8 @@ pub struct LeftOut {
 /// Kinds of what is left out, told together; in a manifest a word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOutKind {
+    /// A file of another program that would have to be saved as something else.
+    Foreign(Foreign),
     /// A file without a byte.
     Empty,
     /// A file that is no text.
@@ -44,6 +46,7 @@ impl LeftOutKind {
 
     fn id(self) -> &'static str {
         match self {
+            Self::Foreign(foreign) => foreign.id(),
             Self::Empty => "empty",
             Self::Binary => "binary",
             Self::Unusable(kind) => kind.about().id,
@@ -57,6 +60,7 @@ impl LeftOutKind {
     /// So many of the kind, in words.
     fn words(self, count: usize) -> String {
         let (what, rest) = match self {
+            Self::Foreign(foreign) => foreign.words(),
             Self::Empty => ("empty file", ""),
             Self::Binary if count == 1 => ("file", " that is no text"),
             Self::Binary => ("file", " that are no text"),
@@ -83,7 +87,8 @@ impl<'de> Deserialize<'de> for LeftOutKind {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let id = String::deserialize(deserializer)?;
         let found = Self::WITHOUT_KIND.into_iter().find(|kind| kind.id() == id);
-        let found = found.or_else(|| Kind::by_id(&id).map(Self::Unusable));
+        let foreign = || Foreign::ALL.into_iter().find(|foreign| foreign.id() == id).map(Self::Foreign);
+        let found = found.or_else(foreign).or_else(|| Kind::by_id(&id).map(Self::Unusable));
         found.ok_or_else(|| de::Error::custom(format!("nothing is left out as {id:?}")))
     }
 }

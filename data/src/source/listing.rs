@@ -1,7 +1,8 @@
 //! Which files there are to read.
 
-use super::archive::{self, Archive, Entry};
+use super::archive::{self, Archive, Entry, is_passed_over};
 use super::content::Place;
+use super::foreign::Foreign;
 use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
 use super::start::Start;
 use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
@@ -60,13 +61,16 @@ pub struct Listing {
 
 impl Listing {
     /// Adds a file, or all files under a folder but those that are empty, binary or written by
-    /// these programs. Names with a leading dot, and what a `.gitignore` in the folder names, are
-    /// passed over in silence. zip and tar are folders here.
+    /// these programs. Hidden files, what Word keeps beside an open document, and what a
+    /// `.gitignore` in the folder names are passed over in silence. zip and tar are folders here.
     ///
     /// # Errors
     /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
     /// text.
     pub fn add_path(&mut self, path: &Path) -> Result<(), Error> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::unusable("the name of the text", "is empty; name a file or folder"));
+        }
         let metadata = std::fs::metadata(path).map_err(|error| {
             let what = format!("{}; name a file or folder that exists and that you may read", path.display());
             Error::Unreadable { what, source: error.into() }
@@ -101,6 +105,9 @@ impl Listing {
         walk.standard_filters(false).hidden(true).git_ignore(true).require_git(false).sort_by_file_name(Ord::cmp);
         let told = ours.clone();
         walk.filter_entry(move |entry| {
+            if entry.depth() > 0 && is_passed_over(&entry.file_name().to_string_lossy()) {
+                return false;
+            }
             let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir()) && entry.depth() > 0;
             let Some(kind) = is_folder.then(|| kind_of_folder(entry.path())).flatten() else { return true };
             let name = entry.path().display().to_string();
@@ -264,10 +271,12 @@ impl TextFile {
         Ok(Sniffed { bytes, name })
     }
 
-    /// The archive that it is, unless its documents are of a kind that is an archive itself.
+    /// The archive that it is, unless its documents are of a kind that is an archive itself, or it
+    /// is another program's file.
     fn as_archive(&self, start: &Sniffed) -> Option<Archive> {
         let archive = Archive::of(&start.start())?;
-        Kind::of(&start.start()).reader().is_text().then_some(archive)
+        let is_folder = Kind::of(&start.start()).reader().is_text() && Foreign::of(&start.start()).is_none();
+        is_folder.then_some(archive)
     }
 
     /// This file with its kind; else what it is instead of text, and what is wrong with it.
@@ -276,13 +285,18 @@ impl TextFile {
             return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
         }
         self.kind = Kind::of(&start.start());
-        if self.kind.reader().is_text()
-            && !encoding::may_hold_zeros(&start.bytes)
+        if !self.kind.reader().is_text() {
+            return Ok(self);
+        }
+        if let Some(foreign) = Foreign::of(&start.start()) {
+            return Err((LeftOutKind::Foreign(foreign), Error::unusable(&self.name, foreign.advice())));
+        }
+        if !encoding::may_hold_zeros(&start.bytes)
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
         {
-            let what = format!(
-                "looks binary (byte {at} is zero); give text, or if it is UTF-16 save it with its byte order mark"
-            );
+            // Nobody meant the pictures in a folder for text.
+            let advice = "; give text, or if it is UTF-16 save it with its byte order mark";
+            let what = format!("looks binary (byte {at} is zero){}", if self.found { "" } else { advice });
             return Err((LeftOutKind::Binary, Error::unusable(&self.name, what)));
         }
         Ok(self)

@@ -157,6 +157,47 @@ fn a_folder_is_read_in_order_without_what_is_no_text() {
 }
 
 #[test]
+fn files_of_other_programs_are_not_taken_for_text_and_say_what_helps() {
+    let folder = Folder::new();
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_ustar();
+    header.set_size(5);
+    header.set_cksum();
+    tar.append_data(&mut header, "xl/sheet.xml", &b"<row>"[..]).unwrap();
+    let archive = tar.into_inner().unwrap();
+    let old = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0words";
+    for (name, bytes) in [
+        ("a.txt", &b"text"[..]),
+        ("letter.doc", old),
+        ("memo.DOC", old),
+        ("novel.pages", &archive),
+        ("sums.xlsx", &archive),
+        ("plain.doc", b"a text by the name of an old document"),
+        ("rich.doc", b"{\\rtf1 rich}"),
+        ("server.key", b"-----BEGIN KEY-----"),
+        ("~$letter.docx", b"\x08Anna\0\0"),
+        ("texts.tar", &archive),
+    ] {
+        folder.write(name, bytes);
+    }
+    let mut listing = Listing::default();
+    listing.add_path(folder.0.path()).unwrap();
+    let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
+    let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
+    assert_eq!(files, ["a.txt", "plain.doc", "rich.doc", "server.key", "texts.tar/xl/sheet.xml"]);
+    let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
+    let expected = "3 documents of a kind that is not read, the first: letter.doc is a document of a kind that is not \
+                    read; save it as .docx (many at once: soffice --convert-to docx)\n\
+                    1 spreadsheet: sums.xlsx is a spreadsheet; save the sheet that has text as CSV";
+    assert_eq!(told, expected);
+    for one in listing.left_out {
+        let again: LeftOut = serde_json::from_str(&serde_json::to_string(&one).unwrap()).unwrap();
+        assert_eq!(again, one, "a manifest keeps it");
+    }
+    assert!(error_of("sums.ods", &archive).starts_with("sums.ods is a spreadsheet; save"));
+}
+
+#[test]
 fn folders_that_these_programs_wrote_are_no_text() {
     let folder = Folder::new();
     let tokens = crate::tokens::TokenWriter::create(&folder.write("half/train.bin", b""), 65).unwrap();

@@ -18,8 +18,8 @@ pub const RUNS: &str = "runs";
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum FindError {
-    /// There is nothing of that name, but there is a run.
-    #[error("{} does not exist; did you mean {}?", path.display(), run.display())]
+    /// It is nothing, or some other folder, but there is a run of that name.
+    #[error("{} is neither a run nor a checkpoint; did you mean {}?", path.display(), run.display())]
     DidYouMean { path: PathBuf, run: PathBuf },
     /// There is nothing of that name.
     #[error("{} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder", .0.display())]
@@ -85,9 +85,7 @@ pub fn find(from: Option<&Path>) -> Result<Found, FindError> {
 fn find_in(path: &Path) -> Result<Found, FindError> {
     let named = path.to_owned();
     if !path.exists() {
-        let run = Path::new(RUNS).join(path);
-        let is_run = path.is_relative() && run.is_dir();
-        return Err(if is_run { FindError::DidYouMean { path: named, run } } else { FindError::Absent(named) });
+        return Err(namesake(path).map_or_else(|| FindError::Absent(named), |run| did_you_mean(path, run)));
     }
     if !path.is_dir() {
         let folder = foreign::folder_of(path)?.ok_or(FindError::IsFile(named))?;
@@ -103,7 +101,21 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
         }
     }
     let is_run = path.join("config.toml").is_file() || path.join("checkpoints").is_dir();
-    Err(if is_run { FindError::NoCheckpointYet(named) } else { FindError::Neither(named) })
+    if is_run {
+        return Err(FindError::NoCheckpointYet(named));
+    }
+    Err(namesake(path).map_or_else(|| FindError::Neither(named), |run| did_you_mean(path, run)))
+}
+
+fn did_you_mean(path: &Path, run: PathBuf) -> FindError {
+    FindError::DidYouMean { path: path.to_owned(), run }
+}
+
+/// The run under `runs/` of this name, which is also that of the text it learned: who names a folder
+/// that is no run may mean it.
+pub fn namesake(path: &Path) -> Option<PathBuf> {
+    let run = Path::new(RUNS).join(path);
+    (path.is_relative() && run.join("config.toml").is_file()).then_some(run)
 }
 
 /// The checkpoint that the run's text file `pointer` names.

@@ -1,7 +1,7 @@
 //! `ember-generate score`: how probable texts are under a checkpoint.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
@@ -100,6 +100,11 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         return choices::answer(&questions, &loaded, args.special.chosen, common.format, &notes, interrupt, out);
     }
     let texts = given_texts(args)?;
+    // Other programs take a file's name there, and a loss says nothing of what it is of.
+    if let Some(name) = args.texts.iter().map(Path::new).find(|name| name.is_file()) {
+        let file = terminal::typed(name);
+        notes.say(format!("{file} is scored as a text of these letters; --file {file} scores what is in the file"));
+    }
     let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen, common, &notes)?;
     let context_length = loaded.model.config().context_length;
     let stride = args.stride.map_or((context_length / 2).max(1), |stride| stride as usize);

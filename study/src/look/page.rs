@@ -262,7 +262,7 @@ fn private(look: &Look) -> String {
             format!(
                 "<li>{}, document {}, byte {}: {}</li>\n",
                 short(&place.source),
-                grouped(place.document + 1),
+                grouped(place.document),
                 grouped(place.offset),
                 escape(&place.shown)
             )

@@ -243,7 +243,8 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
 fn page(proposal: &Proposal, checked: Option<&Check>, out: &Path) -> String {
     let mut lines: Vec<String> = told(proposal).iter().map(|(name, says)| format!("{name:<10}{says}")).collect();
     lines.extend(checked.into_iter().flat_map(beside));
-    lines.push(format!("\n{} is written; train it with\n  ember-train run --config {0}\n", out.display()));
+    let command = format!("ember-train run --config {}", typed(out));
+    lines.push(format!("\n{} is written; train it with\n  {command}\n", out.display()));
     lines.join("\n")
 }
 

@@ -94,8 +94,9 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         return shown.map(|()| Outcome::Done);
     }
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
-    let (report, out) = (&manifest.report, options.out.display());
-    let text = || format!("{report}\n{out} is ready: train on it with `ember-train run {out}`\n");
+    let (report, out) = (&manifest.report, &options.out);
+    let ready = format!("{} is ready: train on it with `ember-train run {}`", out.display(), typed(out));
+    let text = || format!("{report}\n{ready}\n");
     answer(common, text, || json_line(&manifest))
 }
 

@@ -77,6 +77,9 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
             facts.copied = Some(copied);
         }
     }
+    if let Some(files) = facts.files() {
+        notes.say(format!("the page names what it learned from: {files}"));
+    }
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }

@@ -25,6 +25,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run unusable SMALL"),
     ("ember-train", "run a-run SMALL"),
     ("ember-train", "run - --out from-nothing SMALL"),
+    ("ember-train", "look EMPTY"),
     // Configuration
     ("ember-train", "run count.txt --config missing.toml"),
     ("ember-train", "run count.txt --config broken.toml"),
@@ -67,6 +68,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --device cuda"),
     ("ember-train", "run count.txt --device wgpu:x"),
     ("ember-train", "run count.txt --threads 0"),
+    ("ember-train", "run count.txt --seed many"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
     ("ember-train", "prepare count.txt --out tokens --keep-every=-1"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
@@ -285,6 +287,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "bench --config missing.toml --device cpu"),
     // Serving
     ("ember-generate", "serve --from missing"),
+    ("ember-generate", "serve --from a-run --host nowhere --device cpu"),
     ("ember-generate", "serve --from a-run --host 0.0.0.0 --device cpu"),
     ("ember-generate", "serve --from a-run --api-key-file missing --device cpu"),
     ("ember-generate", "serve --from a-run --api-key-file empty.txt --device cpu"),

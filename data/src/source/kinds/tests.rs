@@ -39,6 +39,7 @@ fn content_counts_before_the_name_and_names_of_other_texts_do_not() {
         ("a.txt", b"From here: on\nit is text\n", "text"),
         ("box/cur/1234.host:2,s", b"Return-Path: <a@b>\n", "mail"),
         ("a.txt", b"[03.05.21, 10:00:00] Ann: hello\n", "whatsapp"),
+        ("a.txt", "03/05/2021 à 10:00 - Ann: hello\n".as_bytes(), "whatsapp"),
         ("a.txt", b"2021-05-03 10:00 - up early\n2021-05-04 10:00 - late\n", "text"),
         ("a.json", b"{\"name\": \"a\", \"type\": \"personal_chat\", \"messages\": []}", "chat_json"),
         ("package.json", b"{\"name\": \"a\", \"type\": \"module\"}", "text"),

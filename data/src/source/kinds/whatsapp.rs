@@ -19,8 +19,11 @@ const ABOUT: About = About {
 /// The longest line that is read, which bounds the memory that it takes.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
-/// What stands for a picture or a sound, in the program's languages: a line with nothing else.
-const MEDIA: [&str; 4] = ["<Media omitted>", "<Medien ausgeschlossen>", "<Médias omis>", "<Multimedia omitido>"];
+/// Whether this stands for a picture or a sound: `<Media omitted>`, in whatever language, or `image
+/// omitted`.
+fn is_media(said: &str) -> bool {
+    said.starts_with('<') && said.ends_with('>') || said.ends_with(" omitted")
+}
 
 impl Reader for WhatsApp {
     fn about(&self) -> &About {
@@ -43,7 +46,7 @@ impl Reader for WhatsApp {
             let said = match stamped(text) {
                 Some(rest) => {
                     let turn = rest.split_once(": ").map(|(_, said)| said.trim_start_matches(is_mark));
-                    in_turn = turn.is_some_and(|said| !MEDIA.contains(&said) && !said.ends_with(" omitted"));
+                    in_turn = turn.is_some_and(|said| !is_media(said));
                     rest
                 }
                 None => text,
@@ -77,6 +80,8 @@ fn stamped(line: &str) -> Option<&str> {
         let all_digits = found.clone().all(|part| part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit()));
         all_digits && found.count() >= parts
     };
-    let time = time.trim().split([' ', '\u{202f}']).next()?;
+    // In French an "à" stands before the time.
+    let time =
+        time.trim().split([' ', '\u{202f}']).take(2).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     (stamp.len() <= 40 && numbers(date, 3) && time.contains(':') && numbers(time, 2)).then_some(rest)
 }

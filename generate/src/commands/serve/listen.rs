@@ -2,7 +2,7 @@
 //! How long one may leave what it is told unread is [`Socket`]'s.
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +41,15 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How often a server looks whether it is asked to end.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The address to listen on, as it is typed.
+pub(super) fn address(typed: &str) -> Result<IpAddr, String> {
+    if typed == "localhost" {
+        return Ok(Ipv4Addr::LOCALHOST.into());
+    }
+    let what = "write an address: 127.0.0.1 (this machine alone), 0.0.0.0 (all who can reach it) or one of its own";
+    typed.parse().map_err(|_| what.to_owned())
+}
 
 /// Answers until it is asked to end, and then finishes what it has begun.
 pub(super) fn serve(

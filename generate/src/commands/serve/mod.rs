@@ -68,7 +68,7 @@ pub struct ServeArgs {
     model: Vec<Named>,
 
     /// The address to listen on; another than this machine's own needs --api-key-file or --insecure
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = listen::address)]
     host: IpAddr,
 
     /// The port to listen on; 0 takes any that is free, which is said

@@ -30,6 +30,9 @@ pub enum FolderError {
     /// There is no run in this folder.
     #[error("{0} is not a run folder (it has no config.toml); name the folder of a run")]
     NoRun(PathBuf),
+    /// There is no run in this folder, but one of its name.
+    #[error("{path} is not a run folder (it has no config.toml); did you mean {run}?")]
+    DidYouMean { path: PathBuf, run: PathBuf },
     /// There is nothing of that name.
     #[error("there is no run {0}; name one that is there")]
     Missing(PathBuf),

@@ -90,7 +90,8 @@ fn data(manifest: &Manifest) -> String {
     text
 }
 
-/// A file's name without its folders.
-fn last_part(name: &str) -> &str {
+/// A file's name without its folders, which say where and whose it is: what is given away has the name
+/// alone.
+pub fn last_part(name: &str) -> &str {
     Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name)
 }

@@ -16,6 +16,7 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use ember_decoding::run_folder::namesake;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_atomic};
 
@@ -107,7 +108,11 @@ impl RunFolder {
     /// When there is no run in it, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join(CONFIG).is_file() {
-            return Err(FolderError::NoRun(path.to_owned()));
+            let path = path.to_owned();
+            return Err(match namesake(&path) {
+                Some(run) => FolderError::DidYouMean { path, run },
+                None => FolderError::NoRun(path),
+            });
         }
         Self::lock(path)
     }

@@ -97,7 +97,11 @@ fn restore(
     }
     check_limits(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
-    Ok((config.changed(changes, restored.progress.step)?, dataset, restored))
+    let config = config.changed(changes, restored.progress.step)?;
+    if restored.progress.step == config.max_steps {
+        reporter.note(format!("{shown} is at its end: a larger max_steps makes it longer").into());
+    }
+    Ok((config, dataset, restored))
 }
 
 /// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not

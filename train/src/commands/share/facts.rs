@@ -1,8 +1,9 @@
 //! Who made the model and of what: what the page says of it.
 
-use ember_data::prepare::{Dataset, Manifest};
+use ember_data::prepare::{Dataset, Source};
 use ember_study::compare::Record;
-use serde_json::Value;
+use ember_training::run::card::last_part;
+use serde_json::{Value, json};
 
 use super::copied::Copied;
 use crate::prelude::*;
@@ -71,15 +72,23 @@ impl Facts {
             made: today(),
             program: format!("Ember {}", env!("CARGO_PKG_VERSION")),
             parameters: config.parameters(),
-            texts: dataset.map(|dataset| sources(&dataset.manifest)),
+            texts: dataset.map(|dataset| sources(&dataset.manifest.sources)),
             learned: dataset.map(|dataset| {
                 let train = &dataset.manifest.train;
-                serde_json::json!({ "bytes": train.bytes, "characters": train.characters, "tokens": train.tokens })
+                json!({ "bytes": train.bytes, "characters": train.characters, "tokens": train.tokens })
             }),
             trained: record.as_ref().map(trained),
             copied: None,
             beginning: said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default(),
         })
+    }
+}
+
+impl Facts {
+    /// The files that the page names, for who gives it away.
+    pub fn files(&self) -> Option<String> {
+        let names = self.texts.as_ref()?.iter().filter_map(|text| text["name"].as_str());
+        Some(names.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -96,13 +105,13 @@ fn trained(record: &Record) -> Trained {
 /// Most sources that are named.
 const NAMED: usize = 6;
 
-fn sources(manifest: &Manifest) -> Vec<Value> {
-    let named = manifest.sources.iter().take(NAMED);
+fn sources(all: &[Source]) -> Vec<Value> {
+    let named = all.iter().take(NAMED);
     let mut sources: Vec<Value> =
-        named.map(|source| serde_json::json!({ "name": source.name, "bytes": source.bytes })).collect();
-    if let Some(more) = manifest.sources.get(NAMED..).filter(|more| !more.is_empty()) {
+        named.map(|source| json!({ "name": last_part(&source.name), "bytes": source.bytes })).collect();
+    if let Some(more) = all.get(NAMED..).filter(|more| !more.is_empty()) {
         let bytes = more.iter().map(|source| source.bytes).sum::<u64>();
-        sources.push(serde_json::json!({ "name": counted(more.len(), "more file"), "bytes": bytes }));
+        sources.push(json!({ "name": counted(more.len(), "more file"), "bytes": bytes }));
     }
     sources
 }
@@ -129,11 +138,23 @@ fn date(days_since_1970: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
     #[test]
     fn days_are_dates() {
         let days = [0, 11_016, 19_782, 20_779];
         assert_eq!(days.map(date), ["1970-01-01", "2000-02-29", "2024-02-29", "2026-11-22"]);
+    }
+
+    #[test]
+    fn a_page_names_files_without_the_folders_that_they_are_in() {
+        let at = |name: &str| json!({ "name": name, "bytes": 3 });
+        let all = ["/home/anna/diary/2016.txt", "letters.zip/to Julia.docx", "c", "d", "e", "f", "g", "h"];
+        let all: Vec<Source> = serde_json::from_value(all.map(at).into()).unwrap();
+        let expected = [at("2016.txt"), at("to Julia.docx"), at("c"), at("d"), at("e"), at("f")];
+        let named = sources(&all);
+        assert_eq!(named[..6], expected);
+        assert_eq!(named[6], json!({ "name": "2 more files", "bytes": 6 }));
     }
 }
