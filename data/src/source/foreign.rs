@@ -65,7 +65,7 @@ impl Foreign {
     pub fn advice(self) -> &'static str {
         match self {
             Self::Document => {
-                "is a document of a kind that is not read; save it as .docx (many at once: soffice --convert-to docx)"
+                "is a document of a kind that is not read; save it as .docx (LibreOffice converts many at once)"
             }
             Self::Spreadsheet => "is a spreadsheet; save the sheet that has text as CSV",
             Self::Slides => "holds slides; save them as PDF",

@@ -187,7 +187,7 @@ fn files_of_other_programs_are_not_taken_for_text_and_say_what_helps() {
     assert_eq!(files, ["a.txt", "plain.doc", "rich.doc", "server.key", "texts.tar/xl/sheet.xml"]);
     let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
     let expected = "3 documents of a kind that is not read, the first: letter.doc is a document of a kind that is not \
-                    read; save it as .docx (many at once: soffice --convert-to docx)\n\
+                    read; save it as .docx (LibreOffice converts many at once)\n\
                     1 spreadsheet: sums.xlsx is a spreadsheet; save the sheet that has text as CSV";
     assert_eq!(told, expected);
     for one in listing.left_out {
