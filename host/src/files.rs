@@ -163,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_takes_no_file_is_named_and_nothing_else() {
+    fn a_file_that_cannot_be_made_is_named_and_nothing_else() {
         let path = tempfile::tempdir().unwrap().path().join("gone").join("file");
         let error = write_atomic(&path, |_| Ok(())).unwrap_err();
         let line = crate::file_error::with_causes(&error);
-        assert!(line.contains("gone: ") && !line.contains(UNFINISHED), "{line}");
+        assert!(line.contains("file: ") && !line.contains(UNFINISHED), "{line}");
     }
 
     #[cfg(unix)]

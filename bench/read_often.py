@@ -1,0 +1,82 @@
+"""What keeps a model that reads its text thirty times, or ninety, good of other text: the first 60 KB of a text are read, its last tenth is
+held out, and a model of two blocks 96 wide takes as many steps of 1,024 tokens as thirty passes are. Losses are of every held-out target,
+in nats a byte; `T` is what the logits of the last checkpoint are divided by. The table that comes of it is in bench/LEARNING.md.
+
+    python bench/read_often.py TEXT [--seeds 3] [--only NAME...]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAIN = os.environ.get("EMBER_TRAIN", str(ROOT / "target/release/ember-train"))
+READ, TOKENS_A_STEP = 60_000, 1024
+BASE = {"n_layer": 2, "n_embd": 96, "n_head": 3, "context_length": 64, "batch_size": 16, "dropout": 0.2, "weight_decay": 0.5,
+        "z_loss": 0, "calibrate": "false", "eval_tokens": 0, "sample_interval": 0}
+
+# Name, passes, and the keys that differ.
+VARIANTS = [
+    ("dropout 0.2, decay 0.5", 30, {}),
+    ("label smoothing 0.1", 30, {"label_smoothing": 0.1}),
+    ("a z-loss of 0.1", 30, {"z_loss": 0.1}),
+    ("calibrated", 30, {"calibrate": "true"}),
+    ("calibrated, a z-loss of 0.01", 30, {"calibrate": "true", "z_loss": 0.01}),
+    ("calibrated, a z-loss of 0.1: the default", 30, {"calibrate": "true", "z_loss": 0.1}),
+    ("calibrated, a z-loss of 0.3", 30, {"calibrate": "true", "z_loss": 0.3}),
+    ("the default with dropout 0.1", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.1}),
+    ("the default with dropout 0.3", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.3}),
+    ("dropout 0.2, decay 0.5", 90, {}),
+    ("the default", 90, {"calibrate": "true", "z_loss": 0.1}),
+]
+
+
+def run(folder, manifest, passes, keys, seed):
+    """The loss at the end, in nats a byte, and the temperature of the last checkpoint."""
+    steps = round(passes * manifest["train"]["tokens"] / TOKENS_A_STEP)
+    with tempfile.TemporaryDirectory() as work:
+        out = Path(work) / "run"
+        command = [TRAIN, "run", folder, "--device", "cpu", "--threads", "1", "--quiet", "--seed", str(seed), "--out", out]
+        looks = {"max_steps": steps, "eval_interval": round(steps / 20), "checkpoint_interval": steps}
+        for key, value in {**BASE, **looks, **keys}.items():
+            command += ["--set", f"{key}={value}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    last = [row for row in rows if row.get("val_loss") is not None][-1]
+    return last["val_loss"] * manifest["val"]["tokens"] / manifest["val"]["bytes"], last.get("temperature", 1.0)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[])
+    arguments = parser.parse_args()
+    text = arguments.text.read_text()
+    held_out = text[int(len(text) * 0.9) :]
+    share = len(held_out) / (READ + len(held_out))
+    with tempfile.TemporaryDirectory() as work:
+        folder, both = Path(work) / "prepared", Path(work) / "both.txt"
+        both.write_text(text[:READ] + held_out)
+        subprocess.run([TRAIN, "prepare", both, "--tokenizer", "bpe:512", "--val-fraction", f"{share:.6f}", "--hold-out", "last", "--out", folder,
+                        "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        print("| what | passes | nats a byte, by seed | mean | T |\n|---|---|---|---|---|")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for name, passes, keys in VARIANTS:
+                if arguments.only and not any(word in name for word in arguments.only):
+                    continue
+                found = list(pool.map(lambda seed: run(folder, manifest, passes, keys, seed), range(1, arguments.seeds + 1)))
+                losses = [loss for loss, _ in found]
+                temperature = statistics.mean(temperature for _, temperature in found)
+                shown = ", ".join(f"{loss:.3f}" for loss in losses)
+                print(f"| {name} | {passes} | {shown} | {statistics.mean(losses):.3f} | {temperature:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
