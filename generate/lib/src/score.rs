@@ -56,10 +56,11 @@ pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize
     check_rows(inputs, targets, time)?;
     let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
     let mut surprises = Vec::with_capacity(targets.len());
-    at_positions(model, inputs, time, &everywhere, targets, &mut |log_p, targets| {
-        let p = log_p.clone().exp(); // [1, positions, vocab]
-        let entropy = (p.clone() * log_p.clone()).sum_dim(2).neg(); // [1, positions, 1]
-        let square = (p * log_p.clone() * log_p.clone()).sum_dim(2);
+    // Of half as many logits there are up to three tensors at once, and together no more than two of all.
+    at_positions(model, inputs, time, &everywhere, targets, MOST_LOGITS / 2, &mut |log_p, targets| {
+        let expected = log_p.clone().exp() * log_p.clone(); // p ln p, [1, positions, vocab]
+        let entropy = expected.clone().sum_dim(2).neg(); // [1, positions, 1]
+        let square = (expected * log_p.clone()).sum_dim(2);
         let variance = square - entropy.clone() * entropy.clone();
         let [log_p, entropy, variance] = [log_p.gather(2, targets), entropy, variance].map(from_tensor);
         let numbers = log_p?.into_iter().zip(entropy?).zip(variance?);
@@ -144,7 +145,7 @@ fn log_probabilities_at(
     targets: &[u32],
 ) -> Result<Vec<f32>> {
     let mut logprobs = Vec::with_capacity(targets.len());
-    at_positions(model, inputs, time, positions, targets, &mut |log_p, targets| {
+    at_positions(model, inputs, time, positions, targets, MOST_LOGITS, &mut |log_p, targets| {
         logprobs.extend(from_tensor(log_p.gather(2, targets))?);
         Ok(())
     })?;
@@ -155,13 +156,14 @@ fn log_probabilities_at(
 /// positions, 1]`.
 type Each<'a> = dyn FnMut(Tensor<3>, Tensor<3, Int>) -> Result<()> + 'a;
 
-/// Calls `each` for so many `positions` at a time as the head is applied to at once, in order.
+/// Calls `each` for so many `positions` at a time as have `most_logits`, in order.
 fn at_positions(
     model: &Gpt,
     inputs: &[u32],
     time: usize,
     positions: &[u32],
     targets: &[u32],
+    most_logits: usize,
     each: &mut Each,
 ) -> Result<()> {
     let config = model.config();
@@ -178,7 +180,7 @@ fn at_positions(
     let hidden = model.hidden(to_tensor(&rows, &device)); // [batch, time, n_embd]
     let hidden = hidden.reshape([1, inputs.len(), config.n_embd]); // [1, batch * time, n_embd]
 
-    let at_once = (MOST_LOGITS / config.vocab_size).max(1);
+    let at_once = (most_logits / config.vocab_size).max(1);
     for (positions, targets) in positions.chunks(at_once).zip(targets.chunks(at_once)) {
         let places = to_tensor(&[positions], &device).reshape([positions.len()]); // [positions]
         let logits = model.logits(hidden.clone().select(1, places)); // [1, positions, vocab]
