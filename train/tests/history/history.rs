@@ -63,7 +63,8 @@ impl Settings {
     };
 
     /// What is set for such a run, but for its text and its length. Its rate grows far beyond what
-    /// is good: the best step is seldom the last.
+    /// is good: the best step is seldom the last. It is not calibrated: the twin, which is evaluated
+    /// at each step, would have other temperatures.
     pub fn assignments(&self) -> Vec<String> {
         let Self { eval_interval, checkpoint_interval, log_interval, sample_interval, keep_checkpoints, .. } = self;
         let Self { patience, average, tensorboard, .. } = self;
@@ -73,7 +74,7 @@ impl Settings {
              schedule=constant learning_rate=1 warmup_steps=100 val_fraction=0.4 eval_tokens=64 tokenizer=chars \
              sample_tokens=2 eval_interval={eval_interval} checkpoint_interval={checkpoint_interval} \
              log_interval={log_interval} sample_interval={sample_interval} keep_checkpoints={keep_checkpoints} \
-             patience={patience} ema_decay={ema_decay} tensorboard={tensorboard} calibrate=true"
+             patience={patience} ema_decay={ema_decay} tensorboard={tensorboard} calibrate=false"
         );
         set.split_whitespace().map(str::to_owned).collect()
     }
