@@ -33,7 +33,7 @@ while read -r text n_layer n_embd context batch steps; do
   rm -rf "$out"
   "$train" run "$text" --quiet --device cpu --out "$out" \
     --set n_layer="$n_layer" --set n_embd="$n_embd" --set context_length="$context" --set batch_size="$batch" \
-    --set max_steps="$steps" --set eval_interval=$((steps / 2)) --set checkpoint_interval="$steps" \
+    --set max_steps="$steps" --set eval_interval=$((steps / 20)) --set checkpoint_interval="$steps" \
     --set eval_tokens=30000 --set sample_interval=0 --set sample_tokens=1
 done <<'RUNS'
 tiny-shakespeare-bpe1024 2  64  64 16  150

@@ -26,13 +26,13 @@ VARIANTS = [
     ("label smoothing 0.1", 30, {"label_smoothing": 0.1}),
     ("a z-loss of 0.1", 30, {"z_loss": 0.1}),
     ("calibrated", 30, {"calibrate": "true"}),
-    ("calibrated, a z-loss of 0.01", 30, {"calibrate": "true", "z_loss": 0.01}),
-    ("calibrated, a z-loss of 0.1: the default", 30, {"calibrate": "true", "z_loss": 0.1}),
+    ("calibrated, a z-loss of 0.01: the default", 30, {"calibrate": "true", "z_loss": 0.01}),
+    ("calibrated, a z-loss of 0.1", 30, {"calibrate": "true", "z_loss": 0.1}),
     ("calibrated, a z-loss of 0.3", 30, {"calibrate": "true", "z_loss": 0.3}),
-    ("the default with dropout 0.1", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.1}),
-    ("the default with dropout 0.3", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.3}),
+    ("calibrated, a z-loss of 0.1, dropout 0.1", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.1}),
+    ("calibrated, a z-loss of 0.1, dropout 0.3", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.3}),
     ("dropout 0.2, decay 0.5", 90, {}),
-    ("the default", 90, {"calibrate": "true", "z_loss": 0.1}),
+    ("calibrated, a z-loss of 0.01: the default", 90, {"calibrate": "true", "z_loss": 0.01}),
 ]
 
 

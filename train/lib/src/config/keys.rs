@@ -194,7 +194,7 @@ keys! {
             "longer gradients are scaled down to this; 0: never", ["max_grad_norm", "clip"];
         z_loss: f64 = auto, Real(0.0, 1.0), "",
             "adds this times the squared logarithm of the softmax's denominator, which keeps \
-             logits small: 1e-4 steadies large models, 0.1 keeps small ones from learning by heart",
+             logits small: 1e-4 steadies large models, 0.01 keeps small ones from learning by heart",
             [];
         label_smoothing: f64 = 0.0, Below(0.0, 1.0), "probability",
             "share of the target that is spread evenly over all tokens", [];

@@ -299,7 +299,7 @@ impl Settings {
         let (dropout, weight_decay, z_loss) = match passes {
             ..4.0 => (0.0, 0.1, 0.0),
             4.0..8.0 => (0.1, 0.1, 0.0),
-            _ => (0.2, 0.5, 0.1),
+            _ => (0.2, 0.5, 0.01),
         };
         // AdamW's decay is used to its usual strength.
         let weight_decay = if self.optimizer == Some(OptimizerKind::Muon) { weight_decay } else { 0.1 };
