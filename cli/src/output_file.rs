@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use ember_host::{file_error::with_causes, output::check_writable};
 
 /// A file for a page in HTML.
 pub fn page() -> impl TypedValueParser<Value = PathBuf> {
@@ -40,14 +41,13 @@ fn fault(path: &Path, kind: &str) -> Option<String> {
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Some(format!("there is no folder {}; make it, or name another", folder.display()));
     }
-    let there = path.metadata().ok()?;
     let is_of_kind = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
-    match there.is_dir() {
-        true => Some("it is a folder; name a file".to_owned()),
-        false if there.is_file() && there.len() > 0 && !is_of_kind => Some(format!(
+    match path.metadata() {
+        Ok(there) if there.is_dir() => Some("it is a folder; name a file".to_owned()),
+        Ok(there) if there.is_file() && there.len() > 0 && !is_of_kind => Some(format!(
             "it is there already, and would be written over; name a new file, or one that ends in .{kind}"
         )),
-        false => None,
+        _ => check_writable(path).err().map(|error| format!("{}; name another", with_causes(&error))),
     }
 }
 

@@ -9,7 +9,7 @@
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::{fs::File, fs::OpenOptions, path::Path, path::PathBuf};
 
-use crate::{file_error::At, file_error::FileError, files::write_atomic};
+use crate::{file_error::At, file_error::FileError, files::temporary, files::write_atomic};
 
 /// Links followed before they are taken for a circle, as Linux does.
 const MOST_LINKS: usize = 40;
@@ -39,6 +39,19 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
             let mut out = BufWriter::new(open_stream(path)?);
             write(&mut out).and_then(|()| out.flush()).at("cannot write", path)?;
         }
+    }
+    Ok(())
+}
+
+/// Refuses a place that [`write_output`] could not write to, as in a folder that the user may not write
+/// into: before the work whose result would have nowhere to go. What is there stays as it is, and a
+/// device or a pipe is not opened.
+///
+/// # Errors
+/// As [`write_output`].
+pub fn check_writable(path: &Path) -> Result<(), Error> {
+    if let Some(file) = regular_file(path)? {
+        temporary(&file)?;
     }
     Ok(())
 }
@@ -124,6 +137,7 @@ fn is_held_open(link: &Path) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::file_error::with_causes;
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::process::Command;
     use tempfile::tempdir;
@@ -180,6 +194,21 @@ mod tests {
         assert_eq!(regular_file(&alias).unwrap(), None);
         say(&alias, "held").unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4, "the holder's own file has the text");
+    }
+
+    #[test]
+    fn a_place_is_tried_without_a_trace() {
+        let folder = tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("there"), "text").unwrap();
+        for name in ["there", "new"] {
+            check_writable(&at(name)).unwrap();
+        }
+        check_writable(Path::new("/dev/null")).unwrap();
+        let line = with_causes(&check_writable(&at("none/new")).unwrap_err());
+        assert!(line.starts_with("cannot write ") && line.contains("none/new: "), "{line}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_to_string(at("there")).unwrap(), "text");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `ember-train plan`: what to train on a text in a given time, and what will come of it.
 
 use ember_data::prepare::{Dataset, excerpt};
+use ember_host::output::check_writable;
 use serde_json::json;
 
 use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
@@ -62,10 +63,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
-    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("plan.toml"));
-    let line = format!("{} exists already; name another file with --out", out.display());
-    ensure!(args.out.is_some() || !out.exists(), UsageError::new(line));
-
+    let out = args.out.clone().map_or_else(usual_out, Ok)?;
     let mut screen = Screen::new(common.quiet);
     let Start { settings, data, selected, .. } =
         Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
@@ -84,14 +82,27 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected, &go_on)?) } else { None };
 
-    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name))
-        .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
+    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name)).with_context(|| unwritten(&out))?;
     let json = || {
         let Selected { id, name, .. } = &selected;
         json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
             "measured": checked }))
     };
     answer(common, || page(&proposal, checked.as_ref(), &out), json)
+}
+
+/// The recipe where nobody names one: it must be new, and there must be a place for it before the
+/// device is measured.
+fn usual_out() -> Result<PathBuf> {
+    let out = PathBuf::from("plan.toml");
+    let line = format!("{} exists already; name another file with --out", out.display());
+    ensure!(!out.exists(), UsageError::new(line));
+    check_writable(&out).with_context(|| unwritten(&out))?;
+    Ok(out)
+}
+
+fn unwritten(out: &Path) -> String {
+    format!("{}: cannot write the recipe; choose another --out", out.display())
 }
 
 fn for_device(

@@ -137,6 +137,14 @@ fn what_cannot_be_written_or_named_is_said() {
         let ran = Ran::from(command.stdout(full).output().unwrap());
         assert!(ran.code == Some(1) && ran.err.contains("cannot write to standard output: "), "{}", ran.err);
     }
+    // Nobody can make a file in /sys, which is said before the text is read.
+    let ran = place.train("plan missing.txt --device cpu --out /sys/plan.toml");
+    let line = "invalid value '/sys/plan.toml' for '--out <FILE>': cannot write /sys/plan.toml: ";
+    assert!(ran.code == Some(2) && ran.err.contains(line), "{}", ran.err);
+    let mut command = place.command("ember-train", "plan missing.txt --device cpu");
+    let ran = Ran::from(command.current_dir("/sys").output().unwrap());
+    let line = "plan.toml: cannot write the recipe; choose another --out: cannot write plan.toml: ";
+    assert!(ran.code == Some(1) && ran.err.contains(line), "{}", ran.err);
     // A folder whose name is no text.
     let folder = place.path("").join(std::ffi::OsStr::from_bytes(b"run-\xff"));
     std::fs::rename(place.path("runs/count"), &folder).unwrap();
