@@ -299,12 +299,16 @@ fn a_resume_that_fails_leaves_the_configuration() {
     let place = Place::new();
     let (run, _) = run_to_go_on(&place, "");
     let (config, log) = (run.join("config.toml"), run.join("metrics.jsonl"));
-    let before = fs::read_to_string(&config).unwrap();
-    fs::write(&log, format!("{{\"step\":1,\n{}", fs::read_to_string(&log).unwrap())).unwrap();
-    let ran = place.train("resume run --device cpu --set max_steps=99");
-    assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains("metrics.jsonl: line 1 is not a row of this log"), "{}", ran.err);
-    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+    let before = [&config, &log].map(|file| fs::read_to_string(file).unwrap());
+    // Half a row, and a whole one with a loss that is no number.
+    for row in ["{\"step\":1,", "{\"step\":1,\"val_loss\":\"low\"}"] {
+        let damaged = format!("{row}\n{}", before[1]);
+        fs::write(&log, &damaged).unwrap();
+        let ran = place.train("resume run --device cpu --set max_steps=99");
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.err.contains("metrics.jsonl: line 1 is not a row of this log"), "{}", ran.err);
+        assert_eq!([&config, &log].map(|file| fs::read_to_string(file).unwrap()), [before[0].clone(), damaged]);
+    }
 }
 
 #[test]

@@ -47,9 +47,11 @@ pub fn resume(
     Ok(Run { folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
 }
 
-/// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step.
+/// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step. A log whose
+/// rows cannot be read is refused first, before anything is changed.
 fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
     let run = RunFolder::open(path)?;
+    jsonl::read::<Row>(&run.file(METRICS))?;
     let latest = checkpoint::newest_whole(&run, &mut |note| reporter.note(note))?;
     Ok((run, latest.as_deref().and_then(step_of)))
 }
