@@ -100,6 +100,9 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     answer(common, text, || json_line(&manifest))
 }
 
+/// What is said where an interruption leaves nothing that the next call goes on with.
+pub const NOTHING_DONE: &str = "interrupted: nothing was left half done; run the command again";
+
 /// Prepares with a progress bar; `None` when a signal interrupted it.
 ///
 /// # Errors
@@ -111,7 +114,7 @@ pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrup
     let prepared = text::prepare(&options, &bar);
     bar.finish();
     if matches!(prepared, Ok(None)) && !is_begun(&options.out) {
-        Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");
+        Notes::new(quiet).say(NOTHING_DONE);
     }
     prepared
 }

@@ -3,13 +3,14 @@
 use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
 use ember_data::prepare::{Manifest, PrepareOptions};
+use ember_study::error::Error as StudyError;
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
 use ember_training::run::time_budget::{Pace, TimeBudget};
 use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter};
 use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
-use super::prepare::prepare_shown;
+use super::prepare::{NOTHING_DONE, prepare_shown};
 use crate::prelude::*;
 
 /// The keys that say how long a run is.
@@ -125,11 +126,13 @@ impl Caller for Program<'_> {
         }
     }
 
-    fn choose(&self, settings: Settings, known: &Known, reporter: &mut dyn Reporter) -> Result<Chosen, Error> {
-        match self.deadline {
-            Some(deadline) => planned(settings, known, deadline, reporter).map_err(cause),
-            None => Usual.choose(settings, known, reporter),
+    fn choose(&self, settings: Settings, known: &Known, reporter: &mut dyn Reporter) -> Result<Option<Chosen>, Error> {
+        let Some(deadline) = self.deadline else { return Usual.choose(settings, known, reporter) };
+        let chosen = planned(settings, known, deadline, self.interrupt, reporter).map_err(cause)?;
+        if chosen.is_none() {
+            Notes::new(self.quiet).say(NOTHING_DONE);
         }
+        Ok(chosen)
     }
 
     fn time_budget(&self, most_steps: u64, pace: Pace) -> Option<TimeBudget> {
@@ -144,8 +147,15 @@ impl Caller for Program<'_> {
     }
 }
 
-/// What the settings leave open, planned for the time that is left.
-fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut dyn Reporter) -> Result<Chosen> {
+/// What the settings leave open, planned for the time that is left; `None` when a signal interrupted
+/// the measuring of the device.
+fn planned(
+    settings: Settings,
+    known: &Known,
+    deadline: Deadline,
+    interrupt: &Interrupt,
+    reporter: &mut dyn Reporter,
+) -> Result<Option<Chosen>> {
     let text = Statistics::new(known.dataset, 1.0)?;
     let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * deadline.seconds));
     let spent = (deadline.began.elapsed() + measuring).as_secs_f64();
@@ -159,10 +169,12 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
     }
     let fine_tuning = settings.init().is_some();
     let Known { dataset, selected, processes, memory, shape, .. } = *known;
-    // Who asks to end meanwhile is heard before the first step, where there is a run to save.
-    let go_on = &|| true;
+    let go_on = &|| !interrupt.requested();
     let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape, go_on };
-    let plan = propose(&request, dataset, text, selected)?;
+    let plan = match propose(&request, dataset, text, selected) {
+        Err(StudyError::Stopped) => return Ok(None),
+        proposed => proposed?,
+    };
     if !fine_tuning {
         // The loss is foreseen for models that begin from random numbers.
         let (whole, Estimate { loss, low, high }) = (duration(deadline.seconds), plan.loss);
@@ -171,7 +183,7 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
     }
     let pace = Pace { step_s: plan.step_s, look_s: plan.look_s };
     let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
-    Ok(Chosen { config: plan.config, reasons, pace })
+    Ok(Some(Chosen { config: plan.config, reasons, pace }))
 }
 
 /// Lets another process take two steps of `config` on random tokens.

@@ -61,6 +61,28 @@ fn a_plan_is_interrupted_in_the_middle_of_a_step() {
     assert!(!place.path("p.toml").exists());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_run_is_interrupted_while_it_is_planned_and_leaves_nothing() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let set =
+        "--set n_layer=2 --set n_embd=32 --set context_length=32 --set batch_size=1 --set grad_accum_steps=200000";
+    let child = place.command("ember-train", &format!("run count.txt --device cpu --minutes 3 {set}")).spawn().unwrap();
+    // The manifest is the last that is prepared; what follows is measured.
+    let began = Instant::now();
+    while !place.path("runs/count/data/manifest.json").exists() && began.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let ran = super::wait(child);
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    let line = "interrupted: nothing was left half done; run the command again";
+    assert_eq!(ran.err.lines().last(), Some(line), "{}", ran.err);
+    assert!(!place.path("runs").exists());
+}
+
 #[test]
 fn what_is_set_stays_and_what_does_not_fit_is_refused() {
     let place = Place::new();

@@ -33,13 +33,13 @@ pub trait Caller {
         settings.for_texts_of_every_size(device)
     }
 
-    /// Chooses what the settings leave open, for this text.
+    /// Chooses what the settings leave open, for this text; `None` when interrupted.
     ///
     /// # Errors
     /// When what is set cannot be trained with.
-    fn choose(&self, settings: Settings, known: &Known, _reporter: &mut dyn Reporter) -> Result<Chosen> {
+    fn choose(&self, settings: Settings, known: &Known, _reporter: &mut dyn Reporter) -> Result<Option<Chosen>> {
         let (config, reasons) = settings.resolve(&known.facts, device_kind(known.selected))?;
-        Ok(Chosen { config, reasons, pace: Pace::default() })
+        Ok(Some(Chosen { config, reasons, pace: Pace::default() }))
     }
 
     /// The time budget of a run that was promised to end at a time, for steps that take what was
@@ -172,7 +172,8 @@ impl Start {
 
     /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
     /// several processes the one that leads does it, and the others open what it has made. `None`
-    /// when preparing was interrupted; the processes are still together then.
+    /// when it was interrupted; the processes are still together then. Where no run comes of it, a
+    /// folder that was made for it is gone.
     ///
     /// # Errors
     /// When the text is wrong, the folder holds a run already, or something cannot be written.
@@ -185,8 +186,11 @@ impl Start {
     ) -> Result<Option<Run>> {
         let mut make = || -> Result<_> {
             let folder = RunFolder::create(path)?;
-            let begun = self.describe(&folder, group.size(), caller, reporter).inspect_err(|_| folder.forget())?;
-            Ok(begun.map(|described| (folder, described)))
+            let begun = self.describe(&folder, group.size(), caller, reporter);
+            if !matches!(begun, Ok(Some(_))) {
+                folder.forget();
+            }
+            Ok(begun?.map(|described| (folder, described)))
         };
         let made = all_ok(group, if group.leads() { make() } else { Ok(None) })?;
         let path = made.as_ref().map(|(folder, _)| folder.path().display().to_string());
@@ -245,7 +249,8 @@ impl Start {
         let memory = memory::available(*memory_limit, selected);
         let shape = |config: &TrainConfig| self.shape(config, vocab_size);
         let known = Known { dataset: &dataset, facts, selected, processes, memory, shape: &shape };
-        let Chosen { mut config, reasons, pace } = caller.choose(settings, &known, reporter)?;
+        let Some(chosen) = caller.choose(settings, &known, reporter)? else { return Ok(None) };
+        let Chosen { mut config, reasons, pace } = chosen;
         reasons.into_iter().for_each(|reason| reporter.note(reason));
         // Refuse now what could not train, while there is nothing to lose.
         let shape = shape(&config);
