@@ -1,8 +1,12 @@
 //! Histories that once ended otherwise, each with what was wrong. What a program does to the disk
 //! changes with every version, so each is lived through at many moments.
 
-use super::history::{End, History, Session, Settings};
-use super::library::Library;
+use std::fs;
+
+use ember_training::run::folder::METRICS;
+
+use super::history::{End, History, RUN, Session, Settings, Trains};
+use super::library::{Library, scratch};
 use super::witness::Full;
 use super::{lived, twins};
 
@@ -53,6 +57,25 @@ fn no_step_is_saved_before_its_rows() {
     holds(&QUIET, (60..240).step_by(4), |moment| {
         let full = Some(Full { while_at: moment..moment + 10, room: 300 });
         vec![Session { full, ..session(12, End::Stop(moment + 40)) }]
+    });
+}
+
+/// A run that could not write its first row left a folder that the next attempt was refused in.
+#[test]
+fn a_run_that_has_no_room_to_begin_leaves_no_folder() {
+    let settings = Settings { tensorboard: true, prepares: true, ..QUIET };
+    let full = |moment: usize| Some(Full { while_at: moment..100_000, room: 0 });
+    let library = Library::new();
+    for moment in 0..120 {
+        let place = scratch();
+        library.session(place.path(), &settings, &Session { full: full(moment), ..session(6, End::Done) });
+        let run = place.path().join(RUN);
+        let has_a_row = fs::metadata(run.join(METRICS)).is_ok_and(|log| log.len() > 0);
+        assert!(has_a_row || !run.exists(), "after {moment} operations");
+    }
+    // Nor does who is killed while the folder is taken away.
+    holds(&settings, (20..120).step_by(2), |moment| {
+        vec![Session { full: full(moment), ..session(6, End::Kill(moment + moment % 16)) }]
     });
 }
 

@@ -33,6 +33,8 @@ pub const METRICS: &str = "metrics.jsonl";
 pub const PLOT: &str = "loss.svg";
 /// What the model wrote while it learned.
 pub const SAMPLES: &str = "samples";
+/// Event files for TensorBoard, where they are wanted.
+pub const TENSORBOARD: &str = "tensorboard";
 /// All that was sampled, for programs, in [`SAMPLES`].
 pub const SAMPLES_LOG: &str = "samples.jsonl";
 /// The file whose lock the process that trains the run holds.
@@ -88,7 +90,8 @@ impl RunFolder {
         if !fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
             made.clear();
         }
-        Ok(Self { made, ..Self::lock(path)? })
+        let locked = Self::lock(path).inspect_err(|_| remove_empty(&made))?;
+        Ok(Self { made, ..locked })
     }
 
     /// Removes the folder of a run that did not begin, where this process made it and nothing was
@@ -96,10 +99,17 @@ impl RunFolder {
     /// comes of it.
     pub fn forget(&self) {
         let Some((run, around)) = self.made.split_first() else { return };
-        let _ = fs::remove_dir_all(run);
-        for folder in around {
-            let _ = fs::remove_dir(folder); // an empty one alone
+        // First what a new run would mind, the configuration last of it, and only then the data: a
+        // kill or a power cut on the way leaves a run that can be resumed, or none.
+        for records in [TENSORBOARD, SAMPLES] {
+            let _ = fs::remove_dir_all(run.join(records));
         }
+        for file in [METRICS, CONFIG] {
+            let _ = fs::remove_file(run.join(file));
+        }
+        let _ = sync_folder(run);
+        let _ = fs::remove_dir_all(run);
+        remove_empty(around);
     }
 
     /// Opens the folder of a run that was begun, and takes its lock.
@@ -311,6 +321,13 @@ impl RunFolder {
     }
 }
 
+/// Removes those of some folders that nobody has put anything into, innermost first.
+fn remove_empty(folders: &[PathBuf]) {
+    for folder in folders {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
 /// What the name of a checkpoint begins with whose steps were taken again.
 pub(super) const SUPERSEDED: &str = "superseded";
 /// What the name of a checkpoint begins with that the disk has damaged.
@@ -391,7 +408,10 @@ mod tests {
     fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let place = |name: &str| folder.path().join(name);
-        RunFolder::create(&place("a/b/run")).unwrap().forget();
+        let begun = RunFolder::create(&place("a/b/run")).unwrap();
+        fs::create_dir(begun.file(SAMPLES)).unwrap();
+        [METRICS, CONFIG].map(|name| fs::write(begun.file(name), "").unwrap());
+        begun.forget();
         assert!(!place("a").exists());
         // What somebody else has made or put there stays.
         fs::create_dir(place("a")).unwrap();

@@ -109,7 +109,8 @@ impl Run {
         selected: Selected,
         group: &dyn ProcessGroup,
     ) -> Result<Self> {
-        let gpt = all_ok(group, first_model(&config, &dataset, &selected.device.clone().autodiff()))?;
+        let gpt = all_ok(group, first_model(&config, &dataset, &selected.device.clone().autodiff()))
+            .inspect_err(|_| folder.forget())?;
         let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
         let (pause_at, time_budget) = (None, None);
         Ok(Self { folder, config, dataset, gpt, optimizer, progress, selected, pause_at, time_budget })
@@ -120,7 +121,8 @@ impl Run {
     ///
     /// # Errors
     /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved
-    /// before is still there. The group has been left then.
+    /// before is still there, and the folder of a new run is gone where not even its first row could
+    /// be written. The group has been left then.
     pub fn train(
         self,
         group: &dyn ProcessGroup,
@@ -147,7 +149,8 @@ impl Run {
         } else {
             Ok(Records::kept_elsewhere())
         };
-        let log = all_ok(group, log)?;
+        // A new run without a row, as on a full disk, is no run yet.
+        let log = all_ok(group, log).inspect_err(|_| folder.forget())?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let came_damaged = come_damaged(&gpt, reporter);

@@ -11,7 +11,7 @@ use super::jsonl;
 use super::metrics::{Row, RunFacts};
 use super::tensorboard::{EventFile, has_events};
 use crate::error::{LogError, Result};
-use crate::run::folder::{CONFIG, METRICS, RunFolder, SAMPLES, SAMPLES_LOG};
+use crate::run::folder::{CONFIG, METRICS, RunFolder, SAMPLES, SAMPLES_LOG, TENSORBOARD};
 use crate::run::sample::{self, Sample};
 
 /// The records of a run, as the process that keeps them has them open, or another of its group.
@@ -41,7 +41,7 @@ impl Records {
         let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
         let mut events = None;
         if tensorboard {
-            let folder = run.file("tensorboard");
+            let folder = run.file(TENSORBOARD);
             let is_first = !has_events(&folder);
             let mut file = EventFile::create(&folder, if is_first { 0 } else { step + 1 })?;
             if is_first {

@@ -10,7 +10,7 @@ use ember_model::folder::CARD;
 
 use crate::error::FolderError;
 use crate::run::folder::{
-    CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, step_of,
+    CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD, step_of,
 };
 
 /// A run that can be removed. Its lock is held: nobody trains it meanwhile.
@@ -135,7 +135,7 @@ impl Contents {
 /// Whether runs have a folder of this path, a name each.
 fn is_folder(path: &[&str]) -> bool {
     match path {
-        [name] => ["checkpoints", DATA, "reports", SAMPLES, "tensorboard"].contains(name),
+        [name] => ["checkpoints", DATA, "reports", SAMPLES, TENSORBOARD].contains(name),
         [DATA, name] => *name == CHECKPOINT,
         ["checkpoints", name] => is_checkpoint(name),
         ["checkpoints", _, name] => ["ema", "training"].contains(name),
@@ -153,7 +153,7 @@ fn is_file(path: &[&str]) -> bool {
         }
         [DATA, CHECKPOINT, _] => true,
         [SAMPLES, name] => *name == SAMPLES_LOG || name.starts_with("step-") && name.ends_with(".txt"),
-        ["tensorboard", name] => name.starts_with("events.out.tfevents."),
+        [TENSORBOARD, name] => name.starts_with("events.out.tfevents."),
         ["reports", name] => name.starts_with("nonfinite-step-") && name.ends_with(".json"),
         ["checkpoints", _, "training", name] => {
             ["state.json", "evaluations.json", "moments.safetensors"].contains(name)
