@@ -18,11 +18,11 @@ pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
 use crate::prepare::corpus::{Corpus, Reading};
-use crate::prepare::position::Position;
+use crate::prepare::position::{Here, Position};
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
 use crate::sensitive::{Finding, Window, Windows, find};
-use crate::source::{Event, LeftOut};
+use crate::source::{Dated, Event, LeftOut};
 use lines::{LineCounts, LinesOfWindow};
 use private::PlacesFound;
 use rayon::prelude::*;
@@ -45,7 +45,8 @@ pub struct Look {
     pub characters: u64,
     /// What the files are, by their names' ends, the most first.
     pub kinds: Vec<Share>,
-    /// When the text is from: a year in the file's name, else when the file was last changed.
+    /// When the text is from: the year that a document says, as a mail does, else the one in the file's
+    /// name, else that of the file's last change.
     pub years: Vec<Share>,
     /// The largest files, and how many there are.
     pub largest: Vec<Share>,
@@ -91,11 +92,13 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
     let mut corpus = Corpus::find(options)?;
     loop {
         let mut looking = Looking::default();
-        let reading = corpus.read("looking", Position::default(), progress, &mut |_, event| {
+        let reading = corpus.read("looking", Position::default(), progress, &mut |here: Here<'_>, event| {
             match event {
                 Event::Text(text) => looking.add(text),
-                Event::EndOfDocument => looking.end_document(),
-                Event::Title(_) | Event::Dated(_) => {}
+                Event::EndOfDocument => looking.end_document(here.source()),
+                // A date before 1970 is of a clock that nobody has set.
+                Event::Dated(Dated::At(seconds)) => looking.written = u64::try_from(seconds).ok(),
+                Event::Title(_) | Event::Dated(Dated::Throughout) => {}
             }
             Ok(())
         })?;
@@ -125,6 +128,9 @@ struct Looking {
     bytes: u64,
     characters: u64,
     document_bytes: u64,
+    /// When the document was written, in seconds since 1970, where it says that.
+    written: Option<u64>,
+    dated: origin::Dated,
 }
 
 impl Default for Looking {
@@ -141,6 +147,8 @@ impl Default for Looking {
             bytes: 0,
             characters: 0,
             document_bytes: 0,
+            written: None,
+            dated: origin::Dated::default(),
         }
     }
 }
@@ -155,7 +163,10 @@ impl Looking {
         self.look_when_full(WINDOWS);
     }
 
-    fn end_document(&mut self) {
+    fn end_document(&mut self, source: usize) {
+        if let Some(seconds) = self.written.take() {
+            self.dated.add(source, seconds, self.document_bytes);
+        }
         self.waiting.extend(self.windows.end_document().map(|window| (self.documents, window)));
         self.sample.end_document();
         self.near.end_document((self.documents, self.document_bytes));
@@ -216,7 +227,7 @@ impl Looking {
             bytes: self.bytes,
             characters: self.characters,
             kinds: origin::kinds(&sources),
-            years: origin::years(&sources),
+            years: origin::years(&sources, &self.dated),
             largest: origin::largest(&sources),
             files: sources.len() as u64,
             lengths: self.lengths,

@@ -21,16 +21,45 @@ pub struct Share {
 /// Files that are named one by one.
 const LARGEST: usize = 12;
 
+/// Documents that say when they were written: how many of each source there are of each year, and
+/// their bytes.
+#[derive(Default)]
+pub struct Dated(BTreeMap<(usize, u64), [u64; 2]>);
+
+impl Dated {
+    /// Counts a document of the source of this number, written so many seconds after 1970 began.
+    pub fn add(&mut self, source: usize, seconds: u64, bytes: u64) {
+        let [documents, all_bytes] = self.0.entry((source, civil_year(seconds / 86_400))).or_default();
+        *documents += 1;
+        *all_bytes += bytes;
+    }
+
+    fn of(&self, source: usize) -> Vec<(String, [u64; 2])> {
+        let years = self.0.range((source, 0)..=(source, u64::MAX));
+        years.map(|((_, year), size)| (year.to_string(), *size)).collect()
+    }
+}
+
 /// The text by the ends of the files' names, the most first.
 pub fn kinds(sources: &[Source]) -> Vec<Share> {
-    let mut kinds = grouped(sources, kind);
+    let mut kinds = grouped(sources.iter().map(|source| (kind(&source.name), size(source))));
     kinds.sort_by_key(|share| Reverse(share.bytes));
     kinds
 }
 
-/// The text by years, the earliest first.
-pub fn years(sources: &[Source]) -> Vec<Share> {
-    grouped(sources, year)
+/// The text by years, the earliest first: by those that documents say, and of all others by their
+/// files'.
+pub fn years(sources: &[Source], dated: &Dated) -> Vec<Share> {
+    let years = sources.iter().enumerate().flat_map(|(number, source)| {
+        let said = dated.of(number);
+        let less = |[documents, bytes]: [u64; 2], (_, part): &(String, [u64; 2])| {
+            [documents.saturating_sub(part[0]), bytes.saturating_sub(part[1])]
+        };
+        let rest = said.iter().fold(size(source), less);
+        let has_rest = rest[0] > 0 || said.is_empty();
+        said.into_iter().chain(has_rest.then(|| (year(&source.name), rest)))
+    });
+    grouped(years)
 }
 
 /// The largest files.
@@ -40,20 +69,25 @@ pub fn largest(sources: &[Source]) -> Vec<Share> {
     let share = |source: &Source| Share {
         name: source.name.clone(),
         files: 1,
-        documents: source.documents.iter().sum::<u64>(),
+        documents: size(source)[0],
         bytes: source.bytes,
     };
     largest.into_iter().take(LARGEST).map(share).collect()
 }
 
-fn grouped(sources: &[Source], by: fn(&str) -> String) -> Vec<Share> {
+/// Documents of a source, and its bytes.
+fn size(source: &Source) -> [u64; 2] {
+    [source.documents.iter().sum(), source.bytes]
+}
+
+/// Parts of files under the names that they are given, each with its documents and bytes.
+fn grouped(parts: impl Iterator<Item = (String, [u64; 2])>) -> Vec<Share> {
     let mut shares: BTreeMap<String, Share> = BTreeMap::new();
-    for source in sources {
-        let name = by(&source.name);
+    for (name, [documents, bytes]) in parts {
         let share = shares.entry(name.clone()).or_insert_with(|| Share { name, ..Share::default() });
         share.files += 1;
-        share.documents += source.documents.iter().sum::<u64>();
-        share.bytes += source.bytes;
+        share.documents += documents;
+        share.bytes += bytes;
     }
     shares.into_values().collect()
 }

@@ -59,6 +59,17 @@ fn a_folder_is_told_by_its_parts() {
     assert!(look.to_string().contains("blob.txt, document 1, byte "));
 }
 
+#[cfg(feature = "readers")]
+#[test]
+fn mails_are_of_the_years_that_they_say() {
+    let mail = |header: &str| format!("From ann@b Mon Jan  1 00:00:00 2024\nSubject: x\n{header}\nOne mail.\n\n");
+    let dates = ["Date: Mon, 2 Jan 2012 10:00:00 +0000\n", "Date: Thu, 2 Jan 2014 10:00:00 +0000\n", ""];
+    let look = look_at(&[("mails of 2020.mbox", dates.map(mail).concat()), ("letter-2014.txt", prose(1, 60))]);
+    let years = look.years.iter().map(|year| (year.name.as_str(), year.files, year.documents));
+    assert_eq!(years.collect::<Vec<_>>(), [("2012", 1, 1), ("2014", 2, 2), ("2020", 1, 1)]);
+    assert_eq!(look.years.iter().map(|year| year.bytes).sum::<u64>(), look.bytes);
+}
+
 #[test]
 fn one_text_is_looked_at_alike_however_long() {
     let line = "The harbour was silent, and nobody came to tom@example.org.\n";

@@ -26,6 +26,13 @@ pub struct Here<'a> {
     pub is_again: bool,
 }
 
+impl Here<'_> {
+    /// The number of the source, from 0.
+    pub fn source(&self) -> usize {
+        self.reading.sources.len()
+    }
+}
+
 /// Who receives events, each with its place.
 pub type PlacedSink<'a> = dyn FnMut(Here<'_>, Event<'_>) -> Result<(), Error> + 'a;
 
