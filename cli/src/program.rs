@@ -134,11 +134,6 @@ impl Notes {
     }
 }
 
-/// A number and its noun, as in "1 token" and "2 tokens".
-pub fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
 /// The command line; what is wrong with it is said, and ends the process.
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {

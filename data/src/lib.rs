@@ -20,6 +20,7 @@ pub mod leakage;
 pub mod look;
 pub mod near_duplicates;
 pub mod ngrams;
+pub mod numbers;
 pub mod prepare;
 pub mod random;
 pub mod sensitive;

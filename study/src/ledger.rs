@@ -18,7 +18,7 @@ pub mod table;
 use ember_model::GptConfig;
 use serde::Serialize;
 
-use ember_training::{memory::prediction::Parts, units::grouped};
+use ember_training::{memory::prediction::Parts, units::counted, units::grouped};
 use meter::MeasuredBy;
 
 /// One way to use the model, measured.
@@ -103,12 +103,14 @@ impl Subject {
         let GptConfig { n_layer, n_head, n_kv_head, n_embd, vocab_size, dropout, .. } = &self.shape;
         let keys = if n_kv_head == n_head { String::new() } else { format!(" ({n_kv_head} of keys and values)") };
         format!(
-            "{}: {} parameters, {n_layer} layers of {n_head} heads{keys}, {n_embd} wide, {} tokens, dropout {dropout}.\n\
-             {} rows of {} {}; the last {} of each row decoded one by one.\nOn {}.",
+            "{}: {} parameters, {} of {}{keys}, {n_embd} wide, {} tokens, dropout {dropout}.\n\
+             {} of {} {}; the last {} of each row decoded one by one.\nOn {}.",
             self.model,
             grouped(self.parameters),
+            counted(n_layer, "layer"),
+            counted(n_head, "head"),
             grouped(*vocab_size as u64),
-            self.batch_size,
+            counted(self.batch_size, "row"),
             self.time,
             if self.real_text { "tokens of its text" } else { "ids drawn at random" },
             self.new_tokens,

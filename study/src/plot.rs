@@ -10,7 +10,7 @@ use plotters::{
 };
 
 use crate::error::{Error, Result};
-use ember_training::{run::report::Row, units::duration, units::grouped, units::short};
+use ember_training::{run::report::Row, units::counted, units::duration, units::grouped, units::short};
 
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
@@ -188,7 +188,7 @@ pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
 /// The last numbers of a run in one line.
 fn summary(rows: &[Row]) -> String {
     let parts = [
-        rows.last().map(|row| format!("{} steps", grouped(row.step))),
+        rows.last().map(|row| counted(grouped(row.step), "step")),
         last(rows, |row| row.tokens).map(|tokens| format!("{} tokens", short(tokens as f64))),
         last(rows, |row| row.elapsed_s).map(duration),
         last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),

@@ -6,11 +6,11 @@ pub use std::path::{Path, PathBuf};
 pub use anyhow::{Context, Result, anyhow, bail, ensure};
 pub use clap::Args;
 pub use ember_cli::output_file;
-pub use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
+pub use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 pub use ember_cli::terminal::typed;
 pub use ember_host::interrupt::Interrupt;
 pub use ember_model::{GptConfig, device::Selected};
-pub use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
+pub use ember_training::units::{bytes, counted, duration, grouped, parse_bytes, short};
 pub use serde::Serialize;
 
 pub use crate::output::{Joined, answer, json_line, json_lines, show, show_coloured, word, write_file};

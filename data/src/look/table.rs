@@ -1,7 +1,7 @@
 //! What was found, to read on a terminal.
 
 use super::{Look, Place, Share};
-use crate::prepare::grouped;
+use crate::numbers::{counted, grouped};
 use crate::source::LeftOut;
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, says: &str| writeln!(f, "{name:<22}{says}");
         let share = |share: f64| format!("{:.1}%", 100.0 * share);
-        row("documents", &format!("{} in {} files", grouped(self.documents), grouped(self.files)))?;
+        row("documents", &format!("{} in {}", grouped(self.documents), counted(grouped(self.files), "file")))?;
         row("bytes", &grouped(self.bytes))?;
         row("kinds", &shares(&self.kinds, self.bytes))?;
         row("years", &shares(&self.years, self.bytes))?;
@@ -23,20 +23,24 @@ impl fmt::Display for Look {
         let languages = words.languages.iter().take(NAMED).map(|(name, part)| format!("{name} {}", share(*part)));
         row("languages", &languages.collect::<Vec<_>>().join(", "))?;
         let [all, different, once] = [words.words, words.different, words.once].map(grouped);
-        row("words", &format!("{all} in {} bytes, {different} different, {once} once", grouped(self.sample_bytes)))?;
+        row(
+            "words",
+            &format!("{all} in {}, {different} different, {once} once", counted(grouped(self.sample_bytes), "byte")),
+        )?;
         row("words a sentence", &format!("{:.1}", words.words_per_sentence))?;
-        for (name, counted) in [("favourite words", &words.favourites), ("favourite phrases", &words.phrases)] {
-            let named = counted.iter().take(NAMED).map(|one| format!("{} {}", one.text, grouped(one.count)));
+        for (name, most) in [("favourite words", &words.favourites), ("favourite phrases", &words.phrases)] {
+            let named = most.iter().take(NAMED).map(|one| format!("{} {}", one.text, grouped(one.count)));
             row(name, &named.collect::<Vec<_>>().join(", "))?;
         }
         let repeated = &self.repeated;
-        let [documents, groups, bytes] = [repeated.documents, repeated.groups, repeated.bytes].map(grouped);
-        row("near-duplicates", &format!("{documents} documents in {groups} groups, {bytes} bytes"))?;
+        let repeated = [(repeated.documents, "document"), (repeated.groups, "group"), (repeated.bytes, "byte")];
+        let [documents, groups, bytes] = repeated.map(|(number, noun)| counted(grouped(number), noun));
+        row("near-duplicates", &format!("{documents} in {groups}, {bytes}"))?;
         row("boilerplate", &format!("{} of the bytes", share(self.lines.boilerplate)))?;
         row("code", &format!("{} of the bytes", share(self.lines.code)))?;
         row(
             "odd lines",
-            &format!("{}, the longest {} bytes", grouped(self.lines.odd_count), grouped(self.lines.longest)),
+            &format!("{}, the longest {}", grouped(self.lines.odd_count), counted(grouped(self.lines.longest), "byte")),
         )?;
         for found in &self.private {
             let places = found.places.iter().take(PLACES);

@@ -1,6 +1,6 @@
 //! Why a text cannot be prepared.
 
-use crate::{source, tokenizer, tokenizer::UnknownCharacter, tokens};
+use crate::{numbers::counted, source, tokenizer, tokenizer::UnknownCharacter, tokens};
 use ember_host::file_error::FileError;
 
 /// Why a text cannot be prepared.
@@ -27,7 +27,10 @@ pub enum Error {
     #[error("{val} of {documents} documents fell to validation; give another seed or more different documents")]
     OneSided { val: u64, documents: u64 },
     /// The tokenizer lacks characters of the text.
-    #[error("{different} different characters of the text, {all} in all, are not known to the tokenizer ({examples})")]
+    #[error(
+        "the tokenizer does not know {} of the text, {all} in all ({examples})",
+        counted(different, "different character")
+    )]
     UnknownCharacters { different: usize, all: u64, examples: String, source: UnknownCharacter },
     /// [`Progress::interrupted`](super::Progress::interrupted) said so.
     #[error("interrupted while preparing the text; run the same command again")]

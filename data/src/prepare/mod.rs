@@ -36,12 +36,12 @@ pub use encode::SplitCounts;
 pub use error::Error;
 pub use excerpt::{Excerpt, excerpt};
 pub use options::{PrepareOptions, Progress, Silent};
-pub use report::{RareCharacters, Report, grouped};
+pub use report::{RareCharacters, Report};
 pub use split::HoldOut;
 
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
 use crate::tokens::TokenFile;
-use crate::{leakage::leakage, ngrams};
+use crate::{leakage::leakage, ngrams, numbers::counted};
 use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
 use checkpoint::Checkpoint;
 use corpus::Corpus;
@@ -288,7 +288,8 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
         (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
     } else if characters <= MOST_CHARACTERS && bytes < ENOUGH_BYTES {
-        let reason = format!("{characters} different characters, and too little text to learn parts of words from");
+        let different = counted(characters, "different character");
+        let reason = format!("{different}, and too little text to learn parts of words from");
         (TokenizerChoice::Chars, reason)
     } else {
         (bpe_for(bytes, characters), "each token occurs often enough to be learnt".to_owned())

@@ -4,6 +4,7 @@ use super::{
     corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES, survey::Survey,
 };
 use crate::leakage::Leakage;
+use crate::numbers::{counted, grouped};
 use crate::{source::Changes, source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -141,7 +142,7 @@ fn guesses(sources: &[Source]) -> Option<String> {
     let replaced: u64 = guessed().map(|(_, guess)| guess.replaced).sum();
     let lost = match replaced {
         0 => String::new(),
-        count => format!("; {} characters in them could not be read", grouped(count)),
+        count => format!("; {} in them could not be read", counted(grouped(count), "character")),
     };
     let encoding = guess.encoding.name();
     Some(format!(
@@ -165,18 +166,18 @@ fn changes(sources: &[Source]) -> Vec<String> {
         lone_surrogates,
     } = all;
     let cleaned = [
-        (page_lines, "lines that repeat on pages"),
-        (hyphens, "hyphens at ends of lines"),
-        (quoted_lines, "lines of quoted mail"),
-        (signature_lines, "lines of signatures"),
-        (composed, "characters not in Unicode's NFC"),
-        (line_ends, "line ends"),
-        (blanks, "odd blanks"),
+        (page_lines, "line", " repeated on pages"),
+        (hyphens, "hyphen", " at ends of lines"),
+        (quoted_lines, "line", " of quoted mail"),
+        (signature_lines, "line", " of signatures"),
+        (composed, "character", " not in Unicode's NFC"),
+        (line_ends, "line end", ""),
+        (blanks, "odd blank", ""),
     ];
     let told: Vec<String> = cleaned
         .into_iter()
-        .filter(|&(count, _)| count > 0)
-        .map(|(count, what)| format!("{} {what}", grouped(count)))
+        .filter(|&(count, ..)| count > 0)
+        .map(|(count, what, rest)| counted(grouped(count), what) + rest)
         .collect();
     let mut notes = Vec::new();
     if !told.is_empty() {
@@ -186,13 +187,13 @@ fn changes(sources: &[Source]) -> Vec<String> {
         let worst =
             sources.iter().max_by_key(|source| source.changes.mojibake).map_or("", |source| source.name.as_str());
         notes.push(format!(
-            "{} characters look like UTF-8 that was read in another encoding (such as Ã© for é), most in {worst}.",
-            grouped(mojibake)
+            "Looks like UTF-8 that was read in another encoding (such as Ã© for é): {}, most in {worst}.",
+            counted(grouped(mojibake), "character")
         ));
     }
     if lone_surrogates > 0 {
-        let halves = grouped(lone_surrogates);
-        notes.push(format!("{halves} escapes in JSON Lines are halves of characters, and could not be read."));
+        let escapes = counted(grouped(lone_surrogates), "escape");
+        notes.push(format!("Halves of characters, which could not be read: {escapes} in JSON Lines."));
     }
     notes
 }
@@ -219,15 +220,17 @@ impl fmt::Display for Report {
         let near = self.duplicates.near;
         let [exact, both] = [self.duplicates.exact, self.duplicates.on_both_sides + near.on_both_sides].map(grouped);
         let sampled = if near.one_in > 1 { format!(", of one in {}", near.one_in) } else { String::new() };
-        let near = format!("{} documents in {} groups{sampled}", grouped(near.documents), grouped(near.groups));
+        let [documents, groups] =
+            [(near.documents, "document"), (near.groups, "group")].map(|(number, noun)| counted(grouped(number), noun));
+        let near = format!("{documents} in {groups}{sampled}");
         for (name, value) in [
             ("bytes per token", format!("{:.2}", self.bytes_per_token)),
             ("vocabulary used", format!("{used} of {of}")),
             ("different characters", different),
             ("rare characters", format!("{rare_count} occur fewer than {} times{shown}", rare.below)),
-            ("exact duplicates", format!("{exact} documents")),
+            ("exact duplicates", counted(exact, "document")),
             ("near-duplicates", near),
-            ("in both splits", format!("{both} documents")),
+            ("in both splits", counted(both, "document")),
         ] {
             writeln!(f, "{name:<22}{value}")?;
         }
@@ -239,23 +242,5 @@ impl fmt::Display for Report {
             writeln!(f, "{note}")?;
         }
         Ok(())
-    }
-}
-
-/// A whole number with commas between thousands.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_grouped_in_threes() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")] {
-            assert_eq!(grouped(number), text);
-        }
     }
 }

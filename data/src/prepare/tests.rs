@@ -133,7 +133,11 @@ fn an_unknown_character_is_placed_in_its_document() {
     Tokenizer::chars(&"ab\n".chars().collect(), true).unwrap().save(folder.path()).unwrap();
     let long = "ab\n".repeat(300_000) + "aé";
     let error = format!("{:#}", try_text(&long, folder.path().to_str().unwrap()).err().unwrap());
-    assert!(error.starts_with("1 different characters of the text, 1 in all") && error.contains("'é' once"), "{error}");
+    assert!(
+        error.starts_with("the tokenizer does not know 1 different character of the text, 1 in all")
+            && error.contains("'é' once"),
+        "{error}"
+    );
     assert!(error.contains("'é' (U+00E9) in line 300001, character 900002"), "{error}");
 }
 

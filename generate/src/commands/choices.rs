@@ -11,7 +11,8 @@ use serde_json::json;
 use super::lines::{TextFile, beginning};
 use super::loaded::Loaded;
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
-use ember_cli::program::{Notes, Outcome, OutputFormat, counted};
+use ember_cli::program::{Notes, Outcome, OutputFormat};
+use ember_data::numbers::counted;
 use ember_decoding::batches::groups;
 use ember_decoding::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
 use ember_host::interrupt::Interrupt;
@@ -94,9 +95,10 @@ fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes
     let cuts = encoded.iter().filter_map(|choices| choices.iter().map(|choice| choice.cut).max());
     let cuts: Vec<usize> = cuts.filter(|&cut| cut > 0).collect();
     if let Some(most) = cuts.iter().max() {
-        let (cut, all) = (cuts.len(), encoded.len());
+        let (cut, all) = (cuts.len(), counted(encoded.len(), "question"));
         notes.say(format!(
-            "{cut} of {all} questions are longer than the context of {context_length} tokens and lost their first, at most {most}"
+            "longer than the context of {context_length} tokens: {cut} of {all}; their first tokens are left out, at most \
+             {most}"
         ));
     }
 }
@@ -151,7 +153,8 @@ fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write)
     let [whole, token, byte] = [By::Sum, By::Token, By::Byte].map(|by| percent(accuracy.by(by)));
     let right = format!("accuracy {whole}  per token {token}  per byte {byte}");
     let chance = percent(accuracy.by_chance());
-    let text = format!("{right}  by chance {chance}  {answered} of {questions} questions have an answer");
+    let questions = counted(questions, "question");
+    let text = format!("{right}  by chance {chance}  {answered} of {questions} with an answer");
     format.write_line(out, || serde_json::to_string(&json), || text)?;
     Ok(out.flush()?)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use ember_data::numbers::counted;
 use ember_host::output::write_output;
 
 use super::knob_args::{count, number};
@@ -156,7 +157,8 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     }
     let Some(explanation) = ember_explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
     for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {
-        notes.say(format!("--steps {step}: the text ended before it, after {} tokens", explanation.tokens_written()));
+        let tokens = counted(explanation.tokens_written(), "token");
+        notes.say(format!("--steps {step}: the text ended before it, after {tokens}"));
     }
     match common.format {
         OutputFormat::Json => writeln!(terminal::stdout(), "{}", explanation.to_json())?,

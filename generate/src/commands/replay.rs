@@ -11,8 +11,9 @@ use serde_json::{Map, Value, json};
 use super::session::{Batch, Repeats, Session};
 use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
 use ember_cli::terminal;
+use ember_data::numbers::counted;
 use ember_decoding::{FinishReason, plan::Clock};
 use ember_host::interrupt::Interrupt;
 

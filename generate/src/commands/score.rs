@@ -13,8 +13,9 @@ use super::lines::{TextFile, beginning, standard_input};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use super::{choices, loaded::Loaded};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
+use ember_data::numbers::counted;
 use ember_decoding::batches::groups;
 use ember_decoding::score::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 use ember_host::interrupt::Interrupt;
@@ -237,8 +238,8 @@ impl Text {
 
 fn measures(tally: &Tally) -> String {
     let per_byte = tally.bits_per_byte().map_or(String::new(), |bits| format!("  {bits:.4} bits/byte"));
-    let (loss, perplexity, tokens) = (tally.loss(), tally.perplexity(), tally.tokens);
-    format!("loss {loss:.4}  perplexity {perplexity:.3}{per_byte}  {tokens} tokens")
+    let (loss, perplexity, tokens) = (tally.loss(), tally.perplexity(), counted(tally.tokens, "token"));
+    format!("loss {loss:.4}  perplexity {perplexity:.3}{per_byte}  {tokens}")
 }
 
 /// The last line of several texts: what all their tokens come to.
@@ -251,7 +252,7 @@ fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -
         "bits_per_byte": tally.bits_per_byte(),
         "tokens": tally.tokens,
     } });
-    let text = || format!("{}  in all {texts} texts", measures(&tally));
+    let text = || format!("{}  in all {}", measures(&tally), counted(texts, "text"));
     format.write_line(out, || serde_json::to_string(&json), text)?;
     Ok(out.flush()?)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, Error, Result, ensure};
+use ember_data::numbers::counted;
 use ember_model::folder::weights_checksum;
 
 use super::prompts::{self, FilePrompt, Given, Prompt};
@@ -65,7 +66,8 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let refused = writer.refused.len();
     ensure!(
         refused == 0 || outcome == Outcome::Interrupted,
-        "{refused} of {asked} prompts could not be continued, for the reasons above; correct or remove them"
+        "{refused} of {} could not be continued, for the reasons above; correct or remove them",
+        counted(asked, "prompt")
     );
     Ok(outcome)
 }

@@ -1,6 +1,6 @@
 //! What `text` came to, in the lines that follow the texts.
 
-use ember_cli::program::counted;
+use ember_data::numbers::counted;
 use ember_decoding::FinishReason;
 use ember_decoding::completion::{Acceptance, Completion, Finding};
 use ember_decoding::generator::Written;
@@ -101,7 +101,7 @@ impl Totals {
     fn found(&self, finding: &Finding) -> String {
         match finding {
             Finding::Exact { proven: true, nodes, .. } => {
-                format!("proven: no text is more probable ({} looked at)", prefixes(*nodes))
+                format!("proven: no text is more probable ({} looked at)", counted(*nodes, "prefix"))
             }
             Finding::Exact { nodes, bound, cut_short, .. } => {
                 let why = match cut_short {
@@ -109,17 +109,18 @@ impl Totals {
                     Some(_) => "it was interrupted",
                     None => "raise --max-nodes, or lower --max-new-tokens",
                 };
-                let (looked_at, bound) = (prefixes(*nodes), bound.unwrap_or(0.0));
+                let (looked_at, bound) = (counted(*nodes, "prefix"), bound.unwrap_or(0.0));
                 let may_be = format!("a text with a log-probability of up to {bound:.4}");
                 format!("not proven: after {looked_at} there may still be {may_be}; {why}")
             }
             Finding::Draft(_) => {
                 let Acceptance { proposed, accepted, passes } = self.drafts;
                 let share = 100.0 * self.drafts.rate();
-                let tokens = counted(self.tokens, "token");
+                let [proposed, passes, tokens] =
+                    [(proposed, "proposed token"), (passes, "pass"), (self.tokens, "token")]
+                        .map(|(number, noun)| counted(number, noun));
                 format!(
-                    "drafts: {accepted} of {proposed} proposed tokens accepted ({share:.0}%), {passes} passes through the \
-                     model for {tokens}"
+                    "drafts: {accepted} of {proposed} accepted ({share:.0}%), {passes} through the model for {tokens}"
                 )
             }
         }
@@ -129,8 +130,4 @@ impl Totals {
     fn which(&self, count: usize, one: &str, several: &str) -> String {
         if self.texts == 1 { one.to_owned() } else { format!("{count} of {} {several}", self.texts) }
     }
-}
-
-fn prefixes(number: usize) -> String {
-    if number == 1 { "1 prefix".to_owned() } else { format!("{number} prefixes") }
 }

@@ -3,6 +3,7 @@
 
 use super::{checked::Checked, checked::Span, checked::Together, training_text::Place};
 use crate::page::{escape, page as whole_page};
+use ember_training::units::counted;
 
 const STYLE: &str = include_str!("page/style.css");
 
@@ -42,8 +43,8 @@ fn item(number: usize, at: usize, span: &Span) -> String {
             [&words_for(place), &place.before, &span.text, &place.after].map(|text| escape(text));
         format!("{words}<br><small>…{before}<b>{text}</b>{after}…</small>")
     });
-    let (times, characters) = (times(span.times), span.characters);
-    format!("<li id=\"s{number}-{at}\">{characters} characters, {times}: {whereabouts}</li>\n")
+    let (times, characters) = (times(span.times), counted(span.characters, "character"));
+    format!("<li id=\"s{number}-{at}\">{characters}, {times}: {whereabouts}</li>\n")
 }
 
 /// "line 12 of input.txt".

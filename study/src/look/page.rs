@@ -3,7 +3,7 @@
 use super::{Seen, chart::bar, chart::columns};
 use crate::page::{escape, page as whole_page};
 use ember_data::look::{Counted, Look, Share};
-use ember_data::prepare::grouped;
+use ember_data::numbers::grouped;
 use ember_data::source::LeftOut;
 
 const STYLE: &str = include_str!("page/style.css");
@@ -21,16 +21,16 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     let all_words = (words.words as f64 * look.bytes as f64 / look.sample_bytes.max(1) as f64).round() as u64;
     let exactly = if look.sample_bytes < look.bytes { "about " } else { "" };
     let lead = format!(
-        "{exactly}{} words in {} and {}: {} printed pages.",
-        grouped(all_words),
+        "{exactly}{} in {} and {}: {}.",
+        counted(all_words, "word", "words"),
         counted(look.documents, "document", "documents"),
         counted(look.files, "file", "files"),
-        grouped(all_words.div_ceil(WORDS_A_PAGE))
+        counted(all_words.div_ceil(WORDS_A_PAGE), "printed page", "printed pages")
     );
     let reading = format!(
-        "To read it takes {}. {} characters, {}.",
+        "To read it takes {}. {}, {}.",
         hours(all_words / WORDS_A_MINUTE),
-        grouped(look.characters),
+        counted(look.characters, "character", "characters"),
         size(look.bytes)
     );
     let sample = if look.sample_bytes < look.bytes {
@@ -139,7 +139,8 @@ fn years(years: &[Share]) -> String {
     };
     let values: Vec<_> = years.iter().enumerate().map(column).collect();
     format!(
-        "<h3>By year</h3>\n{}<p><small>The year in a file's name, else that of its last change.</small></p>\n",
+        "<h3>By year</h3>\n{}<p><small>The year of a mail's date; else the one in a file's name, else that of its last \
+         change.</small></p>\n",
         columns("how much text is from each year", &values)
     )
 }

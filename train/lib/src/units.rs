@@ -1,6 +1,6 @@
 //! How numbers are written for people: 1,234,567; 12.3k; 2m05s; 1.5 GB.
 
-pub use ember_data::prepare::grouped;
+pub use ember_data::numbers::{counted, grouped};
 
 /// Three digits and a letter: 950, 12.3k, 4.56M, 1.2G.
 pub fn short(number: f64) -> String {

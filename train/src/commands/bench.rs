@@ -216,9 +216,11 @@ fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
     };
     let [vocab_size, parameters] = [shape.vocab_size, shape.parameters()].map(|number| grouped(number as u64));
     let (precision, optimizer) = (word(config.precision), word(config.optimizer));
+    let [layers, heads] = [(n_layer, "layer"), (n_head, "head")].map(|(number, noun)| counted(number, noun));
+    let windows = if config.windows_per_step() == 1 { "1 window".to_owned() } else { format!("{windows} windows") };
     format!(
-        "{n_layer} layers x {n_head} heads x {n_embd}, {vocab_size} tokens in the vocabulary, {parameters} parameters; {windows} \
-         windows of {context_length} tokens a step, {precision}, {optimizer}"
+        "{layers} x {heads} x {n_embd}, {vocab_size} tokens in the vocabulary, {parameters} parameters; {windows} of \
+         {context_length} tokens a step, {precision}, {optimizer}"
     )
 }
 
@@ -242,7 +244,7 @@ fn table(speed: &Speed, precision: Precision) -> String {
     let size = speed.product_size;
     let rows = [
         ("tokens/s", format!("{:>9}", grouped(speed.tokens_per_s.round() as u64))),
-        ("ms a step", format!("{}, {} steps", ms(&speed.step_s), speed.steps_s.len())),
+        ("ms a step", format!("{}, {}", ms(&speed.step_s), counted(speed.steps_s.len(), "step"))),
         ("  data", ms(&parts.data_s)),
         ("  forward", ms(&parts.forward_s)),
         ("  backward", ms(&parts.backward_s)),

@@ -191,9 +191,11 @@ fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
 fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, only: usize, rule: Rule) -> String {
     let mut lines: Vec<String> = Vec::new();
     let what = match (rule.min_words, rule.min_chars) {
-        (0, characters) => format!("at least {characters} characters"),
-        (words, ..=1) => format!("at least {words} words"),
-        (words, characters) => format!("at least {words} words and {characters} characters"),
+        (0, characters) => format!("at least {}", counted(characters, "character")),
+        (words, ..=1) => format!("at least {}", counted(words, "word")),
+        (words, characters) => {
+            format!("at least {} and {}", counted(words, "word"), counted(characters, "character"))
+        }
     };
     let mut spans: Vec<_> =
         checked.iter().enumerate().flat_map(|(i, text)| text.spans.iter().map(move |span| (i, span))).collect();

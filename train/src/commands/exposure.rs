@@ -70,8 +70,9 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
         dataset.manifest.vocab_size
     );
     notes.say(format!(
-        "writing {} texts after {prefix} tokens each of validation text, drawn and greedy, and reading them again",
-        windows.len() * (settings.samples + 1)
+        "writing {} after {} each of validation text, drawn and greedy, and reading them again",
+        counted(windows.len() * (settings.samples + 1), "text"),
+        counted(prefix, "token")
     ));
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
     if let Some(path) = &args.html {
@@ -111,8 +112,11 @@ fn table(exposure: &Exposure) -> String {
     let Exposure { windows, settings: Settings { prefix, samples, loop_tokens, repeated_tokens, .. }, .. } = exposure;
     let mut lines = vec![
         format!(
-            "{windows} windows of validation text; behind {prefix} real tokens: the real words, the model's own drawn at \
-             temperature 1 ({samples} times), and its most probable ones (greedy)"
+            "{} of validation text; behind {}: the real words, the model's own drawn at temperature 1 ({}), and its \
+             most probable ones (greedy)",
+            counted(windows, "window"),
+            counted(prefix, "real token"),
+            counted(samples, "time")
         ),
         String::new(),
         format!(

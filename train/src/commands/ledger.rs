@@ -243,9 +243,9 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConf
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
     let needed = comparing.max(step.parts().peak_bytes);
     let line = format!(
-        "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
-        config.micro_batch,
-        config.context_length,
+        "{} of {} would take {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
+        counted(config.micro_batch, "row"),
+        counted(config.context_length, "token"),
         bytes_beside(needed, available),
         bytes_beside(available, needed)
     );

@@ -41,7 +41,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
     let mut screen = Screen::new(true);
 
-    notes.say(format!("training {} steps in one go", grouped(2 * args.steps)));
+    notes.say(format!("training {} in one go", counted(grouped(2 * args.steps), "step")));
     if !prepare(args, common, &whole, interrupt)? {
         return Ok(Outcome::Interrupted);
     }
@@ -51,7 +51,8 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     if trained(begun(&whole)?)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }
-    notes.say(format!("training {} steps, stopping, and resuming from the disk", grouped(args.steps)));
+    let steps = counted(grouped(args.steps), "step");
+    notes.say(format!("training {steps}, stopping, and resuming from the disk"));
     trained(Run { pause_at: Some(args.steps), ..begun(&halves)? })?;
     let resumed = run::resume(&halves, &[], selected.clone(), &Alone, &mut Screen::new(true))?;
     if trained(resumed)? == Outcome::Interrupted {

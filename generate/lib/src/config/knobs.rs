@@ -1,5 +1,6 @@
 //! The table of knobs: what each is called, what it may be, and which strategies use it.
 
+use ember_data::numbers::counted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -341,11 +342,11 @@ impl GenerationConfig {
             let (name, value) = (knob.label, knob.of(self));
             let words = value.words();
             match knob.name {
-                "num_beams" => parts.push(format!("{words} beams")),
-                "num_beam_groups" => parts.push(format!("{words} groups")),
-                "max_nodes" => parts.push(format!("at most {words} prefixes")),
+                "num_beams" => parts.push(counted(words, "beam")),
+                "num_beam_groups" => parts.push(counted(words, "group")),
+                "max_nodes" => parts.push(format!("at most {}", counted(words, "prefix"))),
                 "max_time" if self.max_time_s.is_some() => parts.push(format!("at most {words} s")),
-                "max_new_tokens" => parts.push(format!("up to {words} new tokens")),
+                "max_new_tokens" => parts.push(format!("up to {}", counted(words, "new token"))),
                 // What a reader asks of any sampling and any beam search, on or off.
                 "temperature" | "length_penalty" => parts.push(format!("{name} {words}")),
                 _ if !knob.is_off(value) => parts.push(format!("{name} {words}")),

@@ -151,7 +151,7 @@ fn questions_are_answered_in_their_order_and_counted() {
     // The same choices with either answer: one of the two is right.
     assert_ne!(lines[0].starts_with("right"), lines[1].starts_with("right"));
     assert!(lines[2].starts_with("  -    choice"), "{text}");
-    assert!(lines[4].starts_with("accuracy ") && lines[4].ends_with("3 of 4 questions have an answer"), "{text}");
+    assert!(lines[4].starts_with("accuracy ") && lines[4].ends_with("3 of 4 questions with an answer"), "{text}");
 }
 
 #[test]

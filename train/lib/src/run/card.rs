@@ -5,7 +5,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use ember_data::prepare::{Manifest, grouped};
+use ember_data::numbers::{counted, grouped};
+use ember_data::prepare::Manifest;
 use ember_model::GptConfig;
 
 use crate::config::TrainConfig;
@@ -66,9 +67,10 @@ impl Card {
 
 fn shape_rows(shape: &GptConfig, manifest: &Manifest) -> String {
     let GptConfig { n_layer, n_head, n_embd, context_length, vocab_size, .. } = shape;
+    let [layers, heads] = [(n_layer, "layer"), (n_head, "head")].map(|(number, noun)| counted(number, noun));
     format!(
-        "| parameters | {} |\n| shape | {n_layer} layers, {n_head} heads, {n_embd} wide; {context_length} tokens of context |\n| \
-         tokenizer | {}, {vocab_size} tokens |\n",
+        "| parameters | {} |\n| shape | {layers}, {heads}, {n_embd} wide; {context_length} tokens of context |\n| tokenizer | {}, \
+         {vocab_size} tokens |\n",
         grouped(shape.parameters() as u64),
         last_part(&manifest.tokenizer)
     )
@@ -80,7 +82,7 @@ const NAMED: usize = 20;
 fn data(manifest: &Manifest) -> String {
     let mut text = String::new();
     for source in manifest.sources.iter().take(NAMED) {
-        let _ = writeln!(text, "- {} ({} bytes)", last_part(&source.name), grouped(source.bytes));
+        let _ = writeln!(text, "- {} ({})", last_part(&source.name), counted(grouped(source.bytes), "byte"));
     }
     if manifest.sources.len() > NAMED {
         let _ = writeln!(text, "- and {} more", manifest.sources.len() - NAMED);

@@ -47,7 +47,7 @@ use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
-use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer};
+use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer, units::counted};
 use report::{Records, Reporter, RunFacts};
 use speedometer::{Speedometer, peak_flops};
 use training::{Spent, Trainer};
@@ -134,10 +134,10 @@ impl Run {
         let gpt = exchange::broadcast_weights(group, gpt)?.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = text::windows(&config, &dataset)?;
         let line = format!(
-            "{} parameters, {} tokens a step, {} windows in a pass",
+            "{} parameters, {} tokens a step, {} in a pass",
             gpt.config().parameters(),
             config.tokens_per_step(),
-            windows.windows_per_pass()
+            counted(windows.windows_per_pass(), "window")
         );
         reporter.note(line.into());
         let ngram_loss = dataset.ngram_losses()?.into_iter().fold(f64::INFINITY, f64::min);

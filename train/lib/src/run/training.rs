@@ -15,7 +15,9 @@ use super::{
     card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
 };
 use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult};
-use crate::{distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note};
+use crate::{
+    distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note, units::counted,
+};
 
 /// A run in progress: what learns, what is kept of it, and whom it tells.
 pub struct Trainer<'a> {
@@ -214,8 +216,8 @@ impl Trainer<'_> {
             }
         }
         if finished && !last {
-            let patience = self.learner.config.patience;
-            let line = format!("no new best in {patience} evaluations (patience): the run ends at step {step}");
+            let evaluations = counted(self.learner.config.patience, "evaluation");
+            let line = format!("no new best in {evaluations} (patience): the run ends at step {step}");
             self.reporter.note(line.into());
             self.save(gpt)?; // the save of this step may have found the disk full
         }

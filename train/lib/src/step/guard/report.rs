@@ -8,7 +8,7 @@ use ember_host::files::{make_folder_of, write_atomic};
 use serde::Serialize;
 
 use super::diagnosis::Diagnosis;
-use crate::{error::Result, units::grouped};
+use crate::{error::Result, units::counted, units::grouped};
 
 /// Characters of text in the line.
 const SHORT: usize = 60;
@@ -70,9 +70,10 @@ impl Report {
             }
             None => "without dropout all of it is finite".to_owned(),
         };
+        let batches = counted(most, "batch");
         let of_those = match skipped {
-            skipped if skipped > most => format!("one more than the {most} batches that may be left out"),
-            skipped => format!("{skipped} of at most {most} batches that may be left out"),
+            skipped if skipped > most => format!("one more than the {batches} that may be left out"),
+            skipped => format!("{skipped} of at most {batches} that may be left out"),
         };
         let window = self.worst_window();
         let window = window.map(|it| format!("; window {}: \"{}\"", grouped(it.window), self.excerpt(it)));

@@ -1,0 +1,36 @@
+//! How whole numbers are written for people: 1,234,567; 1 file, 2 files.
+
+use std::fmt::Display;
+
+/// A whole number with commas between thousands.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
+}
+
+/// A number as it is written and its noun: "1 token", "2,345 tokens", "0.5 minutes", "3 passes".
+pub fn counted(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    let hisses = ["s", "x", "ch"].iter().any(|end| noun.ends_with(end));
+    let ending = if hisses { "es" } else { "s" };
+    format!("{number} {noun}{}", if number == "1" { "" } else { ending })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_in_threes() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn one_is_one() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "pass")), ["0 passes", "1 pass", "2 passes"]);
+        assert_eq!([0.5, 1.0, 10.0].map(|m| counted(m, "minute")), ["0.5 minutes", "1 minute", "10 minutes"]);
+        assert_eq!(counted(grouped(1234), "prefix"), "1,234 prefixes");
+    }
+}
