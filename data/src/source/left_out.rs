@@ -1,9 +1,9 @@
-//! What stands in a folder of text and is not read, and why; among it the folders that these
-//! programs wrote, which are no text to learn from, whatever text is in them; and so how a prepared
-//! folder is known (`MANIFEST`, `is_prepared`), for those who write and open one too.
+//! What stands in a folder of text and is not read, and why; among it the folders, pages and recipes
+//! that these programs wrote, which are no text to learn from, whatever text is in them; and so how
+//! they are known (`MANIFEST`, `is_prepared`, `RECIPE_HEAD`), for those who write and open them too.
 
-use super::{foreign::Foreign, kinds::Kind};
-use crate::tokens::is_token_file;
+use super::{foreign::Foreign, kinds::Kind, start::Start};
+use crate::{numbers::counted, tokens::is_token_file};
 use serde::{Deserialize, Serialize, de};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs::File, io::BufReader, path::Path};
@@ -39,10 +39,13 @@ pub enum LeftOutKind {
     Run,
     /// A folder that `prepare` wrote.
     Prepared,
+    /// A page or a recipe that these programs wrote.
+    Own,
 }
 
 impl LeftOutKind {
-    const WITHOUT_KIND: [Self; 6] = [Self::Empty, Self::Binary, Self::Archive, Self::Folder, Self::Run, Self::Prepared];
+    const WITHOUT_KIND: [Self; 7] =
+        [Self::Empty, Self::Binary, Self::Archive, Self::Folder, Self::Run, Self::Prepared, Self::Own];
 
     fn id(self) -> &'static str {
         match self {
@@ -54,6 +57,7 @@ impl LeftOutKind {
             Self::Folder => "folder",
             Self::Run => "run",
             Self::Prepared => "prepared",
+            Self::Own => "own",
         }
     }
 
@@ -65,15 +69,16 @@ impl LeftOutKind {
             Self::Binary if count == 1 => ("file", " that is no text"),
             Self::Binary => ("file", " that are no text"),
             Self::Unusable(kind) => {
-                let plural = if count == 1 { "" } else { "s" };
-                return format!("{count} {} file{plural} that cannot be used", kind.about().name);
+                let files = counted(count, &format!("{} file", kind.about().name));
+                return files + " that cannot be used";
             }
             Self::Archive => ("archive", " that cannot be used"),
             Self::Folder => ("folder", " that cannot be read"),
             Self::Run => ("run", ""),
             Self::Prepared => ("prepared text", ""),
+            Self::Own => ("file", " of Ember's own"),
         };
-        format!("{count} {what}{}{rest}", if count == 1 { "" } else { "s" })
+        counted(count, what) + rest
     }
 }
 
@@ -120,6 +125,22 @@ pub fn is_prepared(folder: &Path) -> bool {
     // Without its manifest, or with a damaged one, the folder is known by the tokens, which come
     // first.
     is_token_file(&folder.join("train.bin")) || manifest().is_some_and(is_ours)
+}
+
+/// What stands in the head of every page that these programs write, by which of the two it is.
+const PAGES: [&str; 2] =
+    ["<meta name=\"generator\" content=\"ember-train\">", "<meta name=\"generator\" content=\"ember-generate\">"];
+
+/// What a recipe begins with that a plan wrote.
+pub const RECIPE_HEAD: &str = "# Planned by ember-train for";
+
+/// Whether a file that begins so is a page or a recipe that these programs wrote. Who writes about
+/// such pages has their marks elsewhere than in the head of one.
+pub fn is_own(start: &Start<'_>) -> bool {
+    const PAGE: &str = "<!doctype html>";
+    let text = start.text();
+    let is_page = text.get(..PAGE.len()).is_some_and(|head| head.eq_ignore_ascii_case(PAGE));
+    is_page && PAGES.iter().any(|mark| text.contains(mark)) || text.starts_with(RECIPE_HEAD)
 }
 
 /// Which of the folders that are no text this is; `None` for any other.

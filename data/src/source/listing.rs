@@ -3,7 +3,7 @@
 use super::archive::{self, Archive, Entry, is_passed_over};
 use super::content::Place;
 use super::foreign::Foreign;
-use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
+use super::left_out::{LeftOut, LeftOutKind, is_own, kind_of_folder};
 use super::start::Start;
 use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
@@ -144,7 +144,8 @@ impl Listing {
     }
 
     fn leave_out(&mut self, name: String, kind: LeftOutKind, error: &Error) {
-        let reason = if kind == LeftOutKind::Empty { name.clone() } else { with_causes(error) };
+        let says_all = matches!(kind, LeftOutKind::Empty | LeftOutKind::Own);
+        let reason = if says_all { name.clone() } else { with_causes(error) };
         self.left_out.push(LeftOut { name, kind, reason });
     }
 
@@ -290,6 +291,10 @@ impl TextFile {
         }
         if let Some(foreign) = Foreign::of(&start.start()) {
             return Err((LeftOutKind::Foreign(foreign), Error::unusable(&self.name, foreign.advice())));
+        }
+        if is_own(&start.start()) {
+            let what = "is a page or a recipe that Ember wrote, not text; name the text itself";
+            return Err((LeftOutKind::Own, Error::unusable(&self.name, what)));
         }
         if !encoding::may_hold_zeros(&start.bytes)
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)

@@ -12,7 +12,7 @@
 //! of a file is dropped. Text that is not UTF-8 is converted ([`Guess`]).
 //!
 //! A file that is named by itself must be usable. In a folder, what is not is left out and said
-//! ([`LeftOut`]), and so are the folders that these programs wrote.
+//! ([`LeftOut`]), and so are the folders, pages and recipes that these programs wrote.
 
 // Without the readers some of what they stand on is not used.
 #![cfg_attr(not(feature = "readers"), allow(dead_code))]
@@ -39,7 +39,7 @@ pub use event::{Dated, Event, Sink};
 pub use foreign::Foreign;
 pub use guess::Guess;
 pub use kinds::Kind;
-pub use left_out::{LeftOut, LeftOutKind};
+pub use left_out::{LeftOut, LeftOutKind, RECIPE_HEAD};
 pub use listing::{Input, Listing, TextFile};
 pub use options::ReadOptions;
 pub use reader::About;

@@ -229,6 +229,32 @@ fn folders_that_these_programs_wrote_are_no_text() {
     }
 }
 
+#[test]
+fn pages_and_recipes_that_these_programs_wrote_are_no_text() {
+    let folder = Folder::new();
+    let page = |head: &str| format!("<!DOCTYPE html>\n<head>{head}</head><p>text").into_bytes();
+    let mark = "<meta name=\"generator\" content=\"ember-train\">";
+    for (name, content) in [
+        ("about.md", format!("A page has `{mark}` in its head.\n").into_bytes()),
+        ("mine.html", page("<meta name=\"generator\" content=\"ember-cli\">")),
+        ("other.toml", b"# Planned for Monday\nseed = 1\n".to_vec()),
+        ("plan.toml", format!("{RECIPE_HEAD} 10 minutes on cpu\nseed = 1\n").into_bytes()),
+        ("theirs.html.gz", gzip(&page(mark))),
+        ("theirs.html", page(mark)),
+    ] {
+        folder.write(name, &content);
+    }
+    let mut listing = Listing::default();
+    listing.add_path(folder.0.path()).unwrap();
+    let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
+    let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
+    assert_eq!(files, ["about.md", "mine.html", "other.toml"]);
+    let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
+    assert_eq!(told, "3 files of Ember's own, the first: plan.toml");
+    let line = error_of("page.html", &page(mark));
+    assert_eq!(line, "page.html is a page or a recipe that Ember wrote, not text; name the text itself");
+}
+
 fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(order).collect()
 }

@@ -2,7 +2,8 @@
 //! is.
 
 use super::Proposal;
-use ember_training::units::{bytes, duration, grouped, short};
+use ember_data::source::RECIPE_HEAD;
+use ember_training::units::{bytes, counted, duration, grouped, short};
 
 /// The recipe; `minutes` is what was asked for.
 pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
@@ -15,12 +16,13 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     let [parameters, train_tokens, tokens] =
         [proposal.parameters, text.train_tokens, proposal.tokens].map(|number| short(number as f64));
     let (step, memory) = (duration(proposal.step_s), bytes(proposal.memory.peak_bytes));
+    let minutes = counted(minutes, "minute");
     let mut lines = vec![
-        format!("# Planned for {minutes} minutes on {device}: validation loss about {:.2}.", loss.loss),
+        format!("{RECIPE_HEAD} {minutes} on {device}: validation loss about {:.2}.", loss.loss),
         String::new(),
         "# Data".into(),
         if config.text.is_empty() { line("stories", "the built-in corpus") } else { line("text", "") },
-        line("tokenizer", &format!("{} different tokens", text.vocab_size)),
+        line("tokenizer", &counted(text.vocab_size, "different token")),
         line("val_fraction", "held out"),
         String::new(),
         format!("# Model: {parameters} parameters for {train_tokens} tokens of text."),

@@ -41,6 +41,32 @@ fn a_folder_is_trained_on_again_and_again_with_its_runs_inside() {
 }
 
 #[test]
+fn what_the_programs_wrote_into_a_folder_of_text_is_not_learned() {
+    let place = Place::new();
+    place.write("words/count.txt", text());
+    place.write("words/mine.html", "<!DOCTYPE html>\n<title>Mine</title>\n<p>eight and then nine.\n");
+    train(&place, "run words --out run");
+    let plan = "plan words --minutes 0.05 --set n_layer=1 --set n_embd=16 --set n_head=2 --set context_length=16 \
+                --set batch_size=4 --device cpu --out words/plan.toml";
+    for arguments in [
+        "look words --html words/look.html",
+        "share run --html words/share.html --skip-copied",
+        "ledger run --repeats 1 --batch-size 2 --device cpu --html words/ledger.html",
+        plan,
+    ] {
+        place.train(arguments).well();
+    }
+    place.generate("explain one --from run --device cpu --max-new-tokens 4 --html words/explain.html").well();
+    let ran = train(&place, "run words --out again");
+    assert_eq!(sources(&place, "again"), ["words/count.txt", "words/mine.html"]);
+    let line = "Left out: 5 files of Ember's own, the first: words/explain.html";
+    assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
+    let ran = place.train(&format!("run words/plan.toml {SMALL}"));
+    let line = "error: words/plan.toml is a page or a recipe that Ember wrote, not text; name the text itself";
+    assert!(ran.code == Some(1) && ran.err.lines().any(|said| said == line), "{}", ran.err);
+}
+
+#[test]
 fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
     let place = Place::new();
     place.write("code/count.txt", text());
