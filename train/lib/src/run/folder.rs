@@ -410,7 +410,9 @@ mod tests {
         let place = |name: &str| folder.path().join(name);
         let begun = RunFolder::create(&place("a/b/run")).unwrap();
         fs::create_dir(begun.file(SAMPLES)).unwrap();
-        [METRICS, CONFIG].map(|name| fs::write(begun.file(name), "").unwrap());
+        for name in [METRICS, CONFIG] {
+            fs::write(begun.file(name), "").unwrap();
+        }
         begun.forget();
         assert!(!place("a").exists());
         // What somebody else has made or put there stays.
