@@ -1,6 +1,6 @@
 //! A request, understood, and what it may take: much can be asked for in few words.
 
-use ember_decoding::config::GenerationConfig;
+use ember_decoding::config::{GenerationConfig, Overflow};
 use ember_decoding::constraint::Grammar;
 
 use super::error::ApiError;
@@ -8,7 +8,8 @@ use super::error::ApiError;
 /// Most tokens of a step to give account of: each is ranked among all.
 const MOST_TRACED: usize = 200;
 
-/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
+/// Most candidates to tell of in all: as an answer each takes about a kilobyte. Where nothing else
+/// bounds a text that is told whole, as many tokens.
 pub(super) const MOST_TOLD: usize = 1 << 18;
 
 /// Most candidates that a beam search ranks in a step: a quarter of a gigabyte.
@@ -55,6 +56,20 @@ impl Asked {
         Ok(asked)
     }
 
+    /// The same, if its answer has an end: a text whose window slides grows as long as it may, and is
+    /// held until it is told.
+    pub(super) fn ending(self) -> Result<Self, ApiError> {
+        let has_end = self.config.overflow != Overflow::Slide || self.is_told_by_token();
+        if !has_end && self.tokens > MOST_TOLD {
+            return Err(ApiError::invalid(format!(
+                "this may tell of {} tokens in a window that slides; an answer that is told whole can have {MOST_TOLD}: ask for \
+                 fewer, or for a stream that tells token by token",
+                self.tokens
+            )));
+        }
+        Ok(self)
+    }
+
     /// The same, if it does not tell too much again beside its texts: `bytes` with one text of each
     /// prompt.
     pub(super) fn repeating(self, bytes: usize) -> Result<Self, ApiError> {
@@ -72,8 +87,11 @@ impl Asked {
     /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
     /// and ranked texts it tells whole.
     pub(super) fn held(&self) -> usize {
-        let is_told_by_token = self.stream && !self.measures && !self.config.strategy.ranks_texts();
-        if is_told_by_token { 0 } else { self.told() }
+        if self.is_told_by_token() { 0 } else { self.told() }
+    }
+
+    fn is_told_by_token(&self) -> bool {
+        self.stream && !self.measures && !self.config.strategy.ranks_texts()
     }
 
     /// Candidates that it may tell of in all.

@@ -316,7 +316,7 @@ impl<'a> Parameters<'a> {
             tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
         };
-        asked.traced("trace", self.count("trace")?.unwrap_or(0))
+        asked.traced("trace", self.count("trace")?.unwrap_or(0))?.ending()
     }
 
     /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.

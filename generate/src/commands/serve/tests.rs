@@ -539,6 +539,13 @@ fn what_a_small_request_may_take_is_bounded() {
             "1220 tokens with",
         ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
+        (json!({ "max_tokens": 262_145, "overflow": "slide" }), "262145 tokens in a window that slides"),
+        (json!({ "max_tokens": u64::MAX, "overflow": "slide", "prompt": ["a", "b"] }), "can have 262144"),
+        (json!({ "max_tokens": 70_000, "n": 4, "overflow": "slide" }), "280000 tokens in a window"),
+        (
+            json!({ "max_tokens": 90_000, "num_beams": 3, "overflow": "slide", "stream": true }),
+            "270000 tokens in a window",
+        ),
         (json!({ "num_beams": 64, "max_tokens": 63, "trace": 1 }), "4032 tokens with 128"),
         (
             json!({ "num_beams": 300, "max_tokens": 1, "stop_token_ids": (0..256).collect::<Vec<u32>>() }),
@@ -570,6 +577,8 @@ fn what_a_small_request_may_take_is_bounded() {
     }
     // The same token many times ends no more texts than once.
     server.write(json!({ "prompt": "a", "num_beams": 64, "max_tokens": 4, "stop_token_ids": vec![0; 250_000] }));
+    // What is told token by token may go on.
+    drop(server.begin(&json!({ "prompt": "a", "max_tokens": 1 << 40, "overflow": "slide", "stream": true })));
     // All that there is beside one token, and what measures texts.
     server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
