@@ -45,6 +45,11 @@ impl Asked {
         if candidates > MOST_TRACED {
             return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
         }
+        if candidates > 0 && self.config.draft_tokens > 0 {
+            let message =
+                format!("{param} tells how each token was chosen, which drafts leave out; leave draft_tokens out");
+            return Err(ApiError::param(param, message));
+        }
         let asked = Self { traced_candidates: candidates, ..self };
         if asked.told() > MOST_TOLD {
             let (tokens, beside) = (asked.tokens, asked.beside());
@@ -99,12 +104,13 @@ impl Asked {
         self.tokens.saturating_mul(self.beside())
     }
 
-    /// Candidates that it tells of beside each token; of beams that are given account of, all that a
-    /// beam is followed by.
+    /// Candidates that it tells of at each token, itself at least where its log-probability is told; of
+    /// beams that are given account of, all that a beam is followed by.
     fn beside(&self) -> usize {
         let gives_account = self.traced_candidates > 0 && self.config.strategy.has_beams();
         let followers = if gives_account { followers(&self.config) } else { 0 };
-        self.traced_candidates.max(self.config.logprobs).max(followers)
+        let measured = self.logprobs.map_or(0, |_| self.config.logprobs.max(1));
+        self.traced_candidates.max(measured).max(followers)
     }
 }
 

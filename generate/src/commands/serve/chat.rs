@@ -119,7 +119,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         knobs.max_new_tokens = Some(model.engine.config().context_length);
     }
     draw_unless_told(&mut knobs, model);
-    let mut config = parameters.config(knobs, server.any_seed())?;
+    let config = parameters.config(knobs, server.any_seed())?;
     let logprobs = match (parameters.is_on("logprobs")?, parameters.count("top_logprobs")?) {
         (false, None) => None,
         (false, Some(_)) => return Err(ApiError::param("top_logprobs", "top_logprobs needs logprobs: true")),
@@ -128,10 +128,9 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     if logprobs.is_some_and(|top| top > MOST_LOGPROBS) {
         return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MOST_LOGPROBS} at most")));
     }
-    config.logprobs = logprobs.unwrap_or(0).min(model.engine.config().vocab_size);
     let (text, ids) = prompt(&parameters, model)?;
     let grammar = form(&parameters)?;
-    let asked = Asked { logprobs, writes, ..parameters.asked("messages", vec![ids], config, grammar)? };
+    let asked = Asked { writes, ..parameters.asked("messages", vec![ids], config, logprobs, grammar)? };
     let telling = Chat {
         created: server.models.created,
         includes_usage: includes_usage(&parameters)?,

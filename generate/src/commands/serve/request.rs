@@ -262,15 +262,18 @@ impl<'a> Parameters<'a> {
         at_fault.map_or_else(|| ApiError::invalid(&message), |(name, _)| ApiError::param(name, &message))
     }
 
-    /// A request for these prompts; `param` is where they stand.
+    /// A request for these prompts; `param` is where they stand, and `logprobs` how many probable
+    /// tokens are told beside each, where that is asked.
     pub(super) fn asked(
         &self,
         param: &str,
         prompts: Vec<Vec<u32>>,
-        config: GenerationConfig,
+        mut config: GenerationConfig,
+        logprobs: Option<usize>,
         grammar: Option<Grammar>,
     ) -> Result<Asked, ApiError> {
         let shape = self.model.engine.config();
+        config.logprobs = logprobs.unwrap_or(0).min(shape.vocab_size);
         for ids in &prompts {
             if ids.is_empty() {
                 return Err(ApiError::param(param, "a prompt is empty; send at least one token"));
@@ -309,7 +312,7 @@ impl<'a> Parameters<'a> {
             prompts,
             traced_candidates: 0,
             grammar,
-            logprobs: None,
+            logprobs,
             measures: false,
             writes: true,
             stream: self.is_on("stream")?,

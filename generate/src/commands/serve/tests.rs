@@ -261,6 +261,26 @@ fn what_cannot_be_followed_is_refused_by_name() {
     let chat = Server::open_with(Tokenizer::bytes().unwrap());
     for (path, ask, words) in [
         ("/completion", json!({ "prompt": "a", "trace": 3 }), "no parameter \"trace\""),
+        (
+            "/completion",
+            json!({ "prompt": "a", "num_beams": 2, "n_probs": 1, "post_sampling_probs": true }),
+            "beams have none",
+        ),
+        (
+            "/completion",
+            json!({ "prompt": "a", "draft_tokens": 2, "n_probs": 1, "post_sampling_probs": true }),
+            "post_sampling_probs tells how each token was chosen",
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": "a", "draft_tokens": 2, "trace": 3 }),
+            "trace tells how each token was chosen",
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": "a", "draft_tokens": 2, "replay": true }),
+            "replay tells how each token was chosen",
+        ),
         ("/v1/chat/completions", json!({ "messages": said, "trace": 3 }), "no parameter \"trace\""),
         (
             "/v1/chat/completions",
@@ -539,6 +559,11 @@ fn what_a_small_request_may_take_is_bounded() {
             "1220 tokens with",
         ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
+        // A log-probability that is told of a token alone is one, too, in a stream as well.
+        (
+            json!({ "max_tokens": 262_145, "overflow": "slide", "logprobs": 0, "stream": true }),
+            "262145 tokens with 1 candidates",
+        ),
         (json!({ "max_tokens": 262_145, "overflow": "slide" }), "262145 tokens in a window that slides"),
         (json!({ "max_tokens": u64::MAX, "overflow": "slide", "prompt": ["a", "b"] }), "can have 262144"),
         (json!({ "max_tokens": 70_000, "n": 4, "overflow": "slide" }), "280000 tokens in a window"),
