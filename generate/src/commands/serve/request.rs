@@ -373,9 +373,10 @@ fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let others = dialect.knobs.iter().map(|(other, _)| *other);
     let named = dialect.own.iter().chain(COMMON).map(|(name, _)| *name);
     let all = knobs.chain(others).chain(named);
-    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(name, other);
-    let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+    // Before it is compared: that takes time and memory by its length.
     let name: String = name.chars().take(60).collect();
+    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(&name, other);
+    let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
     ApiError::param(&name, format!("there is no parameter {name:?}; the nearest is {nearest}"))
 }
 

@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
@@ -696,6 +696,9 @@ fn what_is_meant_to_break_it_is_refused() {
     assert_eq!(write("logit_bias", nested).0, 400);
     assert_eq!(write("trace", json!(1_000_000)).0, 400);
     assert_eq!(write("num_beams", json!(10_000)).0, 400);
+    let began = Instant::now();
+    assert_eq!(write(&"a".repeat(1_000_000), json!(1)).0, 400);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let (status, _, _) = server.send("GET", "/health", &"X-Header: 1\r\n".repeat(1000), "");
     assert_eq!(status, 431);
     // It is well all the same.
