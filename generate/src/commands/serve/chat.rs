@@ -193,6 +193,10 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
         return Err(ApiError::param("continue_final_message", message));
     }
     let is_last = messages.last().is_some_and(is_answer);
+    if continues == Some(true) && !is_last {
+        let message = "continue_final_message goes on with an answer, and none stands last";
+        return Err(ApiError::param("continue_final_message", message));
+    }
     let begun = if is_last && continues != Some(false) { messages.pop() } else { None };
     if begun.is_some() && messages.last().is_some_and(is_answer) {
         return Err(ApiError::param("messages", "two answers stand last; only one can be gone on with"));

@@ -292,6 +292,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "messages": said, "chat_template_kwargs": { "messages": [] } }),
             "cannot set messages",
         ),
+        ("/v1/chat/completions", json!({ "messages": said, "continue_final_message": true }), "goes on with an answer"),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
         ("/tokenize", json!({ "content": "a", "prompt": "b" }), "duplicate field `content`"),
         ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "expected a boolean"),
