@@ -21,7 +21,7 @@ use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
-use super::models::Model;
+use super::models::{Model, now};
 use super::request::{Dialect, Parameter, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
@@ -132,7 +132,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let grammar = form(&parameters)?;
     let asked = Asked { writes, ..parameters.asked("messages", vec![ids], config, logprobs, grammar)? };
     let telling = Chat {
-        created: server.models.created,
+        created: now(),
         includes_usage: includes_usage(&parameters)?,
         verbose: parameters.is_on("verbose")?.then_some(text),
     };
@@ -233,6 +233,7 @@ fn message(value: &Value) -> Option<Map<String, Value>> {
 
 /// How OpenAI's API tells of a conversation.
 struct Chat {
+    /// When it was asked.
     created: u64,
     includes_usage: bool,
     /// The text that the conversation became, where that is asked.

@@ -21,7 +21,7 @@ use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
-use super::models::Model;
+use super::models::{Model, now};
 use super::request::{Dialect, Parameter, Parameters, ids_of, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
@@ -105,7 +105,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     }
     let telling = Completion {
         replay,
-        created: server.models.created,
+        created: now(),
         echoed: sent.into_iter().filter(|_| echo).map(|Prompt { text, before, .. }| (text, before)).collect(),
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
@@ -194,6 +194,7 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
 
 /// How OpenAI's API tells of completions.
 struct Completion {
+    /// When it was asked.
     created: u64,
     /// The prompts, where they are told again before what follows them, and how many of their
     /// tokens stand before the text.

@@ -186,6 +186,14 @@ fn what_is_served_is_what_the_library_writes() {
 }
 
 #[test]
+fn an_answer_tells_when_it_was_made() {
+    let server = Server::open();
+    thread::sleep(Duration::from_millis(1100));
+    let before = models::now();
+    assert!(server.write(json!({ "prompt": "a", "max_tokens": 1 }))["created"].as_u64().unwrap() >= before);
+}
+
+#[test]
 fn a_prompt_is_measured_with_echo() {
     let server = Server::open();
     let ids = tokenizer().encode("abcabd").unwrap();
