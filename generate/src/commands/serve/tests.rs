@@ -185,6 +185,21 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
+/// A first token takes the prompt's time: by itself it says nothing of how fast texts are written.
+#[test]
+fn a_token_by_itself_is_not_written_at_a_speed() {
+    let server = Server::open();
+    let speed = || {
+        let metrics = server.send("GET", "/metrics", "", "").2;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("llamacpp:predicted_tokens_seconds "));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    server.write(json!({ "prompt": "abc", "max_tokens": 1 }));
+    assert_eq!(speed(), 0.0);
+    server.write(json!({ "prompt": "abc", "max_tokens": 9 }));
+    assert!(speed() > 0.0);
+}
+
 #[test]
 fn an_answer_tells_when_it_was_made() {
     let server = Server::open();
