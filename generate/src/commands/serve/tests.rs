@@ -627,7 +627,7 @@ fn what_a_small_request_may_take_is_bounded() {
     // The same token many times ends no more texts than once.
     server.write(json!({ "prompt": "a", "num_beams": 64, "max_tokens": 4, "stop_token_ids": vec![0; 250_000] }));
     // What is told token by token may go on.
-    drop(server.begin(&json!({ "prompt": "a", "max_tokens": 1 << 40, "overflow": "slide", "stream": true })));
+    drop(server.begin(&json!({ "prompt": "a", "max_tokens": 1_u64 << 40, "overflow": "slide", "stream": true })));
     // All that there is beside one token, and what measures texts.
     server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
