@@ -163,7 +163,7 @@ impl Model {
         let ids = self.tokenizer.encode_whole(text, SpecialTokens::Parse)?;
         let stride = self.gpt.config().context_length;
         let scored = score_texts(&self.gpt, &[&ids], stride, &mut |_| ControlFlow::Continue(()))?;
-        let logprobs = scored.unwrap_or_default().concat();
+        let logprobs: Vec<f32> = scored.into_iter().flatten().flatten().collect();
         Ok(Tally::new(&logprobs, scored_bytes(text, &ids, &self.tokenizer, SpecialTokens::Parse)))
     }
 }

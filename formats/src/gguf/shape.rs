@@ -67,7 +67,15 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Read<()> {
             shown(scaling)
         ));
     }
-    for key in ["expert_count", "attention.sliding_window", "attention.scale", "logit_scale", "rope.scale_linear"] {
+    let others = [
+        "expert_count",
+        "attention.sliding_window",
+        "attention.scale",
+        "logit_scale",
+        "rope.scale_linear",
+        "rope.scaling.factor", // without a kind it scales, too
+    ];
+    for key in others {
         let key = format!("{name}.{key}");
         let is_set = |value: &Value| !matches!(value, Value::Whole(0) | Value::Real(0.0 | 1.0));
         if keys.get(&key).as_ref().is_some_and(is_set) {

@@ -1,13 +1,13 @@
 //! A checkpoint, opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
 
 use super::pickle::{Pickle, Read, Value};
 use super::torch::{Archive, Record};
-use crate::error::{FormatError, Result};
+use crate::error::{FormatError, Result, shown};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, Tokenizer, layout, mapped::Mapped, names, numbers};
 
 /// The characters of a text, beside nanoGPT's data or its checkpoint.
@@ -52,8 +52,10 @@ impl File {
         let weights = weights(&pickle, &archive).map_err(unsupported)?;
         let shape = shape(&pickle, &weights).map_err(unsupported)?;
         refuse_overlaps(&weights).map_err(damaged)?;
+        let named = names::tensors(&shape);
+        refuse_others(&weights, &named).map_err(unsupported)?;
         let tensor = |(name, sizes)| tensor(&weights, name, sizes);
-        let tensors = names::tensors(&shape).into_iter().map(tensor).collect::<Read<_>>().map_err(unsupported)?;
+        let tensors = named.into_iter().map(tensor).collect::<Read<_>>().map_err(unsupported)?;
         let tokenizer = self.tokenizer(shape.vocab_size)?;
         Ok(Model { shape, tensors, tokenizer })
     }
@@ -140,6 +142,16 @@ fn refuse_overlaps(weights: &HashMap<String, Record>) -> Read<()> {
     Ok(())
 }
 
+/// Refuses a file with a tensor that is none of those `named`, nor their head: without it something
+/// else would be computed.
+fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>)]) -> Read<()> {
+    let known: HashSet<&str> = named.iter().map(|(name, _)| name.as_str()).chain(["lm_head.weight"]).collect();
+    match weights.keys().filter(|name| !known.contains(name.as_str())).min() {
+        Some(other) => Err(format!("tensor {} belongs to no model of nanoGPT known here", shown(other))),
+        None => Ok(()),
+    }
+}
+
 /// What Hugging Face calls `name`, in its layout. A model without biases has zeros.
 fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<usize>) -> Read<Tensor<'a>> {
     let count = sizes.iter().product();
@@ -176,4 +188,23 @@ fn characters(meta: &Pickle, rows: usize) -> Read<Json> {
         return Err("its \"stoi\" has no character".to_owned());
     }
     Ok(Tokenizer::of_characters(vocabulary, Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_nanogpt_has_not_is_refused() {
+        let named = [("transformer.wte.weight".to_owned(), vec![1, 1])];
+        let record = Record { sizes: vec![1, 1], kind: NumberType::F32, place: (0, 4), bytes: &[0; 4] };
+        let of = |other: &str| {
+            let names = ["transformer.wte.weight", other].map(str::to_owned);
+            let weights: HashMap<String, Record> = names.into_iter().map(|name| (name, record.clone())).collect();
+            refuse_others(&weights, &named)
+        };
+        assert_eq!(of("lm_head.weight"), Ok(()));
+        assert!(of("transformer.h.0.attn.q_norm.weight").unwrap_err().contains("attn.q_norm"));
+    }
 }

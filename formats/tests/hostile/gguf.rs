@@ -26,6 +26,17 @@ fn sizes_of(bytes: &[u8], tensor: &str) -> usize {
     find(bytes, tensor) + tensor.len() + 4
 }
 
+/// The file with a factor by which rotary positions are scaled, though no way to do so is named; and a
+/// key that says nothing, with which both are 64 bytes, so that the values stay aligned.
+fn scaled(bytes: &[u8]) -> Vec<u8> {
+    let key = |name: &str| [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+    let factor = [&key("llama.rope.scaling.factor")[..], &6u32.to_le_bytes(), &4f32.to_le_bytes()].concat();
+    let nothing = [&key("ten.letter")[..], &0u32.to_le_bytes(), &[0]].concat();
+    assert_eq!(factor.len() + nothing.len(), 64);
+    let keys = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 2;
+    [&bytes[..16], &keys.to_le_bytes(), &factor, &nothing, &bytes[24..]].concat()
+}
+
 #[test]
 fn liars_are_refused() {
     let file = fixture("llama/f32.gguf");
@@ -88,6 +99,7 @@ fn liars_are_refused() {
     let long = [&file[..56], &5000u64.to_le_bytes(), &[b'x'; 5000], &file[69..]].concat();
     add("a long architecture", long);
     add("another tokenizer", with(&file, find(&file, "gpt2"), b"bert"));
+    add("rotary positions that are scaled", scaled(&file));
     all_refused("model.gguf", files);
 }
 

@@ -181,7 +181,8 @@ pub fn rank(choices: &[ScoredChoice], by: By) -> Vec<usize> {
 }
 
 /// Scores the choices of many questions, all of which share their passes through the model; `None`
-/// once `on_batch` breaks off, which is told after every pass how many tokens were scored in it.
+/// of the questions of which a choice is left once `on_batch` breaks off, which is told after every
+/// pass how many tokens were scored in it.
 ///
 /// # Errors
 /// As [`score_stretches`].
@@ -189,16 +190,16 @@ pub fn score_questions(
     model: &Gpt,
     questions: &[Vec<EncodedChoice>],
     on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
-) -> Result<Option<Vec<Vec<ScoredChoice>>>> {
+) -> Result<Vec<Option<Vec<ScoredChoice>>>> {
     let stretches: Vec<Stretch> =
         questions.iter().flatten().map(|choice| Stretch { ids: &choice.ids, scored: choice.scored }).collect();
-    let Some(logprobs) = score_stretches(model, &stretches, on_batch)? else { return Ok(None) };
-    let mut logprobs = logprobs.into_iter();
-    let scored = |question: &Vec<EncodedChoice>| {
-        let choices = question.iter().zip(&mut logprobs);
-        choices.map(|(choice, logprobs)| ScoredChoice { logprobs, bytes: choice.bytes }).collect()
+    let mut logprobs = score_stretches(model, &stretches, on_batch)?.into_iter();
+    let scored = |question: &Vec<EncodedChoice>| -> Option<Vec<ScoredChoice>> {
+        let own: Vec<Option<Vec<f32>>> = logprobs.by_ref().take(question.len()).collect();
+        let choices = question.iter().zip(own);
+        choices.map(|(choice, logprobs)| Some(ScoredChoice { logprobs: logprobs?, bytes: choice.bytes })).collect()
     };
-    Ok(Some(questions.iter().map(scored).collect()))
+    Ok(questions.iter().map(scored).collect())
 }
 
 /// How often the most probable choice was the right one.
@@ -369,9 +370,10 @@ mod tests {
                     question(context, &choices).encode(&tokenizer, SpecialTokens::Parse, CONTEXT).unwrap()
                 })
                 .collect();
-            let together = score_questions(&model, &encoded, &mut to_the_end).unwrap().unwrap();
+            let together = score_questions(&model, &encoded, &mut to_the_end).unwrap();
             prop_assert_eq!(together.len(), asked.len());
             for ((context, choices), scored) in asked.iter().zip_eq(together) {
+                let scored = scored.unwrap();
                 prop_assert_eq!(choices.len(), scored.len());
                 for (choice, scored) in choices.iter().zip_eq(scored) {
                     let mut ids = if context.is_empty() { vec![tokenizer.end_of_text().unwrap()] } else { Vec::new() };

@@ -86,8 +86,9 @@ pub struct Stretch<'a> {
     pub scored: usize,
 }
 
-/// The log-probabilities, in nats, of the scored tokens of each stretch; `None` once `on_batch`
-/// breaks off, which is told after every pass through the model how many tokens were scored in it.
+/// The log-probabilities, in nats, of the scored tokens of each stretch; `None` of those that are
+/// left once `on_batch` breaks off, which is told after every pass through the model how many tokens
+/// were scored in it.
 ///
 /// Stretches of similar length go through the model together, each in a row of its own that is
 /// filled up at its end, where nothing that counts can see it: together or alone they get the same
@@ -101,14 +102,14 @@ pub fn score_stretches(
     model: &Gpt,
     stretches: &[Stretch],
     on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
-) -> Result<Option<Vec<Vec<f32>>>> {
+) -> Result<Vec<Option<Vec<f32>>>> {
     for Stretch { ids, scored } in stretches {
         if !(1..ids.len()).contains(scored) {
             return Err(Error::Stretch { scored: *scored, length: ids.len() });
         }
     }
     let lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.ids.len() - 1).collect();
-    let mut logprobs = vec![Vec::new(); stretches.len()];
+    let mut logprobs = vec![None; stretches.len()];
     for batch in plan(&lengths, |longest| MOST_TOKENS / longest) {
         let time = lengths[batch[0]];
         let mut inputs = Vec::with_capacity(batch.len() * time);
@@ -126,13 +127,13 @@ pub fn score_stretches(
         }
         let mut all = all.into_iter();
         for &number in &batch {
-            logprobs[number] = all.by_ref().take(stretches[number].scored).collect();
+            logprobs[number] = Some(all.by_ref().take(stretches[number].scored).collect());
         }
         if on_batch(targets.len()).is_break() {
-            return Ok(None);
+            break;
         }
     }
-    Ok(Some(logprobs))
+    Ok(logprobs)
 }
 
 /// The log-probability of each of `targets` at its place in `positions`, an index into `inputs`,
@@ -245,8 +246,14 @@ pub(crate) mod tests {
         assert!(refused(&[1; CONTEXT + 2], 1).contains("rows of 9 tokens exceed the context of 8"));
         assert!(refused(&[1, 13], 1).contains("token id 13"));
         assert!(token_log_probabilities(&model, &[1, 2, 3], &[1, 2, 3], 2).is_err());
-        let stretches = [Stretch { ids: &[1, 2], scored: 1 }];
-        assert_eq!(score_stretches(&model, &stretches, &mut |_| ControlFlow::Break(())).unwrap(), None);
+    }
+
+    #[test]
+    fn what_was_scored_before_it_broke_off_is_kept() {
+        let stretches = [Stretch { ids: &[1, 2], scored: 1 }; MOST_TOKENS + 1];
+        let scored = score_stretches(&model(), &stretches, &mut |_| ControlFlow::Break(())).unwrap();
+        assert!(scored[..MOST_TOKENS].iter().all(Option::is_some));
+        assert_eq!(scored[MOST_TOKENS], None);
     }
 
     proptest! {
@@ -264,9 +271,10 @@ pub(crate) mod tests {
                 told += tokens;
                 ControlFlow::Continue(())
             });
-            for (stretch, together) in stretches.iter().zip_eq(together.unwrap().unwrap()) {
+            for (stretch, together) in stretches.iter().zip_eq(together.unwrap()) {
                 told -= stretch.scored;
                 let first = stretch.ids.len() - stretch.scored;
+                let together = together.unwrap();
                 prop_assert_eq!(together.len(), stretch.scored);
                 for (position, got) in (first..).zip(together) {
                     let alone = by_hand(&model, &stretch.ids[..=position]);

@@ -73,18 +73,19 @@ pub(super) fn answer(
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {
         let results = score_questions(&loaded.model, &encoded[group.clone()], &mut progress.or_interrupt(interrupt))?;
-        let Some(results) = results else {
-            let (done, all) = (accuracy.questions, questions.len());
-            progress.aside(|| notes.say(format!("interrupted: {done} of {} answered", counted(all, "question"))));
-            return Ok(Outcome::Interrupted);
-        };
         progress.aside(|| {
             for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {
+                let Some(choices) = choices else { continue };
                 accuracy.add(choices, question.answer);
                 format.write_line(out, || json(question, choices, &encoded[number]), || line(question, choices))?;
             }
             out.flush().map_err(anyhow::Error::from)
         })?;
+        if accuracy.questions < group.end {
+            let (done, all) = (accuracy.questions, questions.len());
+            progress.aside(|| notes.say(format!("interrupted: {done} of {} answered", counted(all, "question"))));
+            return Ok(Outcome::Interrupted);
+        }
     }
     drop(progress);
     write_summary(&accuracy, format, out)?;

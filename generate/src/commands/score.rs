@@ -132,16 +132,12 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     let lengths: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
     let mut tallies = Vec::with_capacity(texts.len());
     for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {
-        let texts = &texts[group];
-        let ids: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
+        let begun = &texts[group.clone()];
+        let ids: Vec<&[u32]> = begun.iter().map(|text| text.ids.as_slice()).collect();
         let scored = score_texts(&loaded.model, &ids, stride, &mut progress.or_interrupt(interrupt))?;
-        let Some(scored) = scored else {
-            let (done, all) = (tallies.len(), lengths.len());
-            progress.aside(|| notes.say(format!("interrupted: {done} of {} scored", counted(all, "text"))));
-            return Ok(Outcome::Interrupted);
-        };
         progress.aside(|| {
-            for (text, logprobs) in texts.iter().zip(&scored) {
+            for (text, logprobs) in begun.iter().zip(&scored) {
+                let Some(logprobs) = logprobs else { continue };
                 let tally = Tally::new(logprobs, text.bytes);
                 tallies.push(tally);
                 let line = || format!("{}  {}", measures(&tally), beginning(text.text.as_deref().unwrap_or_default()));
@@ -149,6 +145,11 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
             }
             out.flush().map_err(Error::from)
         })?;
+        if tallies.len() < group.end {
+            let (done, all) = (tallies.len(), lengths.len());
+            progress.aside(|| notes.say(format!("interrupted: {done} of {} scored", counted(all, "text"))));
+            return Ok(Outcome::Interrupted);
+        }
     }
     drop(progress);
     if tallies.len() > 1 {

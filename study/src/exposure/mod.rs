@@ -246,7 +246,7 @@ impl Reading {
         let scored = score_stretches(gpt, &stretches, &mut |_| {
             if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        let logprobs = scored.ok_or(Error::Stopped)?;
+        let logprobs: Vec<Vec<f32>> = scored.into_iter().collect::<Option<_>>().ok_or(Error::Stopped)?;
         let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();
         Ok(Self {
             loss: map(|logprob| -logprob),

@@ -48,7 +48,8 @@ pub fn generate_batch(
     let (write, together, rows) = strategy(config, prompts.len());
     let mut completions = Vec::with_capacity(prompts.len());
     for (number, prompts) in prompts.chunks(together).enumerate() {
-        let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length);
+        let slides = config.overflow == Overflow::Slide;
+        let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length, slides);
         let guessed = config.draft_tokens.min(shape.context_length); // at a time, behind what is certain
         let mut sequences = model.sequences(prompts, slots + guessed);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };

@@ -10,9 +10,9 @@ use ember_model::Gpt;
 use super::{Stretch, score_stretches};
 use crate::error::{Error, Result};
 
-/// The log-probability of every token of each text but its first, which follows nothing; `None`
-/// once `on_batch` breaks off, which is told after every pass through the model how many tokens
-/// were scored in it.
+/// The log-probability of every token of each text but its first, which follows nothing; `None` of
+/// the texts of which something is left once `on_batch` breaks off, which is told after every pass
+/// through the model how many tokens were scored in it.
 ///
 /// A text longer than the context is read in windows of `context_length` tokens, each `stride`
 /// after the one before, and a token counts in the first window that holds it: the smaller the
@@ -34,17 +34,19 @@ pub fn score_texts(
     texts: &[&[u32]],
     stride: usize,
     on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
-) -> Result<Option<Vec<Vec<f32>>>> {
+) -> Result<Vec<Option<Vec<f32>>>> {
     let context_length = model.config().context_length;
     texts.iter().try_for_each(|ids| check_length(ids))?;
     if !(1..=context_length).contains(&stride) {
         return Err(Error::Stride { stride, context_length });
     }
     let windows: Vec<Vec<Stretch>> = texts.iter().map(|ids| windows(ids, context_length, stride)).collect();
-    let Some(logprobs) = score_stretches(model, &windows.concat(), on_batch)? else { return Ok(None) };
-    let mut logprobs = logprobs.into_iter();
-    let whole = |windows: &Vec<Stretch>| logprobs.by_ref().take(windows.len()).flatten().collect();
-    Ok(Some(windows.iter().map(whole).collect()))
+    let mut logprobs = score_stretches(model, &windows.concat(), on_batch)?.into_iter();
+    let whole = |windows: &Vec<Stretch>| -> Option<Vec<f32>> {
+        let own: Vec<Option<Vec<f32>>> = logprobs.by_ref().take(windows.len()).collect();
+        Some(own.into_iter().collect::<Option<Vec<_>>>()?.concat())
+    };
+    Ok(windows.iter().map(whole).collect())
 }
 
 /// Refuses a text in which there is nothing to score.
@@ -140,6 +142,7 @@ fn windows(ids: &[u32], context_length: usize, stride: usize) -> Vec<Stretch<'_>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::MOST_TOKENS;
     use super::super::tests::{CONTEXT, by_hand, model, to_the_end};
     use super::*;
     use burn::tensor::Device;
@@ -189,7 +192,7 @@ mod tests {
             let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
             let number = |key: &str| case[key].as_f64().unwrap();
             let stride = case["stride"].as_u64().unwrap() as usize;
-            let logprobs = score_texts(&model, &[&ids], stride, &mut to_the_end).unwrap().unwrap().remove(0);
+            let logprobs = score_texts(&model, &[&ids], stride, &mut to_the_end).unwrap().remove(0).unwrap();
             let expected: Vec<f64> = serde_json::from_value(case["logprobs"].clone()).unwrap();
             assert_eq!(logprobs.len(), expected.len());
             for (got, expected) in logprobs.iter().zip_eq(&expected) {
@@ -223,7 +226,16 @@ mod tests {
         assert!(refused(&[1, 13], 4).contains("token id 13"));
         assert!(refused(&[1, 2], 0).contains("stride is 0"));
         assert!(refused(&[1, 2], 9).contains("stride is 9"));
-        assert_eq!(score_texts(&model, &[&[1, 2]], 4, &mut |_| ControlFlow::Break(())).unwrap(), None);
+    }
+
+    #[test]
+    fn texts_that_were_read_whole_before_it_broke_off_are_kept() {
+        let (text, texts) = ([1; 2 * CONTEXT], 300);
+        // Two windows each, the second a token longer: those of all texts are read before any first.
+        let firsts = MOST_TOKENS / CONTEXT - texts;
+        let scored = score_texts(&model(), &vec![&text[..]; texts], CONTEXT, &mut |_| ControlFlow::Break(())).unwrap();
+        assert!(scored[..firsts].iter().all(|text| text.as_ref().is_some_and(|text| text.len() == 2 * CONTEXT - 1)));
+        assert!(firsts < texts && scored[firsts..].iter().all(Option::is_none));
     }
 
     #[test]
@@ -247,9 +259,10 @@ mod tests {
         ) {
             let model = model();
             let borrowed: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
-            let together = score_texts(&model, &borrowed, stride, &mut to_the_end).unwrap().unwrap();
+            let together = score_texts(&model, &borrowed, stride, &mut to_the_end).unwrap();
             prop_assert_eq!(together.len(), texts.len());
             for (ids, logprobs) in texts.iter().zip_eq(together) {
+                let logprobs = logprobs.unwrap();
                 prop_assert_eq!(logprobs.len(), ids.len() - 1);
                 for window in windows(ids.len(), CONTEXT, stride) {
                     for position in window.scored {

@@ -221,12 +221,21 @@ impl Sequences for ModelSequences<'_> {
 }
 
 /// Positions that the cache will hold at most, where each prompt is continued as `rows` at a time:
-/// each prompt once, and what every row adds to it.
-pub(crate) fn slots(prompts: &[&[u32]], rows: usize, max_new_tokens: usize, context_length: usize) -> usize {
-    let new = max_new_tokens.min(context_length);
-    let each = |prompt: &&[u32]| match max_new_tokens > room(prompt.len(), context_length) {
-        true => rows * context_length + new, // a sliding window shares nothing
-        false => prompt.len() + rows * new,
+/// each prompt once, and what every row adds to it, which ends with the context unless its window
+/// `slides`.
+pub(crate) fn slots(
+    prompts: &[&[u32]],
+    rows: usize,
+    max_new_tokens: usize,
+    context_length: usize,
+    slides: bool,
+) -> usize {
+    let each = |prompt: &&[u32]| {
+        let room = room(prompt.len(), context_length);
+        match slides && max_new_tokens > room {
+            true => rows * context_length + max_new_tokens.min(context_length), // which shares nothing
+            false => prompt.len() + rows * max_new_tokens.min(room),
+        }
     };
     prompts.iter().map(each).sum()
 }

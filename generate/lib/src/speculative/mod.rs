@@ -44,7 +44,8 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
         let (completion, acceptance) = match job.plan.draft {
             None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
             Some(draft) => {
-                let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length);
+                // Its window slides where the text is longer than its own context.
+                let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length, true);
                 let mut proposer = SmallerModel(ModelSequences::new(draft, &[&ids], slots));
                 generate(accept_or_replace, target, &mut proposer, &request, watch)?
             }

@@ -154,14 +154,22 @@ fn questions_are_answered_in_their_order_and_counted() {
     assert!(lines[4].starts_with("accuracy ") && lines[4].ends_with("3 of 4 questions with an answer"), "{text}");
 }
 
+/// A pass takes 4096 tokens: the last of these texts and questions are not in the first.
 #[test]
 fn an_interruption_ends_it_with_what_is_done() {
     let place = Place::new();
     let interrupt = Interrupt::new();
     interrupt.request();
-    place.write("q.jsonl", r#"{"context": "a", "choices": ["b", "c"]}"#);
-    for arguments in [["some text", "more"], ["--choices", "./q.jsonl"]] {
-        assert_eq!(place.score(&arguments, &interrupt).unwrap(), (Outcome::Interrupted, String::new()));
+    // The longest are read first; what is told keeps its order.
+    place.write("texts.txt", &("ab\n".to_owned() + &"abcdefghijklmno\n".repeat(400)));
+    // Of the question in the middle one choice is scored.
+    place.write("q.jsonl", &"{\"context\": \"a\", \"choices\": [\"bcdefgh\", \"cdefghi\"]}\n".repeat(400));
+    for (arguments, end) in
+        [(["--lines", "./texts.txt"], "  abcdefghijklmno"), (["--choices", "./q.jsonl"], "|bcdefgh")]
+    {
+        let (outcome, told) = place.score(&arguments, &interrupt).unwrap();
+        assert_eq!((outcome, told.lines().count()), (Outcome::Interrupted, 4096 / 14), "{told}");
+        assert!(told.lines().all(|line| line.ends_with(end) || line.ends_with("|cdefghi")), "{told}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A request, understood, and what it may take: much can be asked for in few words.
 
-use ember_decoding::config::GenerationConfig;
+use ember_decoding::config::{GenerationConfig, Overflow};
 use ember_decoding::constraint::Grammar;
 
 use super::error::ApiError;
@@ -8,7 +8,8 @@ use super::error::ApiError;
 /// Most tokens of a step to give account of: each is ranked among all.
 const MOST_TRACED: usize = 200;
 
-/// Most candidates to tell of in all: as an answer each takes about a kilobyte.
+/// Most candidates to tell of in all: as an answer each takes about a kilobyte. Where nothing else
+/// bounds a text that is told whole, as many tokens.
 pub(super) const MOST_TOLD: usize = 1 << 18;
 
 /// Most candidates that a beam search ranks in a step: a quarter of a gigabyte.
@@ -44,6 +45,11 @@ impl Asked {
         if candidates > MOST_TRACED {
             return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
         }
+        if candidates > 0 && self.config.draft_tokens > 0 {
+            let message =
+                format!("{param} tells how each token was chosen, which drafts leave out; leave draft_tokens out");
+            return Err(ApiError::param(param, message));
+        }
         let asked = Self { traced_candidates: candidates, ..self };
         if asked.told() > MOST_TOLD {
             let (tokens, beside) = (asked.tokens, asked.beside());
@@ -53,6 +59,20 @@ impl Asked {
             )));
         }
         Ok(asked)
+    }
+
+    /// The same, if its answer has an end: a text whose window slides grows as long as it may, and is
+    /// held until it is told.
+    pub(super) fn ending(self) -> Result<Self, ApiError> {
+        let has_end = self.config.overflow != Overflow::Slide || self.is_told_by_token();
+        if !has_end && self.tokens > MOST_TOLD {
+            return Err(ApiError::invalid(format!(
+                "this may tell of {} tokens in a window that slides; an answer that is told whole can have {MOST_TOLD}: ask for \
+                 fewer, or for a stream that tells token by token",
+                self.tokens
+            )));
+        }
+        Ok(self)
     }
 
     /// The same, if it does not tell too much again beside its texts: `bytes` with one text of each
@@ -72,8 +92,11 @@ impl Asked {
     /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
     /// and ranked texts it tells whole.
     pub(super) fn held(&self) -> usize {
-        let is_told_by_token = self.stream && !self.measures && !self.config.strategy.ranks_texts();
-        if is_told_by_token { 0 } else { self.told() }
+        if self.is_told_by_token() { 0 } else { self.told() }
+    }
+
+    fn is_told_by_token(&self) -> bool {
+        self.stream && !self.measures && !self.config.strategy.ranks_texts()
     }
 
     /// Candidates that it may tell of in all.
@@ -81,12 +104,13 @@ impl Asked {
         self.tokens.saturating_mul(self.beside())
     }
 
-    /// Candidates that it tells of beside each token; of beams that are given account of, all that a
-    /// beam is followed by.
+    /// Candidates that it tells of at each token, itself at least where its log-probability is told; of
+    /// beams that are given account of, all that a beam is followed by.
     fn beside(&self) -> usize {
         let gives_account = self.traced_candidates > 0 && self.config.strategy.has_beams();
         let followers = if gives_account { followers(&self.config) } else { 0 };
-        self.traced_candidates.max(self.config.logprobs).max(followers)
+        let measured = self.logprobs.map_or(0, |_| self.config.logprobs.max(1));
+        self.traced_candidates.max(measured).max(followers)
     }
 }
 

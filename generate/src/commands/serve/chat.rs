@@ -21,7 +21,7 @@ use super::body::Object;
 use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
-use super::models::Model;
+use super::models::{Model, now};
 use super::request::{Dialect, Parameter, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
@@ -119,7 +119,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         knobs.max_new_tokens = Some(model.engine.config().context_length);
     }
     draw_unless_told(&mut knobs, model);
-    let mut config = parameters.config(knobs, server.any_seed())?;
+    let config = parameters.config(knobs, server.any_seed())?;
     let logprobs = match (parameters.is_on("logprobs")?, parameters.count("top_logprobs")?) {
         (false, None) => None,
         (false, Some(_)) => return Err(ApiError::param("top_logprobs", "top_logprobs needs logprobs: true")),
@@ -128,12 +128,11 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     if logprobs.is_some_and(|top| top > MOST_LOGPROBS) {
         return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MOST_LOGPROBS} at most")));
     }
-    config.logprobs = logprobs.unwrap_or(0).min(model.engine.config().vocab_size);
     let (text, ids) = prompt(&parameters, model)?;
     let grammar = form(&parameters)?;
-    let asked = Asked { logprobs, writes, ..parameters.asked("messages", vec![ids], config, grammar)? };
+    let asked = Asked { writes, ..parameters.asked("messages", vec![ids], config, logprobs, grammar)? };
     let telling = Chat {
-        created: server.models.created,
+        created: now(),
         includes_usage: includes_usage(&parameters)?,
         verbose: parameters.is_on("verbose")?.then_some(text),
     };
@@ -194,6 +193,10 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
         return Err(ApiError::param("continue_final_message", message));
     }
     let is_last = messages.last().is_some_and(is_answer);
+    if continues == Some(true) && !is_last {
+        let message = "continue_final_message goes on with an answer, and none stands last";
+        return Err(ApiError::param("continue_final_message", message));
+    }
     let begun = if is_last && continues != Some(false) { messages.pop() } else { None };
     if begun.is_some() && messages.last().is_some_and(is_answer) {
         return Err(ApiError::param("messages", "two answers stand last; only one can be gone on with"));
@@ -230,6 +233,7 @@ fn message(value: &Value) -> Option<Map<String, Value>> {
 
 /// How OpenAI's API tells of a conversation.
 struct Chat {
+    /// When it was asked.
     created: u64,
     includes_usage: bool,
     /// The text that the conversation became, where that is asked.

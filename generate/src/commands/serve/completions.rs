@@ -21,7 +21,7 @@ use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
-use super::models::Model;
+use super::models::{Model, now};
 use super::request::{Dialect, Parameter, Parameters, ids_of, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
@@ -83,21 +83,19 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         let message = "best_of other than n is not supported; num_beams finds the most probable texts";
         return Err(ApiError::param("best_of", message));
     }
-    let mut config = parameters.config(knobs, server.any_seed())?;
+    let config = parameters.config(knobs, server.any_seed())?;
     let logprobs = match parameters.get("logprobs") {
         None | Some(Value::Bool(false)) => None,
         Some(Value::Bool(true)) => Some(1),
         Some(_) => parameters.count("logprobs")?,
     };
-    config.logprobs = logprobs.unwrap_or(0).min(model.engine.config().vocab_size);
     let sent = prompts(model, parameters.get("prompt"), parameters.special(SpecialTokens::Text)?)?;
     let prompts = sent.iter().map(|prompt| prompt.ids.clone()).collect();
     let echo = parameters.is_on("echo")?;
     let asked = Asked {
-        logprobs,
         measures: echo && logprobs.is_some(),
         writes,
-        ..parameters.asked("prompt", prompts, config, parameters.grammar(None)?)?
+        ..parameters.asked("prompt", prompts, config, logprobs, parameters.grammar(None)?)?
     };
     let mut asked = asked.repeating(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
@@ -107,7 +105,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     }
     let telling = Completion {
         replay,
-        created: server.models.created,
+        created: now(),
         echoed: sent.into_iter().filter(|_| echo).map(|Prompt { text, before, .. }| (text, before)).collect(),
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
@@ -123,9 +121,6 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked
             "replay",
             "a trace is told with one whole answer; leave stream out, and write something",
         ));
-    }
-    if asked.config.draft_tokens > 0 {
-        return Err(ApiError::param("replay", "a trace follows no drafts; leave draft_tokens out"));
     }
     let weights = weights_checksum(&model.folder).map_err(|error| ApiError::ours(error.to_string()))?;
     let prompt = |ids: &Vec<u32>| HeaderPrompt { prompt: None, prompt_ids: ids.clone() };
@@ -199,6 +194,7 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
 
 /// How OpenAI's API tells of completions.
 struct Completion {
+    /// When it was asked.
     created: u64,
     /// The prompts, where they are told again before what follows them, and how many of their
     /// tokens stand before the text.

@@ -84,17 +84,21 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     }
     let probs = probs.min(model.engine.config().vocab_size);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
-    config.logprobs = probs;
     let special = parameters.special(SpecialTokens::Parse)?;
     let prompts = prompts(model, parameters.get("prompt"), special)?;
-    let asked = parameters.asked("prompt", prompts, config, parameters.grammar(Some("grammar"))?)?;
+    let logprobs = (probs > 0).then_some(probs);
+    let asked = parameters.asked("prompt", prompts, config, logprobs, parameters.grammar(Some("grammar"))?)?;
     let settings = settings(model, &asked.config);
     let prompts: Vec<String> = asked.prompts.iter().map(|ids| text_of(model, ids)).collect();
     let settings_bytes = settings.to_string().len();
     let mut asked = asked.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
     asked.writes = writes;
     if after_sampling {
-        asked.traced_candidates = asked.traced_candidates.max(probs);
+        if asked.config.strategy.has_beams() {
+            let message = "post_sampling_probs are of tokens that are drawn or taken one by one; beams have none";
+            return Err(ApiError::param("post_sampling_probs", message));
+        }
+        asked = asked.traced("post_sampling_probs", probs)?;
     }
     let fields = parameters.get("response_fields").map(|fields| {
         let fields = list(fields, |field| Some(field.as_str()?.to_owned()));

@@ -70,7 +70,7 @@ fn gauges(server: &Server) -> Vec<Row> {
         (
             "llamacpp:predicted_tokens_seconds",
             "Tokens written a second, by each request",
-            rate(&counts.written_tokens, &counts.writing_micros),
+            rate(&counts.later_tokens, &counts.writing_micros),
         ),
         ("llamacpp:requests_processing", "Requests at work", running as f64),
         ("llamacpp:requests_deferred", "Requests that wait for a place", of(&counts.waiting)),

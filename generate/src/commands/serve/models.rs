@@ -111,9 +111,8 @@ impl Models {
                 UsageError::new(format!("two models are called {name}; give each a name by --model NAME=FOLDER"))
             );
         }
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (loaded, turn, accounts) = Default::default();
-        Ok(Self { all, loading, loaded, turn, accounts, created })
+        Ok(Self { all, loading, loaded, turn, accounts, created: now() })
     }
 
     pub(super) fn all(&self) -> &[Named] {
@@ -218,6 +217,11 @@ impl Models {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.push(model.engine.account());
         Ok(model)
     }
+}
+
+/// Seconds since 1970: when a model, or an answer, was made.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The name of the token that a tokenizer puts before texts.

@@ -262,15 +262,18 @@ impl<'a> Parameters<'a> {
         at_fault.map_or_else(|| ApiError::invalid(&message), |(name, _)| ApiError::param(name, &message))
     }
 
-    /// A request for these prompts; `param` is where they stand.
+    /// A request for these prompts; `param` is where they stand, and `logprobs` how many probable
+    /// tokens are told beside each, where that is asked.
     pub(super) fn asked(
         &self,
         param: &str,
         prompts: Vec<Vec<u32>>,
-        config: GenerationConfig,
+        mut config: GenerationConfig,
+        logprobs: Option<usize>,
         grammar: Option<Grammar>,
     ) -> Result<Asked, ApiError> {
         let shape = self.model.engine.config();
+        config.logprobs = logprobs.unwrap_or(0).min(shape.vocab_size);
         for ids in &prompts {
             if ids.is_empty() {
                 return Err(ApiError::param(param, "a prompt is empty; send at least one token"));
@@ -309,14 +312,14 @@ impl<'a> Parameters<'a> {
             prompts,
             traced_candidates: 0,
             grammar,
-            logprobs: None,
+            logprobs,
             measures: false,
             writes: true,
             stream: self.is_on("stream")?,
             tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
         };
-        asked.traced("trace", self.count("trace")?.unwrap_or(0))
+        asked.traced("trace", self.count("trace")?.unwrap_or(0))?.ending()
     }
 
     /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.
@@ -370,9 +373,10 @@ fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let others = dialect.knobs.iter().map(|(other, _)| *other);
     let named = dialect.own.iter().chain(COMMON).map(|(name, _)| *name);
     let all = knobs.chain(others).chain(named);
-    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(name, other);
-    let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+    // Before it is compared: that takes time and memory by its length.
     let name: String = name.chars().take(60).collect();
+    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(&name, other);
+    let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
     ApiError::param(&name, format!("there is no parameter {name:?}; the nearest is {nearest}"))
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Counts {
     pub(super) prompt_tokens: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
     pub(super) written_tokens: AtomicU64,
+    /// Of them all but each request's first, which took `writing_micros`.
+    pub(super) later_tokens: AtomicU64,
     pub(super) prompt_micros: AtomicU64,
     pub(super) writing_micros: AtomicU64,
     pub(super) longest: AtomicU64,

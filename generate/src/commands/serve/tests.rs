@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
@@ -185,6 +185,29 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
+/// A first token takes the prompt's time: by itself it says nothing of how fast texts are written.
+#[test]
+fn a_token_by_itself_is_not_written_at_a_speed() {
+    let server = Server::open();
+    let speed = || {
+        let metrics = server.send("GET", "/metrics", "", "").2;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("llamacpp:predicted_tokens_seconds "));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    server.write(json!({ "prompt": "abc", "max_tokens": 1 }));
+    assert_eq!(speed(), 0.0);
+    server.write(json!({ "prompt": "abc", "max_tokens": 9 }));
+    assert!(speed() > 0.0);
+}
+
+#[test]
+fn an_answer_tells_when_it_was_made() {
+    let server = Server::open();
+    thread::sleep(Duration::from_millis(1100));
+    let before = models::now();
+    assert!(server.write(json!({ "prompt": "a", "max_tokens": 1 }))["created"].as_u64().unwrap() >= before);
+}
+
 #[test]
 fn a_prompt_is_measured_with_echo() {
     let server = Server::open();
@@ -261,6 +284,26 @@ fn what_cannot_be_followed_is_refused_by_name() {
     let chat = Server::open_with(Tokenizer::bytes().unwrap());
     for (path, ask, words) in [
         ("/completion", json!({ "prompt": "a", "trace": 3 }), "no parameter \"trace\""),
+        (
+            "/completion",
+            json!({ "prompt": "a", "num_beams": 2, "n_probs": 1, "post_sampling_probs": true }),
+            "beams have none",
+        ),
+        (
+            "/completion",
+            json!({ "prompt": "a", "draft_tokens": 2, "n_probs": 1, "post_sampling_probs": true }),
+            "post_sampling_probs tells how each token was chosen",
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": "a", "draft_tokens": 2, "trace": 3 }),
+            "trace tells how each token was chosen",
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": "a", "draft_tokens": 2, "replay": true }),
+            "replay tells how each token was chosen",
+        ),
         ("/v1/chat/completions", json!({ "messages": said, "trace": 3 }), "no parameter \"trace\""),
         (
             "/v1/chat/completions",
@@ -272,6 +315,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "messages": said, "chat_template_kwargs": { "messages": [] } }),
             "cannot set messages",
         ),
+        ("/v1/chat/completions", json!({ "messages": said, "continue_final_message": true }), "goes on with an answer"),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
         ("/tokenize", json!({ "content": "a", "prompt": "b" }), "duplicate field `content`"),
         ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "expected a boolean"),
@@ -539,6 +583,18 @@ fn what_a_small_request_may_take_is_bounded() {
             "1220 tokens with",
         ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
+        // A log-probability that is told of a token alone is one, too, in a stream as well.
+        (
+            json!({ "max_tokens": 262_145, "overflow": "slide", "logprobs": 0, "stream": true }),
+            "262145 tokens with 1 candidates",
+        ),
+        (json!({ "max_tokens": 262_145, "overflow": "slide" }), "262145 tokens in a window that slides"),
+        (json!({ "max_tokens": u64::MAX, "overflow": "slide", "prompt": ["a", "b"] }), "can have 262144"),
+        (json!({ "max_tokens": 70_000, "n": 4, "overflow": "slide" }), "280000 tokens in a window"),
+        (
+            json!({ "max_tokens": 90_000, "num_beams": 3, "overflow": "slide", "stream": true }),
+            "270000 tokens in a window",
+        ),
         (json!({ "num_beams": 64, "max_tokens": 63, "trace": 1 }), "4032 tokens with 128"),
         (
             json!({ "num_beams": 300, "max_tokens": 1, "stop_token_ids": (0..256).collect::<Vec<u32>>() }),
@@ -570,6 +626,8 @@ fn what_a_small_request_may_take_is_bounded() {
     }
     // The same token many times ends no more texts than once.
     server.write(json!({ "prompt": "a", "num_beams": 64, "max_tokens": 4, "stop_token_ids": vec![0; 250_000] }));
+    // What is told token by token may go on.
+    drop(server.begin(&json!({ "prompt": "a", "max_tokens": 1_u64 << 40, "overflow": "slide", "stream": true })));
     // All that there is beside one token, and what measures texts.
     server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
@@ -662,6 +720,9 @@ fn what_is_meant_to_break_it_is_refused() {
     assert_eq!(write("logit_bias", nested).0, 400);
     assert_eq!(write("trace", json!(1_000_000)).0, 400);
     assert_eq!(write("num_beams", json!(10_000)).0, 400);
+    let began = Instant::now();
+    assert_eq!(write(&"a".repeat(1_000_000), json!(1)).0, 400);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let (status, _, _) = server.send("GET", "/health", &"X-Header: 1\r\n".repeat(1000), "");
     assert_eq!(status, 431);
     // It is well all the same.

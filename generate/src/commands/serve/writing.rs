@@ -243,6 +243,7 @@ impl Writer {
         count(&counts.prompt_tokens, prompt_tokens.saturating_sub(cached_tokens) as u64);
         count(&counts.cached_tokens, cached_tokens as u64);
         count(&counts.written_tokens, written_tokens as u64);
+        count(&counts.later_tokens, written_tokens.saturating_sub(1) as u64);
         count(&counts.prompt_micros, (timings.prompt_s * 1e6) as u64);
         count(&counts.writing_micros, (timings.writing_s * 1e6) as u64);
         counts.longest.fetch_max((prompt_tokens + written_tokens) as u64, Ordering::Relaxed);
