@@ -14,7 +14,8 @@ use ember_model::folder::{self, CARD, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
 use super::card::Card;
-use super::folder::{DAMAGED, Pointer, RunFolder, ensure_room, step_of, used_bytes};
+use super::disk::{ensure_room, used_bytes};
+use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
 use super::temperature::{last_norm, tempered, with_last_norm};
 use crate::error::{CheckpointError, Error, Result};
 use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};

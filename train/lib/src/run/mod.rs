@@ -21,6 +21,7 @@
 
 pub mod card;
 pub mod checkpoint;
+pub mod disk;
 pub mod evaluate;
 pub mod folder;
 pub mod init;
