@@ -95,18 +95,19 @@ const CLASSIC: &str = "gpt2";
 /// More passes than this over one text teach little but the text itself.
 const MOST_PASSES: f64 = 40.0;
 
-/// A model of so many parameters gains nothing by a plan of more passes than this, whatever its
-/// dropout: of 60 KB and of a megabyte such models knew as much after thirty as after sixty, ninety
-/// or two hundred. A smaller one gains on (bench/LEARNING.md).
-const LARGE: u64 = 200_000;
-/// So many.
+/// A model of at least `LARGE` parameters gains nothing by a plan of more passes than this,
+/// whatever its dropout: of 60 KB and of a megabyte such models knew as much after thirty as after
+/// sixty, ninety or two hundred. A smaller one gains on (bench/LEARNING.md).
 pub const MOST_PASSES_OF_LARGE: f64 = 30.0;
+
+/// The parameters from which on a model is large by that rule.
+const LARGE: u64 = 200_000;
 
 /// A run has so many steps at least, however little text there is.
 const FEWEST_STEPS: u64 = 200;
 
-/// The steps of so many tokens that such a text is worth to a model of so many parameters, however
-/// much time there is.
+/// The steps after which a model of so many parameters learns no more from a text of `train_tokens`,
+/// however much time there is.
 pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u64 {
     if parameters < LARGE {
         return u64::MAX;
@@ -126,6 +127,7 @@ impl Settings {
         self.choose_model(facts, device, &mut reasons);
         self.choose_computation();
         self.choose_length(facts, device, &mut reasons);
+        self.choose_regularisation(facts, &mut reasons);
         self.choose_rates(&mut reasons);
         self.choose_intervals(facts, &mut reasons);
         Ok((self.complete()?, reasons))
@@ -140,7 +142,7 @@ impl Settings {
 
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
     /// parts, computed in float32 and saved their weights as they were.
-    pub(super) fn with_the_usual_parts(mut self) -> Self {
+    pub(super) fn with_keys_added_since(mut self) -> Self {
         if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
             self.architecture.get_or_insert_with(|| CLASSIC.to_owned());
             self.choose_parts(1);
@@ -287,14 +289,13 @@ impl Settings {
             reasons.push(Note::Length(format!("{keys}: about {minutes} on {name}")));
         }
         self.lr_decay_steps.get_or_insert(max_steps);
-
-        let passes = max_steps as f64 * tokens_per_step / train_tokens;
-        self.choose_regularisation(passes, reasons);
     }
 
     /// What keeps a model from learning a text by heart that it reads so often, and from being too
     /// sure of what it knows of it.
-    fn choose_regularisation(&mut self, passes: f64, reasons: &mut Vec<Note>) {
+    fn choose_regularisation(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
+        let trained = self.max_steps.unwrap_or(1) as f64 * self.tokens_per_step() as f64;
+        let passes = trained / facts.train_tokens.max(1) as f64;
         let is_read_often = passes >= 4.0;
         let (dropout, weight_decay, z_loss) = match passes {
             ..4.0 => (0.0, 0.1, 0.0),
