@@ -6,85 +6,18 @@
 //! read once, and some ten times as many when it is read often with dropout (nanoGPT trains 10.7
 //! million on a million characters); AdamW's learning rate falls with the width (Yang et al. 2022,
 //! Tensor Programs V); an evaluation may cost a twentieth of the training. How a model is built and
-//! how it learns is what `bench/learning.py` found to learn the most
-//! in a given time, with its figures in `bench/LEARNING.md`.
+//! how it learns is what `bench/learning.py` found to learn the most in a given time, with its
+//! figures in `bench/LEARNING.md`.
 
 use std::{fmt::Display, path::Path};
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 
+use super::facts::{DeviceFacts, DeviceKind, Shape, TextFacts};
 use super::keys::{Curve, OptimizerKind, Precision, Settings, TrainConfig};
 use crate::units::{grouped, short};
 use crate::{error::ConfigError, note::Note};
-
-/// What is known of the text once it is tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TextFacts {
-    /// Tokens to train on.
-    pub train_tokens: u64,
-    /// Tokens held out.
-    pub val_tokens: u64,
-    /// Different tokens.
-    pub vocab_size: usize,
-}
-
-impl TextFacts {
-    /// Of no text at all.
-    pub const NOTHING: Self = Self { train_tokens: 0, val_tokens: 0, vocab_size: 1 };
-
-    /// What a recipe without its text leaves to the text is chosen as for ten million tokens of it.
-    pub fn assumed(vocab_size: usize) -> Self {
-        Self { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size }
-    }
-}
-
-/// How fast a device is, roughly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceKind {
-    /// Some 2e11 floating-point operations a second in training.
-    Cpu,
-    /// Some 1e13.
-    Gpu,
-}
-
-/// A model, the windows of one pass and how many passes make a step.
-struct Shape {
-    n_layer: usize,
-    n_embd: usize,
-    context_length: usize,
-    batch_size: usize,
-}
-
-/// The steps of the ladder, smallest first, each with the fewest training tokens that call for it.
-const CPU_SHAPES: &[(u64, Shape)] = &[
-    (0, Shape { n_layer: 2, n_embd: 64, context_length: 64, batch_size: 16 }),
-    (50_000, Shape { n_layer: 4, n_embd: 128, context_length: 64, batch_size: 16 }),
-];
-const GPU_SHAPES: &[(u64, Shape)] = &[
-    (0, Shape { n_layer: 4, n_embd: 128, context_length: 128, batch_size: 32 }),
-    (200_000, Shape { n_layer: 6, n_embd: 384, context_length: 256, batch_size: 64 }),
-    (20_000_000, Shape { n_layer: 8, n_embd: 512, context_length: 512, batch_size: 64 }),
-    (500_000_000, Shape { n_layer: 12, n_embd: 768, context_length: 1024, batch_size: 32 }),
-];
-
-/// What is known of such a device.
-struct DeviceFacts {
-    name: &'static str,
-    /// Operations spent on one run by default, and the time that they take.
-    budget: f64,
-    minutes: &'static str,
-    ladder: &'static [(u64, Shape)],
-}
-
-impl DeviceKind {
-    fn facts(self) -> DeviceFacts {
-        match self {
-            Self::Cpu => DeviceFacts { name: "a CPU", budget: 1.2e14, minutes: "ten minutes", ladder: CPU_SHAPES },
-            Self::Gpu => DeviceFacts { name: "a GPU", budget: 2e16, minutes: "half an hour", ladder: GPU_SHAPES },
-        }
-    }
-}
 
 /// The architecture that learns the most, of those that a class of transformers computes.
 const BEST: &str = "qwen3";
