@@ -142,13 +142,8 @@ impl Run {
         let ngram_loss = dataset.ngram_losses()?.into_iter().fold(f64::INFINITY, f64::min);
         reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
-        let log = if group.leads() {
-            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
-            Records::open(&folder, facts, progress.step, config.tensorboard).map_err(Into::into)
-        } else {
-            Ok(Records::kept_elsewhere())
-        };
-        let log = all_ok(group, log)?;
+        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+        let log = all_ok(group, records(group, &folder, facts, &config, &progress))?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let came_damaged = come_damaged(&gpt, reporter);
@@ -182,6 +177,20 @@ impl Run {
         let Trainer { folder, marks, learner: Learner { progress, .. }, .. } = trainer;
         Ok(Trained { ended: result?, folder, progress, marks })
     }
+}
+
+/// The records of the run, which the process that leads keeps.
+fn records(
+    group: &dyn ProcessGroup,
+    folder: &RunFolder,
+    facts: RunFacts,
+    config: &TrainConfig,
+    progress: &Progress,
+) -> Result<Records> {
+    if !group.leads() {
+        return Ok(Records::kept_elsewhere());
+    }
+    Ok(Records::open(folder, facts, progress.step, config.tensorboard)?)
 }
 
 /// Which device was chosen and why, in one line.
