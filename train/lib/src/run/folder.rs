@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use ember_decoding::run_folder::namesake;
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_atomic};
+use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_text};
 
 use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
@@ -168,8 +168,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
-        let text = config.to_toml()?;
-        Ok(write_atomic(&self.file(CONFIG), |file| file.write_all(text.as_bytes()))?)
+        Ok(write_text(&self.file(CONFIG), &config.to_toml()?)?)
     }
 
     /// Where the text sampled at `step` is written, for people.
@@ -219,7 +218,7 @@ impl RunFolder {
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
         sync_folder(&self.checkpoints()).at("cannot write", self.checkpoints())?;
         let file = self.pointer(pointer);
-        write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
+        write_text(&file, &format!("{}\n", checkpoint_name(step)))
     }
 
     /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.

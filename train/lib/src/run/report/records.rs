@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use ember_host::file_error::At;
-use ember_host::files::{make_folder_of, write_atomic};
+use ember_host::files::{make_folder_of, write_text};
 
 use super::jsonl;
 use super::metrics::{Row, RunFacts};
@@ -89,7 +89,7 @@ impl Records {
     pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
         let Some(open) = &mut self.0 else { return Ok(()) };
         make_folder_of(page)?;
-        write_atomic(page, |file| file.write_all(sample::page(samples).as_bytes()))?;
+        write_text(page, &sample::page(samples))?;
         for sample in samples {
             open.samples.append(sample)?;
             if let Some(events) = &mut open.events {
