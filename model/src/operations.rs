@@ -87,7 +87,7 @@ impl Operation {
             Kind::Lookup { rows } | Kind::Places { rows } => vec![rows, n_out],
             Kind::Norm { .. } => vec![n_in],
             Kind::HeadNorms { head_size } => {
-                return ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into();
+                return ["q", "k"].map(|part| (format!("attn.{part}_norm.weight"), vec![head_size])).into();
             }
             Kind::Product { .. } => vec![n_in, n_out],
             Kind::Head { tied: false } => vec![n_out, n_in],
@@ -125,8 +125,8 @@ impl Operation {
 impl Operations {
     /// The sum of what `count` says of each operation.
     pub fn sum(&self, count: impl Fn(&Operation) -> usize) -> usize {
-        let of = |list: &[Operation]| list.iter().map(&count).sum::<usize>();
-        of(&self.embedding) + self.n_layer * of(&self.block) + of(&self.head)
+        let sum = |list: &[Operation]| list.iter().map(&count).sum::<usize>();
+        sum(&self.embedding) + self.n_layer * sum(&self.block) + sum(&self.head)
     }
 
     /// Values of the largest tensor.

@@ -297,7 +297,7 @@ impl RunFolder {
     /// # Errors
     /// When one cannot be renamed.
     pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>, FileError> {
-        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step));
+        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|saved_step| saved_step > step));
         newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
     }
 

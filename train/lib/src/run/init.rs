@@ -67,7 +67,9 @@ impl Init {
         } else {
             let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
             let Some(id) = other else { return Ok(()) };
-            let word = |of: &Tokenizer| String::from_utf8_lossy(&of.token_bytes(id).unwrap_or_default()).into_owned();
+            let word = |tokenizer: &Tokenizer| {
+                String::from_utf8_lossy(&tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
+            };
             let (theirs, ours) = (word(theirs), word(ours));
             format!(
                 "another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"

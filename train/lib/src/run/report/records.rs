@@ -113,8 +113,9 @@ pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogEr
     let folder = run.file(SAMPLES);
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let of = name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
-        if of.is_some_and(|of| of >= step) {
+        let sampled =
+            name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
+        if sampled.is_some_and(|sampled| sampled >= step) {
             fs::remove_file(entry.path()).at("cannot remove", entry.path())?;
         }
     }
