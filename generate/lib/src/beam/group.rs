@@ -106,7 +106,7 @@ impl Group {
             Rules::Vectorised => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
             Rules::Scorer => best,
         };
-        self.stopped = self.no_use(best, facts);
+        self.stopped = self.reason_to_stop(best, facts);
         if let (None, Some(reason)) = (self.stopped, facts.cut) {
             self.cut(reason, facts);
         }
@@ -149,7 +149,7 @@ impl Group {
     }
 
     /// Why the search stops by itself, if it does, when the best running text has the sum `best`.
-    fn no_use(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
+    fn reason_to_stop(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
         let attainable = attainable(best, facts.len, facts.limit, facts.config);
         match self.worst() {
             _ if self.beams.is_empty() => Some(Stopped::NothingRuns),
