@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::{Context, Error, Result, ensure};
-use ember_model::folder::weights_checksum;
+use ember_model::{Gpt, WeightType, folder::weights_checksum};
 
 use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Repeats, Session, check_draft};
@@ -37,15 +38,8 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let ids_suffice = given.as_ref().is_some_and(is_ids);
     let loaded = Loaded::new(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
-    let draft = match &args.draft {
-        None => None,
-        Some(path) => {
-            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen);
-            let draft = Loaded::new(Some(path), ids_suffice, weights, common, &notes).context("--draft")?;
-            check_draft(&loaded, &draft)?;
-            Some(draft.model)
-        }
-    };
+    let draft =
+        args.draft.as_deref().map(|path| draft(path, &loaded, args.weights.chosen, common, &notes)).transpose()?;
     let mut session = Session::new(&loaded, config, grammar, interrupt)?;
     if let Some(draft) = &draft {
         session.generator = session.generator.drafted_by(draft);
@@ -68,6 +62,14 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
         "{refused} of {asked} prompts could not be continued, for the reasons above; correct or remove them"
     );
     Ok(outcome)
+}
+
+/// The model in `path`, which is to propose what `loaded` checks.
+fn draft(path: &Path, loaded: &Loaded, weights: WeightType, common: &CommonArgs, notes: &Notes) -> Result<Gpt> {
+    let ids_suffice = loaded.tokenizer.is_none();
+    let draft = Loaded::new(Some(path), ids_suffice, weights, common, notes).context("--draft")?;
+    check_draft(loaded, &draft)?;
+    Ok(draft.model)
 }
 
 /// The prompts that are given; none where a terminal is to be asked.
