@@ -25,8 +25,9 @@ pub fn join(interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>, ember_traini
     distributed::join(Program { code: exit_code, gone }, interrupt)
 }
 
-/// The common arguments as this process takes them: only the one that leads has something to say.
-pub fn voice(group: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
+/// The common arguments as this process takes them: of several only the one that leads has
+/// something to say.
+pub fn quiet_unless_leading(group: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
     CommonArgs { quiet: common.quiet || !group.leads(), ..common.clone() }
 }
 
