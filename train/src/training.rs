@@ -104,11 +104,6 @@ fn marks(trained: &Trained, loss: f64) -> String {
     format!(" nats per token: {percent:.1}% of the way from {reader} to the lowest there can be ({floor:.4})")
 }
 
-/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
-pub fn run_of(checkpoint: &Path) -> Option<&Path> {
-    checkpoint.parent().and_then(Path::parent).filter(|run| run.join(folder::CONFIG).is_file())
-}
-
 /// A recipe's settings; without one those of the built-in stories, where `is_default`, or none.
 pub fn recipe(path: Option<&Path>, is_default: bool) -> Result<Settings, ConfigError> {
     match path {

@@ -13,7 +13,8 @@ use ember_training::config::{
 };
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
-use ember_training::{run::folder::CONFIG, run::text::data_folder, units::bytes_beside};
+use ember_training::run::folder::{CONFIG, run_of};
+use ember_training::{run::text::data_folder, units::bytes_beside};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -177,8 +178,7 @@ impl Source {
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
         let found = run_folder::find(run)?;
-        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
-        notes.say(format!("checkpoint: {}{why}", found.folder.display()));
+        notes.say(format!("checkpoint: {found}"));
         folder::verify_checksums_for_inference(&found.folder)?;
         // It says how the model was trained, and has its text.
         let run = run_of(&found.folder);

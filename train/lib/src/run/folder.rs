@@ -324,6 +324,11 @@ pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
+/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
+pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())
+}
+
 /// The folder name of the checkpoint of `step`.
 pub fn checkpoint_name(step: u64) -> String {
     format!("step-{step:08}")

@@ -33,6 +33,7 @@ impl Init {
 
     fn find(named: &str) -> Result<Self> {
         let found = run_folder::find(Some(Path::new(named)))?;
+        let line = format!("beginning from {found}");
         let folder = found.folder;
         folder::verify_checksums_for_inference(&folder)?;
         let shape = folder::read_config(&folder)?;
@@ -44,8 +45,7 @@ impl Init {
         if tokens > vocab_size {
             return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
         }
-        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
-        Ok(Self { found: format!("beginning from {}{why}", folder.display()), folder, shape, tokenizer })
+        Ok(Self { found: line, folder, shape, tokenizer })
     }
 
     /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
