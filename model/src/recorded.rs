@@ -67,7 +67,8 @@ impl Inputs {
 impl RecordedStep {
     /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the
     /// launches. What comes out ([`Self::output`]), now and later, is what `read_out` makes of the
-    /// logits `[rows, vocab_size]`. Until the step is dropped, the cache may be used through it alone.
+    /// logits `[rows, vocab_size]`. Until the step is dropped, the cache may be used through it
+    /// alone.
     ///
     /// `None` when the device could not record; what was in the cache may then be lost.
     ///

@@ -9,7 +9,7 @@ use ember_model::{WeightType, folder};
 use serde_json::{Map, Value, json};
 
 use super::session::{Batch, Repeats, Session};
-use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
+use super::trace_file::{BatchNumbers, Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
@@ -131,7 +131,7 @@ fn repeats(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Re
     for line in lines {
         let line = line?;
         let (prompt, sequence) = (line.prompt_index, line.sequence_index);
-        let of_line = |(prompts, first, count): &(Vec<usize>, usize, usize)| {
+        let of_line = |(prompts, first, count): &BatchNumbers| {
             prompts.contains(&prompt) && (together || (*first..first + count).contains(&sequence))
         };
         let Some(number) = header.batches.iter().position(of_line) else { continue };

@@ -9,7 +9,7 @@ use ember_model::{Gpt, WeightType, folder::weights_checksum};
 
 use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Repeats, Session, check_draft};
-use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
+use super::trace_file::{BatchNumbers, Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use super::{
     lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output, totals::Totals,
 };
@@ -197,7 +197,7 @@ impl Writer<'_> {
     /// Which prompts go together, longest first, with the sequences of each: first and how many.
     /// Where a prompt has more sequences than go together, one prompt after the other, part by
     /// part.
-    fn batches(&self, prompts: &[Prompt]) -> Vec<(Vec<usize>, usize, usize)> {
+    fn batches(&self, prompts: &[Prompt]) -> Vec<BatchNumbers> {
         let each = self.each();
         let config = self.session.generator.config();
         if (prompts.len() == 1 || each > MOST_ROWS) && !config.strategy.ranks_texts() {
@@ -215,7 +215,7 @@ impl Writer<'_> {
         plan(&lengths, fits).into_iter().map(|numbers| (numbers, 0, each)).collect()
     }
 
-    fn header(&self, prompts: &[Prompt], batches: &[(Vec<usize>, usize, usize)]) -> Result<Header> {
+    fn header(&self, prompts: &[Prompt], batches: &[BatchNumbers]) -> Result<Header> {
         let loaded = self.session.loaded;
         let stated = |prompt: &Prompt| HeaderPrompt { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() };
         Ok(Header {
@@ -239,7 +239,7 @@ impl Writer<'_> {
     fn write_in_order(
         &mut self,
         prompts: &[Prompt],
-        batches: &[(Vec<usize>, usize, usize)],
+        batches: &[BatchNumbers],
         mut trace: Option<&mut TraceWriter>,
     ) -> Result<Outcome> {
         let each = self.each();

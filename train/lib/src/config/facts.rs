@@ -1,5 +1,5 @@
-//! What is known before anything is chosen: how much text there is, and what a kind of device trains
-//! in good time.
+//! What is known before anything is chosen: how much text there is, and what a kind of device
+//! trains in good time.
 
 /// What is known of the text once it is tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]

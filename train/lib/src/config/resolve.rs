@@ -39,8 +39,8 @@ const LARGE: u64 = 200_000;
 /// A run has so many steps at least, however little text there is.
 const FEWEST_STEPS: u64 = 200;
 
-/// The steps after which a model of so many parameters learns no more from a text of `train_tokens`,
-/// however much time there is.
+/// The steps after which a model of so many parameters learns no more from a text of
+/// `train_tokens`, however much time there is.
 pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u64 {
     if parameters < LARGE {
         return u64::MAX;

@@ -254,8 +254,8 @@ impl Start {
         Ok(Some(tokens))
     }
 
-    /// Chooses what the settings leave open for this text, whose tokens are in `tokens`, and refuses
-    /// what could not train while there is nothing to lose.
+    /// Chooses what the settings leave open for this text, whose tokens are in `tokens`, and
+    /// refuses what could not train while there is nothing to lose.
     fn configure(
         &self,
         dataset: &Dataset,
