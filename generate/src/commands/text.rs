@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, ensure};
 use ember_model::{Gpt, WeightType, folder::weights_checksum};
 
 use super::prompts::{self, FilePrompt, Given, Prompt};
-use super::session::{Batch, Repeats, Session, check_draft};
+use super::session::{Batch, Repeats, Session};
 use super::trace_file::{BatchNumbers, Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use super::{
     lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output, totals::Totals,
@@ -70,6 +70,24 @@ fn draft(path: &Path, loaded: &Loaded, weights: WeightType, common: &CommonArgs,
     let draft = Loaded::new(Some(path), ids_suffice, weights, common, notes).context("--draft")?;
     check_draft(loaded, &draft)?;
     Ok(draft.model)
+}
+
+/// Refuses a draft model that does not speak the same tokens.
+fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
+    let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
+    let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
+        (Some(a), Some(b)) => (0..*model as u32).all(|id| a.token_bytes(id) == b.token_bytes(id)),
+        (None, None) => true,
+        _ => false,
+    };
+    let [draft, loaded] = [draft, loaded].map(|model| model.folder.display());
+    ensure!(
+        model == other && same_tokens,
+        UsageError::new(format!(
+            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
+        ))
+    );
+    Ok(())
 }
 
 /// The prompts that are given; none where a terminal is to be asked.

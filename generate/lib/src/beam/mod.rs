@@ -124,24 +124,9 @@ impl<'a> Search<'a> {
         sequences: &dyn Sequences,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let vocab_size = sequences.vocab_size();
         let taken: Vec<Vec<u32>> =
             self.prompts.iter().map(|prompt| prompt.taken(group, self.job.plan.config)).collect();
-        let mut rows = Vec::new();
-        for (prompt, taken) in self.prompts.iter().zip(&taken) {
-            let sequence = self.job.plan.sequence(prompt.number, 0);
-            for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
-                let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
-                rows.push(Row {
-                    step: Step { prompt, generated },
-                    logits: &logits[beam.row * vocab_size..][..vocab_size],
-                    taken,
-                    place: [sequence, now.step as u64, number as u64],
-                    score: beam.score,
-                });
-            }
-        }
-        let followers = self.scorer.score(&rows)?;
+        let followers = self.scorer.score(&self.rows(group, now, logits, sequences, &taken))?;
 
         let mut followers = followers.as_slice();
         for prompt in &mut self.prompts {
@@ -167,6 +152,34 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The beams of this group of every prompt with their logits, given what the earlier groups of
+    /// each have `taken`.
+    fn rows<'r>(
+        &self,
+        group: usize,
+        now: Moment,
+        logits: &'r [f32],
+        sequences: &'r dyn Sequences,
+        taken: &'r [Vec<u32>],
+    ) -> Vec<Row<'r>> {
+        let vocab_size = sequences.vocab_size();
+        let mut rows = Vec::new();
+        for (prompt, taken) in self.prompts.iter().zip(taken) {
+            let sequence = self.job.plan.sequence(prompt.number, 0);
+            for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
+                let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
+                rows.push(Row {
+                    step: Step { prompt, generated },
+                    logits: &logits[beam.row * vocab_size..][..vocab_size],
+                    taken,
+                    place: [sequence, now.step as u64, number as u64],
+                    score: beam.score,
+                });
+            }
+        }
+        rows
     }
 
     /// The rows of the next step, by the rows that they continue and the tokens that come new.
