@@ -259,13 +259,10 @@ impl Planner<'_> {
         } else {
             // How often and how long a run looks depends on its length.
             let affordable = (self.request.seconds / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
-            let (mut fits, mut too_long) = (1, affordable.min(most) + 1);
-            while fits + 1 < too_long {
-                let middle = fits + (too_long - fits) / 2;
-                let is_fitting = seconds(&with_steps(middle)?.0) <= self.request.seconds;
-                if is_fitting { fits = middle } else { too_long = middle }
-            }
-            with_steps(fits)?
+            let steps = largest_that_fits(affordable.min(most), |steps| {
+                Ok(seconds(&with_steps(steps)?.0) <= self.request.seconds)
+            })?;
+            with_steps(steps)?
         };
         let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
@@ -291,6 +288,16 @@ impl Planner<'_> {
             reasons: reasons.iter().map(ToString::to_string).collect(),
         })
     }
+}
+
+/// The largest number up to `most` that fits, where all below it do; 1 in any case.
+fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u64> {
+    let (mut largest, mut too_large) = (1, most + 1);
+    while largest + 1 < too_large {
+        let middle = largest + (too_large - largest) / 2;
+        if fits(middle)? { largest = middle } else { too_large = middle }
+    }
+    Ok(largest)
 }
 
 /// The smallest candidate, and some with 6, 40 and 250 times its work.

@@ -230,7 +230,7 @@ impl Prompt {
         let out_of_time = job.plan.is_out_of_time(self.number, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
-        let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };
+        let rules = if config.strategy == Strategy::DiverseBeam { Rules::Transformers4 } else { Rules::Transformers5 };
         StepFacts { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
     }
 
