@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// When the model cannot score.
-    pub fn time_looking(&self, dataset: &Dataset) -> Result<[f64; 2]> {
+    fn time_looking(&self, dataset: &Dataset) -> Result<[f64; 2]> {
         let Some(gpt) = &self.gpt else { return Ok([0.0; 2]) };
         let plain = gpt.valid().with_precision(FloatDType::F32);
         let some = self.val_windows.evenly_spaced(4);
