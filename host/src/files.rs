@@ -19,6 +19,14 @@ pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     commit(file, path)
 }
 
+/// Writes a text as [`write_atomic`] does.
+///
+/// # Errors
+/// The disk's, naming `path`.
+pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
+    write_atomic(path, |file| file.write_all(text.as_bytes()))
+}
+
 /// Reads a whole file of at most so many bytes: one that was named by mistake, or a device that never
 /// ends, fills no memory.
 ///

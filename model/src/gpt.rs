@@ -116,6 +116,7 @@ pub struct Block {
 }
 
 impl Block {
+    /// The residual stream `x` `[batch, time, n_embd]` after the block; `attend` as in attention.
     pub(crate) fn forward(&self, x: Tensor<3>, pass: &Pass, attend: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
         let x = self.attn.forward_onto(x.clone(), pass.norm(&self.ln_1, x), pass, attend); // [batch, time, n_embd]
         self.mlp.forward_onto(x.clone(), pass.norm(&self.ln_2, x), pass) // [batch, time, n_embd]

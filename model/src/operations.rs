@@ -31,8 +31,8 @@ pub struct Operation {
 pub enum Kind {
     /// A row of a table `[rows, n_out]` for each token.
     Lookup { rows: usize },
-    /// A row of a table `[rows, n_out]` for each place, the same for every text of a batch.
-    Places { rows: usize },
+    /// A row of a table `[rows, n_out]` for each position, the same for every text of a batch.
+    PositionLookup { rows: usize },
     /// A norm over all that it reads, which may shift as well as scale.
     Norm { shift: bool },
     /// A norm over each head of queries and of keys, `head_size` wide, with a scale each.
@@ -84,10 +84,10 @@ impl Operation {
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let Self { name, n_in, n_out, .. } = *self;
         let weight = match self.kind {
-            Kind::Lookup { rows } | Kind::Places { rows } => vec![rows, n_out],
+            Kind::Lookup { rows } | Kind::PositionLookup { rows } => vec![rows, n_out],
             Kind::Norm { .. } => vec![n_in],
             Kind::HeadNorms { head_size } => {
-                return ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into();
+                return ["q", "k"].map(|part| (format!("attn.{part}_norm.weight"), vec![head_size])).into();
             }
             Kind::Product { .. } => vec![n_in, n_out],
             Kind::Head { tied: false } => vec![n_out, n_in],
@@ -125,8 +125,8 @@ impl Operation {
 impl Operations {
     /// The sum of what `count` says of each operation.
     pub fn sum(&self, count: impl Fn(&Operation) -> usize) -> usize {
-        let of = |list: &[Operation]| list.iter().map(&count).sum::<usize>();
-        of(&self.embedding) + self.n_layer * of(&self.block) + of(&self.head)
+        let sum = |list: &[Operation]| list.iter().map(&count).sum::<usize>();
+        sum(&self.embedding) + self.n_layer * sum(&self.block) + sum(&self.head)
     }
 
     /// Values of the largest tensor.
@@ -185,7 +185,7 @@ impl GptConfig {
 
         let mut embedding = vec![op("wte", Kind::Lookup { rows: self.vocab_size }, 0, c, Away)];
         if self.positions == Positions::Learned {
-            embedding.push(op("wpe", Kind::Places { rows: self.context_length }, 0, c, Away));
+            embedding.push(op("wpe", Kind::PositionLookup { rows: self.context_length }, 0, c, Away));
             embedding.push(op("wte + wpe", Kind::Add, c, c, Away));
         }
         embedding.extend(dropout.clone());

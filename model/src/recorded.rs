@@ -66,14 +66,20 @@ impl Inputs {
 
 impl RecordedStep {
     /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the
-    /// launches. What comes out ([`Self::output`]), now and later, is what `of` makes of the logits
-    /// `[rows, vocab_size]`. Until the step is dropped, the cache may be used through it alone.
+    /// launches. What comes out ([`Self::output`]), now and later, is what `read_out` makes of the
+    /// logits `[rows, vocab_size]`. Until the step is dropped, the cache may be used through it
+    /// alone.
     ///
     /// `None` when the device could not record; what was in the cache may then be lost.
     ///
     /// # Panics
     /// When [`Self::can_record`] is false, or there is not one token for each row.
-    pub fn record(gpt: &Gpt, tokens: &[u32], cache: &mut KvCache, of: fn(Tensor<2>) -> Tensor<2>) -> Option<Self> {
+    pub fn record(
+        gpt: &Gpt,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        read_out: fn(Tensor<2>) -> Tensor<2>,
+    ) -> Option<Self> {
         assert!(Self::can_record(gpt, cache), "a step that cannot be recorded");
         assert_eq!(tokens.len(), cache.rows(), "one token for each row");
         let (device, rows) = (gpt.device(), tokens.len());
@@ -99,7 +105,7 @@ impl RecordedStep {
             for (block, cache) in gpt.h.iter().zip(&layers) {
                 x = block.forward(x, &pass, |qkv| attention.attend(qkv, cache.clone(), gpt.config().heads()).0);
             }
-            of(gpt.rows_of_logits(gpt.final_norm(x)))
+            read_out(gpt.rows_of_logits(gpt.final_norm(x)))
         };
         let graph = capture(&device, Box::new(step) as Box<dyn FnMut() -> Tensor<2>>);
         let mut recorded = Self { graph, inputs, longest, moves: cache.moves };

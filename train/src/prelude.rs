@@ -15,5 +15,5 @@ pub use serde::Serialize;
 
 pub use crate::output::{Joined, answer, json_line, json_lines, show, show_coloured, word, write_file};
 pub use crate::report::Screen;
-pub use crate::training::{join, recipe, run_of, select, set_all, train, voice};
+pub use crate::training::{join, quiet_unless_leading, recipe, select, set_all, train};
 pub(crate) use crate::wording::{self, cause};

@@ -25,8 +25,9 @@ pub fn join(interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>, ember_traini
     distributed::join(Program { code: exit_code, gone }, interrupt)
 }
 
-/// The common arguments as this process takes them: only the one that leads has something to say.
-pub fn voice(group: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
+/// The common arguments as this process takes them: of several only the one that leads has
+/// something to say.
+pub fn quiet_unless_leading(group: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
     CommonArgs { quiet: common.quiet || !group.leads(), ..common.clone() }
 }
 
@@ -101,11 +102,6 @@ fn marks(trained: &Trained, loss: f64) -> String {
     }
     let percent = 100.0 * closed;
     format!(" nats per token: {percent:.1}% of the way from {reader} to the lowest there can be ({floor:.4})")
-}
-
-/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
-pub fn run_of(checkpoint: &Path) -> Option<&Path> {
-    checkpoint.parent().and_then(Path::parent).filter(|run| run.join(folder::CONFIG).is_file())
 }
 
 /// A recipe's settings; without one those of the built-in stories, where `is_default`, or none.

@@ -10,7 +10,7 @@
 use super::{error::Error, options::PrepareOptions, options::Progress};
 use crate::{source::Input, tokens};
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{make_folder, write_atomic};
+use ember_host::files::{make_folder, write_atomic, write_text};
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::{Duration, Instant};
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
@@ -121,7 +121,7 @@ impl<'a> Checkpoint<'a> {
     pub fn keep(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
         let began = Instant::now();
         if !self.is_begun() {
-            write_atomic(&self.file(OWNER), |file| file.write_all(self.owner.as_bytes()))?;
+            write_text(&self.file(OWNER), &self.owner)?;
         }
         write_atomic(&self.file(record.name()), |file| {
             let mut frame = zstd::Encoder::new(file, 1)?;

@@ -26,7 +26,7 @@ pub use prompt::SpecialTokens;
 
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
-use ember_host::{file_error::At, files::read_whole, files::write_atomic};
+use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
 use library::{library_error, of_library, put_around};
 use serde_json::{Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
@@ -267,8 +267,7 @@ impl Tokenizer {
     /// # Errors
     /// When a file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
-        let json = self.to_json()?;
-        write_atomic(&dir.join("tokenizer.json"), |out| out.write_all(json.as_bytes()))?;
+        write_text(&dir.join("tokenizer.json"), &self.to_json()?)?;
         let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
         if let Some(end) = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id)) {
             for key in ["bos_token", "eos_token", "unk_token"] {

@@ -3,7 +3,7 @@
 use std::{fs, io, io::Write, path::Path};
 
 use ember_host::file_error::At;
-use ember_host::files::write_atomic;
+use ember_host::files::{write_atomic, write_text};
 use serde_json::{Map, Value, json};
 
 use super::config;
@@ -116,7 +116,7 @@ fn write_tokenizer(tokenizer: &Tokenizer, dir: &Path) -> Result<()> {
     }
     write_json(&dir.join("tokenizer_config.json"), &config)?;
     if let Some(template) = &tokenizer.chat_template {
-        write_atomic(&dir.join("chat_template.jinja"), |out| out.write_all(template.as_bytes()))?;
+        write_text(&dir.join("chat_template.jinja"), template)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! model file of another program, or the newest run.
 
 use std::path::{Path, PathBuf};
-use std::{fs, time::SystemTime};
+use std::{fmt, fs, time::SystemTime};
 
 use ember_formats::FormatError;
 use ember_host::file_error::{At, FileError};
@@ -66,6 +66,14 @@ pub struct Found {
     pub folder: PathBuf,
     /// Why this one, for the user: "best of runs/a"; empty when it was named itself.
     pub reason: String,
+}
+
+impl fmt::Display for Found {
+    /// The folder, and in brackets why this one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.folder.display())?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, " ({})", self.reason) }
+    }
 }
 
 /// Finds the checkpoint that `from` means: a folder with a `config.json` is one itself; of a run

@@ -9,7 +9,8 @@ use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
 
-use super::{loaded::Loaded, model_args::WeightsArgs};
+use super::loaded::{Loaded, device_line};
+use super::model_args::WeightsArgs;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_decoding::bench::{Speed, Task, needed_bytes, speed};
@@ -156,7 +157,7 @@ fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, S
         return Ok((loaded.model, loaded.device_kind));
     };
     let device = device::select(common.device)?;
-    notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
+    notes.say(device_line(&device));
     let seed = common.seed.unwrap_or(0);
     let model = Gpt::for_inference(config, &Random { seed }, args.weights.chosen, &device.device)?;
     Ok((model, device.id))

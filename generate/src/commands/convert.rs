@@ -68,8 +68,7 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
         UsageError::new(format!("--out {}: this is what is converted; name another file", args.out.display()))
     );
     let found = run_folder::find(args.from.as_deref())?;
-    let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
-    notes.say(format!("checkpoint: {}{why}", found.folder.display()));
+    notes.say(format!("checkpoint: {found}"));
     for difference in convert(&found.folder, args.to, args.kind, &args.out)? {
         notes.say(said(difference));
     }

@@ -18,7 +18,7 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{output_file, terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::run_folder;
-use ember_explain::{Request, Words, page};
+use ember_explain::{Explanation, Request, Words, page};
 use ember_host::interrupt::Interrupt;
 
 /// Where the page goes when nobody says so.
@@ -162,18 +162,20 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     }
     match common.format {
         OutputFormat::Json => writeln!(terminal::stdout(), "{}", explanation.to_json())?,
-        OutputFormat::Text => {
-            let path = args.html.as_deref().unwrap_or(Path::new(PAGE));
-            let page = page::page(&explanation);
-            write_output(path, |file| file.write_all(page.as_bytes()))?;
-            if page.len() > LARGE_BYTES {
-                notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
-            }
-            notes.say(format!("{} kB; open it in a browser:", page.len().div_ceil(1000)));
-            writeln!(terminal::stdout(), "{}", path.display())?;
-        }
+        OutputFormat::Text => write_page(&explanation, args.html.as_deref().unwrap_or(Path::new(PAGE)), &notes)?,
     }
     Ok(Outcome::Done)
+}
+
+/// Writes the page, and says where it is and how large.
+fn write_page(explanation: &Explanation, path: &Path, notes: &Notes) -> Result<()> {
+    let page = page::page(explanation);
+    write_output(path, |file| file.write_all(page.as_bytes()))?;
+    if page.len() > LARGE_BYTES {
+        notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
+    }
+    notes.say(format!("{} kB; open it in a browser:", page.len().div_ceil(1000)));
+    Ok(writeln!(terminal::stdout(), "{}", path.display())?)
 }
 
 /// Shows it on the terminal.

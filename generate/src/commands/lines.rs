@@ -118,7 +118,7 @@ pub(super) fn standard_input() -> Result<String> {
 }
 
 /// A text without the byte order mark that some editors put before it.
-pub(super) fn without_mark(text: &str) -> &str {
+fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 

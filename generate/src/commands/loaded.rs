@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use ember_data::tokenizer::Tokenizer;
-use ember_model::device;
+use ember_model::device::{self, Selected};
 use ember_model::{Gpt, WeightType};
 
 use ember_cli::program::{CommonArgs, Notes, UsageError};
@@ -43,13 +43,12 @@ impl Loaded {
         notes: &Notes,
     ) -> Result<Self> {
         let found = run_folder::find(from)?;
+        notes.say(format!("checkpoint: {found}"));
         let folder = found.folder;
-        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
-        notes.say(format!("checkpoint: {}{why}", folder.display()));
         let mut selected = None;
         let device = || {
             let device = selected.insert(device::select(common.device)?);
-            notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
+            notes.say(device_line(device));
             Ok(device.device.clone())
         };
         let (model, tokenizer) = load(&folder, weights, ids_suffice, device)?;
@@ -102,6 +101,11 @@ impl Loaded {
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
         token_bytes(self.tokenizer.as_ref(), id)
     }
+}
+
+/// Which device was chosen and why, in one line.
+pub(super) fn device_line(selected: &Selected) -> String {
+    format!("device: {} ({}): {}", selected.id, selected.name, selected.reason)
 }
 
 /// What is said of an id that a model with a vocabulary of this size does not have, and of the

@@ -83,7 +83,7 @@ impl FilePrompt {
     /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is
     /// empty and there is no token to start from, or an id is outside the vocabulary of
     /// `vocab_size`.
-    pub fn to_ids(
+    fn to_ids(
         &self,
         tokenizer: Option<&Tokenizer>,
         opening: Option<u32>,

@@ -9,7 +9,7 @@ use ember_model::{WeightType, folder};
 use serde_json::{Map, Value, json};
 
 use super::session::{Batch, Repeats, Session};
-use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
+use super::trace_file::{BatchNumbers, Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
 use ember_cli::terminal;
@@ -53,23 +53,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
     let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
-    let weights = folder::weights_checksum(&loaded.folder)?;
-    if weights != header.weights {
-        notes.say("these are not the weights that the trace was written with: expect other numbers");
-    }
-    if weight_type != header.weight_type {
-        let (then, now) = (header.weight_type.name(), weight_type.name());
-        notes.say(format!("the trace was written with weights in {then}, these are in {now}: expect other numbers"));
-    }
-    let now = Machine::with(&loaded.device_name);
-    if loaded.device_kind != header.device {
-        notes.say(format!("the trace was written on {}, this is {}", header.device, loaded.device_kind));
-    } else if let Some(then) = &header.machine {
-        let [then, now] = [then, &now].map(|machine| machine.rounds_by(loaded.on_gpu));
-        if then != now {
-            notes.say(format!("the trace was written with {then}, this is {now}: the last bits may differ"));
-        }
-    }
+    say_what_is_not_as_it_was(header, &loaded, weight_type, &notes)?;
 
     let prompt = |(index, stated): (usize, &HeaderPrompt)| {
         let (text, ids) = (stated.prompt.clone(), stated.prompt_ids.clone());
@@ -93,8 +77,35 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     if let Some(more) = comparison.expected.next().transpose()? {
         bail!("line {} of the trace has no counterpart: {}", comparison.line + 1, place(&more));
     }
-    let (steps, widest) = (comparison.steps, comparison.widest);
-    match common.format {
+    say_the_same(sequences, comparison.steps, comparison.widest, common.format, &notes)?;
+    Ok(Outcome::Done)
+}
+
+/// Says what of the weights and the machine is not as when the trace was written.
+fn say_what_is_not_as_it_was(header: &Header, loaded: &Loaded, weight_type: WeightType, notes: &Notes) -> Result<()> {
+    let weights = folder::weights_checksum(&loaded.folder)?;
+    if weights != header.weights {
+        notes.say("these are not the weights that the trace was written with: expect other numbers");
+    }
+    if weight_type != header.weight_type {
+        let (then, now) = (header.weight_type.name(), weight_type.name());
+        notes.say(format!("the trace was written with weights in {then}, these are in {now}: expect other numbers"));
+    }
+    let now = Machine::with(&loaded.device_name);
+    if loaded.device_kind != header.device {
+        notes.say(format!("the trace was written on {}, this is {}", header.device, loaded.device_kind));
+    } else if let Some(then) = &header.machine {
+        let [then, now] = [then, &now].map(|machine| machine.rounds_by(loaded.on_gpu));
+        if then != now {
+            notes.say(format!("the trace was written with {then}, this is {now}: the last bits may differ"));
+        }
+    }
+    Ok(())
+}
+
+/// Says that all tokens came again, and how far their numbers lie apart.
+fn say_the_same(sequences: usize, steps: usize, widest: f64, format: OutputFormat, notes: &Notes) -> Result<()> {
+    match format {
         OutputFormat::Json => {
             let same = json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest});
             writeln!(terminal::stdout(), "{same}")?;
@@ -108,7 +119,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
             notes.say(format!("the same again: {sequences} and {steps}, every token equal, numbers {numbers}"));
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// What ended the texts of each batch from outside, and after how many steps; none of a batch that
@@ -121,7 +132,7 @@ fn repeats(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Re
     for line in lines {
         let line = line?;
         let (prompt, sequence) = (line.prompt_index, line.sequence_index);
-        let of_line = |(prompts, first, count): &(Vec<usize>, usize, usize)| {
+        let of_line = |(prompts, first, count): &BatchNumbers| {
             prompts.contains(&prompt) && (together || (*first..first + count).contains(&sequence))
         };
         let Some(number) = header.batches.iter().position(of_line) else { continue };

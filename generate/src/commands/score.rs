@@ -114,19 +114,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
             "--stride is {stride}; it must be at most the model's context of {context_length}"
         )));
     }
-    let texts = match (&args.prompt_ids, &loaded.tokenizer) {
-        (Some(ids), _) => {
-            loaded.check_ids("--prompt-ids", ids)?;
-            check_length(ids).context("--prompt-ids")?;
-            let bytes = loaded.tokenizer.as_ref().and_then(|tokenizer| bytes_of(&ids[1..], tokenizer));
-            vec![Text { id: None, text: loaded.text_of(ids)?, ids: ids.clone(), bytes }]
-        }
-        (None, Some(tokenizer)) => {
-            let special = args.special.chosen;
-            texts.into_iter().map(|text| text.encode(tokenizer, special)).collect::<Result<_>>()?
-        }
-        (None, None) => bail!("{} holds no tokenizer; give --prompt-ids", loaded.folder.display()),
-    };
+    let texts = in_tokens(texts, args, &loaded)?;
 
     let progress = Progress::new("tokens", texts.iter().map(|text| text.ids.len() - 1).sum(), &notes);
     let lengths: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
@@ -174,6 +162,20 @@ impl GivenText {
         check_length(&ids).with_context(|| self.place)?;
         let bytes = scored_bytes(&self.text, &ids, tokenizer, special);
         Ok(Text { id: self.id, text: Some(self.text), ids, bytes })
+    }
+}
+
+/// The texts in tokens, or the one that `--prompt-ids` gives.
+fn in_tokens(texts: Vec<GivenText>, args: &ScoreArgs, loaded: &Loaded) -> Result<Vec<Text>> {
+    match (&args.prompt_ids, &loaded.tokenizer) {
+        (Some(ids), _) => {
+            loaded.check_ids("--prompt-ids", ids)?;
+            check_length(ids).context("--prompt-ids")?;
+            let bytes = loaded.tokenizer.as_ref().and_then(|tokenizer| bytes_of(&ids[1..], tokenizer));
+            Ok(vec![Text { id: None, text: loaded.text_of(ids)?, ids: ids.clone(), bytes }])
+        }
+        (None, Some(tokenizer)) => texts.into_iter().map(|text| text.encode(tokenizer, args.special.chosen)).collect(),
+        (None, None) => bail!("{} holds no tokenizer; give --prompt-ids", loaded.folder.display()),
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::{collections::HashMap, io::Write, ops::ControlFlow};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::trace_file::{self, TraceSink};
 use super::{loaded::Loaded, prompts::Prompt};
-use ember_cli::{compiling::Wait, program::UsageError};
+use ember_cli::compiling::Wait;
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::{FinishReason, Generator, Traced};
 use ember_decoding::{config::GenerationConfig, constraint::Grammar, plan::Clock};
@@ -143,22 +143,4 @@ impl Reader for Listener<'_, '_, '_> {
             Traced::Beams(step) => trace_file::beams(self.batch.prompts[step.prompt].index, step, &text),
         });
     }
-}
-
-/// Refuses a draft model that does not speak the same tokens.
-pub(super) fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
-    let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
-    let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
-        (Some(a), Some(b)) => (0..*model as u32).all(|id| a.token_bytes(id) == b.token_bytes(id)),
-        (None, None) => true,
-        _ => false,
-    };
-    let [draft, loaded] = [draft, loaded].map(|model| model.folder.display());
-    ensure!(
-        model == other && same_tokens,
-        UsageError::new(format!(
-            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
-        ))
-    );
-    Ok(())
 }

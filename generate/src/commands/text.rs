@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::{Context, Error, Result, ensure};
 use ember_data::numbers::counted;
-use ember_model::folder::weights_checksum;
+use ember_model::{Gpt, WeightType, folder::weights_checksum};
 
 use super::prompts::{self, FilePrompt, Given, Prompt};
-use super::session::{Batch, Repeats, Session, check_draft};
-use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
+use super::session::{Batch, Repeats, Session};
+use super::trace_file::{BatchNumbers, Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use super::{
     lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output, totals::Totals,
 };
@@ -38,15 +39,8 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let ids_suffice = given.as_ref().is_some_and(is_ids);
     let loaded = Loaded::new(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
-    let draft = match &args.draft {
-        None => None,
-        Some(path) => {
-            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen);
-            let draft = Loaded::new(Some(path), ids_suffice, weights, common, &notes).context("--draft")?;
-            check_draft(&loaded, &draft)?;
-            Some(draft.model)
-        }
-    };
+    let draft =
+        args.draft.as_deref().map(|path| draft(path, &loaded, args.weights.chosen, common, &notes)).transpose()?;
     let mut session = Session::new(&loaded, config, grammar, interrupt)?;
     if let Some(draft) = &draft {
         session.generator = session.generator.drafted_by(draft);
@@ -70,6 +64,32 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
         counted(asked, "prompt")
     );
     Ok(outcome)
+}
+
+/// The model in `path`, which is to propose what `loaded` checks.
+fn draft(path: &Path, loaded: &Loaded, weights: WeightType, common: &CommonArgs, notes: &Notes) -> Result<Gpt> {
+    let ids_suffice = loaded.tokenizer.is_none();
+    let draft = Loaded::new(Some(path), ids_suffice, weights, common, notes).context("--draft")?;
+    check_draft(loaded, &draft)?;
+    Ok(draft.model)
+}
+
+/// Refuses a draft model that does not speak the same tokens.
+fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
+    let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
+    let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
+        (Some(a), Some(b)) => (0..*model as u32).all(|id| a.token_bytes(id) == b.token_bytes(id)),
+        (None, None) => true,
+        _ => false,
+    };
+    let [draft, loaded] = [draft, loaded].map(|model| model.folder.display());
+    ensure!(
+        model == other && same_tokens,
+        UsageError::new(format!(
+            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
+        ))
+    );
+    Ok(())
 }
 
 /// The prompts that are given; none where a terminal is to be asked.
@@ -197,7 +217,7 @@ impl Writer<'_> {
     /// Which prompts go together, longest first, with the sequences of each: first and how many.
     /// Where a prompt has more sequences than go together, one prompt after the other, part by
     /// part.
-    fn batches(&self, prompts: &[Prompt]) -> Vec<(Vec<usize>, usize, usize)> {
+    fn batches(&self, prompts: &[Prompt]) -> Vec<BatchNumbers> {
         let each = self.each();
         let config = self.session.generator.config();
         if (prompts.len() == 1 || each > MOST_ROWS) && !config.strategy.ranks_texts() {
@@ -215,7 +235,7 @@ impl Writer<'_> {
         plan(&lengths, fits).into_iter().map(|numbers| (numbers, 0, each)).collect()
     }
 
-    fn header(&self, prompts: &[Prompt], batches: &[(Vec<usize>, usize, usize)]) -> Result<Header> {
+    fn header(&self, prompts: &[Prompt], batches: &[BatchNumbers]) -> Result<Header> {
         let loaded = self.session.loaded;
         let stated = |prompt: &Prompt| HeaderPrompt { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() };
         Ok(Header {
@@ -239,7 +259,7 @@ impl Writer<'_> {
     fn write_in_order(
         &mut self,
         prompts: &[Prompt],
-        batches: &[(Vec<usize>, usize, usize)],
+        batches: &[BatchNumbers],
         mut trace: Option<&mut TraceWriter>,
     ) -> Result<Outcome> {
         let each = self.each();

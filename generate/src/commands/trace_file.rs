@@ -46,10 +46,13 @@ pub(super) struct Header {
     pub(super) grammar: Option<Grammar>,
     /// What is continued, in order.
     pub(super) prompts: Vec<HeaderPrompt>,
-    /// Which prompts were continued together, and which of their sequences: the first's number and
-    /// how many.
-    pub(super) batches: Vec<(Vec<usize>, usize, usize)>,
+    /// What was continued together.
+    pub(super) batches: Vec<BatchNumbers>,
 }
+
+/// The numbers of prompts that are continued together, and which of their sequences: the first's
+/// number and how many.
+pub(super) type BatchNumbers = (Vec<usize>, usize, usize);
 
 impl Header {
     /// The line.
@@ -237,7 +240,7 @@ impl Trace {
             format!("{name}: line 1 is not the head of a trace; give a file that --trace has written")
         })?;
         let each = header.config.num_return_sequences;
-        let holds = |(prompts, first, count): &(Vec<usize>, usize, usize)| {
+        let holds = |(prompts, first, count): &BatchNumbers| {
             !prompts.is_empty()
                 && prompts.iter().all(|&prompt| prompt < header.prompts.len())
                 && *count > 0

@@ -2,13 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
 use super::files::{read_json, write_json};
+use super::tests::{change_config, error, read_all, write_folder};
 use super::*;
 use crate::{MlpKind, NormKind, Positions};
-use ember_host::file_error::with_causes;
 
 fn llama() -> GptConfig {
     GptConfig {
@@ -35,36 +34,6 @@ fn counted(config: &GptConfig) -> Vec<NamedTensor> {
         NamedTensor { name, shape, values }
     };
     expected_tensors(config).into_iter().map(&mut tensor).collect()
-}
-
-fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    write(dir.path(), config, None, &Settings::new(), tensors).unwrap();
-    dir
-}
-
-fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
-    let config = read_config(dir)?;
-    let stored = StoredWeights::of(dir)?;
-    let tensor = |(name, shape): (String, Vec<usize>)| {
-        let values = stored.values(&name, &shape)?.into_owned();
-        Ok(NamedTensor { name, shape, values })
-    };
-    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_, FolderError>>()?;
-    Ok((config, tensors))
-}
-
-fn error(dir: &Path) -> String {
-    let message = with_causes(&read_all(dir).unwrap_err());
-    assert!(!message.contains('\n'), "more than one line: {message}");
-    message
-}
-
-fn change_config(dir: &Path, key: &str, value: Value) {
-    let path = dir.join("config.json");
-    let mut map = read_json(&path).unwrap();
-    map.insert(key.to_owned(), value);
-    write_json(&path, &map).unwrap();
 }
 
 fn tensor<'a>(tensors: &'a [NamedTensor], name: &str) -> &'a NamedTensor {

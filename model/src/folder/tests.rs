@@ -29,13 +29,13 @@ fn exact_tensors(config: &GptConfig) -> Vec<NamedTensor> {
     expected_tensors(config).into_iter().map(&mut tensor).collect()
 }
 
-fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
+pub(super) fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), config, None, &Settings::new(), tensors).unwrap();
     dir
 }
 
-fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
+pub(super) fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     let config = read_config(dir)?;
     let stored = StoredWeights::of(dir)?;
     let tensor = |(name, shape): (String, Vec<usize>)| {
@@ -46,7 +46,7 @@ fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     Ok((config, tensors))
 }
 
-fn error(dir: &Path) -> String {
+pub(super) fn error(dir: &Path) -> String {
     let message = with_causes(&read_all(dir).unwrap_err());
     assert!(!message.contains('\n'), "more than one line: {message}");
     message
@@ -73,7 +73,7 @@ fn same_name(name: &str) -> String {
     name.to_owned()
 }
 
-fn change_config(dir: &Path, key: &str, value: Value) {
+pub(super) fn change_config(dir: &Path, key: &str, value: Value) {
     let path = dir.join("config.json");
     let mut map = read_json(&path).unwrap();
     map.insert(key.to_owned(), value);

@@ -228,17 +228,17 @@ impl StoredWeights {
     /// When there is no such tensor, or it does not hold floating-point numbers.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
         let Stored { parts, transposed } = self.stored(name, shape.to_vec());
-        let of = |part: &str| {
+        let read = |part: &str| {
             let (file, stored_name) = self.part(part).ok_or_else(|| self.missing(part))?;
             file.values(stored_name)
         };
         if let ([(part, _)], false) = (parts.as_slice(), transposed) {
-            return of(part);
+            return read(part);
         }
         let mut values = if transposed { vec![0.0; shape.iter().product()] } else { Vec::new() };
         let mut first = 0;
         for (part, part_shape) in parts {
-            let stored = of(&part)?;
+            let stored = read(&part)?;
             if transposed {
                 put_columns(&mut values, shape[1], first, &stored, part_shape[1]);
             } else {

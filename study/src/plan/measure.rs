@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// When the model cannot score.
-    pub fn time_looking(&self, dataset: &Dataset) -> Result<[f64; 2]> {
+    fn time_looking(&self, dataset: &Dataset) -> Result<[f64; 2]> {
         let Some(gpt) = &self.gpt else { return Ok([0.0; 2]) };
         let plain = gpt.valid().with_precision(FloatDType::F32);
         let some = self.val_windows.evenly_spaced(4);
@@ -183,9 +183,10 @@ pub(super) fn sizes(config: &TrainConfig) -> [usize; 5] {
     [n_layer, n_embd, context_length, batch_size, grad_accum_steps]
 }
 
-/// The same where trying would compile for minutes: a forward pass is a third of a step, and takes
-/// as long for one row's token as for a few, since nearly all of it is overhead.
-fn looking_guessed(timed: &Timed) -> [f64; 2] {
+/// As [`Bench::time_looking`], without trying what would compile for minutes: a forward pass is a
+/// third of a step, and takes as long for one row's token as for a few, since nearly all of it is
+/// overhead.
+fn guess_looking(timed: &Timed) -> [f64; 2] {
     let tokens = (timed.windows * timed.context_length) as f64;
     [timed.step_s / 3.0 / tokens, timed.step_s / 3.0]
 }
@@ -217,7 +218,7 @@ pub fn speed(
         let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
         if number == 0 {
             [speed.evaluate_token_s, speed.sample_token_s] =
-                if slow { looking_guessed(&timed) } else { bench.time_looking(dataset)? };
+                if slow { guess_looking(&timed) } else { bench.time_looking(dataset)? };
         }
         speed.add(timed);
         if slow {

@@ -155,14 +155,14 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
 /// What a plan would make of these settings, whatever the text: one configuration for each shape,
 /// smallest first, with the windows that a micro-batch asks for; for each that cannot be, why not.
 pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
-    let of = |(n_layer, n_embd, _): &(usize, usize, usize)| {
+    let config = |(n_layer, n_embd, _): &(usize, usize, usize)| {
         let mut settings = settings.clone();
         settings.n_layer.get_or_insert(*n_layer);
         settings.n_embd.get_or_insert(*n_embd);
         settings.batch_size.get_or_insert(settings.micro_batch.unwrap_or(1));
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
-    SHAPES.iter().map(of).collect()
+    SHAPES.iter().map(config).collect()
 }
 
 /// Everything that the candidates have in common.
@@ -245,27 +245,24 @@ impl Planner<'_> {
     /// The candidate with its length, and what will come of it.
     fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
         let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *sizes;
-        let of_length = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
-        let sized = of_length(sizes.max_steps)?.0;
+        let with_steps = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
+        let sized = with_steps(sizes.max_steps)?.0;
         let step_s = speed.step_s(sized.flops());
-        let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
-        let seconds = |of: &Candidate| {
-            let TrainConfig { max_steps, eval_interval, .. } = of.config;
-            Pace { step_s, look_s: look_s(of) }.seconds(0, max_steps, eval_interval)
+        let look_s = |run: &Candidate| speed.look_s(&run.share, &run.shape, self.text.val_tokens);
+        let seconds = |run: &Candidate| {
+            let TrainConfig { max_steps, eval_interval, .. } = run.config;
+            Pace { step_s, look_s: look_s(run) }.seconds(0, max_steps, eval_interval)
         };
         let most = most_steps(sized.shape.parameters() as u64, self.text.train_tokens, sizes.tokens_per_step());
         let (candidate, reasons) = if self.request.settings.max_steps.is_some() {
-            of_length(sizes.max_steps)?
+            with_steps(sizes.max_steps)?
         } else {
             // How often and how long a run looks depends on its length.
             let affordable = (self.request.seconds / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
-            let (mut fits, mut too_long) = (1, affordable.min(most) + 1);
-            while fits + 1 < too_long {
-                let middle = fits + (too_long - fits) / 2;
-                let is_fitting = seconds(&of_length(middle)?.0) <= self.request.seconds;
-                *(if is_fitting { &mut fits } else { &mut too_long }) = middle;
-            }
-            of_length(fits)?
+            let steps = largest_that_fits(affordable.min(most), |steps| {
+                Ok(seconds(&with_steps(steps)?.0) <= self.request.seconds)
+            })?;
+            with_steps(steps)?
         };
         let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
@@ -291,6 +288,16 @@ impl Planner<'_> {
             reasons: reasons.iter().map(ToString::to_string).collect(),
         })
     }
+}
+
+/// The largest number up to `most` that fits, where all below it do; 1 in any case.
+fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u64> {
+    let (mut largest, mut too_large) = (1, most + 1);
+    while largest + 1 < too_large {
+        let middle = largest + (too_large - largest) / 2;
+        if fits(middle)? { largest = middle } else { too_large = middle }
+    }
+    Ok(largest)
 }
 
 /// The smallest candidate, and some with 6, 40 and 250 times its work.

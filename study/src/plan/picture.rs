@@ -43,13 +43,13 @@ fn draw(points: &[Point], fit: &Fit, root: &Area<'_>) -> Drawn {
     let texts: BTreeSet<&str> = points.iter().map(|point| point.text.as_str()).collect();
     for (number, text) in texts.into_iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let of = || points.iter().enumerate().filter(|(_, point)| point.text == text);
+        let of_text = || points.iter().enumerate().filter(|(_, point)| point.text == text);
         let at = |errors: &[f64], i: usize, point: &Point| (point.val_loss / (1.0 + errors[i]), point.val_loss);
         chart
-            .draw_series(of().map(|(i, point)| Circle::new(at(&fit.residuals, i, point), 4, colour.filled())))?
+            .draw_series(of_text().map(|(i, point)| Circle::new(at(&fit.residuals, i, point), 4, colour.filled())))?
             .label(text)
             .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
-        chart.draw_series(of().map(|(i, point)| Circle::new(at(&fit.text_left_out, i, point), 5, colour)))?;
+        chart.draw_series(of_text().map(|(i, point)| Circle::new(at(&fit.text_left_out, i, point), 5, colour)))?;
     }
     chart
         .configure_series_labels()

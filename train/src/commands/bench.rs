@@ -14,7 +14,8 @@ use ember_training::config::{
     self, ConfigError, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, keeps_freed_memory};
-use ember_training::run::{check_size, device_kind, folder::CONFIG, text::data_folder, text::windows};
+use ember_training::run::folder::{CONFIG, run_of};
+use ember_training::run::{check_size, device_kind, text::data_folder, text::windows};
 use ember_training::{memory, memory::prediction::Kernels};
 
 use crate::prelude::*;

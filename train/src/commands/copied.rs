@@ -58,17 +58,8 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let texts = texts_of(&args.file)?;
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let (training, validation) = documents(args, &notes)?;
-    let started = Instant::now();
-    let training = training.index()?;
-    let index_s = started.elapsed().as_secs_f64();
+    let (training, index_s) = indexed(training, &notes)?;
     let (training_bytes, index_memory_bytes) = (training.index.text.len(), training.index.memory_bytes());
-    notes.say(format!(
-        "indexed {} of training text in {} ({}/s, {} of memory)",
-        bytes(training_bytes as u64),
-        duration(index_s),
-        bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
-        bytes(index_memory_bytes)
-    ));
     let validation = validation.map(Documents::index).transpose()?;
 
     let started = Instant::now();
@@ -127,6 +118,22 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         Documents::from_tokens(tokens, &tokenizer, manifest.end_of_text, &sources, together)
     };
     Ok((text_of(&train, 0, "the training text")?, Some(text_of(&val, 1, "the validation text")?)))
+}
+
+/// The training text, indexed, and the seconds that took.
+fn indexed(documents: Documents, notes: &Notes) -> Result<(TrainingText, f64)> {
+    let started = Instant::now();
+    let training = documents.index()?;
+    let index_s = started.elapsed().as_secs_f64();
+    let training_bytes = training.index.text.len();
+    notes.say(format!(
+        "indexed {} of training text in {} ({}/s, {} of memory)",
+        bytes(training_bytes as u64),
+        duration(index_s),
+        bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
+        bytes(training.index.memory_bytes())
+    ));
+    Ok((training, index_s))
 }
 
 /// What text that no model wrote has in common with the training text.

@@ -128,7 +128,7 @@ fn table(exposure: &Exposure) -> String {
             "position", "real", "own", "greedy", "real", "own", "own - real", "real", "own", "greed"
         ),
     ];
-    let losses = exposure.positions.iter().flat_map(|of| [of.real.loss, of.sampled.loss, of.greedy.loss]);
+    let losses = exposure.positions.iter().flat_map(|at| [at.real.loss, at.sampled.loss, at.greedy.loss]);
     let most = losses.fold(0.0, f64::max);
     lines.extend(exposure.positions.iter().map(|stretch| row(&positions(stretch), stretch, most)));
     let Stretch { real, sampled, greedy, .. } = &exposure.whole;
@@ -161,12 +161,12 @@ fn positions(stretch: &Stretch) -> String {
     if stretch.from == stretch.to { stretch.from.to_string() } else { format!("{}-{}", stretch.from, stretch.to) }
 }
 
-fn row(name: &str, of: &Stretch, most: f64) -> String {
-    let Stretch { real, sampled, greedy, drift, .. } = of;
-    let three = |cell: fn(&Figures, f64) -> String| [real, sampled, greedy].map(|of| cell(of, most)).join(" ");
-    let losses = three(|of, most| format!("{:>7.3} {}", of.loss, block(of.loss / most)));
+fn row(name: &str, stretch: &Stretch, most: f64) -> String {
+    let Stretch { real, sampled, greedy, drift, .. } = stretch;
+    let three = |cell: fn(&Figures, f64) -> String| [real, sampled, greedy].map(|text| cell(text, most)).join(" ");
+    let losses = three(|text, most| format!("{:>7.3} {}", text.loss, block(text.loss / most)));
     let drift = format!("{:+.3} ± {:.3}", drift.mean, drift.standard_error);
-    let repeated = three(|of, _| format!("{:>4.0}%", 100.0 * of.repeated));
+    let repeated = three(|text, _| format!("{:>4.0}%", 100.0 * text.repeated));
     let [real, own] = [real.expected_loss, sampled.expected_loss];
     format!("{name:>11} | {losses} | {real:>7.3} {own:>7.3} | {drift:>16} | {repeated}")
 }
@@ -190,14 +190,14 @@ fn verdict(half: &Stretch) -> String {
     format!("astray? at positions {} the drift is {mean:+.3} ± {error:.3} nats, {found}", positions(half))
 }
 
-fn loops(of: &Loops) -> String {
-    let bar = "#".repeat((20.0 * of.loops as f64 / of.texts.max(1) as f64).round() as usize);
-    let where_from = match (of.mean_onset, of.mean_period) {
+fn loops(found: &Loops) -> String {
+    let bar = "#".repeat((20.0 * found.loops as f64 / found.texts.max(1) as f64).round() as usize);
+    let where_from = match (found.mean_onset, found.mean_period) {
         (Some(onset), Some(period)) => format!("  after {onset:.0} tokens, {period:.1} tokens long (means)"),
         _ => String::new(),
     };
-    let name = if of.text == "sampled" { "own" } else { of.text };
-    format!("{name:>8} {:>5} of {:<5} {bar}{where_from}", of.loops, of.texts).trim_end().to_owned()
+    let name = if found.text == "sampled" { "own" } else { found.text };
+    format!("{name:>8} {:>5} of {:<5} {bar}{where_from}", found.loops, found.texts).trim_end().to_owned()
 }
 
 #[cfg(test)]

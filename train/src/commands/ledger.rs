@@ -13,7 +13,8 @@ use ember_training::config::{
 };
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
-use ember_training::{run::folder::CONFIG, run::text::data_folder, units::bytes_beside};
+use ember_training::run::folder::{CONFIG, run_of};
+use ember_training::{run::text::data_folder, units::bytes_beside};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -92,19 +93,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         Ok((gpt, meter.live()? - before))
     };
     let (gpt, weights) = load(&mut meter)?;
-    let subject = Subject {
-        model: source.name.clone(),
-        parameters: gpt.config().parameters() as u64,
-        shape: gpt.config().clone(),
-        batch_size: plan.batch.batch_size as u64,
-        time: plan.batch.context_length as u64,
-        new_tokens: new_tokens as u64,
-        real_text,
-        device: selected.id.clone(),
-        device_name: selected.name.clone(),
-        repeats: u64::from(args.repeats),
-        measured_by: meter.measured_by,
-    };
+    let subject = subject(&source.name, gpt.config(), &plan, real_text, &selected, &meter);
     let mut number = 0;
     let entries = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
         number += 1;
@@ -126,6 +115,30 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let entries_and_growth = entries.iter().map(Line::Mode).chain(growth.iter().map(Line::Growth));
     let json = || json_lines([Line::Subject(&subject)].into_iter().chain(entries_and_growth));
     answer(common, || table::render(&subject, &entries, &growth), json)
+}
+
+/// What is measured, and on what.
+fn subject(
+    model: &str,
+    shape: &GptConfig,
+    plan: &Plan,
+    real_text: bool,
+    selected: &Selected,
+    meter: &Meter,
+) -> Subject {
+    Subject {
+        model: model.to_owned(),
+        parameters: shape.parameters() as u64,
+        shape: shape.clone(),
+        batch_size: plan.batch.batch_size as u64,
+        time: plan.batch.context_length as u64,
+        new_tokens: plan.new_tokens as u64,
+        real_text,
+        device: selected.id.clone(),
+        device_name: selected.name.clone(),
+        repeats: plan.repeats as u64,
+        measured_by: meter.measured_by,
+    }
 }
 
 /// A line of `--format json`.
@@ -165,8 +178,7 @@ impl Source {
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
         let found = run_folder::find(run)?;
-        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
-        notes.say(format!("checkpoint: {}{why}", found.folder.display()));
+        notes.say(format!("checkpoint: {found}"));
         folder::verify_checksums_for_inference(&found.folder)?;
         // It says how the model was trained, and has its text.
         let run = run_of(&found.folder);

@@ -105,6 +105,7 @@ fn unwritten(out: &Path) -> String {
     format!("{}: cannot write the recipe; choose another --out", out.display())
 }
 
+/// The plan for the device, in so many minutes; memory as `memory_limit` says or as it is.
 fn for_device(
     settings: Settings,
     minutes: f64,
@@ -139,9 +140,7 @@ pub(super) fn proposed(
     common: &CommonArgs,
     interrupt: &Interrupt,
 ) -> Result<Vec<(String, String)>> {
-    let mut settings = recipe(None, text.is_empty())?;
-    (settings.max_steps, settings.lr_decay_steps) = (None, None);
-    set_all(&mut settings, &[], text, common)?;
+    let settings = settings_without_length(None, &[], text, common)?;
     let mut screen = Screen::new(common.quiet);
     let Start { settings, selected, .. } = Start::new(settings, common.device, None, &Planner, &mut screen)?;
     let statistics = Statistics::new(dataset, share)?;
@@ -158,12 +157,23 @@ impl Caller for Planner {
     }
 }
 
-/// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's
-/// own is left out.
-fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
-    let mut settings = recipe(args.config.as_deref(), args.text.is_empty())?;
+/// What a recipe, assignments and the command line say; a length is what a plan finds, so the
+/// recipe's own is left out.
+fn settings_without_length(
+    config: Option<&Path>,
+    assignments: &[String],
+    text: &[String],
+    common: &CommonArgs,
+) -> Result<Settings, ConfigError> {
+    let mut settings = recipe(config, text.is_empty())?;
     (settings.max_steps, settings.lr_decay_steps) = (None, None);
-    set_all(&mut settings, &args.set, &args.text, common)?;
+    set_all(&mut settings, assignments, text, common)?;
+    Ok(settings)
+}
+
+/// What the file, `--set` and the command line say, without what a plan decides or cannot foresee.
+fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
+    let settings = settings_without_length(args.config.as_deref(), &args.set, &args.text, common)?;
     if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
         let line = format!("--set {key}: a plan finds the length of the run itself, for --minutes M; leave {key} out");
         bail!(UsageError::new(line));

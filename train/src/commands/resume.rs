@@ -27,7 +27,7 @@ pub struct ResumeArgs {
 /// written.
 pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let group = join(interrupt)?;
-    let common = &voice(&*group, common);
+    let common = &quiet_unless_leading(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
     let selected = all_ok(&*group, select(common, &notes).map_err(cause))?;
     let mut changes = args.set.clone();

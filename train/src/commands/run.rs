@@ -19,7 +19,7 @@ pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 /// A run of which nobody says how long it is takes so many: a coffee's worth.
 pub const MINUTES: f64 = 10.0;
 
-/// The share of the deadlined time in which the device may be measured.
+/// The share of a run's time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
 
 /// What stands above the table of keys.
@@ -81,7 +81,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     }
     let began = Instant::now();
     let group = join(interrupt)?;
-    let common = &voice(&*group, common);
+    let common = &quiet_unless_leading(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
     let settings = all_ok(&*group, settings(args, common).map_err(cause))?;
     let minutes = args.minutes.or_else(|| LENGTH.iter().all(|key| !settings.has(key)).then_some(MINUTES));
@@ -100,7 +100,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     train(run, &*group, &mut screen, &notes, interrupt)
 }
 
-/// A deadline that the command ends at a time.
+/// When the command is to be done: so many seconds after it began.
 #[derive(Clone, Copy)]
 pub struct Deadline {
     began: Instant,

@@ -85,8 +85,8 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
 /// Step, loss, and how much of the text stayed.
 fn heading(moment: &Moment) -> String {
     let mut heading = format!("step {}", grouped(moment.sample.step));
-    if let Some((loss, of)) = moment.loss() {
-        heading += &format!("  {of} {loss:.4}");
+    if let Some((loss, which)) = moment.loss() {
+        heading += &format!("  {which} {loss:.4}");
     }
     match (moment.same_characters, moment.parts().1) {
         (None, _) => heading,

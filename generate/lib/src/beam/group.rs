@@ -9,16 +9,16 @@ use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
 use crate::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
 
-/// Whose rules decide what is cut off at the last token, and when it is no use to go on.
+/// Which version's rules decide what is cut off at the last token, and when it is no use to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// transformers 5 `_beam_search`. At the last token every candidate ends, and the first K of
-    /// them count. The bound is what the best beam that goes on can attain.
-    Vectorised,
-    /// transformers 4 `BeamSearchScorer`. At the last token the beams that go on are cut off and
-    /// count, unless the group is done. The bound is what the best candidate can attain, even if it
-    /// is one that has just ended.
-    Scorer,
+    /// Version 5, `_beam_search`. At the last token every candidate ends, and the first K of them
+    /// count. The bound is what the best beam that goes on can attain.
+    Transformers5,
+    /// Version 4, `BeamSearchScorer`. At the last token the beams that go on are cut off and count,
+    /// unless the group is done. The bound is what the best candidate can attain, even if it is one
+    /// that has just ended.
+    Transformers4,
 }
 
 /// A text in the making.
@@ -103,10 +103,10 @@ impl Group {
         self.beams = beams;
 
         let best = match facts.rules {
-            Rules::Vectorised => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
-            Rules::Scorer => best,
+            Rules::Transformers5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
+            Rules::Transformers4 => best,
         };
-        self.stopped = self.no_use(best, facts);
+        self.stopped = self.reason_to_stop(best, facts);
         if let (None, Some(reason)) = (self.stopped, facts.cut) {
             self.cut(reason, facts);
         }
@@ -138,7 +138,7 @@ impl Group {
         } else if (facts.stops)(self.beams[candidate.parent].row, candidate.token) {
             Some(FinishReason::Stop)
         } else {
-            facts.cut.filter(|_| facts.rules == Rules::Vectorised)
+            facts.cut.filter(|_| facts.rules == Rules::Transformers5)
         }
     }
 
@@ -149,7 +149,7 @@ impl Group {
     }
 
     /// Why the search stops by itself, if it does, when the best running text has the sum `best`.
-    fn no_use(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
+    fn reason_to_stop(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
         let attainable = attainable(best, facts.len, facts.limit, facts.config);
         match self.worst() {
             _ if self.beams.is_empty() => Some(Stopped::NothingRuns),

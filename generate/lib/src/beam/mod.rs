@@ -124,24 +124,9 @@ impl<'a> Search<'a> {
         sequences: &dyn Sequences,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let vocab_size = sequences.vocab_size();
         let taken: Vec<Vec<u32>> =
             self.prompts.iter().map(|prompt| prompt.taken(group, self.job.plan.config)).collect();
-        let mut rows = Vec::new();
-        for (prompt, taken) in self.prompts.iter().zip(&taken) {
-            let sequence = self.job.plan.sequence(prompt.number, 0);
-            for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
-                let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
-                rows.push(Row {
-                    step: Step { prompt, generated },
-                    logits: &logits[beam.row * vocab_size..][..vocab_size],
-                    taken,
-                    place: [sequence, now.step as u64, number as u64],
-                    score: beam.score,
-                });
-            }
-        }
-        let followers = self.scorer.score(&rows)?;
+        let followers = self.scorer.score(&self.rows(group, now, logits, sequences, &taken))?;
 
         let mut followers = followers.as_slice();
         for prompt in &mut self.prompts {
@@ -167,6 +152,34 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The beams of this group of every prompt with their logits, given what the earlier groups of
+    /// each have `taken`.
+    fn rows<'r>(
+        &self,
+        group: usize,
+        now: Moment,
+        logits: &'r [f32],
+        sequences: &'r dyn Sequences,
+        taken: &'r [Vec<u32>],
+    ) -> Vec<Row<'r>> {
+        let vocab_size = sequences.vocab_size();
+        let mut rows = Vec::new();
+        for (prompt, taken) in self.prompts.iter().zip(taken) {
+            let sequence = self.job.plan.sequence(prompt.number, 0);
+            for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
+                let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
+                rows.push(Row {
+                    step: Step { prompt, generated },
+                    logits: &logits[beam.row * vocab_size..][..vocab_size],
+                    taken,
+                    place: [sequence, now.step as u64, number as u64],
+                    score: beam.score,
+                });
+            }
+        }
+        rows
     }
 
     /// The rows of the next step, by the rows that they continue and the tokens that come new.
@@ -217,7 +230,7 @@ impl Prompt {
         let out_of_time = job.plan.is_out_of_time(self.number, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
-        let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };
+        let rules = if config.strategy == Strategy::DiverseBeam { Rules::Transformers4 } else { Rules::Transformers5 };
         StepFacts { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
     }
 

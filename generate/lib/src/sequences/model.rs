@@ -2,8 +2,7 @@
 
 use burn::tensor::Tensor;
 use ember_kernels::{argmax, is_cpu};
-use ember_model::recorded::wanted;
-use ember_model::{Gpt, GptConfig, KvCache, RecordedStep};
+use ember_model::{Gpt, GptConfig, KvCache, RecordedStep, recorded};
 
 use super::{Argmax, Continues, Sequences, room};
 use crate::logprobs::{finite, logprob};
@@ -61,7 +60,7 @@ impl<'a> ModelSequences<'a> {
     pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
         let device = model.device();
-        let replays = !is_cpu(&device) && wanted().unwrap_or(true);
+        let replays = !is_cpu(&device) && recorded::wanted().unwrap_or(true);
         let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
         Self { model, cache, rows, replays, steady: 0, recorded: None }
     }
@@ -106,6 +105,12 @@ impl<'a> ModelSequences<'a> {
                 None => self.read(counts, output),
             };
         }
+        self.forward(counts, &unread, output)
+    }
+
+    /// The output after the last `counts[row]` ids of every row, by passes through the model of at
+    /// most [`MOST_TOKENS`] tokens; those from `unread[row]` on are not in the cache yet.
+    fn forward(&mut self, counts: &[usize], unread: &[usize], output: Output) -> Result<Vec<f32>> {
         let mut read = Vec::new();
         let mut row = 0;
         while row < self.rows.len() {

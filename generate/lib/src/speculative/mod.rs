@@ -75,7 +75,7 @@ pub(crate) fn generate(
     request: &Request,
     watch: &mut dyn Watch,
 ) -> Result<(Completion, Acceptance)> {
-    let Job { plan, chain, first_prompt, .. } = *request.job;
+    let Job { plan, first_prompt, .. } = *request.job;
     let (config, row) = (plan.config, request.job.row(first_prompt, request.number));
     let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
     let prompt_len = target.ids(0).len();
@@ -109,29 +109,16 @@ pub(crate) fn generate(
         for (position, logits) in logits.chunks_mut(vocab_size).enumerate() {
             // Up to here every guess was kept, so the row's beginning is the text so far.
             let (prompt, generated) = target.ids(0)[..len + position].split_at(prompt_len);
-            let unmodified = logits.to_vec();
-            let log_sum_exp = finite_log_sum_exp(&unmodified)?;
-            chain.process(&Step { prompt, generated }, logits);
-            if chain.highest(logits)? == f32::NEG_INFINITY {
-                return Err(plan.nothing_left(chain, generated));
-            }
             let proposal = proposals.get(position);
-            let drawn = |what| request.uniform(generated.len(), what);
-            let id = match (config.strategy, proposal) {
-                (Strategy::Sample, None) => weighted(drawn(Draw::Token), &softmax(logits)).id,
-                (Strategy::Sample, Some(proposal)) => {
-                    rule(&softmax(logits), proposal, [Draw::Acceptance, Draw::Token].map(drawn))
-                }
-                _ => greedy(logits),
-            };
-            let accepted = proposal.is_some_and(|proposal| proposal.id == id);
+            let token = choose(rule, request, &Step { prompt, generated }, proposal, logits)?;
+            let accepted = proposal.is_some_and(|proposal| proposal.id == token.id);
             acceptance.accepted += usize::from(accepted);
             if !accepted {
                 target.truncate(0, len + position);
-                target.extend(0, &[id]);
+                target.extend(0, &[token.id]);
             }
 
-            tokens.push(chosen(id, &unmodified, log_sum_exp, config.logprobs));
+            tokens.push(token);
             let steps = tokens.len();
             let asked = watch.certain(Certain { row, tokens: &tokens[steps - 1..], steps });
             let generated = &target.ids(0)[prompt_len..len + position + 1];
@@ -152,6 +139,36 @@ pub(crate) fn generate(
     target.truncate(0, prompt_len);
     let completion = Completion::new(tokens, finish_reason, request.job.seconds());
     Ok((Completion { slid, ..completion }, acceptance))
+}
+
+/// The token at one position, of which the model gave `logits` `[vocab]`: by `rule` where one is
+/// proposed, else as without guesses.
+///
+/// # Errors
+/// When the logits are not finite, or processors leave no token.
+fn choose(
+    rule: Rule,
+    request: &Request,
+    step: &Step,
+    proposal: Option<&Proposal>,
+    logits: &mut [f32],
+) -> Result<ChosenToken> {
+    let Job { plan, chain, .. } = *request.job;
+    let unmodified = logits.to_vec();
+    let log_sum_exp = finite_log_sum_exp(&unmodified)?;
+    chain.process(step, logits);
+    if chain.highest(logits)? == f32::NEG_INFINITY {
+        return Err(plan.nothing_left(chain, step.generated));
+    }
+    let drawn = |what| request.uniform(step.generated.len(), what);
+    let id = match (plan.config.strategy, proposal) {
+        (Strategy::Sample, None) => weighted(drawn(Draw::Token), &softmax(logits)).id,
+        (Strategy::Sample, Some(proposal)) => {
+            rule(&softmax(logits), proposal, [Draw::Acceptance, Draw::Token].map(drawn))
+        }
+        _ => greedy(logits),
+    };
+    Ok(chosen(id, &unmodified, log_sum_exp, plan.config.logprobs))
 }
 
 /// The rule of acceptance: the guess with probability min(1, p / q), else a draw from max(0, p -

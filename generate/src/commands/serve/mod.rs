@@ -43,7 +43,7 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 use clap::Args;
 
-use super::model_args::WeightsArgs;
+use super::{loaded::device_line, model_args::WeightsArgs};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     }
     let from = info::said(args.from.as_deref(), &all);
     let selected = device::select(common.device)?;
-    notes.say(format!("device: {} ({}): {}", selected.id, selected.name, selected.reason));
+    notes.say(device_line(&selected));
     let loading = Loading {
         device: selected.device.clone(),
         weights: args.weights.chosen,

@@ -6,8 +6,9 @@ use std::path::Path;
 use ember_model::{GptConfig, Positions};
 use toml::{Table, Value};
 
+use super::facts::TextFacts;
 use super::keys::{self, Settings};
-use super::resolve::{TextFacts, fitting_context};
+use super::resolve::fitting_context;
 use super::settings::{unreadable, unwritable};
 use crate::error::ConfigError;
 

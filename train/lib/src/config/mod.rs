@@ -5,6 +5,7 @@
 //! leads from one to the other and says why it chose what it chose. Nothing here reads a text or
 //! touches a device.
 
+mod facts;
 mod fine_tuning;
 pub mod key;
 pub mod keys;
@@ -16,6 +17,7 @@ mod tests;
 mod train_config;
 
 pub use crate::error::ConfigError;
+pub use facts::{DeviceKind, TextFacts};
 pub use keys::{Curve, OptimizerKind, Precision, Settings, Spikes, TrainConfig, help};
-pub use resolve::{DeviceKind, MOST_PASSES_OF_LARGE, TextFacts, assumed_vocab_size, fitting_context, most_steps};
+pub use resolve::{MOST_PASSES_OF_LARGE, assumed_vocab_size, fitting_context, most_steps};
 pub use settings::{DEFAULT, DataConfig, shipped};

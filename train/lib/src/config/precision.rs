@@ -36,17 +36,8 @@ pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Not
     Ok(Some(note))
 }
 
-/// What a configuration calls it.
-fn word(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
-        Precision::F16 => "f16",
-    }
-}
-
 fn automatic(selected: &Selected) -> (Precision, Note) {
-    let chosen = |precision, reason: &str| (precision, format!("precision = {}: {reason}", word(precision)).into());
+    let chosen = |precision, reason: &str| (precision, format!("precision = {}: {reason}", precision.name()).into());
     let Selected { device, id, .. } = selected;
     match multiplies(device, FloatDType::BF16) {
         _ if is_cpu(device) && !multiplies_bf16() => {
@@ -66,7 +57,7 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
 /// As said, in one line.
 pub fn check(precision: Precision, selected: &Selected) -> Result<(), ConfigError> {
     multiplies(&selected.device, float_dtype(precision)).map_err(|problem| ConfigError::Precision {
-        precision: word(precision).to_owned(),
+        precision: precision.name().to_owned(),
         device: selected.id.clone(),
         name: selected.name.clone(),
         problem: problem.to_string(),

@@ -6,85 +6,18 @@
 //! read once, and some ten times as many when it is read often with dropout (nanoGPT trains 10.7
 //! million on a million characters); AdamW's learning rate falls with the width (Yang et al. 2022,
 //! Tensor Programs V); an evaluation may cost a twentieth of the training. How a model is built and
-//! how it learns is what `bench/learning.py` found to learn the most
-//! in a given time, with its figures in `bench/LEARNING.md`.
+//! how it learns is what `bench/learning.py` found to learn the most in a given time, with its
+//! figures in `bench/LEARNING.md`.
 
 use std::{fmt::Display, path::Path};
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 
+use super::facts::{DeviceFacts, DeviceKind, Shape, TextFacts};
 use super::keys::{Curve, OptimizerKind, Precision, Settings, TrainConfig};
 use crate::units::{grouped, short};
 use crate::{error::ConfigError, note::Note};
-
-/// What is known of the text once it is tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TextFacts {
-    /// Tokens to train on.
-    pub train_tokens: u64,
-    /// Tokens held out.
-    pub val_tokens: u64,
-    /// Different tokens.
-    pub vocab_size: usize,
-}
-
-impl TextFacts {
-    /// Of no text at all.
-    pub const NOTHING: Self = Self { train_tokens: 0, val_tokens: 0, vocab_size: 1 };
-
-    /// What a recipe without its text leaves to the text is chosen as for ten million tokens of it.
-    pub fn assumed(vocab_size: usize) -> Self {
-        Self { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size }
-    }
-}
-
-/// How fast a device is, roughly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceKind {
-    /// Some 2e11 floating-point operations a second in training.
-    Cpu,
-    /// Some 1e13.
-    Gpu,
-}
-
-/// A model, the windows of one pass and how many passes make a step.
-struct Shape {
-    n_layer: usize,
-    n_embd: usize,
-    context_length: usize,
-    batch_size: usize,
-}
-
-/// The steps of the ladder, smallest first, each with the fewest training tokens that call for it.
-const CPU_SHAPES: &[(u64, Shape)] = &[
-    (0, Shape { n_layer: 2, n_embd: 64, context_length: 64, batch_size: 16 }),
-    (50_000, Shape { n_layer: 4, n_embd: 128, context_length: 64, batch_size: 16 }),
-];
-const GPU_SHAPES: &[(u64, Shape)] = &[
-    (0, Shape { n_layer: 4, n_embd: 128, context_length: 128, batch_size: 32 }),
-    (200_000, Shape { n_layer: 6, n_embd: 384, context_length: 256, batch_size: 64 }),
-    (20_000_000, Shape { n_layer: 8, n_embd: 512, context_length: 512, batch_size: 64 }),
-    (500_000_000, Shape { n_layer: 12, n_embd: 768, context_length: 1024, batch_size: 32 }),
-];
-
-/// What is known of such a device.
-struct DeviceFacts {
-    name: &'static str,
-    /// Operations spent on one run by default, and the time that they take.
-    budget: f64,
-    minutes: &'static str,
-    ladder: &'static [(u64, Shape)],
-}
-
-impl DeviceKind {
-    fn facts(self) -> DeviceFacts {
-        match self {
-            Self::Cpu => DeviceFacts { name: "a CPU", budget: 1.2e14, minutes: "ten minutes", ladder: CPU_SHAPES },
-            Self::Gpu => DeviceFacts { name: "a GPU", budget: 2e16, minutes: "half an hour", ladder: GPU_SHAPES },
-        }
-    }
-}
 
 /// The architecture that learns the most, of those that a class of transformers computes.
 const BEST: &str = "qwen3";
@@ -95,18 +28,19 @@ const CLASSIC: &str = "gpt2";
 /// More passes than this over one text teach little but the text itself.
 const MOST_PASSES: f64 = 40.0;
 
-/// A model of so many parameters gains nothing by a plan of more passes than this, whatever its
-/// dropout: of 60 KB and of a megabyte such models knew as much after thirty as after sixty, ninety
-/// or two hundred. A smaller one gains on (bench/LEARNING.md).
-const LARGE: u64 = 200_000;
-/// So many.
+/// A model of at least `LARGE` parameters gains nothing by a plan of more passes than this,
+/// whatever its dropout: of 60 KB and of a megabyte such models knew as much after thirty as after
+/// sixty, ninety or two hundred. A smaller one gains on (bench/LEARNING.md).
 pub const MOST_PASSES_OF_LARGE: f64 = 30.0;
+
+/// The parameters from which on a model is large by that rule.
+const LARGE: u64 = 200_000;
 
 /// A run has so many steps at least, however little text there is.
 const FEWEST_STEPS: u64 = 200;
 
-/// The steps of so many tokens that such a text is worth to a model of so many parameters, however
-/// much time there is.
+/// The steps after which a model of so many parameters learns no more from a text of
+/// `train_tokens`, however much time there is.
 pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u64 {
     if parameters < LARGE {
         return u64::MAX;
@@ -126,6 +60,7 @@ impl Settings {
         self.choose_model(facts, device, &mut reasons);
         self.choose_computation();
         self.choose_length(facts, device, &mut reasons);
+        self.choose_regularisation(facts, &mut reasons);
         self.choose_rates(&mut reasons);
         self.choose_intervals(facts, &mut reasons);
         Ok((self.complete()?, reasons))
@@ -140,7 +75,7 @@ impl Settings {
 
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
     /// parts, computed in float32 and saved their weights as they were.
-    pub(super) fn with_the_usual_parts(mut self) -> Self {
+    pub(super) fn with_keys_added_since(mut self) -> Self {
         if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
             self.architecture.get_or_insert_with(|| CLASSIC.to_owned());
             self.choose_parts(1);
@@ -287,14 +222,13 @@ impl Settings {
             reasons.push(Note::Length(format!("{keys}: about {minutes} on {name}")));
         }
         self.lr_decay_steps.get_or_insert(max_steps);
-
-        let passes = max_steps as f64 * tokens_per_step / train_tokens;
-        self.choose_regularisation(passes, reasons);
     }
 
     /// What keeps a model from learning a text by heart that it reads so often, and from being too
     /// sure of what it knows of it.
-    fn choose_regularisation(&mut self, passes: f64, reasons: &mut Vec<Note>) {
+    fn choose_regularisation(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
+        let trained = self.max_steps.unwrap_or(1) as f64 * self.tokens_per_step() as f64;
+        let passes = trained / facts.train_tokens.max(1) as f64;
         let is_read_often = passes >= 4.0;
         let (dropout, weight_decay, z_loss) = match passes {
             ..4.0 => (0.0, 0.1, 0.0),

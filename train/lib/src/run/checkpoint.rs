@@ -1,6 +1,7 @@
 //! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside
 //! it, in `training/`, what only training needs: the optimizer's moments, where in the data the run
-//! stands, and the last norm as it is learned where the one beside it is divided by a temperature. Where an average of the weights is kept, it is such a folder too, in `ema/`.
+//! stands, and the last norm as it is learned where the one beside it is divided by a temperature.
+//! Where an average of the weights is kept, it is such a folder too, in `ema/`.
 
 use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, fs};
@@ -9,12 +10,13 @@ use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
 use ember_host::file_error::At;
-use ember_host::files::{make_folder_of, sync_folder, write_atomic};
+use ember_host::files::{make_folder_of, sync_folder, write_text};
 use ember_model::folder::{self, CARD, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
 use super::card::Card;
-use super::folder::{DAMAGED, Pointer, RunFolder, ensure_room, step_of, used_bytes};
+use super::disk::{ensure_room, used_bytes};
+use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
 use super::temperature::{last_norm, tempered, with_last_norm};
 use crate::error::{CheckpointError, Error, Result};
 use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};
@@ -98,8 +100,7 @@ impl Checkpoint<'_> {
         let moments: Vec<_> =
             moments.map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values }).collect();
         folder::write_tensors(&dir.join(MOMENTS), &moments)?;
-        let text = serde_json::to_string_pretty(self.progress)?;
-        write_atomic(&dir.join(STATE), |file| file.write_all(text.as_bytes()))?;
+        write_text(&dir.join(STATE), &serde_json::to_string_pretty(self.progress)?)?;
         write_card(self.card, self.progress, dir)?;
         folder::write_checksums(dir)?;
         Ok(sync_folder(dir).at("cannot write", dir)?)
@@ -113,8 +114,8 @@ impl Checkpoint<'_> {
 }
 
 /// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds
-/// that it need not be made again, and into its card. Where a full disk kept the step from being saved, the next
-/// checkpoint has it.
+/// that it need not be made again, and into its card. Where a full disk kept the step from being
+/// saved, the next checkpoint has it.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -123,14 +124,12 @@ pub fn save_evaluations(run: &RunFolder, progress: &Progress, card: &Card) -> Re
     if !folder.is_dir() {
         return Ok(());
     }
-    let text = serde_json::to_string_pretty(&progress.evaluations)?;
-    write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?;
+    write_text(&folder.join(EVALUATIONS), &serde_json::to_string_pretty(&progress.evaluations)?)?;
     write_card(card, progress, &folder)
 }
 
 fn write_card(card: &Card, progress: &Progress, dir: &Path) -> Result<()> {
-    let text = card.text(progress);
-    Ok(write_atomic(&dir.join(CARD), |file| file.write_all(text.as_bytes()))?)
+    Ok(write_text(&dir.join(CARD), &card.text(progress))?)
 }
 
 /// What [`load`] reads.

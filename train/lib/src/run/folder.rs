@@ -1,5 +1,4 @@
-//! A run's folder: where each file is, who owns it, how a new one gets its name, and what room the
-//! disk has for it.
+//! A run's folder: where each file is, who owns it, and how a new one gets its name.
 //!
 //! ```text
 //! config.toml      every key of the run, and which checkpoint it began from (`init`)
@@ -18,10 +17,10 @@ use std::path::{Path, PathBuf};
 
 use ember_decoding::run_folder::namesake;
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_atomic};
+use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_text};
 
 use crate::config::TrainConfig;
-use crate::error::{DiskFull, FolderError, Result};
+use crate::error::{FolderError, Result};
 
 /// Where the prepared tokens are.
 pub const DATA: &str = "data";
@@ -179,8 +178,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
-        let text = config.to_toml()?;
-        Ok(write_atomic(&self.file(CONFIG), |file| file.write_all(text.as_bytes()))?)
+        Ok(write_text(&self.file(CONFIG), &config.to_toml()?)?)
     }
 
     /// Where the text sampled at `step` is written, for people.
@@ -230,7 +228,7 @@ impl RunFolder {
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
         sync_folder(&self.checkpoints()).at("cannot write", self.checkpoints())?;
         let file = self.pointer(pointer);
-        write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
+        write_text(&file, &format!("{}\n", checkpoint_name(step)))
     }
 
     /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.
@@ -309,7 +307,7 @@ impl RunFolder {
     /// # Errors
     /// When one cannot be renamed.
     pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>, FileError> {
-        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step));
+        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|saved_step| saved_step > step));
         newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
     }
 
@@ -343,6 +341,11 @@ pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
+/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
+pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())
+}
+
 /// The folder name of the checkpoint of `step`.
 pub fn checkpoint_name(step: u64) -> String {
     format!("step-{step:08}")
@@ -355,54 +358,10 @@ pub fn new_path(name: &str) -> PathBuf {
     candidates.into_iter().find(|path| !path.exists()).unwrap_or_else(|| runs.join(name))
 }
 
-/// Kept free beside a save, for the logs and pictures of a run: 1 MiB.
-const BESIDE: u64 = 1 << 20;
-
-/// Makes sure that `needed` bytes fit on the disk of `folder`, where the system can be asked.
-///
-/// # Errors
-/// When they do not: the line says how many are free.
-pub fn ensure_room(folder: &Path, needed: u64) -> Result<(), DiskFull> {
-    match free_bytes(folder) {
-        Some(free) if free < needed.saturating_add(BESIDE) => Err(DiskFull { needed: needed + BESIDE, free }),
-        _ => Ok(()),
-    }
-}
-
-/// Bytes that a user without privileges may still write on the disk of `folder`.
-#[cfg(unix)]
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-}
-
-/// Unknown: the save itself will find out.
-#[cfg(not(unix))]
-fn free_bytes(_folder: &Path) -> Option<u64> {
-    None
-}
-
-/// Bytes of all files in `folder` and below; 0 for one that is not there.
-pub fn used_bytes(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let of_each = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(data) if data.is_dir() => used_bytes(&entry.path()),
-        Ok(data) => data.len(),
-        Err(_) => 0,
-    });
-    of_each.sum()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::io::{self, ErrorKind};
-
-    use ember_host::file_error::At;
-
     use super::*;
-    use crate::error::{CheckpointError, Error};
-    use crate::note::line;
 
     #[test]
     fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
@@ -424,27 +383,5 @@ mod tests {
         assert!(!place("a/b/other").exists() && place("a/b").exists());
         RunFolder::create(&place("a/b")).unwrap().forget();
         assert!(place("a/b").exists());
-    }
-
-    #[test]
-    fn want_of_room_is_told_from_other_failures() {
-        let folder = tempfile::tempdir().unwrap();
-        ensure_room(folder.path(), 1).unwrap();
-        fs::create_dir(folder.path().join("b")).unwrap();
-        fs::write(folder.path().join("a"), [0; 10]).unwrap();
-        fs::write(folder.path().join("b/c"), [0; 5]).unwrap();
-        assert_eq!(used_bytes(folder.path()), 15);
-        if cfg!(unix) {
-            let full = ensure_room(folder.path(), 1 << 60).unwrap_err();
-            let run = folder.path().to_owned();
-            let error = Error::from(CheckpointError::Save { step: 1, run, latest: None, source: full.into() });
-            assert!(error.is_full_disk() && line(&error).contains("are free"), "{error:?}");
-        }
-        for (kind, full) in
-            [(ErrorKind::StorageFull, true), (ErrorKind::FileTooLarge, true), (ErrorKind::PermissionDenied, false)]
-        {
-            let written: io::Result<()> = Err(kind.into());
-            assert_eq!(Error::from(written.at("cannot write", "a").unwrap_err()).is_full_disk(), full);
-        }
     }
 }

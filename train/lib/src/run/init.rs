@@ -33,6 +33,7 @@ impl Init {
 
     fn find(named: &str) -> Result<Self> {
         let found = run_folder::find(Some(Path::new(named)))?;
+        let line = format!("beginning from {found}");
         let folder = found.folder;
         folder::verify_checksums_for_inference(&folder)?;
         let shape = folder::read_config(&folder)?;
@@ -44,8 +45,7 @@ impl Init {
         if tokens > vocab_size {
             return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
         }
-        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
-        Ok(Self { found: format!("beginning from {}{why}", folder.display()), folder, shape, tokenizer })
+        Ok(Self { found: line, folder, shape, tokenizer })
     }
 
     /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
@@ -67,7 +67,9 @@ impl Init {
         } else {
             let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
             let Some(id) = other else { return Ok(()) };
-            let word = |of: &Tokenizer| String::from_utf8_lossy(&of.token_bytes(id).unwrap_or_default()).into_owned();
+            let word = |tokenizer: &Tokenizer| {
+                String::from_utf8_lossy(&tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
+            };
             let (theirs, ours) = (word(theirs), word(ours));
             format!(
                 "another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"

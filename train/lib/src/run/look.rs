@@ -106,12 +106,31 @@ impl Trainer<'_> {
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
         let bits_per_byte = self.bits_per_nat.map(|bits| bits * val_loss);
         let ngram_loss = Some(self.ngram_loss);
-        let marks = EvalReport { ngram_loss, entropy_floor, forgetful_loss, ..EvalReport::default() };
-        self.reporter.evaluation(&EvalReport { step, val_loss, bits_per_byte, ema_val_loss, is_best, ..marks });
-        let (tokens, elapsed_s, eval_s) = (Some(tokens), Some(elapsed_s), Some(took.as_secs_f64()));
-        let found = Row { step, val_loss: Some(val_loss), bits_per_byte, ema_val_loss, eval_s, ..Row::default() };
-        let row = Row { entropy, temperature, ngram_loss, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
-        self.log.append(&row)?;
+        self.reporter.evaluation(&EvalReport {
+            step,
+            val_loss,
+            bits_per_byte,
+            ema_val_loss,
+            is_best,
+            ngram_loss,
+            entropy_floor,
+            forgetful_loss,
+        });
+        self.log.append(&Row {
+            step,
+            val_loss: Some(val_loss),
+            bits_per_byte,
+            ema_val_loss,
+            entropy,
+            temperature,
+            ngram_loss,
+            entropy_floor,
+            forgetful_loss,
+            tokens: Some(tokens),
+            elapsed_s: Some(elapsed_s),
+            eval_s: Some(took.as_secs_f64()),
+            ..Row::default()
+        })?;
         self.log.sync()?;
         if self.learner.group.leads() {
             save_evaluations(&self.folder, &self.learner.progress, &self.card)?;

@@ -21,6 +21,7 @@
 
 pub mod card;
 pub mod checkpoint;
+pub mod disk;
 pub mod evaluate;
 pub mod folder;
 pub mod init;
@@ -143,12 +144,8 @@ impl Run {
         let ngram_loss = dataset.ngram_losses()?.into_iter().fold(f64::INFINITY, f64::min);
         reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
-        let log = if group.leads() {
-            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
-            Records::open(&folder, facts, progress.step, config.tensorboard).map_err(Into::into)
-        } else {
-            Ok(Records::kept_elsewhere())
-        };
+        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+        let log = records(group, &folder, facts, &config, &progress);
         // A new run without a row, as on a full disk, is no run yet.
         let log = all_ok(group, log).inspect_err(|_| folder.forget())?;
         group.keep_watch(folder.path());
@@ -184,6 +181,20 @@ impl Run {
         let Trainer { folder, marks, learner: Learner { progress, .. }, .. } = trainer;
         Ok(Trained { ended: result?, folder, progress, marks })
     }
+}
+
+/// The records of the run, which the process that leads keeps.
+fn records(
+    group: &dyn ProcessGroup,
+    folder: &RunFolder,
+    facts: RunFacts,
+    config: &TrainConfig,
+    progress: &Progress,
+) -> Result<Records> {
+    if !group.leads() {
+        return Ok(Records::kept_elsewhere());
+    }
+    Ok(Records::open(folder, facts, progress.step, config.tensorboard)?)
 }
 
 /// Which device was chosen and why, in one line.

@@ -1,7 +1,7 @@
 //! The beginning of a new run. What no text could make right is refused before one is read: a large
 //! one takes minutes to prepare.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
 use ember_model::GptConfig;
@@ -215,60 +215,15 @@ impl Start {
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Described>> {
-        let Self { data, init, selected, memory_limit, .. } = self;
-        let elsewhere = text::prepared(&data.text);
-        if let Some(prepared) = elsewhere {
-            if data.mask {
-                return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
-            }
-            text::keys_too_late(&self.settings, prepared).into_iter().for_each(|line| reporter.note(line.into()));
-        }
-        let tokens = elsewhere.map_or_else(|| folder.file(DATA), Path::to_owned);
-        if elsewhere.is_none() {
-            let explain = |error| match init {
-                Some(init) => init.explain(error),
-                None => error,
-            };
-            let prepared = caller.prepare(&text::options(data, tokens.clone())?).map_err(explain)?;
-            let Some(manifest) = prepared else { return Ok(None) };
-            reporter.note(manifest.report.to_string().into());
-        }
+        let elsewhere = text::prepared(&self.data.text);
+        let tokens = match elsewhere {
+            Some(prepared) => Some(self.take_prepared(prepared, reporter)?),
+            None => self.prepare(folder, caller, reporter)?,
+        };
+        let Some(tokens) = tokens else { return Ok(None) };
         let dataset = Dataset::open(&tokens)?;
-        let manifest = &dataset.manifest;
-        let (train_tokens, val_tokens, vocab_size) = (manifest.train.tokens, manifest.val.tokens, manifest.vocab_size);
-        let facts = TextFacts { train_tokens, val_tokens, vocab_size };
-        let mut settings = self.settings.clone();
-        if let Some(init) = init {
-            init.check_tokens(&dataset, &tokens)?;
-            let decided = settings.take_shape(&init.folder, &init.shape, &facts)?;
-            decided.into_iter().for_each(|line| reporter.note(line.into()));
-        }
-        let open = Undecided::by(&settings);
-        // What preparing took is not training's.
-        give_back_freed_memory();
-        let memory = memory::available(*memory_limit, selected);
-        let shape = |config: &TrainConfig| self.shape(config, vocab_size);
-        let known = Known { dataset: &dataset, facts, selected, processes, memory, shape: &shape };
-        let Some(chosen) = caller.choose(settings, &known, reporter)? else { return Ok(None) };
-        let Chosen { mut config, reasons, pace } = chosen;
-        reasons.into_iter().for_each(|reason| reporter.note(reason));
-        // Refuse now what could not train, while there is nothing to lose.
-        let shape = shape(&config);
-        check_size(&config, &shape, selected, processes)?;
-        text::windows(&config, &dataset)?;
-        let share = share_of(&config, processes);
-        if open.micro_batch {
-            let trial = |config: &_| caller.try_steps(config, &shape, selected);
-            let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
-            config = fitted.in_whole(&config);
-            reporter.note(fitted.reason.into());
-        } else if let Some(doubt) = fit::doubt(&share, &shape, selected, memory) {
-            reporter.note(doubt.into());
-        }
-        if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
-            let line = "memory is short: what a step frees is given back at once, which makes steps slower";
-            reporter.note(line.into());
-        }
+        let configured = self.configure(&dataset, &tokens, processes, caller, reporter)?;
+        let Some((mut config, pace)) = configured else { return Ok(None) };
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
         // The run may be resumed from another folder.
         if elsewhere.is_some() {
@@ -280,6 +235,90 @@ impl Start {
         folder.write_config(&config)?;
         Ok(Some((config, dataset, pace)))
     }
+
+    /// Takes the tokens of a folder that was prepared before, and says which keys come too late.
+    fn take_prepared(&self, prepared: &Path, reporter: &mut dyn Reporter) -> Result<PathBuf> {
+        if self.data.mask {
+            return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
+        }
+        text::keys_too_late(&self.settings, prepared).into_iter().for_each(|line| reporter.note(line.into()));
+        Ok(prepared.to_owned())
+    }
+
+    /// Prepares the text into the run's folder, and gives where its tokens are; `None` when
+    /// interrupted.
+    fn prepare(&self, folder: &RunFolder, caller: &dyn Caller, reporter: &mut dyn Reporter) -> Result<Option<PathBuf>> {
+        let tokens = folder.file(DATA);
+        let explain = |error| match &self.init {
+            Some(init) => init.explain(error),
+            None => error,
+        };
+        let prepared = caller.prepare(&text::options(&self.data, tokens.clone())?).map_err(explain)?;
+        let Some(manifest) = prepared else { return Ok(None) };
+        reporter.note(manifest.report.to_string().into());
+        Ok(Some(tokens))
+    }
+
+    /// Chooses what the settings leave open for this text, whose tokens are in `tokens`, and
+    /// refuses what could not train while there is nothing to lose. `None` when interrupted.
+    fn configure(
+        &self,
+        dataset: &Dataset,
+        tokens: &Path,
+        processes: usize,
+        caller: &dyn Caller,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<(TrainConfig, Pace)>> {
+        let Self { init, selected, memory_limit, .. } = self;
+        let manifest = &dataset.manifest;
+        let (train_tokens, val_tokens, vocab_size) = (manifest.train.tokens, manifest.val.tokens, manifest.vocab_size);
+        let facts = TextFacts { train_tokens, val_tokens, vocab_size };
+        let mut settings = self.settings.clone();
+        if let Some(init) = init {
+            init.check_tokens(dataset, tokens)?;
+            let decided = settings.take_shape(&init.folder, &init.shape, &facts)?;
+            decided.into_iter().for_each(|line| reporter.note(line.into()));
+        }
+        let open = Undecided::by(&settings);
+        // What preparing took is not training's.
+        give_back_freed_memory();
+        let memory = memory::available(*memory_limit, selected);
+        let shape = |config: &TrainConfig| self.shape(config, vocab_size);
+        let known = Known { dataset, facts, selected, processes, memory, shape: &shape };
+        let Some(chosen) = caller.choose(settings, &known, reporter)? else { return Ok(None) };
+        let Chosen { config, reasons, pace } = chosen;
+        reasons.into_iter().for_each(|reason| reporter.note(reason));
+        check_size(&config, &shape(&config), selected, processes)?;
+        text::windows(&config, dataset)?;
+        Ok(Some((fitted(config, open, &known, caller, reporter)?, pace)))
+    }
+}
+
+/// The configuration with passes that fit into memory, where nobody set how large they are; else a
+/// word where they seem not to.
+fn fitted(
+    mut config: TrainConfig,
+    open: Undecided,
+    known: &Known,
+    caller: &dyn Caller,
+    reporter: &mut dyn Reporter,
+) -> Result<TrainConfig> {
+    let Known { selected, processes, memory, .. } = *known;
+    let shape = (known.shape)(&config);
+    let share = share_of(&config, processes);
+    if open.micro_batch {
+        let trial = |config: &_| caller.try_steps(config, &shape, selected);
+        let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
+        config = fitted.in_whole(&config);
+        reporter.note(fitted.reason.into());
+    } else if let Some(doubt) = fit::doubt(&share, &shape, selected, memory) {
+        reporter.note(doubt.into());
+    }
+    if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
+        let line = "memory is short: what a step frees is given back at once, which makes steps slower";
+        reporter.note(line.into());
+    }
+    Ok(config)
 }
 
 /// Opens the folder that another process has made.

@@ -10,7 +10,7 @@ use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
-use super::folder::{CONFIG, DATA, RunFolder};
+use super::folder::{CONFIG, DATA, RunFolder, run_of};
 use crate::config::{ConfigError, DataConfig, Settings, TrainConfig};
 use crate::error::{Result, TextError};
 
@@ -127,9 +127,9 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
     if around.ends_with("ema") {
         around.pop();
     }
-    match around.parent().and_then(Path::parent) {
-        Some(run) if run.join(CONFIG).is_file() => data_of_run(run),
-        _ => Err(TextError::NoRun(checkpoint).into()),
+    match run_of(&around) {
+        Some(run) => data_of_run(run),
+        None => Err(TextError::NoRun(checkpoint).into()),
     }
 }
 

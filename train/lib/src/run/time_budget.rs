@@ -125,8 +125,27 @@ impl TimeBudget {
         {
             self.took((now - since).as_secs_f64(), looked);
         }
-        let elapsed_s = (now - self.began).as_secs_f64();
-        change(elapsed_s, self.promised_s, self.most_steps, step, looked, self.pace, config)
+        self.change((now - self.began).as_secs_f64(), step, looked, config)
+    }
+
+    /// What a run at `step` that has taken `elapsed_s` should change; `looked` is whether the
+    /// checkpoint of that step is on the disk.
+    fn change(&self, elapsed_s: f64, step: u64, looked: bool, config: &TrainConfig) -> Option<Change> {
+        let Self { promised_s, most_steps, pace, .. } = *self;
+        let left_s = Self::aim(promised_s) - elapsed_s;
+        let fits = pace.longest(step, left_s, config.eval_interval).min(most_steps.max(step + 1));
+        let ended_s = elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S;
+        if step + 1 >= config.max_steps {
+            return (ended_s < EARLIEST * promised_s && fits > config.max_steps).then_some(Change::End(fits));
+        }
+        if ended_s > LATEST * promised_s {
+            return Some(Change::End(step + 1));
+        }
+        if !looked {
+            return None;
+        }
+        let off = fits.abs_diff(config.max_steps) as f64 / config.max_steps as f64;
+        (off > WORTH).then_some(Change::Length(fits))
     }
 
     /// Takes in one step, with or without a look after it.
@@ -148,32 +167,6 @@ impl TimeBudget {
         self.earlier = (earlier.0 + recent.0, earlier.1 + recent.1);
         self.recent = (0.0, 0);
     }
-}
-
-/// What a run at `step` that has taken `elapsed_s` should change.
-fn change(
-    elapsed_s: f64,
-    promised_s: f64,
-    most_steps: u64,
-    step: u64,
-    looked: bool,
-    pace: Pace,
-    config: &TrainConfig,
-) -> Option<Change> {
-    let left_s = TimeBudget::aim(promised_s) - elapsed_s;
-    let fits = pace.longest(step, left_s, config.eval_interval).min(most_steps.max(step + 1));
-    let ended_s = elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S;
-    if step + 1 >= config.max_steps {
-        return (ended_s < EARLIEST * promised_s && fits > config.max_steps).then_some(Change::End(fits));
-    }
-    if ended_s > LATEST * promised_s {
-        return Some(Change::End(step + 1));
-    }
-    if !looked {
-        return None;
-    }
-    let off = fits.abs_diff(config.max_steps) as f64 / config.max_steps as f64;
-    (off > WORTH).then_some(Change::Length(fits))
 }
 
 #[cfg(test)]
@@ -204,15 +197,14 @@ mod tests {
     #[test]
     fn slower_than_foreseen_is_shortened_and_faster_is_lengthened() {
         let config = config(1000, 50);
-        let at = |elapsed, looked, step_s| {
-            change(elapsed, 100.0, u64::MAX, 50, looked, Pace { step_s, look_s: 0.5 }, &config)
-        };
+        let budget = |most, step_s| TimeBudget::new(Instant::now(), 100.0, most, Pace { step_s, look_s: 0.5 });
+        let at = |elapsed, looked, step_s| budget(u64::MAX, step_s).change(elapsed, 50, looked, &config);
         assert_eq!(at(5.0, true, 0.0885), None, "as foreseen");
         assert!(matches!(at(10.0, true, 0.2), Some(Change::Length(steps)) if steps < 500));
         assert!(matches!(at(3.0, true, 0.05), Some(Change::Length(steps)) if steps > 1500));
         assert_eq!(at(10.0, false, 0.2), None, "only where a checkpoint is");
         assert_eq!(at(105.6, false, 0.2), Some(Change::End(51)));
-        let last = |elapsed, most| change(elapsed, 100.0, most, 999, false, Pace { step_s: 0.1, look_s: 0.5 }, &config);
+        let last = |elapsed, most| budget(most, 0.1).change(elapsed, 999, false, &config);
         assert!(matches!(last(80.0, u64::MAX), Some(Change::End(steps)) if steps > 1100));
         assert_eq!(last(97.0, u64::MAX), None);
         assert_eq!(last(80.0, 1050), Some(Change::End(1050)));
@@ -256,14 +248,14 @@ mod tests {
             config.max_steps = Pace { step_s: foreseen, look_s }.longest(0, AIM * promised_s, 1_000_000);
             config.eval_interval = (config.max_steps / 20).max(1);
             config.max_steps = Pace { step_s: foreseen, look_s }.longest(0, AIM * promised_s, config.eval_interval);
-            let pace = Pace { step_s: truly, look_s };
+            let budget = TimeBudget::new(Instant::now(), promised_s, u64::MAX, Pace { step_s: truly, look_s });
             let (mut step, mut elapsed) = (0, 0.0);
             while step < config.max_steps {
                 let looked = step > 0 && step.is_multiple_of(config.eval_interval);
                 if looked {
                     elapsed += look_s;
                 }
-                match change(elapsed, promised_s, u64::MAX, step, looked, pace, &config) {
+                match budget.change(elapsed, step, looked, &config) {
                     Some(Change::Length(steps)) => config.max_steps = steps,
                     Some(Change::End(steps)) => config.max_steps = steps,
                     None => {}

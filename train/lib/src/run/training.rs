@@ -205,14 +205,14 @@ impl Trainer<'_> {
         let finished = last || self.is_out_of_patience();
         let is_sampled = finished || begins || is_due(step, sample_interval);
         if is_sampled && self.learner.group.leads() && sample_interval > 0 {
-            match self.sample(gpt, stop) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.save(gpt)?; // it may not have been due
-                    return Ok(Some(Ended::Interrupted)); // a resume draws the samples of what is saved
-                }
+            let is_whole = self.sample(gpt, stop).unwrap_or_else(|error| {
                 // It is for people to look at: learning does not depend on it.
-                Err(error) => self.reporter.note(Note::NoSample { step, error }),
+                self.reporter.note(Note::NoSample { step, error });
+                true
+            });
+            if !is_whole {
+                self.save(gpt)?; // it may not have been due
+                return Ok(Some(Ended::Interrupted)); // a resume draws the samples of what is saved
             }
         }
         if finished && !last {

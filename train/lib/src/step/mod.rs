@@ -90,8 +90,12 @@ pub struct InFlight {
 
 /// A step that was handed over, with its outcome on the way.
 struct Handed {
-    /// Where the run stood before it: steps, windows and tokens.
-    before: [u64; 3],
+    /// Steps that the run had taken before it.
+    step: u64,
+    /// The windows that it had read.
+    windows: u64,
+    /// The tokens that it had learned from.
+    tokens: u64,
     learning_rate: f64,
     decision: Decision,
 }
@@ -173,8 +177,8 @@ impl Learner<'_> {
         let Some(Enqueued { losses, gradients }) = whole else { return Ok(gpt) };
         let decision = in_flight.halt.decide(&gpt, &gradients, losses, config.grad_clip);
         let gpt = self.optimizer.step_as_decided(gpt, gradients, &decision, learning_rate);
-        let before = [progress.step, progress.windows, progress.tokens];
-        in_flight.queue.push_back(Handed { before, learning_rate, decision });
+        let Progress { step, windows, tokens, .. } = *progress;
+        in_flight.queue.push_back(Handed { step, windows, tokens, learning_rate, decision });
         progress.step += 1;
         progress.windows = next;
         progress.tokens += config.tokens_per_step();
@@ -194,18 +198,19 @@ impl Learner<'_> {
         while let Some(in_flight) = self.in_flight.as_mut().filter(|in_flight| in_flight.queue.len() > most)
             && let Some(handed) = in_flight.queue.pop_front()
         {
-            let Handed { before: [step, window, tokens], learning_rate, decision } = handed;
+            let Handed { step, windows, tokens, learning_rate, decision } = handed;
             let Decided { loss, grad_norm, scale, taken } = decision.wait()?;
             if !taken {
-                (self.progress.step, self.progress.windows, self.progress.tokens) = (step, window, tokens);
+                (self.progress.step, self.progress.windows, self.progress.tokens) = (step, windows, tokens);
                 self.optimizer.rewind(step);
                 in_flight.queue.clear();
                 in_flight.halt.release();
                 return Ok((results, true));
             }
             // The guard would have said the same of a step that is finite; it remembers the norm.
-            self.progress.guard.judge(loss, grad_norm, window, &self.config);
-            results.push(StepResult { step: step + 1, window, loss, grad_norm, clipped: scale < 1.0, learning_rate });
+            self.progress.guard.judge(loss, grad_norm, windows, &self.config);
+            let (step, window, clipped) = (step + 1, windows, scale < 1.0);
+            results.push(StepResult { step, window, loss, grad_norm, clipped, learning_rate });
         }
         Ok((results, false))
     }

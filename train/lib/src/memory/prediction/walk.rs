@@ -39,12 +39,12 @@ impl Costs {
         let (tokens, parameters) = (batch * time, operation.parameters());
         // Of what is added to every text there is one; what is turned stays where it is.
         let (input, output) = match operation.kind {
-            Kind::Places { .. } => (0, time * n_out),
+            Kind::PositionLookup { .. } => (0, time * n_out),
             Kind::Rotate => (0, tokens * n_out),
             _ => (tokens * n_in, tokens * n_out),
         };
         let keeps = match operation.kind {
-            Kind::Lookup { .. } | Kind::Places { .. } | Kind::Rotate | Kind::Dropout | Kind::Add => 0,
+            Kind::Lookup { .. } | Kind::PositionLookup { .. } | Kind::Rotate | Kind::Dropout | Kind::Add => 0,
             Kind::Attention { n_head } => input + tokens * n_head,
             Kind::Norm { .. } | Kind::HeadNorms { .. } | Kind::Product { .. } => input,
             Kind::Activation | Kind::Head { .. } => input,

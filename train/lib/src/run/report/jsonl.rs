@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ember_host::files::write_atomic;
+use ember_host::files::write_text;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::{CANNOT_APPEND, LogError};
@@ -86,7 +86,7 @@ pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogE
     }
     let rows = lines::<Stepped>(path)?.into_iter();
     let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
-    let written = write_atomic(path, |file| file.write_all(kept.as_bytes()));
+    let written = write_text(path, &kept);
     written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
 }
 

@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use ember_host::file_error::At;
-use ember_host::files::{make_folder_of, write_atomic};
+use ember_host::files::{make_folder_of, write_text};
 
 use super::jsonl;
 use super::metrics::{Row, RunFacts};
@@ -89,7 +89,7 @@ impl Records {
     pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
         let Some(open) = &mut self.0 else { return Ok(()) };
         make_folder_of(page)?;
-        write_atomic(page, |file| file.write_all(sample::page(samples).as_bytes()))?;
+        write_text(page, &sample::page(samples))?;
         for sample in samples {
             open.samples.append(sample)?;
             if let Some(events) = &mut open.events {
@@ -113,8 +113,9 @@ pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogEr
     let folder = run.file(SAMPLES);
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let of = name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
-        if of.is_some_and(|of| of >= step) {
+        let sampled =
+            name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
+        if sampled.is_some_and(|sampled| sampled >= step) {
             fs::remove_file(entry.path()).at("cannot remove", entry.path())?;
         }
     }

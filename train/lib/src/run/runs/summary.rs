@@ -11,7 +11,7 @@ use super::removal::REMOVING;
 use crate::error::LogError;
 use crate::run::folder::{CONFIG, METRICS, Pointer, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
-use crate::run::{folder::used_bytes, text::data_folder};
+use crate::run::{disk::used_bytes, text::data_folder};
 use crate::step::progress::{Best, Evaluations};
 
 /// Whether a run is over.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use ember_data::{tokenizer::Tokenizer, windows::TrainWindows};
-use ember_host::files::{make_folder_of, write_atomic};
+use ember_host::files::{make_folder_of, write_text};
 use serde::Serialize;
 
 use super::diagnosis::Diagnosis;
@@ -104,8 +104,7 @@ impl Report {
     /// When the file cannot be written; the line names it.
     pub fn write(&self, file: &Path) -> Result<()> {
         make_folder_of(file)?;
-        let text = serde_json::to_string_pretty(self)?;
-        Ok(write_atomic(file, |out| writeln!(out, "{text}"))?)
+        Ok(write_text(file, &(serde_json::to_string_pretty(self)? + "\n"))?)
     }
 }
 

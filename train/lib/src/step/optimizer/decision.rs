@@ -112,6 +112,7 @@ pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     values.iter::<f32>().nth(NORM).map_or(0.0, f64::from)
 }
 
+/// The verdict on a step, [`VALUES`] numbers on the device, as [`judge`] gives it.
 fn decide(
     gpt: &Gpt,
     gradients: &GradientsParams,
