@@ -6,7 +6,7 @@ mod copied;
 mod facts;
 mod page;
 
-use ember_data::{prepare::Dataset, tokenizer::Tokenizer};
+use ember_data::{prepare::Dataset, prepare::Manifest, tokenizer::Tokenizer};
 use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
@@ -67,7 +67,13 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     // A Hugging Face folder has no run around it: then the page says less.
     let dataset = data_of(Some(&checkpoint)).ok().map(|data| Dataset::open(&data)).transpose()?;
     let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
-    if let Some(dataset) = dataset.filter(|_| !args.skip_copied) {
+    let mut searched = dataset.filter(|_| !args.skip_copied);
+    let text_bytes = |Dataset { manifest: Manifest { train, .. }, .. }: &Dataset| train.bytes + train.documents;
+    if let Some(line) = searched.as_ref().map(text_bytes).and_then(copied::too_long) {
+        notes.say(line);
+        searched = None;
+    }
+    if let Some(dataset) = searched {
         notes.say("writing some texts, to see what of them stands in the training text".to_owned());
         if let Some(Samples { copied, private }) =
             copied::measure(&checkpoint, args.weights, &tokenizer, &config, dataset)?
