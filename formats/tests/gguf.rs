@@ -130,6 +130,21 @@ fn tokenizers_go_through_a_file_and_back_as_they_were() {
     }
 }
 
+/// As the server takes it, and transformers.
+#[test]
+fn of_several_chat_templates_the_default_one_goes_along() {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("llama").join(name), place.path().join(name)).unwrap();
+    }
+    let template = |name: &str| json!({ "name": name, "template": format!("{{{{ {name} }}}}") });
+    let settings = json!({ "chat_template": [template("tool_use"), template("default")] });
+    std::fs::write(place.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
+    let folder = hf::Folder::open(place.path(), Some(tokenizers().swap_remove(0)), vec![4]).unwrap();
+    let found = folder.model().unwrap().tokenizer.unwrap().chat_template;
+    assert_eq!(found.as_deref(), Some("{{ default }}"));
+}
+
 /// As in llama.cpp.
 #[test]
 fn texts_of_llama_3_begin_with_its_token_where_the_file_does_not_say_so() {
