@@ -34,6 +34,28 @@ impl Tokenizer {
         })
     }
 
+    /// The token that its `tokenizer.json` puts before every text, and the one behind it; `None` where
+    /// that is something else.
+    pub(crate) fn around(&self) -> Option<[Option<u32>; 2]> {
+        let processor = &self.json["post_processor"];
+        let steps = processor["processors"].as_array().map_or(std::slice::from_ref(processor), Vec::as_slice);
+        let Some(template) = steps.iter().find(|step| step["type"] == "TemplateProcessing") else {
+            return Some([None, None]);
+        };
+        let id = |piece: &Value| {
+            let name = piece["SpecialToken"]["id"].as_str()?;
+            u32::try_from(template["special_tokens"][name]["ids"][0].as_u64()?).ok()
+        };
+        let is_text = |piece: &Value| piece.get("Sequence").is_some();
+        match template["single"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            [text] if is_text(text) => Some([None, None]),
+            [first, text] if is_text(text) => Some([Some(id(first)?), None]),
+            [text, last] if is_text(text) => Some([None, Some(id(last)?)]),
+            [first, text, last] if is_text(text) => Some([Some(id(first)?), Some(id(last)?)]),
+            _ => None,
+        }
+    }
+
     /// The token of an id: one that was added, or one of the vocabulary.
     pub(crate) fn token(&self, id: u32) -> Option<&str> {
         let added = self.json["added_tokens"].as_array().into_iter().flatten();

@@ -130,6 +130,42 @@ fn tokenizers_go_through_a_file_and_back_as_they_were() {
     }
 }
 
+/// As the server takes it, and transformers.
+#[test]
+fn of_several_chat_templates_the_default_one_goes_along() {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("llama").join(name), place.path().join(name)).unwrap();
+    }
+    let template = |name: &str| json!({ "name": name, "template": format!("{{{{ {name} }}}}") });
+    let settings = json!({ "chat_template": [template("tool_use"), template("default")] });
+    std::fs::write(place.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
+    let folder = hf::Folder::open(place.path(), Some(tokenizers().swap_remove(0)), vec![4]).unwrap();
+    let found = folder.model().unwrap().tokenizer.unwrap().chat_template;
+    assert_eq!(found.as_deref(), Some("{{ default }}"));
+}
+
+/// As in llama.cpp.
+#[test]
+fn texts_of_llama_3_begin_with_its_token_where_the_file_does_not_say_so() {
+    const KEY: &[u8] = b"tokenizer.ggml.add_bos_token";
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    let all = tokenizers();
+    for (json, begins) in [(&all[0], false), (&all[3], true)] {
+        let folder = hf::Folder::open(&fixture("llama"), Some(json.clone()), vec![4]).unwrap();
+        gguf::write(&folder.model().unwrap(), NumberType::F32, "test", &path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let place = bytes.windows(KEY.len()).position(|window| window == KEY).unwrap();
+        bytes[place] = b'T'; // another key, which nobody knows
+        std::fs::write(&path, bytes).unwrap();
+        let file = gguf::File::open(&path).unwrap();
+        let read = file.model().unwrap().tokenizer.unwrap().json;
+        let before = &read["post_processor"]["special_tokens"]["<|endoftext|>"]["ids"];
+        assert_eq!(*before, if begins { json!([4]) } else { Value::Null });
+    }
+}
+
 #[test]
 fn what_gguf_has_no_words_for_is_refused() {
     let out = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ember_formats::{Model, NumberType, Source, gguf, hf, llama2c};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -51,6 +51,23 @@ fn files_of_llama2c_are_transformers_s_llama() {
         let folder = hf::Folder::open(&fixture(&format!("llama2c/{version}")), None, Vec::new()).unwrap();
         assert_same(&opened.model().unwrap(), &folder.model().unwrap());
         assert_eq!(opened.model().unwrap().shape.tied_head, version == "v1");
+    }
+}
+
+/// What chat templates write as `bos_token`.
+#[test]
+fn a_folder_names_the_token_that_its_tokenizer_puts_before_texts() {
+    let out = tempfile::tempdir().unwrap();
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    hf::write(&opened.model().unwrap(), None, &Map::new(), &out.path().join("folder")).unwrap();
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(out.path().join("folder").join(name)).unwrap()).unwrap()
+    };
+    let names = read("tokenizer_config.json");
+    assert_eq!([&names["bos_token"], &names["eos_token"]], ["<s>", "</s>"]);
+    for name in ["config.json", "generation_config.json"] {
+        let keys = read(name);
+        assert_eq!([&keys["bos_token_id"], &keys["eos_token_id"]], [1, 2], "{name}");
     }
 }
 

@@ -89,6 +89,12 @@ test("forgetting by halves reads a fraction, and is the same text up to the cont
   assert.ok(writer.model.read.length <= tokens && halved.ids.length === 2 * tokens);
 });
 
+test("special tokens are found whatever their names are made of", () => {
+  const special = new Map([["<|fim-middle|>", 300], ["[a.(b)*/]", 301], ["\\^$?+{}", 302]]);
+  const tokenizer = { before: [], opening: null, special, encode: (text) => Array.from(text, (letter) => letter.codePointAt(0)) };
+  assert.deepEqual(engine.promptIds(tokenizer, "x<|fim-middle|>y[a.(b)*/]\\^$?+{}"), [120, 300, 121, 301, 302]);
+});
+
 test("half a character waits for its other half", { skip: missing }, () => {
   const { tokenizer } = open("llama-bytes", "int8");
   const join = engine.joiner(tokenizer);

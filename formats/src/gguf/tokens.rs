@@ -198,7 +198,10 @@ fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), Stri
     for (key, id) in END_KEYS.iter().zip(ends) {
         header.number(&format!("tokenizer.ggml.{key}"), *id);
     }
-    let (before, behind) = around(&tokenizer.json)?;
+    let Some([before, behind]) = tokenizer.around() else {
+        let words = "what this tokenizer puts around texts; it has words for one token before and one behind";
+        return Err(words.to_owned());
+    };
     if let Some(begin) = before.or(ends.first().copied()) {
         header.number("tokenizer.ggml.bos_token_id", begin);
     }
@@ -212,27 +215,3 @@ fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), Stri
 
 /// The keys of tokens at which llama.cpp ends a text: of a text, of a turn, of a message.
 pub const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
-
-/// The token that a `tokenizer.json` puts before every text, and the one behind it.
-fn around(json: &Value) -> Result<(Option<u32>, Option<u32>), String> {
-    let steps = |processor: &Value| match processor["processors"].as_array() {
-        Some(several) => several.clone(),
-        None => vec![processor.clone()],
-    };
-    let steps = steps(&json["post_processor"]);
-    let Some(template) = steps.iter().find(|step| step["type"] == "TemplateProcessing") else {
-        return Ok((None, None));
-    };
-    let id = |piece: &Value| {
-        let name = piece["SpecialToken"]["id"].as_str()?;
-        u32::try_from(template["special_tokens"][name]["ids"][0].as_u64()?).ok()
-    };
-    let is_text = |piece: &Value| piece.get("Sequence").is_some();
-    match template["single"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        [text] if is_text(text) => Ok((None, None)),
-        [first, text] if is_text(text) && id(first).is_some() => Ok((id(first), None)),
-        [text, last] if is_text(text) && id(last).is_some() => Ok((None, id(last))),
-        [first, text, last] if is_text(text) && id(first).and(id(last)).is_some() => Ok((id(first), id(last))),
-        _ => Err("what this tokenizer puts around texts; it has words for one token before and one behind".to_owned()),
-    }
-}

@@ -182,11 +182,14 @@ fn byte_level_rule(words: bool) -> Value {
 
 /// With the tokens that the file puts around every text.
 fn around(keys: &Keys, tokens: &[Token], mut json: Value) -> Read<Value> {
-    let wanted = |flag: &str, token: &str| {
-        let is_on = keys.flag(&format!("tokenizer.ggml.{flag}")) == Some(true);
+    let wanted = |flag: &str, unsaid: bool, token: &str| {
+        let is_on = keys.flag(&format!("tokenizer.ggml.{flag}")).unwrap_or(unsaid);
         is_on.then(|| id(keys, token)).flatten().and_then(|id| tokens.get(id as usize))
     };
-    let (before, behind) = (wanted("add_bos_token", "bos_token_id"), wanted("add_eos_token", "eos_token_id"));
+    // Files of Llama 3 seldom say it, and llama.cpp begins their texts all the same.
+    let is_llama_3 = keys.text("tokenizer.ggml.pre") == Some("llama-bpe");
+    let before = wanted("add_bos_token", is_llama_3, "bos_token_id");
+    let behind = wanted("add_eos_token", false, "eos_token_id");
     if before.or(behind).is_none() {
         return Ok(json);
     }

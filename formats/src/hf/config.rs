@@ -77,8 +77,8 @@ impl Keys<'_> {
     }
 }
 
-/// The keys of a shape, with the tokens that begin and end a text.
-pub fn json(shape: &Shape, end_tokens: &[u32]) -> Value {
+/// The keys of a shape, with the token that begins a text and those that end one.
+pub fn json(shape: &Shape, begin: Option<u32>, end_tokens: &[u32]) -> Value {
     let end = match end_tokens {
         [] => Value::Null,
         [end] => json!(end),
@@ -126,7 +126,7 @@ pub fn json(shape: &Shape, end_tokens: &[u32]) -> Value {
     keys["vocab_size"] = vocab_size.into();
     keys["tie_word_embeddings"] = shape.tied_head.into();
     // Said even where there is none: an absent key would mean the class's own.
-    keys["bos_token_id"] = end_tokens.first().copied().into();
+    keys["bos_token_id"] = begin.into();
     keys["eos_token_id"] = end;
     keys
 }

@@ -176,10 +176,14 @@ fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|error| FormatError::damaged(path, error.to_string()))
 }
 
-/// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+/// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`: of several by names the
+/// default one.
 fn chat_template(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join("chat_template.jinja")).ok().or_else(|| {
         let settings = json(&dir.join("tokenizer_config.json")).ok()?;
-        settings["chat_template"].as_str().map(str::to_owned)
+        let template = &settings["chat_template"];
+        let named = template.as_array().into_iter().flatten();
+        let default = named.clone().find(|one| one["name"] == "default").or_else(|| named.clone().next());
+        default.map_or(template, |one| &one["template"]).as_str().map(str::to_owned)
     })
 }

@@ -32,7 +32,7 @@ pub fn write(model: &Model, kind: Option<NumberType>, generation: &Map<String, V
         return Err(FormatError::unsupported(dir, "the folder is there already, with files in it; name another"));
     }
     let ends = model.tokenizer.as_ref().map_or(&[][..], |tokenizer| &tokenizer.end_tokens);
-    let config = config::json(&model.shape, ends);
+    let config = config::json(&model.shape, model.tokenizer.as_ref().and_then(begin), ends);
     write_weights(&model.tensors, kind, &dir.join("model.safetensors"))?;
     write_json(&dir.join("generation_config.json"), &generation_config(&config, generation))?;
     if let Some(tokenizer) = &model.tokenizer {
@@ -107,12 +107,20 @@ fn write_values(out: &mut dyn Write, values: &[f32], kind: NumberType) -> io::Re
     Ok(())
 }
 
+/// The token that a text begins with: the one that is put before each, else the one that ends the text
+/// before it. Chat templates write it, too.
+fn begin(tokenizer: &Tokenizer) -> Option<u32> {
+    let [before, _] = tokenizer.around().unwrap_or_default();
+    before.or(tokenizer.end_tokens.first().copied())
+}
+
 fn write_tokenizer(tokenizer: &Tokenizer, dir: &Path) -> Result<()> {
     write_json(&dir.join("tokenizer.json"), &tokenizer.json)?;
     let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
-    if let Some(end) = tokenizer.end_tokens.first().and_then(|id| tokenizer.token(*id)) {
-        config["bos_token"] = end.into();
-        config["eos_token"] = end.into();
+    for (key, id) in [("bos_token", begin(tokenizer)), ("eos_token", tokenizer.end_tokens.first().copied())] {
+        if let Some(token) = id.and_then(|id| tokenizer.token(id)) {
+            config[key] = token.into();
+        }
     }
     write_json(&dir.join("tokenizer_config.json"), &config)?;
     if let Some(template) = &tokenizer.chat_template {

@@ -15,7 +15,7 @@ use serde_json::Map;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A part of every folder's name: it changes when the same file is converted in another way.
-const EDITION: u32 = 2;
+const EDITION: u32 = 3;
 
 /// How long a folder stays that nobody opens.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);

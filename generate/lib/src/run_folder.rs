@@ -157,18 +157,23 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }
 
-/// The checkpoints of a run that hold a model, the first step first.
+/// The checkpoints of a run that hold a model, the first step first; none that is being written or
+/// was put aside.
 ///
 /// # Errors
 /// When its folder cannot be read.
 pub fn checkpoints(run: &Path) -> Result<Vec<PathBuf>, FindError> {
     let folder = run.join("checkpoints");
     let entries = fs::read_dir(&folder).at("cannot read", &folder)?;
-    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    found.retain(|checkpoint| checkpoint.join("config.json").is_file());
-    found.sort(); // the step in a name has as many digits as every other
-    found.iter().try_for_each(|checkpoint| folder::refuse_irregular_files(checkpoint))?;
-    Ok(found)
+    let step_of = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
+    let found = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        Some((step_of(entry.file_name().to_str()?)?, entry.path()))
+    });
+    let mut found: Vec<(u64, PathBuf)> = found.filter(|(_, path)| path.join("config.json").is_file()).collect();
+    found.sort();
+    found.iter().try_for_each(|(_, checkpoint)| folder::refuse_irregular_files(checkpoint))?;
+    Ok(found.into_iter().map(|(_, checkpoint)| checkpoint).collect())
 }
 
 #[cfg(test)]
@@ -223,10 +228,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         checkpoint(dir.path(), "step-00000200");
         checkpoint(dir.path(), "step-00000030");
+        checkpoint(dir.path(), "step-100000000");
+        for other in [".unfinished-300", "damaged-step-00000100", "superseded-step-00000250"] {
+            checkpoint(dir.path(), other);
+        }
         fs::create_dir(dir.path().join("checkpoints/half")).unwrap();
         let found = checkpoints(dir.path()).unwrap();
-        assert_eq!(found.len(), 2);
-        assert!(found[0].ends_with("step-00000030") && found[1].ends_with("step-00000200"));
+        let names: Vec<_> = found.iter().filter_map(|found| found.file_name()?.to_str()).collect();
+        assert_eq!(names, ["step-00000030", "step-00000200", "step-100000000"]);
     }
 
     #[test]

@@ -6,7 +6,8 @@ mod copied;
 mod facts;
 mod page;
 
-use ember_data::{prepare::Dataset, tokenizer::Tokenizer};
+use ember_data::prepare::{Dataset, Manifest, OpenError};
+use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
@@ -64,10 +65,20 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         ..config
     };
 
-    // A Hugging Face folder has no run around it: then the page says less.
-    let dataset = data_of(Some(&checkpoint)).ok().map(|data| Dataset::open(&data)).transpose()?;
+    // A Hugging Face folder has no run around it, and a run's text may be gone: then the page says less.
+    let dataset = data_of(Some(&checkpoint)).ok().and_then(|data| {
+        let unread =
+            |error: OpenError| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
+        Dataset::open(&data).map_err(unread).ok()
+    });
     let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
-    if let Some(dataset) = dataset.filter(|_| !args.skip_copied) {
+    let mut searched = dataset.filter(|_| !args.skip_copied);
+    let text_bytes = |Dataset { manifest: Manifest { train, .. }, .. }: &Dataset| train.bytes + train.documents;
+    if let Some(line) = searched.as_ref().map(text_bytes).and_then(copied::too_long) {
+        notes.say(line);
+        searched = None;
+    }
+    if let Some(dataset) = searched {
         notes.say("writing some texts, to see what of them stands in the training text".to_owned());
         if let Some(Samples { copied, private }) =
             copied::measure(&checkpoint, args.weights, &tokenizer, &config, dataset)?

@@ -389,6 +389,10 @@ fn prepared_once_trained_on_from_elsewhere() {
     let ran = place.train(&format!("run tokens --out again --set max_steps=5 {SMALL}"));
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("train.bin"), "{}", ran.err);
+    // Without its text a model is given away all the same.
+    std::fs::remove_dir_all(place.path("tokens")).unwrap();
+    let ran = place.train("share run --html page.html").well();
+    assert!(ran.err.contains("of its text nothing is said: ") && place.path("page.html").is_file(), "{}", ran.err);
 }
 
 #[test]

@@ -89,6 +89,10 @@ fn a_calibrated_run_stops_and_goes_on_to_the_same_bits() {
     place.train(&format!("{} --set calibrate=false --set dropout=0", small_run(&place, "plain", 60))).well();
     assert_eq!(column(&place.path("plain"), "train_loss"), column(&place.path("whole"), "train_loss"));
     assert!(column(&place.path("plain"), "temperature").is_empty());
+
+    // Nothing in its folder is foreign to a calibrated run.
+    place.train("runs remove parts --yes").well();
+    assert!(!place.path("parts").exists());
 }
 
 #[test]

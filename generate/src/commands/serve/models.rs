@@ -243,8 +243,11 @@ pub(super) fn named_by(from: Option<&Path>, checkpoints: bool) -> Result<Vec<Nam
     let name = if is_named { at_step(run, &folder) } else { last_name(run) };
     let mut all = vec![Named { name, folder: found.folder }];
     if checkpoints {
-        let others = run_folder::checkpoints(run)?;
-        all.extend(others.into_iter().map(|folder| Named { name: at_step(run, &folder), folder }));
+        let others = run_folder::checkpoints(run)?.into_iter();
+        let others = others.map(|folder| Named { name: at_step(run, &folder), folder });
+        // A checkpoint that was named itself is the first of them.
+        let others: Vec<Named> = others.filter(|other| other.name != all[0].name).collect();
+        all.extend(others);
     }
     Ok(all)
 }
@@ -273,4 +276,27 @@ fn at_step(run: &Path, checkpoint: &Path) -> String {
 
 fn last_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_is_named_is_the_first_of_its_run_and_stands_there_once() {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path().join("mine");
+        for step in ["step-00000005", "step-00000010"] {
+            let folder = run.join("checkpoints").join(step);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("config.json"), "{}").unwrap();
+        }
+        std::fs::write(run.join("best"), "step-00000010").unwrap();
+        let names = |from: &Path| -> Vec<String> {
+            named_by(Some(from), true).unwrap().into_iter().map(|named| named.name).collect()
+        };
+        assert_eq!(names(&run), ["mine", "mine@5", "mine@10"]);
+        assert_eq!(names(&run.join("checkpoints/step-00000010")), ["mine@10", "mine@5"]);
+    }
 }

@@ -37,6 +37,15 @@ impl Card {
         })
     }
 
+    /// Takes the recipe of a run whose length has changed.
+    ///
+    /// # Errors
+    /// When a value of the configuration cannot be written.
+    pub fn take_recipe(&mut self, config: &TrainConfig) -> Result<()> {
+        self.recipe = config.recipe()?;
+        Ok(())
+    }
+
     /// The card of the checkpoint that stands at `progress`.
     pub fn text(&self, progress: &Progress) -> String {
         let Self { name, shape, data, recipe, manifest } = self;
@@ -96,4 +105,36 @@ fn data(manifest: &Manifest) -> String {
 /// alone.
 pub fn last_part(name: &str) -> &str {
     Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Instant;
+
+    use ember_model::{device::DeviceChoice, folder::CARD};
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::distributed::Alone;
+    use crate::run::report::Silent;
+    use crate::run::time_budget::{Pace, TimeBudget};
+    use crate::run::{Run, Start, Usual};
+
+    /// A clock that has run out ends the run with its first step.
+    #[test]
+    fn the_recipe_has_the_length_that_the_clock_made_of_the_run() {
+        let place = tempfile::tempdir().unwrap();
+        let settings = "stories = 100\nmax_steps = 8\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
+                        batch_size = 2\nsample_interval = 0\n";
+        let settings = Settings::from_toml_str(settings).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
+        let run = start.begin(&place.path().join("run"), &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let clock = TimeBudget::new(Instant::now(), 1e-9, u64::MAX, Pace::default());
+        let run = Run { time_budget: Some(clock), ..run };
+        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let card = place.path().join("run/checkpoints/step-00000001").join(CARD);
+        let card = std::fs::read_to_string(card).unwrap();
+        assert!(card.contains("\nmax_steps = 1\n"), "{card}");
+    }
 }

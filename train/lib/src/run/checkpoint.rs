@@ -27,6 +27,9 @@ const MOMENTS: &str = "training/moments.safetensors";
 const LAST_NORM: &str = "training/last_norm.safetensors";
 const AVERAGE: &str = "ema";
 
+/// The files of a checkpoint that only training needs.
+pub(super) const OF_TRAINING: [&str; 4] = [STATE, EVALUATIONS, MOMENTS, LAST_NORM];
+
 /// What a checkpoint holds.
 pub struct Checkpoint<'a> {
     /// The model.

@@ -281,6 +281,7 @@ impl Trainer<'_> {
         let Some(change) = broadcast(self.learner.group, &asked)? else { return Ok(()) };
         let was = self.learner.config.max_steps;
         self.learner.config = change.apply(&self.learner.config);
+        self.card.take_recipe(&self.learner.config)?;
         let max_steps = self.learner.config.max_steps;
         self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end when promised").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });

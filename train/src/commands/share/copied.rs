@@ -69,6 +69,16 @@ impl fmt::Display for Copied {
     }
 }
 
+/// Why a training text is not searched: its suffixes are numbered with 31 bits.
+pub fn too_long(text_bytes: u64) -> Option<String> {
+    (text_bytes > i32::MAX as u64).then(|| {
+        let text = bytes(text_bytes);
+        format!(
+            "the page does not say what the model copies: its text has {text}, of which at most 2.1 GB can be searched"
+        )
+    })
+}
+
 /// Writes texts as the page will, and looks for them in the training text; none where the
 /// validation text is too short to begin behind.
 ///
@@ -123,6 +133,12 @@ pub fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_cannot_be_searched_is_no_reason_to_make_no_page() {
+        assert_eq!(too_long(2_100_000_000), None);
+        assert!(too_long(2_200_000_000).unwrap_or_default().contains("has 2.2 GB, of which at most 2.1 GB"));
+    }
 
     #[test]
     fn what_is_private_is_named_and_shown_as_it_would_be_in_a_program() {

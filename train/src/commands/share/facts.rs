@@ -2,7 +2,7 @@
 
 use ember_data::prepare::{Dataset, Source};
 use ember_study::compare::Record;
-use ember_training::run::card::last_part;
+use ember_training::run::{card::last_part, folder::step_of};
 use serde_json::{Value, json};
 
 use super::copied::Copied;
@@ -66,6 +66,7 @@ impl Facts {
             let prompts = record.config.get("sample_prompts")?.as_array()?;
             prompts.iter().find_map(|prompt| prompt.as_str().filter(|prompt| !prompt.is_empty()).map(str::to_owned))
         };
+        let beginning = said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default();
         Ok(Self {
             title: said.title.clone().or(name).unwrap_or_else(|| "A small language model".to_owned()),
             by: said.by.clone(),
@@ -77,9 +78,9 @@ impl Facts {
                 let train = &dataset.manifest.train;
                 json!({ "bytes": train.bytes, "characters": train.characters, "tokens": train.tokens })
             }),
-            trained: record.as_ref().map(trained),
+            trained: record.map(|record| trained(record, around.ancestors().find_map(step_of))),
             copied: None,
-            beginning: said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default(),
+            beginning,
         })
     }
 }
@@ -92,14 +93,11 @@ impl Facts {
     }
 }
 
-fn trained(record: &Record) -> Trained {
+/// What a run's log says of its checkpoint of `step`; of all of it, where that is not known.
+fn trained(mut record: Record, step: Option<u64>) -> Trained {
+    record.rows.retain(|row| step.is_none_or(|step| row.step <= step));
     let of = record.summary();
-    Trained {
-        steps: of.step,
-        tokens: of.tokens.unwrap_or(0),
-        seconds: of.elapsed_s.unwrap_or(0.0),
-        loss: of.best_val_loss.or(of.val_loss),
-    }
+    Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss: of.val_loss }
 }
 
 /// Most sources that are named.
@@ -145,6 +143,26 @@ mod tests {
     fn days_are_dates() {
         let days = [0, 11_016, 19_782, 20_779];
         assert_eq!(days.map(date), ["1970-01-01", "2000-02-29", "2024-02-29", "2026-11-22"]);
+    }
+
+    /// The best is often not the last, and what came after it is not what it learned.
+    #[test]
+    fn what_is_said_of_a_checkpoint_ends_with_its_step() {
+        let row = |step: u64, val_loss: f64| json!({ "step": step, "val_loss": val_loss, "tokens": 10 * step, "elapsed_s": step });
+        let rows = json!([row(1, 3.0), row(2, 2.0), row(3, 2.5), row(4, 2.6)]);
+        let record = Record {
+            name: "mine".to_owned(),
+            path: PathBuf::from("runs/mine"),
+            rows: serde_json::from_value(rows).unwrap(),
+            config: Default::default(),
+        };
+        let said = |step| {
+            let Trained { steps, tokens, loss, .. } = trained(record.clone(), step);
+            (steps, tokens, loss)
+        };
+        assert_eq!(said(Some(2)), (2, 20, Some(2.0)));
+        assert_eq!(said(Some(3)), (3, 30, Some(2.5)));
+        assert_eq!(said(None), (4, 40, Some(2.6)));
     }
 
     #[test]

@@ -57,7 +57,7 @@ function textIds({ special, encode }, text) {
 function partsOf(text, special) {
   const longestFirst = [...special.keys()].filter((name) => name !== "").sort((a, b) => b.length - a.length);
   if (longestFirst.length === 0) return [text];
-  const names = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+  const names = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
   return text.split(new RegExp(`(${names.join("|")})`, "u")).filter((part) => part !== "");
 }
 

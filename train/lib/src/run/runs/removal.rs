@@ -9,6 +9,7 @@ use ember_host::files::UNFINISHED;
 use ember_model::folder::CARD;
 
 use crate::error::FolderError;
+use crate::run::checkpoint::OF_TRAINING;
 use crate::run::folder::{
     CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD, step_of,
 };
@@ -156,7 +157,7 @@ fn is_file(path: &[&str]) -> bool {
         [TENSORBOARD, name] => name.starts_with("events.out.tfevents."),
         ["reports", name] => name.starts_with("nonfinite-step-") && name.ends_with(".json"),
         ["checkpoints", _, "training", name] => {
-            ["state.json", "evaluations.json", "moments.safetensors"].contains(name)
+            OF_TRAINING.iter().any(|file| file.strip_prefix("training/") == Some(*name))
         }
         ["checkpoints", _, name] | ["checkpoints", _, "ema", name] => MODEL.contains(name),
         _ => false,
