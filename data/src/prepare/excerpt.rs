@@ -1,7 +1,7 @@
 //! A small part of a large text, spread over the whole: enough to judge a text by, without reading
 //! all of it.
 
-use super::{error::Error, options::PrepareOptions};
+use super::{error::Error, options::PrepareOptions, text_tokenizer::bpe_for};
 use crate::source::{self, Event, Input, Listing, ReadOptions, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
@@ -69,7 +69,7 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
     // By the size of the whole, not by that of the part.
     let tokenizer = match &options.tokenizer {
-        TokenizerChoice::Auto => super::bpe_for((text_bytes as f64 / share) as u64, 0),
+        TokenizerChoice::Auto => bpe_for((text_bytes as f64 / share) as u64, 0),
         choice => choice.clone(),
     };
     let reading = ReadOptions::default();
