@@ -24,9 +24,9 @@ const LARGEST: usize = 12;
 /// Documents that say when they were written: how many of each source there are of each year, and
 /// their bytes.
 #[derive(Default)]
-pub struct Dated(BTreeMap<(usize, u64), [u64; 2]>);
+pub struct DocumentYears(BTreeMap<(usize, u64), [u64; 2]>);
 
-impl Dated {
+impl DocumentYears {
     /// Counts a document of the source of this number, written so many seconds after 1970 began.
     pub fn add(&mut self, source: usize, seconds: u64, bytes: u64) {
         let [documents, all_bytes] = self.0.entry((source, civil_year(seconds / 86_400))).or_default();
@@ -49,7 +49,7 @@ pub fn kinds(sources: &[Source]) -> Vec<Share> {
 
 /// The text by years, the earliest first: by those that documents say, and of all others by their
 /// files'.
-pub fn years(sources: &[Source], dated: &Dated) -> Vec<Share> {
+pub fn years(sources: &[Source], dated: &DocumentYears) -> Vec<Share> {
     let years = sources.iter().enumerate().flat_map(|(number, source)| {
         let said = dated.of(number);
         let less = |[documents, bytes]: [u64; 2], (_, part): &(String, [u64; 2])| {

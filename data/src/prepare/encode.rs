@@ -288,7 +288,7 @@ impl<'a> CorpusEncoder<'a> {
             // The end of a document that was cut does not open with one, but what is before it
             // closes.
             if piece.first || stream.ended == Some(End::Document) {
-                stream.part(&mut self.id_counts)?;
+                stream.separate(&mut self.id_counts)?;
             }
             stream.writer.push(&ids)?;
             stream.ended = Some(piece.end);
@@ -316,7 +316,7 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_batch()?;
         for stream in &mut self.streams {
             if stream.ended == Some(End::Document) {
-                stream.part(&mut self.id_counts)?;
+                stream.separate(&mut self.id_counts)?;
             }
         }
         let [train, val] = self.streams;
