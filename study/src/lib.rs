@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod compare;
 pub mod copied;
+mod drawing;
 pub mod error;
 pub mod exposure;
 pub mod ledger;
