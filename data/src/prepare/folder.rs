@@ -2,7 +2,7 @@
 //! was prepared before.
 
 use super::{checkpoint::Checkpoint, encode::TOKEN_FILES, error::Error};
-use crate::source::left_out::{MANIFEST, is_prepared};
+use crate::source::own::{MANIFEST, is_prepared};
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{make_folder, remove_unfinished, sync_folder};
 use std::fs::{File, TryLockError};

@@ -43,7 +43,7 @@ pub use split::HoldOut;
 
 use crate::leakage::{Leakage, leakage};
 use crate::ngrams::{self, MOST_ORDER};
-use crate::{source::left_out::MANIFEST, stories::story, tokens::TokenFile, windows::WindowRule};
+use crate::{source::own::MANIFEST, stories::story, tokens::TokenFile, windows::WindowRule};
 use checkpoint::Checkpoint;
 use corpus::Corpus;
 use ember_host::files::{checksum, write_atomic};
