@@ -105,7 +105,7 @@ fn kind(name: &str) -> String {
 /// The first year in a file's name, else that of its last change.
 fn year(name: &str) -> String {
     static YEAR: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new("(?:^|[^0-9])((?:18|19|20)[0-9]{2})(?:[^0-9]|$)").expect("it is an expression"));
+        LazyLock::new(|| Regex::new("(?:^|[^0-9])((?:18|19|20)[0-9]{2})(?:[^0-9]|$)").expect("the pattern is valid"));
     let file = name.rsplit(['/', '\\']).next().unwrap_or_default();
     // 2019-05-01 and 20190501 alike.
     let begin = Some(file).filter(|file| file.len() >= 8 && file.bytes().take(8).all(|byte| byte.is_ascii_digit()));

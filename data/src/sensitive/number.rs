@@ -7,7 +7,7 @@ use std::{ops::Range, sync::LazyLock};
 
 /// Groups of digits with single spaces or hyphens between them.
 static DIGITS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("(?-u)[0-9]+(?:[ -][0-9]+)*").expect("it is an expression"));
+    LazyLock::new(|| Regex::new("(?-u)[0-9]+(?:[ -][0-9]+)*").expect("the pattern is valid"));
 
 /// How digits are grouped on cards.
 const GROUPS: [&[usize]; 4] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4], &[4, 4, 4, 4, 3]];
@@ -75,7 +75,7 @@ fn luhn(digits: &[u32]) -> bool {
 }
 
 static IBAN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("(?-u)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,40}").expect("it is an expression"));
+    LazyLock::new(|| Regex::new("(?-u)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,40}").expect("the pattern is valid"));
 
 /// Where IBANs stand.
 pub fn ibans(text: &str) -> Vec<Range<usize>> {
