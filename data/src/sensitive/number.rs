@@ -2,7 +2,7 @@
 //! 13616, modulo 97).
 
 use super::neighbours::{before, behind};
-use regex::Regex;
+use regex::{Match, Regex};
 use std::{ops::Range, sync::LazyLock};
 
 /// Groups of digits with single spaces or hyphens between them.
@@ -20,16 +20,7 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
         if before(text, run.start()).is_some_and(goes_on) || behind(text, run.end()).is_some_and(goes_on) {
             continue;
         }
-        let mut at = run.start();
-        let groups: Vec<Range<usize>> = run
-            .as_str()
-            .split([' ', '-'])
-            .map(|group| {
-                let range = at..at + group.len();
-                at = range.end + 1;
-                range
-            })
-            .collect();
+        let groups = groups(run);
         let mut first = 0;
         while first < groups.len() {
             let rest = &groups[first..];
@@ -44,6 +35,17 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// Where each group of digits stands, one sign apart from the next.
+fn groups(run: Match<'_>) -> Vec<Range<usize>> {
+    let mut at = run.start();
+    let place = |group: &str| {
+        let range = at..at + group.len();
+        at = range.end + 1;
+        range
+    };
+    run.as_str().split([' ', '-']).map(place).collect()
 }
 
 /// Whether a number begins as a card's does, is as long, and right by its check.
