@@ -235,20 +235,6 @@ fn walk(folder: &Path, tell: Sender<LeftOut>) -> Walk {
     walk.build()
 }
 
-/// What a file begins with.
-struct Sniffed {
-    /// The first bytes, decompressed where that can be done.
-    bytes: Vec<u8>,
-    /// The name in lower case, without what says that it is compressed.
-    name: String,
-}
-
-impl Sniffed {
-    fn start(&self) -> Start<'_> {
-        Start { bytes: &self.bytes, name: &self.name }
-    }
-}
-
 impl TextFile {
     /// Where it is.
     pub(super) fn place(&self) -> Place<'_> {
@@ -260,7 +246,8 @@ impl TextFile {
         archive::open(&self.path, self.entry, &self.name)
     }
 
-    fn start(&self) -> Result<Sniffed, Error> {
+    /// What it begins with.
+    fn start(&self) -> Result<Start, Error> {
         let lower = self.name.to_lowercase();
         let name = Compression::of_name(&lower).1.to_owned();
         let mut bytes = Vec::new();
@@ -274,30 +261,30 @@ impl TextFile {
             }
             bytes = content;
         }
-        Ok(Sniffed { bytes, name })
+        Ok(Start { bytes, name })
     }
 
     /// The archive that it is, unless its documents are of a kind that is an archive itself, or it
     /// is another program's file.
-    fn as_archive(&self, start: &Sniffed) -> Option<Archive> {
-        let archive = Archive::of(&start.start())?;
-        let is_folder = Kind::of(&start.start()).reader().is_text() && Foreign::of(&start.start()).is_none();
+    fn as_archive(&self, start: &Start) -> Option<Archive> {
+        let archive = Archive::of(start)?;
+        let is_folder = Kind::of(start).reader().is_text() && Foreign::of(start).is_none();
         is_folder.then_some(archive)
     }
 
     /// This file with its kind; else what it is instead of text, and what is wrong with it.
-    fn of_kind(mut self, start: &Sniffed) -> Result<Self, (LeftOutKind, Error)> {
+    fn of_kind(mut self, start: &Start) -> Result<Self, (LeftOutKind, Error)> {
         if self.bytes == 0 {
             return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
         }
-        self.kind = Kind::of(&start.start());
+        self.kind = Kind::of(start);
         if !self.kind.reader().is_text() {
             return Ok(self);
         }
-        if let Some(foreign) = Foreign::of(&start.start()) {
+        if let Some(foreign) = Foreign::of(start) {
             return Err((LeftOutKind::Foreign(foreign), Error::unusable(&self.name, foreign.advice())));
         }
-        if is_own(&start.start()) {
+        if is_own(start) {
             let what = "is a page or a recipe that Ember wrote, not text; name the text itself";
             return Err((LeftOutKind::Own, Error::unusable(&self.name, what)));
         }

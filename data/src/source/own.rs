@@ -29,7 +29,7 @@ pub const RECIPE_HEAD: &str = "# Planned by ember-train for";
 
 /// Whether a file that begins so is a page or a recipe that these programs wrote. Who writes about
 /// such pages has their marks elsewhere than in the head of one.
-pub fn is_own(start: &Start<'_>) -> bool {
+pub fn is_own(start: &Start) -> bool {
     const PAGE: &str = "<!doctype html>";
     let text = start.text();
     let is_page = text.get(..PAGE.len()).is_some_and(|head| head.eq_ignore_ascii_case(PAGE));

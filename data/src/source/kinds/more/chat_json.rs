@@ -27,7 +27,7 @@ impl Reader for ChatJson {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let text = start.text();
         let has = |key: &str| text.contains(key);
         let telegram = (has("\"messages\"") && has("\"type\"") && has("\"name\"")) || has("\"personal_information\"");

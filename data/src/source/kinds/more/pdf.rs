@@ -53,7 +53,7 @@ impl Reader for Pdf {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"%PDF-")
     }
 
