@@ -58,17 +58,16 @@ pub fn of_device(message: &str) -> String {
     // The runtime's thread may have said more than what came of it.
     let first = remembered().map(|panic| panic.message).unwrap_or_default();
     let said = |words: &[&str]| [first.as_str(), message].into_iter().find(|message| contains(message, words));
-    if let Some(message) = said(FULL) {
-        let what = telling_line(message);
+    let (full, lost) = (said(FULL), said(&["device is lost", "device lost", "device_lost"]));
+    let what = telling_line(full.or(lost).unwrap_or(message));
+    if full.is_some() {
         format!("out of memory ({what}); use a smaller batch or model, or another --device")
-    } else if let Some(message) = said(&["device is lost", "device lost", "device_lost"]) {
-        let what = telling_line(message);
+    } else if lost.is_some() {
         format!(
             "the device is gone ({what}): its driver gave it up, as after an update, a reset, or a kernel that took too long; \
              try again, or --device cpu"
         )
     } else {
-        let what = telling_line(message);
         format!("the device failed ({what}); try --device cpu, or see the `devices` command")
     }
 }

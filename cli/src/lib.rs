@@ -1,5 +1,10 @@
-//! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to
-//! a terminal.
+//! What both programs share at their outermost edge.
+//!
+//! [`program`] runs a command, with the flags that all commands take, and ends the process with an
+//! exit code; [`interrupt`] is Ctrl-C, [`terminal`] what is written to standard output and
+//! standard error, [`wording`] the libraries' errors in words that name flags, and [`failure`] those
+//! of panics and devices. [`output_file`] and [`shape`] read flags; [`completions`], [`devices`] and
+//! [`man_pages`] are commands that both programs have; [`compiling`] shows the wait for a GPU.
 
 pub mod compiling;
 pub mod completions;

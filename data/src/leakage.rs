@@ -53,44 +53,73 @@ pub fn leakage(
 ) -> Result<Leakage, Error> {
     let tokens = (STRETCH_BYTES / bytes_per_token).round().clamp(4.0, STRETCH_BYTES) as usize;
     let stretches = Stretches { tokens, one_in: val.len().div_ceil(LOOKED_FOR).next_power_of_two() as u64 };
-    let mut times = AHashMap::<u64, u64>::default();
-    let mut read = Read::default();
-    for start in (0..val.len()).step_by(BLOCK) {
-        stretches.of_block(val, start, &mut read, &mut |ids, hash| {
-            if !end_of_text.is_some_and(|end| ids.contains(&end)) {
-                *times.entry(hash).or_default() += 1;
-            }
-        })?;
-    }
-    // Most of what teaches is not among them: a table of bits says so faster than the map.
-    let bits = (16 * times.len()).next_power_of_two().max(64) as u64;
-    let mut filter = vec![0u64; bits as usize / 64];
-    let place = |hash: u64| ((hash >> 32 & (bits - 1)) / 64, 1 << ((hash >> 32) % 64));
-    times.keys().map(|&hash| place(hash)).for_each(|(word, bit)| filter[word as usize] |= bit);
-    let wanted: AHashMap<u64, (u64, AtomicBool)> =
-        times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
+    let wanted = Wanted::find(&stretches, val, end_of_text)?;
     let blocks: Vec<usize> = (0..train.len()).step_by(BLOCK).collect();
-    blocks.into_par_iter().try_for_each_init(Read::default, |read, start| {
+    blocks.into_par_iter().try_for_each_init(Buffers::default, |buffers, start| {
         // None of the wanted has an end of text in it, so that one of these is none of them.
-        stretches.of_block(train, start, read, &mut |_, hash| {
-            let (word, bit) = place(hash);
-            if filter[word as usize] & bit != 0
-                && let Some((_, seen)) = wanted.get(&hash)
-            {
-                seen.store(true, Ordering::Relaxed);
-            }
-        })
+        stretches.of_block(train, start, buffers, &mut |_, hash| wanted.see(hash))
     })?;
-    let sum = |seen_only: bool| {
-        let counted = wanted.values().filter(|(_, seen)| !seen_only || seen.load(Ordering::Relaxed));
-        counted.map(|(times, _)| times).sum()
-    };
-    Ok(Leakage { tokens, stretches: sum(false), in_training: sum(true) })
+    let [stretches, in_training] = wanted.counts();
+    Ok(Leakage { tokens, stretches, in_training })
+}
+
+/// The stretches that are looked for, by their hashes.
+struct Wanted {
+    /// How often each stands in the validation text, and whether it was seen in the training text.
+    times: AHashMap<u64, (u64, AtomicBool)>,
+    /// A Bloom filter with one bit for each: most of what teaches is not wanted, and this says so
+    /// faster than the map.
+    filter: Vec<u64>,
+}
+
+impl Wanted {
+    /// Those of `val`, but for what reaches from one document into the next.
+    fn find(stretches: &Stretches, val: &TokenFile, end_of_text: Option<u32>) -> Result<Self, Error> {
+        let mut times = AHashMap::<u64, u64>::default();
+        let mut buffers = Buffers::default();
+        for start in (0..val.len()).step_by(BLOCK) {
+            stretches.of_block(val, start, &mut buffers, &mut |ids, hash| {
+                if !end_of_text.is_some_and(|end| ids.contains(&end)) {
+                    *times.entry(hash).or_default() += 1;
+                }
+            })?;
+        }
+        let mut filter = vec![0; (16 * times.len()).next_power_of_two().max(64) / 64];
+        for &hash in times.keys() {
+            let (word, bit) = Self::place(hash, filter.len());
+            filter[word] |= bit;
+        }
+        let times = times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
+        Ok(Self { times, filter })
+    }
+
+    /// Which of the filter's words has the bit of a hash, and the bit.
+    fn place(hash: u64, words: usize) -> (usize, u64) {
+        let bit = hash >> 32;
+        ((bit / 64) as usize & (words - 1), 1 << (bit % 64))
+    }
+
+    /// Takes note of a stretch of the training text.
+    fn see(&self, hash: u64) {
+        let (word, bit) = Self::place(hash, self.filter.len());
+        if self.filter[word] & bit != 0
+            && let Some((_, seen)) = self.times.get(&hash)
+        {
+            seen.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How many there are in the validation text, and how many of them were seen.
+    fn counts(&self) -> [u64; 2] {
+        let all = self.times.values();
+        let seen = all.clone().filter(|(_, seen)| seen.load(Ordering::Relaxed));
+        [all.map(|(times, _)| times).sum(), seen.map(|(times, _)| times).sum()]
+    }
 }
 
 /// What a block is read into, again and again.
 #[derive(Default)]
-struct Read {
+struct Buffers {
     bytes: Vec<u8>,
     ids: Vec<u32>,
 }
@@ -108,10 +137,10 @@ impl Stretches {
         &self,
         text: &TokenFile,
         start: usize,
-        read: &mut Read,
+        buffers: &mut Buffers,
         each: &mut impl FnMut(&[u32], u64),
     ) -> Result<(), Error> {
-        let Read { bytes, ids } = read;
+        let Buffers { bytes, ids } = buffers;
         text.read(start..text.len().min(start + BLOCK + self.tokens - 1), bytes)?;
         ids.clear();
         text.push_ids(bytes, ids);

@@ -2,9 +2,10 @@
 //!
 //! What it is: readers for the kinds of text people have ([`source`]), tokenizers saved in the form
 //! that Hugging Face's libraries read ([`tokenizer`]), one pass that turns the one into files of
-//! the other ([`prepare`], [`tokens`]), what stands in a text twice ([`near_duplicates`],
-//! [`leakage`]), the windows that training and validation see ([`windows`]),
-//! and a corpus of its own for a first run ([`stories`]).
+//! the other ([`prepare`], [`tokens`]), the windows that training and validation see ([`windows`]),
+//! and a corpus of its own for a first run ([`stories`]). Of a text it says what stands in it
+//! ([`look`]), what stands there twice ([`near_duplicates`], [`leakage`]), what one might not want a
+//! model to learn ([`sensitive`]), and how far counting predicts it ([`ngrams`]).
 //!
 //! What it is not: it knows nothing of tensors, models or devices, and draws nothing on a screen.
 //!

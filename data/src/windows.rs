@@ -78,6 +78,38 @@ enum Starts {
     Openings(Arc<Vec<u64>>),
 }
 
+impl Starts {
+    /// Windows side by side over all tokens, of which at least one must fit.
+    fn grid(tokens: &TokenFile, context_length: usize) -> Result<Self, Error> {
+        let Some(slack) = tokens.len().checked_sub(context_length + 1) else {
+            return Err(Error::Unfit(format!(
+                "the training split has {} tokens, too few for one window of context_length {context_length} and its target; {}",
+                tokens.len(),
+                advice(tokens.len().saturating_sub(1))
+            )));
+        };
+        // One window less than fit, so that the grid can move by any offset and every pass has as
+        // many windows.
+        let per_pass = (slack / context_length).max(1);
+        let offsets = (tokens.len() - per_pass * context_length).min(context_length);
+        Ok(Self::Grid { per_pass: per_pass as u64, offsets: offsets as u64 })
+    }
+
+    /// The openings behind which a window fits, of which there must be one.
+    fn openings(tokens: &TokenFile, context_length: usize, end_of_text: Option<u32>) -> Result<Self, Error> {
+        let mut openings = openings(tokens, end_of_text)?;
+        let longest = openings.first().map_or(0, |&first| tokens.len() - 1 - first as usize);
+        openings.retain(|&start| start as usize + context_length < tokens.len());
+        if openings.is_empty() {
+            return Err(Error::Unfit(format!(
+                "the training split has no document with a window of context_length {context_length} after its start; {}",
+                advice(longest)
+            )));
+        }
+        Ok(Self::Openings(Arc::new(openings)))
+    }
+}
+
 impl TrainWindows {
     /// The windows of `context_length` positions over `tokens`.
     ///
@@ -93,33 +125,8 @@ impl TrainWindows {
     ) -> Result<Self, Error> {
         refuse_no_context(context_length)?;
         let starts = match rule {
-            WindowRule::Anywhere => {
-                let Some(slack) = tokens.len().checked_sub(context_length + 1) else {
-                    return Err(Error::Unfit(format!(
-                        "the training split has {} tokens, too few for one window of context_length {context_length} and its \
-                         target; {}",
-                        tokens.len(),
-                        advice(tokens.len().saturating_sub(1))
-                    )));
-                };
-                // One window less than fit, so that the grid can move by any offset and every pass
-                // has as many windows.
-                let per_pass = (slack / context_length).max(1);
-                let offsets = (tokens.len() - per_pass * context_length).min(context_length);
-                Starts::Grid { per_pass: per_pass as u64, offsets: offsets as u64 }
-            }
-            WindowRule::DocumentStart => {
-                let mut openings = openings(tokens, end_of_text)?;
-                let longest = openings.first().map_or(0, |&first| tokens.len() - 1 - first as usize);
-                openings.retain(|&start| start as usize + context_length < tokens.len());
-                if openings.is_empty() {
-                    return Err(Error::Unfit(format!(
-                        "the training split has no document with a window of context_length {context_length} after its start; {}",
-                        advice(longest)
-                    )));
-                }
-                Starts::Openings(Arc::new(openings))
-            }
+            WindowRule::Anywhere => Starts::grid(tokens, context_length)?,
+            WindowRule::DocumentStart => Starts::openings(tokens, context_length, end_of_text)?,
         };
         Ok(Self { tokens: tokens.clone(), context_length, seed, starts })
     }
@@ -235,30 +242,17 @@ impl ValWindows {
             )));
         }
         let last = tokens.len() as u64 - 1;
-        let mut windows = Vec::new();
-        match rule {
-            WindowRule::Anywhere => cut(0..last, context_length, &mut windows),
+        let windows = match rule {
+            WindowRule::Anywhere => cut(0..last, context_length).collect(),
             WindowRule::DocumentStart => {
-                let mut edges = openings(tokens, end_of_text)?;
-                if edges.first() != Some(&0) {
+                let openings = openings(tokens, end_of_text)?;
+                if openings.first() != Some(&0) {
                     let what = "the validation split does not begin with <|endoftext|>; prepare the text again";
                     return Err(Error::Unfit(what.to_owned()));
                 }
-                edges.push(last);
-                let mut start = 0;
-                for pair in edges.windows(2) {
-                    // Targets start+1..=pair[1]: the documents since `start`, each with the
-                    // <|endoftext|> after it.
-                    if pair[1] - start > context_length as u64 {
-                        if start < pair[0] {
-                            cut(start..pair[0], context_length, &mut windows);
-                        }
-                        start = pair[0];
-                    }
-                }
-                cut(start..last, context_length, &mut windows);
+                whole_documents(openings, last, context_length)
             }
-        }
+        };
         Ok(Self { tokens: tokens.clone(), context_length, windows })
     }
 
@@ -302,9 +296,26 @@ impl ValWindows {
 }
 
 /// Covers the inputs of `range` with windows side by side, the last of which may be shorter.
-fn cut(range: Range<u64>, context_length: usize, windows: &mut Vec<Range<u64>>) {
+fn cut(range: Range<u64>, context_length: usize) -> impl Iterator<Item = Range<u64>> {
     let starts = range.clone().step_by(context_length);
-    windows.extend(starts.map(|start| start..range.end.min(start + context_length as u64)));
+    starts.map(move |start| start..range.end.min(start + context_length as u64))
+}
+
+/// Covers the inputs up to `last` with windows of as many whole documents as fit, which begin at
+/// `openings`, the first of them 0; a document that is longer than a window is cut.
+fn whole_documents(mut openings: Vec<u64>, last: u64, context_length: usize) -> Vec<Range<u64>> {
+    openings.push(last);
+    let (mut windows, mut start) = (Vec::new(), 0);
+    for pair in openings.windows(2) {
+        // Targets start+1..=pair[1]: the documents since `start`, each with the <|endoftext|> after
+        // it.
+        if pair[1] - start > context_length as u64 {
+            windows.extend(cut(start..pair[0], context_length));
+            start = pair[0];
+        }
+    }
+    windows.extend(cut(start..last, context_length));
+    windows
 }
 
 #[cfg(test)]

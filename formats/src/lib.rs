@@ -1,8 +1,9 @@
 //! Model files of other programs.
 //!
 //! What it is: a model as plain data ([`Model`]: its shape, its tensors by Hugging Face's names, its
-//! tokenizer), and a folder of files for each format that says such a model: [`gguf`],
-//! and [`hf`], the form between them.
+//! tokenizer), and a module for each format that says such a model: [`gguf`] of llama.cpp,
+//! [`llama2c`], [`nanogpt`], and [`hf`], Hugging Face's folder, the form between them. [`Source`]
+//! tells which one a file is of.
 //!
 //! What it is not: it computes nothing and knows no tensor library. What is wrong with a Hugging
 //! Face folder is for `ember-model` to say, which opens such folders.

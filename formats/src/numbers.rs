@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // bytes are seen as numbers
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io, io::Write};
 
 use half::{bf16, f16};
 
@@ -44,6 +44,19 @@ pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
         NumberType::Bf16 => bf16s(bytes),
         _ => f32s(bytes),
     }
+}
+
+/// Writes values as the bytes that `encode` appends for them, some values at a time: in memory there
+/// is no second copy of a tensor.
+pub fn write(values: &[f32], encode: impl Fn(&[f32], &mut Vec<u8>), out: &mut dyn Write) -> io::Result<()> {
+    const AT_A_TIME: usize = 1 << 16;
+    let mut bytes = Vec::new();
+    for part in values.chunks(AT_A_TIME) {
+        bytes.clear();
+        encode(part, &mut bytes);
+        out.write_all(&bytes)?;
+    }
+    Ok(())
 }
 
 /// Appends values as plain numbers; those of a type with a common scale as float32.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::error::shown;
+use crate::{Tokenizer, error::shown};
 
 /// What pieces have for a space.
 pub const SPACE: &str = "▁";
@@ -33,28 +33,8 @@ fn byte_piece(byte: u8) -> String {
 
 /// The `tokenizer.json` of pieces with their scores, in the order of their ids.
 pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
-    let own = SPECIAL.iter().map(|name| (*name).to_owned()).chain((0..=255).map(byte_piece));
-    for (id, expected) in own.enumerate() {
-        match pieces.get(id) {
-            Some((piece, _)) if *piece == expected => {}
-            other => {
-                let found = other.map_or("missing".to_owned(), |(piece, _)| shown(piece));
-                return Err(format!("its token {id} is {found} where Llama's tokenizers have {expected:?}"));
-            }
-        }
-    }
-    let mut vocabulary: Map<String, Value> = Map::new();
-    for (id, (piece, _)) in pieces.iter().enumerate() {
-        if vocabulary.insert(piece.clone(), id.into()).is_some() {
-            return Err(format!("two of its tokens are {}", shown(piece)));
-        }
-    }
-    let added = |(id, name): (usize, &&str)| {
-        json!({
-            "id": id, "content": name, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-            "special": true,
-        })
-    };
+    let vocabulary = vocabulary_of(pieces)?;
+    let added = |(id, name): (usize, &&str)| Tokenizer::added_token(id, name, true);
     let text = |id: &str, kind: usize| json!({ "Sequence": { "id": id, "type_id": kind } });
     let begin = json!({ "SpecialToken": { "id": "<s>", "type_id": 0 } });
     Ok(json!({
@@ -92,6 +72,27 @@ pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
             "vocab": vocabulary,
         },
     }))
+}
+
+/// The ids of pieces, where these are different, and the special tokens and the bytes stand first.
+fn vocabulary_of(pieces: &[(String, f32)]) -> Result<Map<String, Value>, String> {
+    let own = SPECIAL.iter().map(|name| (*name).to_owned()).chain((0..=255).map(byte_piece));
+    for (id, expected) in own.enumerate() {
+        match pieces.get(id) {
+            Some((piece, _)) if *piece == expected => {}
+            other => {
+                let found = other.map_or("missing".to_owned(), |(piece, _)| shown(piece));
+                return Err(format!("its token {id} is {found} where Llama's tokenizers have {expected:?}"));
+            }
+        }
+    }
+    let mut vocabulary = Map::new();
+    for (id, (piece, _)) in pieces.iter().enumerate() {
+        if vocabulary.insert(piece.clone(), id.into()).is_some() {
+            return Err(format!("two of its tokens are {}", shown(piece)));
+        }
+    }
+    Ok(vocabulary)
 }
 
 /// A space before every text, and a mark for each.
@@ -160,6 +161,6 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
         Ok::<_, String>((piece, score))
     };
     let pieces: Vec<_> = pieces.into_iter().enumerate().map(with_score).collect::<Result<_, _>>()?;
-    json(&pieces)?; // that the special tokens and the bytes stand where they must
+    vocabulary_of(&pieces)?; // that the special tokens and the bytes stand where they must
     Ok(pieces)
 }

@@ -56,6 +56,19 @@ impl Tokenizer {
         }
     }
 
+    /// A token that is looked for in the raw text, as a `tokenizer.json` lists it.
+    pub(crate) fn added_token(id: usize, content: &str, special: bool) -> Value {
+        json!({
+            "id": id,
+            "content": content,
+            "single_word": false,
+            "lstrip": false,
+            "rstrip": false,
+            "normalized": false,
+            "special": special,
+        })
+    }
+
     /// The token of an id: one that was added, or one of the vocabulary.
     pub(crate) fn token(&self, id: u32) -> Option<&str> {
         let added = self.json["added_tokens"].as_array().into_iter().flatten();

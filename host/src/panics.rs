@@ -6,11 +6,11 @@ use std::{cell::Cell, panic, panic::AssertUnwindSafe, sync::Once, thread};
 
 thread_local! {
     /// Whether this thread makes an attempt.
-    static HERE: Cell<bool> = const { Cell::new(false) };
+    static IS_ATTEMPTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Threads that make one.
-static EVERYWHERE: AtomicUsize = AtomicUsize::new(0);
+/// Attempts of all threads that are being made.
+static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
 
 /// What the names of the runtime's own threads begin with. A panic there is caught and goes on in
 /// the thread that waits.
@@ -21,9 +21,9 @@ const OF_THE_RUNTIME: &str = "DS";
 #[error("{0}")]
 pub struct Panicked(pub String);
 
-/// Runs `f`, turning a panic into [the line of its message that tells most](telling_line), of which the process's panic hook
-/// hears nothing. It hears of every other thread's as ever, but for the runtime's own while an
-/// attempt is made anywhere.
+/// Runs `f`, turning a panic into [the line of its message that tells most](telling_line), of which
+/// the process's panic hook hears nothing. It hears of every other thread's as ever, but for the
+/// runtime's own while an attempt is made anywhere.
 ///
 /// # Errors
 /// The message.
@@ -37,11 +37,11 @@ pub fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
             }
         }));
     });
-    let outer = HERE.replace(true);
-    EVERYWHERE.fetch_add(1, Ordering::SeqCst);
+    let outer = IS_ATTEMPTING.replace(true);
+    ATTEMPTS.fetch_add(1, Ordering::SeqCst);
     let result = panic::catch_unwind(AssertUnwindSafe(f));
-    EVERYWHERE.fetch_sub(1, Ordering::SeqCst);
-    HERE.set(outer);
+    ATTEMPTS.fetch_sub(1, Ordering::SeqCst);
+    IS_ATTEMPTING.set(outer);
     result.map_err(|payload| {
         let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
         Panicked(telling_line(message.unwrap_or("no reason given")))
@@ -79,5 +79,5 @@ const WRAPPING: &[&str] = &[
 /// Whether the thread that asks makes an attempt, or may work for one that does.
 fn is_part_of_an_attempt() -> bool {
     let of_the_runtime = || thread::current().name().is_some_and(|name| name.starts_with(OF_THE_RUNTIME));
-    HERE.get() || (EVERYWHERE.load(Ordering::SeqCst) > 0 && of_the_runtime())
+    IS_ATTEMPTING.get() || (ATTEMPTS.load(Ordering::SeqCst) > 0 && of_the_runtime())
 }

@@ -189,9 +189,9 @@ fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Resul
         let began = Instant::now();
         let batch = windows.batch(first, config.micro_batch)?;
         data += began.elapsed().as_secs_f64();
-        let [there, back] = there_and_back(gpt, &batch, &passes, &mut gradients, meter)?;
-        forward += there;
-        backward += back;
+        let [forward_s, backward_s] = forward_and_backward(gpt, &batch, &passes, &mut gradients, meter)?;
+        forward += forward_s;
+        backward += backward_s;
     }
     let gradients = gradients.grads();
     let ((), optimizer) = meter.time(|| bench.follow(gradients))?;
@@ -199,7 +199,7 @@ fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Resul
 }
 
 /// Seconds of the forward and of the backward of one batch, whose gradient is added to `gradients`.
-fn there_and_back(
+fn forward_and_backward(
     gpt: &Gpt,
     batch: &Batch,
     passes: &Passes,

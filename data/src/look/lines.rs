@@ -93,9 +93,7 @@ impl LinesOfWindow {
             let place = begin..begin + line.len();
             lines.count += 1;
             lines.longest = lines.longest.max(line.len() as u64);
-            let length = (usize::BITS - line.len().leading_zeros()) as usize;
-            lines.lengths.resize(lines.lengths.len().max(length + 1), 0);
-            lines.lengths[length] += 1;
+            count_length(&mut lines.lengths, line.len() as u64);
             lines.code_bytes += if is_code(line) { with_end.len() as u64 } else { 0 };
             if is_odd(line) {
                 lines.odd.push(place.clone());
@@ -106,6 +104,13 @@ impl LinesOfWindow {
         }
         lines
     }
+}
+
+/// Counts one length among those of less than 2^n bytes and not less than half of it.
+pub fn count_length(lengths: &mut Vec<u64>, bytes: u64) {
+    let place = (u64::BITS - bytes.leading_zeros()) as usize;
+    lengths.resize(lengths.len().max(place + 1), 0);
+    lengths[place] += 1;
 }
 
 fn is_odd(line: &str) -> bool {

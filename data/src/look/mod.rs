@@ -23,7 +23,7 @@ use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
 use crate::sensitive::{Finding, Window, Windows, find};
 use crate::source::{Dated, Event, LeftOut};
-use lines::{LineCounts, LinesOfWindow};
+use lines::{LineCounts, LinesOfWindow, count_length};
 use private::PlacesFound;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -91,7 +91,7 @@ pub struct Repeated {
 pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, Error> {
     let mut corpus = Corpus::find(options)?;
     loop {
-        let mut looking = Looking::default();
+        let mut looking = Looking::new();
         let reading = corpus.read("looking", Position::default(), progress, &mut |here: Here<'_>, event| {
             match event {
                 Event::Text(text) => looking.add(text),
@@ -130,11 +130,11 @@ struct Looking {
     document_bytes: u64,
     /// When the document was written, in seconds since 1970, where it says that.
     written: Option<u64>,
-    dated: origin::Dated,
+    dated: origin::DocumentYears,
 }
 
-impl Default for Looking {
-    fn default() -> Self {
+impl Looking {
+    fn new() -> Self {
         Self {
             windows: Windows::default(),
             waiting: Vec::new(),
@@ -148,19 +148,17 @@ impl Default for Looking {
             characters: 0,
             document_bytes: 0,
             written: None,
-            dated: origin::Dated::default(),
+            dated: origin::DocumentYears::default(),
         }
     }
-}
 
-impl Looking {
     fn add(&mut self, text: &str) {
         self.document_bytes += text.len() as u64;
         self.sample.add(text);
         self.near.add(text);
         let document = self.documents;
         self.waiting.extend(self.windows.add(text).into_iter().map(|window| (document, window)));
-        self.look_when_full(WINDOWS);
+        self.look_when_full();
     }
 
     fn end_document(&mut self, source: usize) {
@@ -170,22 +168,20 @@ impl Looking {
         self.waiting.extend(self.windows.end_document().map(|window| (self.documents, window)));
         self.sample.end_document();
         self.near.end_document((self.documents, self.document_bytes));
-        let length = (u64::BITS - self.document_bytes.leading_zeros()) as usize;
-        self.lengths.resize(self.lengths.len().max(length + 1), 0);
-        self.lengths[length] += 1;
+        count_length(&mut self.lengths, self.document_bytes);
         self.documents += 1;
         self.bytes += self.document_bytes;
         self.document_bytes = 0;
-        self.look_when_full(WINDOWS);
+        self.look_when_full();
     }
 
-    fn look_when_full(&mut self, full: usize) {
-        // Short documents have short windows.
+    fn look_when_full(&mut self) {
+        let windows = self.waiting.len();
         let bytes: usize = self.waiting.iter().map(|(_, window)| window.text.len()).sum();
-        if self.waiting.len() < full || bytes < 1 << 20 && self.waiting.len() < 16 * full {
-            return;
+        // Short documents have short windows, of which more are waited for.
+        if windows >= 16 * WINDOWS || windows >= WINDOWS && bytes >= 1 << 20 {
+            self.look();
         }
-        self.look();
     }
 
     fn look(&mut self) {

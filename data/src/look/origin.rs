@@ -24,9 +24,9 @@ const LARGEST: usize = 12;
 /// Documents that say when they were written: how many of each source there are of each year, and
 /// their bytes.
 #[derive(Default)]
-pub struct Dated(BTreeMap<(usize, u64), [u64; 2]>);
+pub struct DocumentYears(BTreeMap<(usize, u64), [u64; 2]>);
 
-impl Dated {
+impl DocumentYears {
     /// Counts a document of the source of this number, written so many seconds after 1970 began.
     pub fn add(&mut self, source: usize, seconds: u64, bytes: u64) {
         let [documents, all_bytes] = self.0.entry((source, civil_year(seconds / 86_400))).or_default();
@@ -49,7 +49,7 @@ pub fn kinds(sources: &[Source]) -> Vec<Share> {
 
 /// The text by years, the earliest first: by those that documents say, and of all others by their
 /// files'.
-pub fn years(sources: &[Source], dated: &Dated) -> Vec<Share> {
+pub fn years(sources: &[Source], dated: &DocumentYears) -> Vec<Share> {
     let years = sources.iter().enumerate().flat_map(|(number, source)| {
         let said = dated.of(number);
         let less = |[documents, bytes]: [u64; 2], (_, part): &(String, [u64; 2])| {
@@ -105,7 +105,7 @@ fn kind(name: &str) -> String {
 /// The first year in a file's name, else that of its last change.
 fn year(name: &str) -> String {
     static YEAR: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new("(?:^|[^0-9])((?:18|19|20)[0-9]{2})(?:[^0-9]|$)").expect("it is an expression"));
+        LazyLock::new(|| Regex::new("(?:^|[^0-9])((?:18|19|20)[0-9]{2})(?:[^0-9]|$)").expect("the pattern is valid"));
     let file = name.rsplit(['/', '\\']).next().unwrap_or_default();
     // 2019-05-01 and 20190501 alike.
     let begin = Some(file).filter(|file| file.len() >= 8 && file.bytes().take(8).all(|byte| byte.is_ascii_digit()));

@@ -15,8 +15,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::time::{Duration, Instant};
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
 
-/// Keeping takes at most one part in so many of the time, as long as it is done so many times more
-/// seldom than was asked for at the most.
+/// Keeping may take one part in so many of the time. What takes longer is kept less often, down to once
+/// in so many times the interval that was asked for.
 const ONE_IN: u32 = 50;
 const MOST_SELDOM: u32 = 30;
 

@@ -2,7 +2,7 @@
 
 use super::blanks::BlankFilter;
 use super::position::{Handing, PlacedSink, Position};
-use super::{ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
+use super::{ahead, ahead::Ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
 use crate::sensitive::{self, Masking};
 use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
@@ -142,9 +142,11 @@ impl<'a> Corpus<'a> {
         let file_bytes = |part: &Part| part.file().map(|file| file.bytes);
         let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
         let read_bytes = AtomicU64::new(self.parts.iter().take(first).filter_map(file_bytes).sum());
-        let (mut untold, mut ahead) = (BYTES_TOLD, VecDeque::new());
+        let mut telling = Telling { progress, stage, read_bytes: &read_bytes, whole, untold: BYTES_TOLD };
+        let mut ahead = VecDeque::new();
         let mut titles = reading.sources.iter().map(|source| source.titles.len()).sum();
         for (number, part) in self.parts.iter().enumerate().skip(first) {
+            // What a part holds is told, rid of blank documents, masked, and handed on with its place.
             let mut handing = Handing::new(number, text_bytes.take(), &reading, sink);
             let mut masking = self.options.mask.then(Masking::default);
             let mut masked = |event: Event<'_>| match (&mut masking, event) {
@@ -160,25 +162,16 @@ impl<'a> Corpus<'a> {
             let mut told = |event: Event<'_>| {
                 if let Event::Text(text) = event {
                     bytes += text.len() as u64;
-                    untold += text.len();
+                    telling.add(text.len());
                 }
-                if untold >= BYTES_TOLD {
-                    untold = 0;
-                    tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
-                }
+                telling.tell_when_due()?;
                 if reading.is_spoilt { Ok(()) } else { filter.event(event) }
             };
             let read = match part {
-                Part::File(file) => {
-                    if ahead.is_empty() {
-                        let files = self.parts[number..].iter().map_while(Part::file);
-                        ahead = ahead::read(files, &self.options.reading);
-                    }
-                    match ahead.pop_front().flatten() {
-                        Some(ahead) => ahead.hand_on(&read_bytes, &mut told),
-                        None => source::read(file, &self.options.reading, &read_bytes, &mut told),
-                    }
-                }
+                Part::File(file) => match self.next_ahead(number, &mut ahead) {
+                    Some(ahead) => ahead.hand_on(&read_bytes, &mut told),
+                    None => source::read(file, &self.options.reading, &read_bytes, &mut told),
+                },
                 Part::Stories(range) => self.tell_stories(range, &read_bytes, &mut told),
             };
             let read = read.map(|notes| Source {
@@ -208,6 +201,15 @@ impl<'a> Corpus<'a> {
         Ok(reading)
     }
 
+    /// What was read ahead of the part of this number, and of those that follow where nothing was
+    /// read ahead yet; `None` where it is to be read in its turn.
+    fn next_ahead(&self, number: usize, ahead: &mut VecDeque<Option<Ahead>>) -> Option<Ahead> {
+        if ahead.is_empty() {
+            *ahead = ahead::read(self.parts[number..].iter().map_while(Part::file), &self.options.reading);
+        }
+        ahead.pop_front().flatten()
+    }
+
     fn tell_stories(
         &self,
         numbers: &Range<u64>,
@@ -229,5 +231,30 @@ impl<'a> Corpus<'a> {
     /// What the part is called that a reading goes on in.
     pub fn name_of(&self, position: &Position) -> String {
         self.parts.get(position.part).map(Part::name).unwrap_or_default()
+    }
+}
+
+/// Tells how far a reading has come.
+struct Telling<'a> {
+    progress: &'a dyn Progress,
+    stage: &'a str,
+    read_bytes: &'a AtomicU64,
+    /// Bytes of all files, where they are known.
+    whole: Option<u64>,
+    /// Bytes of text since it was told last.
+    untold: usize,
+}
+
+impl Telling<'_> {
+    fn add(&mut self, bytes: usize) {
+        self.untold += bytes;
+    }
+
+    fn tell_when_due(&mut self) -> Result<(), Error> {
+        if self.untold < BYTES_TOLD {
+            return Ok(());
+        }
+        self.untold = 0;
+        tell(self.progress, self.stage, self.read_bytes.load(Ordering::Relaxed), self.whole)
     }
 }

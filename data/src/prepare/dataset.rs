@@ -3,7 +3,7 @@
 
 use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
 use crate::ngrams::{self, MOST_ORDER};
-use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};
+use crate::source::{LeftOut, own::MANIFEST, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
 use serde::{Deserialize, Serialize};

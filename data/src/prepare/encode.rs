@@ -285,10 +285,10 @@ impl<'a> CorpusEncoder<'a> {
                 self.id_counts[id as usize] += 1;
             }
             let stream = &mut self.streams[piece.side as usize];
-            // The end of a document that was cut does not open with one, but what is before it
-            // closes.
+            // A document opens with an end-of-text token. The end of one that was cut has none of
+            // its own, but the document before it ends with one.
             if piece.first || stream.ended == Some(End::Document) {
-                stream.part(&mut self.id_counts)?;
+                stream.separate(&mut self.id_counts)?;
             }
             stream.writer.push(&ids)?;
             stream.ended = Some(piece.end);
@@ -316,7 +316,7 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_batch()?;
         for stream in &mut self.streams {
             if stream.ended == Some(End::Document) {
-                stream.part(&mut self.id_counts)?;
+                stream.separate(&mut self.id_counts)?;
             }
         }
         let [train, val] = self.streams;

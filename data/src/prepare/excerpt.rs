@@ -1,7 +1,7 @@
 //! A small part of a large text, spread over the whole: enough to judge a text by, without reading
 //! all of it.
 
-use super::{error::Error, options::PrepareOptions};
+use super::{error::Error, options::PrepareOptions, text_tokenizer::bpe_for};
 use crate::source::{self, Event, Input, Listing, ReadOptions, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
@@ -41,40 +41,55 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
         let Input::Path(path) = input else { return Ok(None) };
         listing.add_path(path)?;
     }
-    let mut whole = listing.bytes();
-    if whole <= most_bytes {
+    if listing.bytes() <= most_bytes {
         return Ok(None);
     }
     let part = folder.join("excerpt.jsonl");
-    const DOING: &str = "cannot write";
-    let mut out = io::BufWriter::new(File::create(&part).at(DOING, &part)?);
-    let (mut read, mut text_bytes) = (0, 0);
-    let listed = whole;
-    for file in &listing.files {
-        let budget = (most_bytes as f64 * file.bytes as f64 / listed as f64).ceil() as u64;
-        match part_of(file, &options.reading, budget) {
-            Ok((documents, bytes)) => {
-                read += bytes;
-                for document in documents {
-                    text_bytes += document.len() as u64;
-                    writeln!(out, "{}", serde_json::json!({ "text": document })).at(DOING, &part)?;
-                }
-            }
-            // As in preparing the whole, which then says so.
-            Err(_) if file.found => whole -= file.bytes,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    out.flush().at(DOING, &part)?;
+    let Written { read, whole, text_bytes } = write_part(&listing, &options.reading, most_bytes, &part)?;
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
     // By the size of the whole, not by that of the part.
     let tokenizer = match &options.tokenizer {
-        TokenizerChoice::Auto => super::bpe_for((text_bytes as f64 / share) as u64, 0),
+        TokenizerChoice::Auto => bpe_for((text_bytes as f64 / share) as u64, 0),
         choice => choice.clone(),
     };
     let reading = ReadOptions::default();
     let options = PrepareOptions { inputs: vec![Input::Path(part)], reading, tokenizer, ..options.clone() };
     Ok(Some(Excerpt { options, share }))
+}
+
+/// How much of the files was written, in bytes.
+struct Written {
+    /// Bytes that were read of the files.
+    read: u64,
+    /// Bytes of all files that can be read.
+    whole: u64,
+    /// Bytes of text.
+    text_bytes: u64,
+}
+
+/// Writes about `most_bytes` of all files to `part`, of each as large a share, a document a line.
+fn write_part(listing: &Listing, options: &ReadOptions, most_bytes: u64, part: &Path) -> Result<Written, Error> {
+    const DOING: &str = "cannot write";
+    let mut out = io::BufWriter::new(File::create(part).at(DOING, part)?);
+    let listed = listing.bytes();
+    let mut written = Written { read: 0, whole: listed, text_bytes: 0 };
+    for file in &listing.files {
+        let budget = (most_bytes as f64 * file.bytes as f64 / listed as f64).ceil() as u64;
+        match part_of(file, options, budget) {
+            Ok((documents, bytes)) => {
+                written.read += bytes;
+                for document in documents {
+                    written.text_bytes += document.len() as u64;
+                    writeln!(out, "{}", serde_json::json!({ "text": document })).at(DOING, part)?;
+                }
+            }
+            // As in preparing the whole, which then says so.
+            Err(_) if file.found => written.whole -= file.bytes,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    out.flush().at(DOING, part)?;
+    Ok(written)
 }
 
 /// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.

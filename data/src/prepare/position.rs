@@ -15,7 +15,8 @@ pub struct Position {
     pub reading: Reading,
 }
 
-/// Where an event stands; what becomes of it when it is kept is a [`Position`].
+/// Where an event stands. A checkpoint keeps it, and reads it back as a [`Position`], which has the same
+/// fields.
 #[derive(Serialize)]
 pub struct Here<'a> {
     part: usize,
@@ -36,10 +37,11 @@ impl Here<'_> {
 /// Who receives events, each with its place.
 pub type PlacedSink<'a> = dyn FnMut(Here<'_>, Event<'_>) -> Result<(), Error> + 'a;
 
-/// Hands on the events of a part, and knows which of them were before.
+/// Hands on the events of a part, each with its place, and says which were handed on before an
+/// interruption.
 pub struct Handing<'a, 'b> {
     part: usize,
-    /// So many bytes of its text were handed on before; `None` from there on.
+    /// Bytes of its text that were handed on before the interruption; `None` once they are past.
     again: Option<u64>,
     text_bytes: u64,
     reading: &'a Reading,

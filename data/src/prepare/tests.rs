@@ -1,11 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::tokenizer::{END_OF_TEXT, SpecialTokens};
+use crate::stories;
+use crate::tokenizer::{END_OF_TEXT, SpecialTokens, Tokenizer};
 use crate::windows::{TrainWindows, ValWindows};
 use proptest::prelude::*;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{collections::BTreeSet, fs::File, path::Path, path::PathBuf};
 
 struct Prepared {
     folder: tempfile::TempDir,
@@ -106,7 +107,7 @@ fn what_auto_chooses() {
     assert_eq!(kinds(&"plain words ".repeat(100_000)), "bpe:1024");
     let many: String = (0..300).filter_map(|i| char::from_u32(0x4e00 + i)).collect();
     assert_eq!(kinds(&many), "bpe:1024");
-    let bpe = |bytes| bpe_for(bytes, 100).to_string();
+    let bpe = |bytes| text_tokenizer::bpe_for(bytes, 100).to_string();
     assert_eq!([3_500_000, 10_000_000, u64::MAX].map(bpe), ["bpe:4096", "bpe:8192", "bpe:8192"]);
 }
 

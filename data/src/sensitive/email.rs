@@ -6,7 +6,7 @@ use std::{ops::Range, sync::LazyLock};
 
 static SHAPE: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?i-u)[a-z0-9_][a-z0-9._%+-]{0,63}@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){1,8}[a-z]{2,24}";
-    Regex::new(pattern).expect("it is an expression")
+    Regex::new(pattern).expect("the pattern is valid")
 });
 
 /// What ends the names of files: `icon@2x.png` is no address.

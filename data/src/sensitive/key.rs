@@ -26,7 +26,7 @@ static KNOWN: LazyLock<Regex> = LazyLock::new(|| {
         r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s:,-]*?-----END [A-Z ]{0,30}PRIVATE KEY-----",
     ];
     let pattern = format!("(?-u){}", pattern.join("|"));
-    Regex::new(&pattern).expect("it is an expression")
+    Regex::new(&pattern).expect("the pattern is valid")
 });
 
 /// A value behind a word that says what it is.
@@ -35,7 +35,7 @@ static SAID: LazyLock<Regex> = LazyLock::new(|| {
         r#"(?i-u)(?:api[_-]?key|secret|token|passwor[dt]|passwd|passphrase|bearer)["']?(?:\s{0,3}[:=]\s{0,3}|\s)["']?"#,
         r"([A-Za-z0-9_./+=!#$%^&*-]{12,})",
     );
-    Regex::new(pattern).expect("it is an expression")
+    Regex::new(pattern).expect("the pattern is valid")
 });
 
 /// Bits a character from which a value looks random; words and paths have less.

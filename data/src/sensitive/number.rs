@@ -2,12 +2,12 @@
 //! 13616, modulo 97).
 
 use super::neighbours::{before, behind};
-use regex::Regex;
+use regex::{Match, Regex};
 use std::{ops::Range, sync::LazyLock};
 
 /// Groups of digits with single spaces or hyphens between them.
 static DIGITS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("(?-u)[0-9]+(?:[ -][0-9]+)*").expect("it is an expression"));
+    LazyLock::new(|| Regex::new("(?-u)[0-9]+(?:[ -][0-9]+)*").expect("the pattern is valid"));
 
 /// How digits are grouped on cards.
 const GROUPS: [&[usize]; 4] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4], &[4, 4, 4, 4, 3]];
@@ -20,16 +20,7 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
         if before(text, run.start()).is_some_and(goes_on) || behind(text, run.end()).is_some_and(goes_on) {
             continue;
         }
-        let mut at = run.start();
-        let groups: Vec<Range<usize>> = run
-            .as_str()
-            .split([' ', '-'])
-            .map(|group| {
-                let range = at..at + group.len();
-                at = range.end + 1;
-                range
-            })
-            .collect();
+        let groups = groups(run);
         let mut first = 0;
         while first < groups.len() {
             let rest = &groups[first..];
@@ -44,6 +35,17 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// Where each group of digits stands, one sign apart from the next.
+fn groups(run: Match<'_>) -> Vec<Range<usize>> {
+    let mut at = run.start();
+    let place = |group: &str| {
+        let range = at..at + group.len();
+        at = range.end + 1;
+        range
+    };
+    run.as_str().split([' ', '-']).map(place).collect()
 }
 
 /// Whether a number begins as a card's does, is as long, and right by its check.
@@ -75,7 +77,7 @@ fn luhn(digits: &[u32]) -> bool {
 }
 
 static IBAN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("(?-u)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,40}").expect("it is an expression"));
+    LazyLock::new(|| Regex::new("(?-u)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,40}").expect("the pattern is valid"));
 
 /// Where IBANs stand.
 pub fn ibans(text: &str) -> Vec<Range<usize>> {

@@ -20,7 +20,7 @@ struct Shape {
 
 static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
     let shape = |pattern: &str, group, digits| {
-        let expression = Regex::new(pattern).expect("it is an expression");
+        let expression = Regex::new(pattern).expect("the pattern is valid");
         Shape { expression, group, digits }
     };
     [

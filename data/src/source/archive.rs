@@ -31,7 +31,7 @@ pub fn is_passed_over(name: &str) -> bool {
 
 impl Archive {
     /// What the first bytes of a file say.
-    pub fn of(start: &Start<'_>) -> Option<Self> {
+    pub fn of(start: &Start) -> Option<Self> {
         if start.bytes.starts_with(b"PK\x03\x04") || start.bytes.starts_with(b"PK\x05\x06") {
             Some(Self::Zip)
         } else if start.bytes.get(257..262) == Some(b"ustar") {

@@ -30,7 +30,7 @@ pub enum Dated {
 pub type Sink<'a, E> = dyn FnMut(Event<'_>) -> Result<(), E> + 'a;
 
 /// Who receives what a reader hands on.
-pub type Documents<'a> = dyn FnMut(Event<'_>) -> Result<(), Halt> + 'a;
+pub type Documents<'a> = Sink<'a, Halt>;
 
 /// Why a reader ends early.
 #[derive(Debug)]

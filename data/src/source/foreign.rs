@@ -23,8 +23,8 @@ impl Foreign {
     pub const ALL: [Self; 5] = [Self::Document, Self::Spreadsheet, Self::Slides, Self::KindleBook, Self::OutlookMail];
 
     /// What a file is by its name, unless it is plain text all the same.
-    pub fn of(start: &Start<'_>) -> Option<Self> {
-        let has_zeros = start.bytes.contains(&0) && !encoding::may_hold_zeros(start.bytes);
+    pub fn of(start: &Start) -> Option<Self> {
+        let has_zeros = start.bytes.contains(&0) && !encoding::may_hold_zeros(&start.bytes);
         let named = |foreign: &Self| foreign.endings().iter().any(|ending| start.name.ends_with(ending));
         Self::ALL.into_iter().find(named).filter(|_| has_zeros || Archive::of(start).is_some())
     }

@@ -3,12 +3,13 @@
 use super::archive::{self, Archive, Entry, is_passed_over};
 use super::content::Place;
 use super::foreign::Foreign;
-use super::left_out::{LeftOut, LeftOutKind, is_own, kind_of_folder};
+use super::left_out::{LeftOut, LeftOutKind};
+use super::own::{is_own, kind_of_folder};
 use super::start::Start;
 use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
-use ignore::WalkBuilder;
-use std::sync::{Arc, Mutex, PoisonError};
+use ignore::{Walk, WalkBuilder};
+use std::sync::mpsc::{Sender, channel};
 use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf};
 use tempfile::NamedTempFile;
 
@@ -98,27 +99,8 @@ impl Listing {
 
     fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
         std::fs::read_dir(folder).at("cannot read the folder", folder)?;
-        let ours: Arc<Mutex<Vec<LeftOut>>> = Arc::default();
-        // Links to folders are not followed: they may lead in circles. Of the rules that hide files
-        // only those count that lie in the folder itself: it may be hidden from its repository.
-        let mut walk = WalkBuilder::new(folder);
-        walk.standard_filters(false).hidden(true).git_ignore(true).require_git(false).sort_by_file_name(Ord::cmp);
-        let told = ours.clone();
-        walk.filter_entry(move |entry| {
-            if entry.depth() > 0 && is_passed_over(&entry.file_name().to_string_lossy()) {
-                return false;
-            }
-            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir()) && entry.depth() > 0;
-            let Some(kind) = is_folder.then(|| kind_of_folder(entry.path())).flatten() else { return true };
-            let name = entry.path().display().to_string();
-            told.lock().unwrap_or_else(PoisonError::into_inner).push(LeftOut {
-                name: name.clone(),
-                kind,
-                reason: name,
-            });
-            false
-        });
-        for entry in walk.build() {
+        let (tell, told) = channel();
+        for entry in walk(folder, tell) {
             match entry {
                 Err(error) => {
                     let reason = format!("cannot read {}", with_causes(&error));
@@ -137,9 +119,9 @@ impl Listing {
                 }
                 Ok(_) => {}
             }
-            self.left_out.append(&mut ours.lock().unwrap_or_else(PoisonError::into_inner));
+            self.left_out.extend(told.try_iter());
         }
-        self.left_out.append(&mut ours.lock().unwrap_or_else(PoisonError::into_inner));
+        self.left_out.extend(told.try_iter());
         Ok(())
     }
 
@@ -230,18 +212,27 @@ impl Listing {
     }
 }
 
-/// What a file begins with.
-struct Sniffed {
-    /// The first bytes, decompressed where that can be done.
-    bytes: Vec<u8>,
-    /// The name in lower case, without what says that it is compressed.
-    name: String,
-}
-
-impl Sniffed {
-    fn start(&self) -> Start<'_> {
-        Start { bytes: &self.bytes, name: &self.name }
-    }
+/// What lies in a folder, and in those in it, sorted by name. What is passed over in silence is not
+/// among it, nor what the folders hold that these programs wrote: of each of these `tell` is told.
+fn walk(folder: &Path, tell: Sender<LeftOut>) -> Walk {
+    // Links to folders are not followed: they may lead in circles. Of the rules that hide files only
+    // those count that lie in the folder itself: it may be hidden from its repository.
+    let mut walk = WalkBuilder::new(folder);
+    walk.standard_filters(false).hidden(true).git_ignore(true).require_git(false).sort_by_file_name(Ord::cmp);
+    walk.filter_entry(move |entry| {
+        if entry.depth() == 0 {
+            return true;
+        }
+        if is_passed_over(&entry.file_name().to_string_lossy()) {
+            return false;
+        }
+        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+        let Some(kind) = is_folder.then(|| kind_of_folder(entry.path())).flatten() else { return true };
+        let name = entry.path().display().to_string();
+        let _ = tell.send(LeftOut { name: name.clone(), kind, reason: name }); // there is who listens
+        false
+    });
+    walk.build()
 }
 
 impl TextFile {
@@ -255,7 +246,8 @@ impl TextFile {
         archive::open(&self.path, self.entry, &self.name)
     }
 
-    fn start(&self) -> Result<Sniffed, Error> {
+    /// What it begins with.
+    fn start(&self) -> Result<Start, Error> {
         let lower = self.name.to_lowercase();
         let name = Compression::of_name(&lower).1.to_owned();
         let mut bytes = Vec::new();
@@ -269,30 +261,30 @@ impl TextFile {
             }
             bytes = content;
         }
-        Ok(Sniffed { bytes, name })
+        Ok(Start { bytes, name })
     }
 
     /// The archive that it is, unless its documents are of a kind that is an archive itself, or it
     /// is another program's file.
-    fn as_archive(&self, start: &Sniffed) -> Option<Archive> {
-        let archive = Archive::of(&start.start())?;
-        let is_folder = Kind::of(&start.start()).reader().is_text() && Foreign::of(&start.start()).is_none();
+    fn as_archive(&self, start: &Start) -> Option<Archive> {
+        let archive = Archive::of(start)?;
+        let is_folder = Kind::of(start).reader().is_text() && Foreign::of(start).is_none();
         is_folder.then_some(archive)
     }
 
     /// This file with its kind; else what it is instead of text, and what is wrong with it.
-    fn of_kind(mut self, start: &Sniffed) -> Result<Self, (LeftOutKind, Error)> {
+    fn of_kind(mut self, start: &Start) -> Result<Self, (LeftOutKind, Error)> {
         if self.bytes == 0 {
             return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
         }
-        self.kind = Kind::of(&start.start());
+        self.kind = Kind::of(start);
         if !self.kind.reader().is_text() {
             return Ok(self);
         }
-        if let Some(foreign) = Foreign::of(&start.start()) {
+        if let Some(foreign) = Foreign::of(start) {
             return Err((LeftOutKind::Foreign(foreign), Error::unusable(&self.name, foreign.advice())));
         }
-        if is_own(&start.start()) {
+        if is_own(start) {
             let what = "is a page or a recipe that Ember wrote, not text; name the text itself";
             return Err((LeftOutKind::Own, Error::unusable(&self.name, what)));
         }

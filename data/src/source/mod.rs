@@ -27,9 +27,10 @@ mod event;
 mod foreign;
 mod guess;
 mod kinds;
-pub(crate) mod left_out;
+mod left_out;
 mod listing;
 mod options;
+pub(crate) mod own;
 mod reader;
 mod start;
 
@@ -39,9 +40,10 @@ pub use event::{Dated, Event, Sink};
 pub use foreign::Foreign;
 pub use guess::Guess;
 pub use kinds::Kind;
-pub use left_out::{LeftOut, LeftOutKind, RECIPE_HEAD};
+pub use left_out::{LeftOut, LeftOutKind};
 pub use listing::{Input, Listing, TextFile};
 pub use options::ReadOptions;
+pub use own::RECIPE_HEAD;
 pub use reader::About;
 
 use clean::Cleaner;

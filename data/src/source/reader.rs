@@ -12,7 +12,7 @@ pub trait Reader: Sync {
 
     /// Whether a file that begins so is of this kind, whatever it is called; a kind that is known
     /// by its name alone says no.
-    fn begins(&self, _start: &Start<'_>) -> bool {
+    fn begins(&self, _start: &Start) -> bool {
         false
     }
 

@@ -1,6 +1,6 @@
-//! The keys of a file and their values, as bytes.
+//! The keys of a file and their values, written as bytes; `keys.rs` reads them.
 
-/// The kinds of values that are written, by GGUF's numbers.
+/// The kinds of values that are written, by GGUF's numbers; a reader meets others, too.
 #[derive(Clone, Copy)]
 pub enum Kind {
     U32 = 4,

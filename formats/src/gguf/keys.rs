@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::header::Kind;
 use crate::error::shown;
 
 /// What is read from, front to back; nothing beyond its end is.
@@ -10,7 +11,7 @@ pub struct Cursor<'a> {
     at: usize,
 }
 
-/// Why reading ends.
+/// What is read, or what is wrong with the file.
 pub type Read<T> = Result<T, String>;
 
 impl<'a> Cursor<'a> {
@@ -70,8 +71,9 @@ pub struct List<'a> {
     bytes: &'a [u8],
 }
 
-/// The number of GGUF that stands for a list.
-const LIST: u32 = 9;
+/// GGUF's numbers of a text and of a list.
+const TEXT: u32 = Kind::String as u32;
+const LIST: u32 = Kind::Array as u32;
 
 impl<'a> Value<'a> {
     /// Reads a value of a kind by GGUF's number. What is below 0 is no size: it is read as a real.
@@ -87,7 +89,7 @@ impl<'a> Value<'a> {
             // By its digits: 1e-5 is meant where float32 has 9.99999974e-6.
             6 => Self::Real(f32::from_le_bytes(from.array()?).to_string().parse().unwrap_or(f64::NAN)),
             7 => Self::Flag(from.array::<1>()?[0] != 0),
-            8 => Self::Text(from.text()?),
+            TEXT => Self::Text(from.text()?),
             LIST => Self::List(List::read(from)?),
             10 => Self::Whole(from.u64()?),
             11 => signed(i64::from_le_bytes(from.array()?)),
@@ -106,11 +108,11 @@ impl<'a> List<'a> {
             2 | 3 => 2,
             4..=6 => 4,
             10..=12 => 8,
-            8 => 0,
+            TEXT => 0, // each has its own
             LIST => return Err("its header has a list of lists".to_owned()),
             _ => return Err(format!("its header has a list of kind {kind}, which there is not")),
         };
-        if kind == 8 {
+        if kind == TEXT {
             for _ in 0..count {
                 from.text()?; // which ends at the file's end, however many are announced
             }

@@ -89,19 +89,19 @@ impl<'a> Tensors<'a> {
     /// reader of GGUF wants it.
     fn placed(listed: Vec<Listed<'a>>, alignment: u64, values: &'a [u8]) -> Read<Self> {
         let (mut tensors, mut at) = (HashMap::new(), 0);
-        for Listed { name, sizes, kind, from, to } in listed {
-            if from != at {
+        for Listed { name, sizes, kind, start, end } in listed {
+            if start != at {
                 return Err(format!(
-                    "the values of {name} begin at byte {from}, where byte {at} is the next that is free"
+                    "the values of {name} begin at byte {start}, where byte {at} is the next that is free"
                 ));
             }
-            let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
-            let bytes = range.and_then(|(from, to)| values.get(from..to));
-            let bytes = bytes.ok_or_else(|| format!("the values of {name} end at byte {to} of {}", values.len()))?;
+            let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+            let bytes = range.and_then(|(start, end)| values.get(start..end));
+            let bytes = bytes.ok_or_else(|| format!("the values of {name} end at byte {end} of {}", values.len()))?;
             if tensors.insert(name, Stored { sizes, kind, bytes }).is_some() {
                 return Err(format!("there are two tensors {name}"));
             }
-            at = to.next_multiple_of(alignment); // which is not much beyond the file's end
+            at = end.next_multiple_of(alignment); // which is not much beyond the file's end
         }
         if (values.len() as u64) > at {
             return Err(format!("{} bytes follow the last tensor", values.len() as u64 - at));
@@ -154,8 +154,8 @@ struct Listed<'a> {
     sizes: Vec<usize>,
     kind: Kind,
     /// Where its values begin and end, in bytes from where all begin.
-    from: u64,
-    to: u64,
+    start: u64,
+    end: u64,
 }
 
 impl<'a> Listed<'a> {
@@ -172,8 +172,8 @@ impl<'a> Listed<'a> {
         let kind = Kind::of(from.u32()?);
         let start = from.u64()?;
         let bytes = kind.bytes(&sizes).ok_or_else(|| format!("tensor {name} has the sizes {sizes:?}"))?;
-        let to = start.checked_add(bytes).filter(|_| start.is_multiple_of(alignment));
-        let to = to.ok_or_else(|| format!("the values of {name} begin at byte {start}"))?;
-        Ok(Self { name, sizes: sizes.into_iter().map(|size| size as usize).collect(), kind, from: start, to })
+        let end = start.checked_add(bytes).filter(|_| start.is_multiple_of(alignment));
+        let end = end.ok_or_else(|| format!("the values of {name} begin at byte {start}"))?;
+        Ok(Self { name, sizes: sizes.into_iter().map(|size| size as usize).collect(), kind, start, end })
     }
 }

@@ -6,12 +6,8 @@ use crate::{Architecture, Shape, error::shown};
 
 /// The shape of a file's model, of which some is told by its tensors alone.
 pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
-    let name = keys.text("general.architecture").unwrap_or_default();
-    let known = [Architecture::Gpt2, Architecture::Llama, Architecture::Qwen3];
-    let architecture = known.into_iter().find(|known| known.name() == name).ok_or_else(|| {
-        let name = shown(name);
-        format!("its architecture is {name}; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
-    })?;
+    let architecture = architecture(keys)?;
+    let name = architecture.name();
     refuse_what_differs(keys, name)?;
     let key = |key: &str| format!("{name}.{key}");
     let size = |wanted: &str| {
@@ -56,6 +52,15 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
     }
     shape.check()?;
     Ok(shape)
+}
+
+fn architecture(keys: &Keys) -> Read<Architecture> {
+    let name = keys.text("general.architecture").unwrap_or_default();
+    let known = [Architecture::Gpt2, Architecture::Llama, Architecture::Qwen3];
+    known.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+        let name = shown(name);
+        format!("its architecture is {name}; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
+    })
 }
 
 /// Refuses keys under which llama.cpp computes something else.

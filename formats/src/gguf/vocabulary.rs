@@ -142,18 +142,7 @@ fn pieces(keys: &Keys) -> Read<Value> {
 
 /// Tokens that are looked for in the raw text.
 fn added<'a>(tokens: impl Iterator<Item = &'a Token<'a>>, special: bool) -> Vec<Value> {
-    let entry = |token: &Token| {
-        json!({
-            "id": token.id,
-            "content": token.text,
-            "single_word": false,
-            "lstrip": false,
-            "rstrip": false,
-            "normalized": false,
-            "special": special,
-        })
-    };
-    tokens.map(entry).collect()
+    tokens.map(|token| Tokenizer::added_token(token.id, token.text, special)).collect()
 }
 
 /// How text is split and normalized under a name of llama.cpp's. Where nothing is merged every byte

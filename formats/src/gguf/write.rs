@@ -9,10 +9,7 @@ use super::header::{Header, put_text};
 use super::names::{Layout, place};
 use super::{ALIGNMENT, MAGIC, VERSION, tokens};
 use crate::error::{FormatError, Result};
-use crate::{Architecture, Model, NumberType, Shape, Tensor, layout};
-
-/// Values that are encoded before they are written.
-const AT_A_TIME: usize = 1 << 16;
+use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, numbers};
 
 /// Writes a model to `path`, its matrices as `kind`, whole or not at all; `name` is what the file
 /// says that the model is called.
@@ -28,8 +25,7 @@ pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result
     check_replaces(path, "a GGUF", |bytes| bytes.starts_with(MAGIC))?;
     let header = header(model, kind, name)?;
     let (tensors, list) = plan(model, kind)?;
-    let mut failed = None;
-    let written = write_output(path, |out| {
+    write_output(path, |out| {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         out.write_all(&(tensors.len() as u64).to_le_bytes())?;
@@ -39,15 +35,11 @@ pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result
         let before = MAGIC.len() + 4 + 8 + 8 + header.bytes().len() + list.len();
         out.write_all(&vec![0; before.next_multiple_of(ALIGNMENT) - before])?;
         for tensor in &tensors {
-            let values = tensor.values().map_err(|error| {
-                failed = Some(error);
-                io::Error::other("a tensor cannot be read")
-            })?;
-            write_values(out, &values, tensor.kind)?;
+            write_values(out, &tensor.values().map_err(io::Error::other)?, tensor.kind)?;
         }
         Ok(())
-    });
-    failed.map_or(Ok(written?), Err)
+    })?;
+    Ok(())
 }
 
 /// The keys that say what the model is.
@@ -150,12 +142,7 @@ fn encoded_bytes(count: usize, kind: NumberType) -> usize {
 
 /// Writes values, and zeros up to where the next tensor begins.
 fn write_values(out: &mut dyn Write, values: &[f32], kind: NumberType) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    for part in values.chunks(AT_A_TIME) {
-        bytes.clear();
-        encode(kind, part, &mut bytes);
-        out.write_all(&bytes)?;
-    }
+    numbers::write(values, |part, bytes| encode(kind, part, bytes), out)?;
     let written = encoded_bytes(values.len(), kind);
     out.write_all(&vec![0; written.next_multiple_of(ALIGNMENT) - written])
 }

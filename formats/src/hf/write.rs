@@ -1,6 +1,6 @@
 //! A model, written as a folder.
 
-use std::{fs, io, io::Write, path::Path};
+use std::{fs, io, path::Path};
 
 use ember_host::file_error::At;
 use ember_host::files::{write_atomic, write_text};
@@ -9,9 +9,6 @@ use serde_json::{Map, Value, json};
 use super::config;
 use crate::error::{FormatError, Result};
 use crate::{Model, NumberType, Tensor, Tokenizer, numbers};
-
-/// Values that are encoded before they are written.
-const AT_A_TIME: usize = 1 << 16;
 
 /// Writes a model into the folder `dir`, which is made where it is not there, its numbers as `kind`,
 /// or each tensor's as the smallest plain type that loses nothing. `generation` are the keys of a
@@ -42,8 +39,8 @@ pub fn write(model: &Model, kind: Option<NumberType>, generation: &Map<String, V
     write_json(&dir.join("config.json"), &config)
 }
 
-/// How texts are drawn, and where that names no tokens to begin and end with, those of `config`. Where nothing is said of the best tokens all
-/// take part, of which transformers would take fifty.
+/// How texts are drawn. Where it names no tokens to begin and end with, they are those of `config`;
+/// and where it has no top-k, that is written as off, since transformers would take fifty.
 fn generation_config(config: &Value, generation: &Map<String, Value>) -> Value {
     let mut keys = json!({ "bos_token_id": null, "eos_token_id": null, "top_k": 0 });
     if let Some(keys) = keys.as_object_mut() {
@@ -59,19 +56,15 @@ fn generation_config(config: &Value, generation: &Map<String, Value>) -> Value {
 
 fn write_weights(tensors: &[Tensor], kind: Option<NumberType>, path: &Path) -> Result<()> {
     let stored = |tensor: &Tensor| kind.unwrap_or(tensor.stored).plain();
-    let mut failed = None;
-    let written = write_atomic(path, |out| {
+    write_atomic(path, |out| {
         out.write_all(&header(tensors, stored))?;
         for tensor in tensors {
-            let values = tensor.values().map_err(|error| {
-                failed = Some(error);
-                io::Error::other("a tensor cannot be read")
-            })?;
-            write_values(out, &values, stored(tensor))?;
+            let values = tensor.values().map_err(io::Error::other)?;
+            numbers::write(&values, |part, bytes| numbers::encode(stored(tensor), part, bytes), out)?;
         }
         Ok(())
-    });
-    failed.map_or(Ok(written?), Err)
+    })?;
+    Ok(())
 }
 
 /// The length of the header and the header, padded so that the values begin at a multiple of eight
@@ -95,16 +88,6 @@ fn header(tensors: &[Tensor], stored: impl Fn(&Tensor) -> NumberType) -> Vec<u8>
     let mut text = Value::Object(map).to_string().into_bytes();
     text.resize(text.len().next_multiple_of(8), b' ');
     [&(text.len() as u64).to_le_bytes(), text.as_slice()].concat()
-}
-
-fn write_values(out: &mut dyn Write, values: &[f32], kind: NumberType) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    for part in values.chunks(AT_A_TIME) {
-        bytes.clear();
-        numbers::encode(kind, part, &mut bytes);
-        out.write_all(&bytes)?;
-    }
-    Ok(())
 }
 
 /// The token that a text begins with: the one that is put before each, else the one that ends the text

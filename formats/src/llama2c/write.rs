@@ -26,18 +26,10 @@ pub fn write(model: &Model, path: &Path) -> Result<()> {
     if let Some(bytes) = &tokenizer {
         check_replaces(&beside, "this model's tokenizer", |there| has_tokenizer || bytes.starts_with(there))?;
     }
-    let mut failed = None;
-    let written = write_output(path, |out| {
+    write_output(path, |out| {
         out.write_all(&header(&model.shape))?;
-        for part in first(&model.shape) {
-            write_part(model, part, out).map_err(|error| {
-                failed = Some(error);
-                io::Error::other("a tensor cannot be read")
-            })??;
-        }
-        Ok(())
-    });
-    failed.map_or(Ok(written?), Err)?;
+        first(&model.shape).into_iter().try_for_each(|part| write_part(model, part, out))
+    })?;
     if let Some(bytes) = tokenizer {
         write_output(&beside, |out| out.write_all(&bytes))?;
     }
@@ -82,31 +74,23 @@ fn header(shape: &Shape) -> Vec<u8> {
     numbers.into_iter().chain([vocabulary, number(context_length)]).flat_map(i32::to_le_bytes).collect()
 }
 
-/// Writes one part; the outer error is the model's, the inner one the disk's.
-fn write_part(model: &Model, part: Part, out: &mut dyn Write) -> Result<io::Result<()>> {
+fn write_part(model: &Model, part: Part, out: &mut dyn Write) -> io::Result<()> {
     let shape = &model.shape;
     let Part::Tensor(name) = part else {
-        return Ok(write_angles(shape, out));
+        return write_angles(shape, out);
     };
     let missing = || FormatError::CannotSay { format: "llama2.c", what: format!("a model without {name}") };
-    let tensor = model.tensors.iter().find(|tensor| tensor.name == name).ok_or_else(missing)?;
-    let values = tensor.values()?;
-    Ok(match turned_heads(shape, &name) {
+    let tensor = model.tensors.iter().find(|tensor| tensor.name == name).ok_or_else(missing);
+    let tensor = tensor.map_err(io::Error::other)?;
+    let values = tensor.values().map_err(io::Error::other)?;
+    match turned_heads(shape, &name) {
         Some(heads) => write_values(&layout::paired(&values, heads, tensor.shape[1]), out),
         None => write_values(&values, out),
-    })
+    }
 }
 
 fn write_values(values: &[f32], out: &mut dyn Write) -> io::Result<()> {
-    /// Values that are put together before they are written.
-    const AT_A_TIME: usize = 1 << 16;
-    let mut bytes = Vec::new();
-    for part in values.chunks(AT_A_TIME) {
-        bytes.clear();
-        numbers::encode(NumberType::F32, part, &mut bytes);
-        out.write_all(&bytes)?;
-    }
-    Ok(())
+    numbers::write(values, |part, bytes| numbers::encode(NumberType::F32, part, bytes), out)
 }
 
 /// The tables of the angles, which `run.c` skips and older readers use.

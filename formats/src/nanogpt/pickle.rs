@@ -44,7 +44,7 @@ pub struct Pickle {
     root: Place,
 }
 
-/// Why reading ends.
+/// What is read, or what is wrong with the pickle.
 pub type Read<T> = Result<T, String>;
 
 impl Pickle {

@@ -2,7 +2,7 @@
 //! letter for each.
 
 use super::{Axis, Record, Scale, heights};
-use crate::plot::{Points, below};
+use crate::drawing::{Points, below};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug)]

@@ -12,9 +12,10 @@ use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path, path::Pa
 use ember_host::file_error::At;
 use serde::Serialize;
 
+use crate::drawing::{Points, drawable, smooth};
 use crate::error::{Error, Result};
 use crate::median::median;
-use crate::plot::{Points, best, drawable, last, smooth};
+use crate::plot::{best, last};
 use ember_training::units::{duration, short};
 use ember_training::{run::folder, run::report::Row, run::report::jsonl};
 

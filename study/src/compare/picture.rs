@@ -4,9 +4,9 @@
 use plotters::{prelude::*, style::text_anchor::HPos};
 
 use super::{Axis, Record, Scale, differences, heights, table::cut, table::figures};
+use crate::drawing::{self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points};
+use crate::drawing::{axes, beside, curve, decimals, dots, legend_entry, panel};
 use crate::error::{Error, Result};
-use crate::plot::{self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points};
-use crate::plot::{axes, beside, curve, decimals, dots, legend_entry, panel};
 
 const WIDTH: u32 = 960;
 const HEADER: u32 = 36;
@@ -33,7 +33,7 @@ pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
     }
     let notes = notes(runs);
     let lines: u32 = 1 + notes.iter().map(|lines| 1 + lines.len() as u32).sum::<u32>();
-    plot::svg("plot", (WIDTH, HEADER + PANEL + LINE * (lines + 1)), |root| {
+    drawing::svg("plot", (WIDTH, HEADER + PANEL + LINE * (lines + 1)), |root| {
         let (header, rest) = root.split_vertically(HEADER);
         let (panel, legend) = rest.split_vertically(PANEL);
         heading(&header)?;

@@ -104,14 +104,21 @@ impl Documents {
             this.push(&text_of(&document)?, 1, None);
         }
         if sources.iter().map(|(_, count)| count).sum::<u64>() == this.documents.len() as u64 {
-            this.sources = sources.iter().map(|(name, _)| name.clone()).collect();
-            let places =
-                sources.iter().enumerate().flat_map(|(source, &(_, count))| (1..=count).map(move |n| (source, n)));
-            for (document, (source, number)) in this.documents.iter_mut().zip(places) {
-                (document.source, document.number) = (source, number);
-            }
+            this.attribute(sources);
         }
         Ok(this)
+    }
+
+    /// Says of each document which source it came from: as many as each has, in order.
+    fn attribute(&mut self, sources: &[(String, u64)]) {
+        self.sources = sources.iter().map(|(name, _)| name.clone()).collect();
+        let places = sources
+            .iter()
+            .enumerate()
+            .flat_map(|(source, &(_, count))| (1..=count).map(move |number| (source, number)));
+        for (document, (source, number)) in self.documents.iter_mut().zip(places) {
+            (document.source, document.number) = (source, number);
+        }
     }
 
     /// The documents of files and folders, read as `run` and `prepare` do.

@@ -136,7 +136,7 @@ pub struct Exposure {
 /// When windows or settings do not fit the model, its logits are not finite, or `interrupted` says
 /// to stop.
 pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: &dyn Fn() -> bool) -> Result<Exposure> {
-    let Settings { prefix, samples, loop_tokens, repeated_tokens, seed } = *settings;
+    let Settings { prefix, samples, loop_tokens, seed, .. } = *settings;
     let context_length = gpt.config().context_length;
     let new = context_length + 1 - prefix;
     let prefixes: Vec<&[u32]> = windows.iter().map(|window| &window.ids[..prefix]).collect();
@@ -147,9 +147,8 @@ pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: 
         seed,
         ..GenerationConfig::default()
     };
-    // The first of a window's drawn texts is also the one looked at for a loop, if that need not be
-    // longer.
     let sampled = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)?;
+    // Greedy text begins the same however long it gets: one is measured and searched for loops.
     let greedy = write(gpt, &prefixes, &knobs(Strategy::Greedy, 1, new.max(loop_tokens)), interrupted)?;
 
     let mut loops = Vec::new();
@@ -164,34 +163,19 @@ pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: 
     let behind = |texts: &[Vec<u32>], each: usize| -> Vec<Vec<u32>> {
         texts.iter().enumerate().map(|(i, text)| [prefixes[i / each], &text[..new]].concat()).collect()
     };
-    let rows =
-        [windows.iter().map(|window| window.ids.clone()).collect(), behind(&sampled, samples), behind(&greedy, 1)];
-    let readings = rows.iter().map(|rows| Reading::new(gpt, rows, prefix, repeated_tokens, interrupted));
-    let readings = readings.collect::<Result<Vec<_>>>()?;
-    let stretch = |positions: Range<usize>| {
-        let [real, sampled, greedy] = [0, 1, 2].map(|kind| readings[kind].figures(&positions));
-        let by_window = |kind: usize, of: fn(&Reading) -> &Vec<Vec<f32>>| {
-            let rows = of(&readings[kind]).chunks(if kind == 1 { samples } else { 1 });
-            rows.map(|rows| mean_over(rows, &positions)).collect::<Vec<f64>>()
-        };
-        let difference = |a: Vec<f64>, b: Vec<f64>| Estimate::new(a.iter().zip(&b).map(|(a, b)| a - b).collect());
-        Stretch {
-            from: positions.start + 1,
-            to: positions.end,
-            real,
-            sampled,
-            greedy,
-            gap: difference(by_window(0, |of| &of.loss), by_window(1, |of| &of.loss)),
-            drift: difference(by_window(1, |of| &of.expected), by_window(0, |of| &of.expected)),
-        }
+    let reading = |rows: Vec<Vec<u32>>, each| Reading::new(gpt, &rows, each, settings, interrupted);
+    let readings = Readings {
+        real: reading(windows.iter().map(|window| window.ids.clone()).collect(), 1)?,
+        sampled: reading(behind(&sampled, samples), samples)?,
+        greedy: reading(behind(&greedy, 1), 1)?,
     };
     Ok(Exposure {
         windows: windows.len(),
         context_length,
         settings: *settings,
-        positions: doubling(new).into_iter().map(stretch).collect(),
-        second_half: stretch(new / 2..new),
-        whole: stretch(0..new),
+        positions: doubling(new).into_iter().map(|positions| readings.stretch(positions)).collect(),
+        second_half: readings.stretch(new / 2..new),
+        whole: readings.stretch(0..new),
         loops,
     })
 }
@@ -228,8 +212,36 @@ fn write(
     Ok(texts)
 }
 
+/// What the model makes of the three kinds of text, behind the same prefixes.
+struct Readings {
+    real: Reading,
+    sampled: Reading,
+    greedy: Reading,
+}
+
+impl Readings {
+    fn stretch(&self, positions: Range<usize>) -> Stretch {
+        let Self { real, sampled, greedy } = self;
+        let difference = |a: Vec<f64>, b: Vec<f64>| Estimate::new(a.iter().zip(&b).map(|(a, b)| a - b).collect());
+        let [real_loss, sampled_loss] = [real, sampled].map(|texts| texts.by_window(&texts.loss, &positions));
+        let [real_expected, sampled_expected] =
+            [real, sampled].map(|texts| texts.by_window(&texts.expected, &positions));
+        Stretch {
+            from: positions.start + 1,
+            to: positions.end,
+            real: real.figures(&positions),
+            sampled: sampled.figures(&positions),
+            greedy: greedy.figures(&positions),
+            gap: difference(real_loss, sampled_loss),
+            drift: difference(sampled_expected, real_expected),
+        }
+    }
+}
+
 /// What the model makes of some rows, at every position behind the prefix.
 struct Reading {
+    /// Rows of each window.
+    each: usize,
     /// -ln p of each token.
     loss: Vec<Vec<f32>>,
     /// The entropy of the distribution it was taken from.
@@ -241,7 +253,15 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, run: usize, interrupted: &dyn Fn() -> bool) -> Result<Self> {
+    /// Reads rows, of which so many belong to each window.
+    fn new(
+        gpt: &Gpt,
+        rows: &[Vec<u32>],
+        each: usize,
+        settings: &Settings,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self> {
+        let Settings { prefix, repeated_tokens, .. } = *settings;
         let stretches: Vec<Scored> = rows.iter().map(|ids| Scored { ids, scored: ids.len() - prefix }).collect();
         let scored = score_stretches(gpt, &stretches, &mut |_| {
             if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -249,18 +269,24 @@ impl Reading {
         let logprobs: Vec<Vec<f32>> = scored.into_iter().collect::<Option<_>>().ok_or(Error::Stopped)?;
         let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();
         Ok(Self {
+            each,
             loss: map(|logprob| -logprob),
             expected: entropies(gpt, rows, prefix, interrupted)?,
             probability: map(f32::exp),
-            repeated: rows.iter().map(|ids| repeated(ids, prefix, run)).collect(),
+            repeated: rows.iter().map(|ids| repeated(ids, prefix, repeated_tokens)).collect(),
         })
     }
 
     fn figures(&self, positions: &Range<usize>) -> Figures {
-        let Self { loss, expected, probability, repeated } = self;
+        let Self { loss, expected, probability, repeated, .. } = self;
         let all = [loss, expected, probability, repeated];
         let [loss, expected_loss, probability, repeated] = all.map(|rows| mean_over(rows, positions));
         Figures { loss, expected_loss, probability, repeated }
+    }
+
+    /// The mean of some positions for each window, of one of the lists above.
+    fn by_window(&self, rows: &[Vec<f32>], positions: &Range<usize>) -> Vec<f64> {
+        rows.chunks(self.each).map(|rows| mean_over(rows, positions)).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::meter::{Meter, positive, spread};
+use super::meter::{Meter, median, positive};
 use super::modes::{Plan, clipped_step, generation::logits_without_cache};
 use crate::error::Result;
 use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
@@ -81,7 +81,7 @@ pub fn measure(
                 held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }
-        all.push(Growth { training_s: spread(&times)[0], training_bytes: positive(held), ..growth });
+        all.push(Growth { training_s: median(&times), training_bytes: positive(held), ..growth });
     }
     Ok(all)
 }
@@ -112,7 +112,6 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, plan: &Plan, meter: &
             uncached.push(uncached_s);
         }
     }
-    let median = |times: &[f64]| spread(times)[0];
     Ok(Growth {
         time,
         forward_s: median(&forward),

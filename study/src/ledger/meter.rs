@@ -7,7 +7,6 @@ use ember_kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::median::median;
 use ember_training::memory::{counting, prediction::Parts};
 
 /// Waits until the device has done what it was given.
@@ -135,9 +134,14 @@ pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
     (result, NodeId::new().value - first - 1)
 }
 
+/// The median of some times; 0 without any.
+pub fn median(times: &[f64]) -> f64 {
+    crate::median::median(times).unwrap_or_default()
+}
+
 /// Median, smallest and largest of some times; zeros without any.
 pub fn spread(times: &[f64]) -> [f64; 3] {
-    let Some(median) = median(times) else { return [0.0; 3] };
+    let median = median(times);
     let [smallest, largest] = [f64::min, f64::max].map(|of| times.iter().copied().fold(median, of));
     [median, smallest, largest]
 }

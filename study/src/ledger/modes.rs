@@ -84,9 +84,9 @@ fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
     Ok(from_tensor(logits)?)
 }
 
-/// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its
-/// backward, and not when the last tensor of it is dropped.
-fn let_go(logits: Tensor<3>) {
+/// Goes back through the graph of `logits` only to free it: burn frees a graph in its backward, and
+/// not when the last tensor of it is dropped.
+fn free_graph(logits: Tensor<3>) {
     logits.sum().backward();
 }
 
@@ -176,16 +176,16 @@ impl Bench<'_> {
         let (config, plan) = (gpt.config(), self.plan);
         // Once before: the buffers that products of this precision keep for packed factors are the
         // threads', not the pass's.
-        let_go(batch_logits(gpt, &plan.batch));
+        free_graph(batch_logits(gpt, &plan.batch));
         DropoutMask::seed(plan.config.seed);
         let Observed { result: logits, left: kept, peak, graph_nodes } =
             observe(self.meter, || batch_logits(gpt, &plan.batch))?;
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
         let difference = difference(&values(logits.clone().inner())?, &self.reference);
-        let_go(logits);
+        free_graph(logits);
         let times = self.times(|meter| {
             let (logits, time_s) = meter.time(|| Ok(batch_logits(gpt, &plan.batch)))?;
-            let_go(logits);
+            free_graph(logits);
             Ok(time_s)
         })?;
         Ok(Entry {

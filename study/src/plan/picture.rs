@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 use plotters::prelude::*;
 
 use super::fit::{Fit, Point};
+use crate::drawing::{Area, COLOURS, Drawn, GREY, GRID, INK, axes, font, svg, write_picture};
 use crate::error::Result;
-use crate::plot::{Area, COLOURS, Drawn, GREY, GRID, INK, axes, font, svg, write_picture};
 
 const SIZE: (u32, u32) = (760, 640);
 

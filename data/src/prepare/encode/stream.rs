@@ -57,7 +57,7 @@ impl Stream {
     }
 
     /// Writes the token that stands between documents, where there is one.
-    pub fn part(&mut self, id_counts: &mut [u64]) -> Result<(), tokens::Error> {
+    pub fn separate(&mut self, id_counts: &mut [u64]) -> Result<(), tokens::Error> {
         if let Some(end) = self.end_of_text {
             self.writer.push(&[end])?;
             id_counts[end as usize] += 1;

@@ -20,29 +20,44 @@ pub fn running(pages: &[String], changes: &mut Changes) -> String {
     let repeated = Repeated::of(&pages);
     let mut lines: Vec<&str> = Vec::new();
     for (number, page) in pages.iter().enumerate() {
-        let kept = |(place, line): (usize, &&'_ str)| !repeated.is(number, place, page.len(), line);
-        let before = lines.len();
-        lines.extend(page.iter().enumerate().filter(|&(place, line)| kept((place, line))).map(|(_, line)| *line));
-        let left_out = page.iter().filter(|line| !line.trim().is_empty()).count()
-            - lines[before..].iter().filter(|line| !line.trim().is_empty()).count();
-        changes.page_lines += left_out as u64;
+        for (place, &line) in page.iter().enumerate() {
+            if repeated.has(number, edges(place, page.len()), line) {
+                changes.page_lines += 1;
+            } else {
+                lines.push(line);
+            }
+        }
     }
     joined(&lines, changes)
 }
 
+/// An edge of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Edge {
+    Top,
+    Bottom,
+}
+
+/// The edges at which a line stands, in its place among the lines of a page.
+fn edges(place: usize, lines: usize) -> impl Iterator<Item = Edge> {
+    let top = (place < EDGE_LINES).then_some(Edge::Top);
+    let bottom = (place + EDGE_LINES >= lines).then_some(Edge::Bottom);
+    top.into_iter().chain(bottom)
+}
+
 /// Where lines repeat, by what they are but for their numbers.
 struct Repeated {
-    /// The pages that have the line at this edge (top: true).
-    pages: HashMap<(bool, String), Vec<usize>>,
+    /// The numbers of the pages that have a line at this edge.
+    pages: HashMap<(Edge, String), Vec<usize>>,
 }
 
 impl Repeated {
     fn of(pages: &[Vec<&str>]) -> Self {
-        let mut found: HashMap<(bool, String), Vec<usize>> = HashMap::new();
+        let mut found: HashMap<(Edge, String), Vec<usize>> = HashMap::new();
         for (number, page) in pages.iter().enumerate() {
-            for (place, line) in page.iter().enumerate() {
-                for top in edges(page, place) {
-                    let on = found.entry((top, form(line))).or_default();
+            for (place, line) in page.iter().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+                for edge in edges(place, page.len()) {
+                    let on = found.entry((edge, form(line))).or_default();
                     if on.last() != Some(&number) {
                         on.push(number);
                     }
@@ -52,30 +67,15 @@ impl Repeated {
         Self { pages: found }
     }
 
-    fn is(&self, number: usize, place: usize, count: usize, line: &str) -> bool {
-        let is_top = place < EDGE_LINES;
-        let is_bottom = place + EDGE_LINES >= count;
+    /// Whether the same as a line of page `number` stands at one of its edges on pages around.
+    fn has(&self, number: usize, mut edges: impl Iterator<Item = Edge>, line: &str) -> bool {
         let form = form(line);
-        if form.is_empty() {
-            return false;
-        }
-        let repeats = |top: bool| {
-            let on = self.pages.get(&(top, form.clone())).map_or(&[][..], Vec::as_slice);
+        edges.any(|edge| {
+            let on = self.pages.get(&(edge, form.clone())).map_or(&[][..], Vec::as_slice);
             let before = |end: usize| on.partition_point(|&page| page < end);
             before(number + NEIGHBOURS + 1) - before(number.saturating_sub(NEIGHBOURS)) >= FEWEST_PAGES
-        };
-        (is_top && repeats(true)) || (is_bottom && repeats(false))
+        })
     }
-}
-
-/// At which edges of its page a line stands (top: true), of those that are not empty.
-fn edges(page: &[&str], place: usize) -> Vec<bool> {
-    if page[place].trim().is_empty() {
-        return Vec::new();
-    }
-    let top = (place < EDGE_LINES).then_some(true);
-    let bottom = (place + EDGE_LINES >= page.len()).then_some(false);
-    top.into_iter().chain(bottom).collect()
 }
 
 /// What a line is but for its numbers and blanks.

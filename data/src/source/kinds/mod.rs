@@ -38,7 +38,7 @@ impl Kind {
     }
 
     /// The kind of a file, by its content first and its name second.
-    pub fn of(start: &Start<'_>) -> Self {
+    pub fn of(start: &Start) -> Self {
         let named = |kind: &Self| kind.about().endings.iter().any(|ending| start.name.ends_with(ending));
         let found = Self::all().find(|kind| kind.0.begins(start)).or_else(|| Self::all().find(named));
         found.unwrap_or(Self::text())

@@ -35,7 +35,7 @@ impl Reader for Parquet {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"PAR1")
     }
 

@@ -47,7 +47,8 @@ fn content_counts_before_the_name_and_names_of_other_texts_do_not() {
         ("a", b"\\documentclass{article}", "latex"),
         ("a.unknown", b"x", "text"),
     ] {
-        assert_eq!(Kind::of(&Start { bytes, name }).about().id, expected, "{name}");
+        let start = Start { bytes: bytes.to_owned(), name: name.to_owned() };
+        assert_eq!(Kind::of(&start).about().id, expected, "{name}");
     }
 }
 

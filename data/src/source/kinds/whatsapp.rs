@@ -30,7 +30,7 @@ impl Reader for WhatsApp {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let mut lines = start.text().lines();
         start.is_unnamed() && lines.next().is_some_and(|line| stamped(line).is_some()) && {
             // A diary has dates, too.

@@ -27,7 +27,7 @@ impl Reader for ChatJson {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let text = start.text();
         let has = |key: &str| text.contains(key);
         let telegram = (has("\"messages\"") && has("\"type\"") && has("\"name\"")) || has("\"personal_information\"");
@@ -105,7 +105,7 @@ impl Chat<'_, '_> {
         })
     }
 
-    fn again(&mut self) -> Chat<'_, '_> {
+    fn reborrow(&mut self) -> Chat<'_, '_> {
         Chat { sink: self.sink, halted: self.halted }
     }
 }
@@ -143,11 +143,11 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
                 }
                 "messages" => {
                     self.tell(Event::Dated(Dated::Throughout))?;
-                    map.next_value_seed(Messages(self.again()))?;
+                    map.next_value_seed(Messages(self.reborrow()))?;
                     self.tell(Event::EndOfDocument)?;
                 }
-                "chats" | "left_chats" => map.next_value_seed(self.again())?,
-                "list" => map.next_value_seed(Chats(self.again()))?,
+                "chats" | "left_chats" => map.next_value_seed(self.reborrow())?,
+                "list" => map.next_value_seed(Chats(self.reborrow()))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -202,7 +202,7 @@ impl<'de> Visitor<'de> for Chats<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(self.0.again())?.is_some() {}
+        while list.next_element_seed(self.0.reborrow())?.is_some() {}
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ impl Reader for Docx {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         begins_with_part(start, b"word/")
     }
 

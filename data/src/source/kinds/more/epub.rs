@@ -27,7 +27,7 @@ impl Reader for Epub {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         begins_with_part(start, b"application/epub+zip")
     }
 

@@ -30,7 +30,7 @@ impl Reader for Html {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let text = start.text().get(..14).unwrap_or_default().to_ascii_lowercase();
         start.is_unnamed() && (text == "<!doctype html" || text.starts_with("<html"))
     }

@@ -33,7 +33,7 @@ impl Reader for Mail {
     }
 
     /// In a Maildir, whose files have no ending, mails lie in `cur` and `new`.
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let mut folders = start.name.rsplit(['/', '\\']).skip(1);
         let in_maildir = folders.next().is_some_and(|folder| folder == "cur" || folder == "new");
         let line = start.text().lines().next().unwrap_or_default();
@@ -70,7 +70,7 @@ impl Reader for Mbox {
         &MBOX
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let mut lines = start.text().lines();
         let header = |line: &str| line.split_once(": ").is_some_and(|(name, _)| !name.contains(' '));
         start.is_unnamed()

@@ -33,7 +33,7 @@ impl Reader for Odt {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         begins_with_part(start, b"application/vnd.oasis.opendocument.text")
     }
 

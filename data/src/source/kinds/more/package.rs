@@ -91,6 +91,6 @@ impl<'a> Package<'a> {
 }
 
 /// Whether a file begins as an archive with this name among the first in it.
-pub fn begins_with_part(start: &Start<'_>, part: &[u8]) -> bool {
+pub fn begins_with_part(start: &Start, part: &[u8]) -> bool {
     start.bytes.starts_with(b"PK\x03\x04") && start.bytes.windows(part.len()).any(|window| window == part)
 }

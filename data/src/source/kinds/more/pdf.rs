@@ -53,7 +53,7 @@ impl Reader for Pdf {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"%PDF-")
     }
 
@@ -224,6 +224,24 @@ impl TextLayer<'_> {
 }
 
 impl Placed {
+    /// A character whose glyph `to_page` takes to the page, from units of which a thousand are as much
+    /// as its font is high.
+    fn new(text: String, width: f64, to_page: Affine) -> Self {
+        let start = to_page * Point::ZERO;
+        let end = to_page * Point::new(width, 0.0);
+        let up = to_page * Point::new(0.0, 1000.0) - start;
+        let along = Vec2::new(-up.y, up.x);
+        let size = up.hypot();
+        // Along the line's own direction, so that turned text reads as well.
+        let (along, up) = match size > 0.0 {
+            true => (along / size, up / size),
+            false => (Vec2::new(1.0, 0.0), Vec2::new(0.0, -1.0)),
+        };
+        let along = if along.dot(end - start) < 0.0 { -along } else { along };
+        let place = |point: Point| point.to_vec2().dot(along);
+        Self { text, start: place(start), end: place(end), line: -start.to_vec2().dot(up), size }
+    }
+
     /// Whether it stands on the same line as the one before, behind it; or before it, where both are
     /// of a script that is written to the left.
     fn goes_on(&self, before: &Self) -> bool {
@@ -289,31 +307,11 @@ impl Device<'_> for TextLayer<'_> {
             if text.is_empty() {
                 continue;
             }
-            // A glyph is a thousand units wide where its font is one high.
-            let place: Affine = props.transform * glyph.transform();
             let width = match &**glyph {
                 Glyph::Outline(outline) => f64::from(outline.advance_width().unwrap_or(500.0)),
                 Glyph::Type3(_) => 0.0,
             };
-            let start = place * Point::ZERO;
-            let end = place * Point::new(width, 0.0);
-            let up = place * Point::new(0.0, 1000.0) - start;
-            let along = Vec2::new(-up.y, up.x);
-            let size = up.hypot();
-            // Along the line's own direction, so that turned text reads as well.
-            let (along, up) = match size > 0.0 {
-                true => (along / size, up / size),
-                false => (Vec2::new(1.0, 0.0), Vec2::new(0.0, -1.0)),
-            };
-            let along = if along.dot(end - start) < 0.0 { -along } else { along };
-            let place = |point: Point| point.to_vec2().dot(along);
-            self.placed.push(Placed {
-                text,
-                start: place(start),
-                end: place(end),
-                line: -start.to_vec2().dot(up),
-                size,
-            });
+            self.placed.push(Placed::new(text, width, props.transform * glyph.transform()));
         }
     }
 

@@ -25,7 +25,7 @@ impl Reader for Subtitles {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         let text = start.text();
         let second = text.lines().nth(1).unwrap_or_default();
         start.is_unnamed() && (text.starts_with("WEBVTT") || (text.starts_with(['0', '1']) && is_time(second)))

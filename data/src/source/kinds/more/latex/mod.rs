@@ -33,7 +33,7 @@ impl Reader for Latex {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         start.is_unnamed() && start.text().starts_with("\\documentclass")
     }
 

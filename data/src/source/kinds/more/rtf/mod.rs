@@ -63,7 +63,7 @@ impl Reader for Rtf {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start<'_>) -> bool {
+    fn begins(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"{\\rtf")
     }
 

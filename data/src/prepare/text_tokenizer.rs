@@ -1,0 +1,90 @@
+//! The tokenizer of a text: the one that is asked for, or what `auto` means for it.
+
+use super::{error::Error, options::PrepareOptions, options::Progress, options::tell, survey::Survey};
+use crate::{numbers::counted, source::Input, stories, tokenizer, tokenizer::Tokenizer, tokenizer::TokenizerChoice};
+use std::collections::BTreeSet;
+
+/// A text with more different characters than this is not encoded by characters unless asked for.
+const MOST_CHARACTERS: usize = 256;
+
+/// Nor is one of so many bytes: it is enough to learn the frequent parts of words from, by which a
+/// model reads twice as far with every step.
+const ENOUGH_BYTES: u64 = 50_000;
+
+/// The sizes of vocabularies that nobody asked for.
+const VOCAB_SIZES: std::ops::RangeInclusive<u64> = 512..=8192;
+
+/// A token for each so many bytes, so that all are seen often (`bench/LEARNING.md`).
+const BYTES_A_TOKEN: u64 = 1000;
+
+/// The tokenizer, what it was resolved to, and why.
+pub fn make_tokenizer(
+    options: &PrepareOptions,
+    survey: &Survey,
+    progress: &dyn Progress,
+) -> Result<(Tokenizer, TokenizerChoice, String), Error> {
+    let (choice, reason) = match &options.tokenizer {
+        TokenizerChoice::Auto => choose(&options.inputs, survey),
+        choice => (choice.clone(), "as asked for".to_owned()),
+    };
+    let tokenizer = match &choice {
+        TokenizerChoice::Chars => {
+            let alphabet: BTreeSet<char> = survey.characters.keys().copied().collect();
+            Tokenizer::chars(&alphabet, survey.documents > 1)?
+        }
+        TokenizerChoice::Bytes => Tokenizer::bytes()?,
+        TokenizerChoice::Bpe { vocab_size } => {
+            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
+            Tokenizer::train_bpe(*vocab_size, survey.sample.teaching(&survey.split))?
+        }
+        TokenizerChoice::File(path) => Tokenizer::from_file(path)?,
+        TokenizerChoice::Auto => unreachable!("it was resolved above"),
+    };
+    // Every window of the stories begins a document, so a prompt must too.
+    let tokenizer = if options.only_stories() { tokenizer.opening_prompts()? } else { tokenizer };
+    Ok((tokenizer, choice, reason))
+}
+
+/// Says of the whole text what the tokenizer does not know in it, where a first such character has
+/// stopped the encoding.
+pub fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error {
+    const NAMED: usize = 8;
+    let source = match error {
+        Error::Tokenizer(tokenizer::Error::UnknownCharacter(first)) => first,
+        other => return other,
+    };
+    let is_unknown = |character: char| tokenizer.encode(character.encode_utf8(&mut [0; 4])).is_err();
+    let mut unknown: Vec<_> = survey.characters.iter().filter(|(character, _)| is_unknown(**character)).collect();
+    unknown.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let all = unknown.iter().map(|(_, count)| *count).sum();
+    let named = unknown.iter().take(NAMED).map(|(character, count)| match count {
+        1 => format!("{character:?} once"),
+        _ => format!("{character:?} {count} times"),
+    });
+    let named: Vec<String> = named.collect();
+    let more = if unknown.len() > NAMED { ", ..." } else { "" };
+    Error::UnknownCharacters { different: unknown.len(), all, examples: named.join(", ") + more, source }
+}
+
+/// What `auto` means for this text.
+fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
+    let (characters, bytes) = (survey.characters.len(), survey.bytes);
+    if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
+        (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
+    } else if characters <= MOST_CHARACTERS && bytes < ENOUGH_BYTES {
+        let different = counted(characters, "different character");
+        let reason = format!("{different}, and too little text to learn parts of words from");
+        (TokenizerChoice::Chars, reason)
+    } else {
+        (bpe_for(bytes, characters), "each token occurs often enough to be learnt".to_owned())
+    }
+}
+
+/// Byte pair encoding for a text of so many bytes and different characters: the power of two next
+/// to what the bytes can teach, and room for every character where there are many.
+pub fn bpe_for(bytes: u64, characters: usize) -> TokenizerChoice {
+    let of_bytes = 2f64.powf(((bytes / BYTES_A_TOKEN).max(1) as f64).log2().round()) as u64;
+    let of_characters = if characters > MOST_CHARACTERS { 2 * characters as u64 } else { 0 };
+    let wanted = of_bytes.max(of_characters).next_power_of_two();
+    TokenizerChoice::Bpe { vocab_size: wanted.clamp(*VOCAB_SIZES.start(), *VOCAB_SIZES.end()) as usize }
+}
