@@ -37,7 +37,8 @@ pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Not
 }
 
 fn automatic(selected: &Selected) -> (Precision, Note) {
-    let chosen = |precision, reason: &str| (precision, format!("precision = {}: {reason}", precision.name()).into());
+    let chosen =
+        |precision: Precision, reason: &str| (precision, format!("precision = {}: {reason}", precision.name()).into());
     let Selected { device, id, .. } = selected;
     match multiplies(device, FloatDType::BF16) {
         _ if is_cpu(device) && !multiplies_bf16() => {

@@ -114,7 +114,6 @@ mod tests {
 
     use ember_model::{device::DeviceChoice, folder::CARD};
 
-    use super::*;
     use crate::config::Settings;
     use crate::distributed::Alone;
     use crate::run::report::Silent;
