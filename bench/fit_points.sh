@@ -74,6 +74,8 @@ russian-chars            3 128  64 16  400
 python-bpe4096           2 128  64 16  300
 python-bpe4096           3 128  64 16  800
 python-bpe4096           4 192 128 16  400
+russian-bpe4096          4 192 128 16 1650
+python-bpe4096           4 192 128 16 1650
 RUNS
 
 for text in */manifest.json; do

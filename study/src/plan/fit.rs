@@ -3,14 +3,14 @@
 //! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
 //! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
 //! tokens. Three things are added. It is anchored in the text, so that one fit serves several texts
-//! and tokenizers: its unit is between the loss of a trigram model and most of what the characters
-//! of a token say by their frequency, both of which are measured ([`super::text`]), since a trigram
-//! of byte pairs looks back much further than one of characters. Repeated tokens count for less and less ([Muennighoff
+//! and tokenizers: its unit is between the loss of a trigram model and that of somebody who only
+//! spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks back
+//! much further than one of characters. Repeated tokens count for less and less ([Muennighoff
 //! et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). And a run of a few hundred steps is
 //! still on its way down from the loss of single tokens by their frequency.
 //!
 //! ```text
-//! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = H3^p (0.62 C)^(1 - p); H3: loss of trigrams; C: of characters
+//! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = H3^p (2 H0 / 3)^(1 - p); H3: loss of trigrams; H0: of spelling
 //! loss = late + (H1 - late) / (1 + (S / S0)^g)        H1: loss of unigrams; S: steps
 //! D    = U (1 + R (1 - exp(-r / R)))                  N: parameters without positions; U: tokens seen once; r: how often
 //!                                                     they are repeated; R = 15.4
@@ -145,9 +145,9 @@ pub struct Constants {
 
 const CONSTANTS: usize = 8;
 
-/// Who knows words but no sentences needs, roughly, this share of what characters say by their
-/// frequency alone: 2 nats a character of English.
-const OF_CHARACTERS: f64 = 0.62;
+/// Who knows words but no sentences needs, roughly, this share of what who spells them does: 2 nats
+/// a letter of English.
+const OF_SPELLING: f64 = 2.0 / 3.0;
 
 /// How far above the least loss there can be models begin to stay, as a share of it.
 const ABOVE_THE_FLOOR: f64 = 0.1;
@@ -168,8 +168,8 @@ impl Constants {
 
     /// The loss of a run, in nats per token.
     pub fn loss(&self, run: Run<'_>) -> f64 {
-        let Statistics { ngram_losses: [unigrams, _, trigrams, ..], character_loss, entropy_floor, .. } = *run.text;
-        let unit = trigrams.powf(self.p) * (OF_CHARACTERS * character_loss).powf(1.0 - self.p);
+        let Statistics { ngram_losses: [unigrams, _, trigrams, ..], spelled_loss, entropy_floor, .. } = *run.text;
+        let unit = trigrams.powf(self.p) * (OF_SPELLING * spelled_loss).powf(1.0 - self.p);
         let (least, above, first) = match entropy_floor {
             Some(floor) => (floor, ABOVE_THE_FLOOR * floor, trigrams),
             None => (self.e * unit, (1.0 - self.e) * unit, unigrams),

@@ -21,9 +21,10 @@ pub struct Statistics {
     pub vocab_size: usize,
     /// [`Dataset::ngram_losses`].
     pub ngram_losses: [f64; MOST_ORDER],
-    /// What is said by the characters of a held-out token, each by its frequency alone, in nats:
-    /// alike for all alphabets, whose characters take one byte or two.
-    pub character_loss: f64,
+    /// Nats a held-out token of somebody who knows no words: who points at it where it is among the
+    /// [`REMEMBERED`] before it, and else spells it, by the frequency of the letters. All alphabets are
+    /// alike to him, and code, which repeats itself, is easier than its letters are.
+    pub spelled_loss: f64,
     /// The least loss that any model can have, where it is known: on the built-in stories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entropy_floor: Option<f64>,
@@ -43,7 +44,7 @@ impl Statistics {
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
             ngram_losses: dataset.ngram_losses()?,
-            character_loss: character_loss(dataset)?,
+            spelled_loss: spelled_loss(dataset)?,
             entropy_floor: manifest.marks.map(|marks| marks.entropy_floor),
         })
     }
@@ -54,21 +55,39 @@ impl Statistics {
     }
 }
 
-/// Held-out tokens whose characters are counted.
-const COUNTED_TOKENS: usize = 100_000;
+/// Tokens that who spells a text still sees.
+const REMEMBERED: usize = 64;
 
-/// [`Statistics::character_loss`] of a prepared text.
-fn character_loss(dataset: &Dataset) -> Result<f64> {
+/// Held-out tokens that are spelled.
+const SPELLED: usize = 50_000;
+
+/// [`Statistics::spelled_loss`] of a prepared text.
+fn spelled_loss(dataset: &Dataset) -> Result<f64> {
     let mut ids = Vec::new();
-    dataset.val.get(0..dataset.val.len().min(COUNTED_TOKENS), &mut ids)?;
-    let tokens = ids.len().max(1) as f64;
-    ids.retain(|id| Some(*id) != dataset.manifest.end_of_text);
-    let mut counts: BTreeMap<char, f64> = BTreeMap::new();
-    for character in dataset.tokenizer.decode_text(&ids)?.chars() {
-        *counts.entry(character).or_default() += 1.0;
+    dataset.val.get(0..dataset.val.len().min(SPELLED), &mut ids)?;
+    let mut letters_of: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for &id in &ids {
+        letters_of.entry(id).or_insert_with(|| letters(&dataset.tokenizer.token_bytes(id).unwrap_or_default()));
+    }
+    let mut counts: BTreeMap<u32, f64> = BTreeMap::new();
+    for letter in ids.iter().flat_map(|id| &letters_of[id]) {
+        *counts.entry(*letter).or_default() += 1.0;
     }
     let all: f64 = counts.values().sum();
-    Ok(counts.values().map(|count| count * (all / count).ln()).sum::<f64>() / tokens)
+    let spelled = |id: &u32| -> f64 { letters_of[id].iter().map(|letter| (all / counts[letter]).ln()).sum() };
+    let loss = |(at, id): (usize, &u32)| {
+        let is_near = ids[at.saturating_sub(REMEMBERED)..at].contains(id);
+        if is_near { spelled(id).min((REMEMBERED as f64).ln()) } else { spelled(id) }
+    };
+    Ok(ids.iter().enumerate().map(loss).sum::<f64>() / ids.len().max(1) as f64)
+}
+
+/// The characters of a token, or its bytes where it is a part of one.
+fn letters(token: &[u8]) -> Vec<u32> {
+    match str::from_utf8(token) {
+        Ok(text) => text.chars().map(u32::from).collect(),
+        Err(_) => token.iter().map(|byte| u32::from(char::MAX) + 1 + u32::from(*byte)).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +115,7 @@ mod tests {
                 ..PrepareOptions::default()
             };
             prepare(&options, &Silent).unwrap();
-            Statistics::new(&Dataset::open(&options.out).unwrap(), 1.0).unwrap().character_loss
+            Statistics::new(&Dataset::open(&options.out).unwrap(), 1.0).unwrap().spelled_loss
         });
         assert!((one - other).abs() < 1e-12 && (0.5..7f64.ln()).contains(&one), "{one} {other}");
     }

@@ -61,15 +61,14 @@ impl Asked {
         Ok(asked)
     }
 
-    /// The same, if its answer has an end: a text whose window slides grows as long as it may, and is
-    /// held until it is told.
-    pub(super) fn ending(self) -> Result<Self, ApiError> {
+    /// The same, which may write so many tokens, if its answer has an end: a text whose window slides
+    /// grows as long as it may, and is held until it is told.
+    pub(super) fn ending(self, written: usize) -> Result<Self, ApiError> {
         let has_end = self.config.overflow != Overflow::Slide || self.is_told_by_token();
-        if !has_end && self.tokens > MOST_TOLD {
+        if !has_end && written > MOST_TOLD {
             return Err(ApiError::invalid(format!(
-                "this may tell of {} tokens in a window that slides; an answer that is told whole can have {MOST_TOLD}: ask for \
-                 fewer, or for a stream that tells token by token",
-                self.tokens
+                "this may write {written} tokens in a window that slides; an answer that is told whole can have {MOST_TOLD}: ask \
+                 for fewer, or for a stream that tells token by token"
             )));
         }
         Ok(self)

@@ -307,6 +307,7 @@ impl<'a> Parameters<'a> {
             let told = config.max_new_tokens.saturating_add(if echoes { ids.len() } else { 0 });
             if config.overflow == Overflow::Slide { told } else { told.min(shape.context_length) }
         };
+        let written = prompts.len().saturating_mul(rows).saturating_mul(config.max_new_tokens);
         let asked = Asked {
             tokens: prompts.iter().map(told).fold(0, usize::saturating_add).saturating_mul(rows),
             prompts,
@@ -319,7 +320,7 @@ impl<'a> Parameters<'a> {
             tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
         };
-        asked.traced("trace", self.count("trace")?.unwrap_or(0))?.ending()
+        asked.traced("trace", self.count("trace")?.unwrap_or(0))?.ending(written)
     }
 
     /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.
