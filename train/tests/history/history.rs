@@ -127,6 +127,7 @@ pub struct Ran {
 }
 
 /// Why a program ended with an error.
+#[derive(Debug)]
 pub struct Failure {
     pub line: String,
     /// Whether it was for want of room.

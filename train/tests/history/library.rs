@@ -2,7 +2,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use ember_data::prepare;
@@ -84,11 +84,15 @@ impl Library {
     }
 }
 
+/// Read by the sessions of this process while they are at work.
+pub static SESSIONS: RwLock<()> = RwLock::new(());
+
 /// What a session is left by that is cut short.
 struct CutShort;
 
 impl Trains for Library {
     fn session(&self, place: &Path, settings: &Settings, session: &Session) -> Ran {
+        let _at_work = SESSIONS.read().unwrap_or_else(PoisonError::into_inner);
         let done = Arc::new(Mutex::new(Vec::<Operation>::new()));
         let keeps = Arc::clone(&done);
         witness::watch(place, session.full.clone(), move |operation| keeps.lock().unwrap().push(operation));

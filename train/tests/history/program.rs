@@ -1,12 +1,13 @@
 //! The program as what trains: a process for each session, with the witness loaded before it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
 
 use ember_training::run::folder::CONFIG;
 
 use super::history::{End, Failure, RUN, Ran, Session, Settings, Trains};
-use super::library::{Library, scratch};
+use super::library::{Library, SESSIONS, scratch};
 use super::witness::{ORDERS, Operation, Orders};
 
 /// `ember-train`, and the witness.
@@ -26,7 +27,7 @@ impl Program {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_ember-train"));
         let witness = program.with_file_name("examples/libwitness.so");
         let build = ["build", "--release", "-q", "-p", "ember-train", "--example", "witness"];
-        assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success(), "cannot build the witness");
+        assert!(start(Command::new(env!("CARGO")).args(build)).wait().unwrap().success(), "cannot build the witness");
         let program = std::env::var_os("EMBER_TRAIN").map_or(program, PathBuf::from);
         let processes = std::env::var("PROCESSES").map_or(1, |processes| processes.parse().unwrap());
         Self { library, program, processes, witness }
@@ -76,7 +77,8 @@ impl Trains for Program {
             command.args(self.library.assignments(settings).iter().flat_map(|set| ["--set", set]));
         }
         command.args(["--set", &format!("max_steps={}", session.max_steps), "--device", "cpu", "--threads", "1"]);
-        let output = command.current_dir(place).stdin(Stdio::null()).output().unwrap();
+        command.current_dir(place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = start(&mut command).wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let ended = match output.status.code() {
             Some(0 | INTERRUPTED) => Some(Ok(())),
@@ -102,4 +104,11 @@ fn failure(said: &str, code: Option<i32>) -> Failure {
     let is_full_disk = line.contains("disk is full") || line.contains("No space left on device");
     let is_said = code == Some(1) && line.starts_with("error: ");
     Failure { line: format!("exit code {code:?}: {line}"), is_full_disk: is_said && is_full_disk }
+}
+
+/// Starts a program while no session of this process is at work: until the program begins it holds all
+/// that this process has open, the locks of runs too.
+fn start(command: &mut Command) -> Child {
+    let _alone = SESSIONS.write().unwrap_or_else(PoisonError::into_inner);
+    command.spawn().unwrap()
 }

@@ -41,7 +41,8 @@ impl Twin {
         // Stopped before its first step, so that it is saved as it began. A program does not listen
         // so early, and never saves that.
         session(End::Stop(0));
-        assert!(matches!(session(End::Done).ended, Some(Ok(()))), "the twin failed");
+        let ended = session(End::Done).ended;
+        assert!(matches!(ended, Some(Ok(()))), "the twin failed: {ended:?}");
         let run = place.path().join(RUN);
         let rows: Vec<Row> = jsonl::read(&run.join(METRICS)).unwrap();
         let samples: Vec<Sample> = jsonl::read(&run.join(SAMPLES).join(SAMPLES_LOG)).unwrap();
