@@ -2,7 +2,7 @@
 //!
 //! Of a run: its losses as a picture ([`plot`]), beside those of others ([`compare`]), and what it
 //! wrote on the way ([`timeline`]). Of a model: what each way to use it costs ([`ledger`]), how fast it
-//! trains ([`bench`]), whether it goes astray on its own words ([`exposure`]), and what it has by heart
+//! trains ([`mod@bench`]), whether it goes astray on its own words ([`exposure`]), and what it has by heart
 //! ([`copied`]). Of a text or a device, before anything is trained: what to train in a given time
 //! ([`plan`]), the text as a page ([`look`]), and whether the device computes what the CPU does
 //! ([`selfcheck`]).
