@@ -22,8 +22,8 @@ pub struct Statistics {
     /// [`Dataset::ngram_losses`].
     pub ngram_losses: [f64; MOST_ORDER],
     /// Nats a held-out token of somebody who knows no words: who points at it where it is among the
-    /// [`REMEMBERED`] before it, and else spells it, by the frequency of the letters. All alphabets are
-    /// alike to him, and code, which repeats itself, is easier than its letters are.
+    /// 64 before it, and else spells it, by the frequency of the letters. All alphabets are alike to
+    /// him, and code, which repeats itself, is easier than its letters are.
     pub spelled_loss: f64,
     /// The least loss that any model can have, where it is known: on the built-in stories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
