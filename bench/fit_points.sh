@@ -76,6 +76,7 @@ python-bpe4096           3 128  64 16  800
 python-bpe4096           4 192 128 16  400
 russian-bpe4096          4 192 128 16 1650
 python-bpe4096           4 192 128 16 1650
+python-bpe4096           2  96  64 64 2760
 RUNS
 
 for text in */manifest.json; do

@@ -2,18 +2,19 @@
 //!
 //! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
 //! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
-//! tokens. Three things are added. It is anchored in the text, so that one fit serves several texts
+//! tokens. Four things are added. It is anchored in the text, so that one fit serves several texts
 //! and tokenizers: its unit is between the loss of a trigram model and that of somebody who only
 //! spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks back
 //! much further than one of characters. Repeated tokens count for less and less ([Muennighoff
-//! et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). And a run of a few hundred steps is
-//! still on its way down from the loss of single tokens by their frequency.
+//! et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). In large steps they teach less. And
+//! a run of a few hundred steps is still on its way down from the loss of single tokens by their
+//! frequency.
 //!
 //! ```text
 //! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = H3^p (2 H0 / 3)^(1 - p); H3: loss of trigrams; H0: of spelling
 //! loss = late + (H1 - late) / (1 + (S / S0)^g)        H1: loss of unigrams; S: steps
-//! D    = U (1 + R (1 - exp(-r / R)))                  N: parameters without positions; U: tokens seen once; r: how often
-//!                                                     they are repeated; R = 15.4
+//! D    = W / (1 + B / (2 W^(1/2)))                    N: parameters of the blocks; B: tokens of a step
+//! W    = U (1 + R (1 - exp(-r / R)))                  U: tokens seen once; r: how often they are repeated; R = 15.4
 //! ```
 //!
 //! Of the built-in stories the least loss there can be is known, and no model that was trained for
@@ -33,6 +34,12 @@ use crate::error::{Error, Result};
 
 /// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
 const REPEATS: f64 = 15.387756;
+
+/// The critical batch of a run, in tokens, over the root of the tokens it learns from: in steps of so
+/// many they teach as half of them would in the smallest ([McCandlish et al.
+/// 2018](https://arxiv.org/abs/1812.06162)); that it grows so is [Zhang et al.
+/// 2024](https://arxiv.org/abs/2410.21676)'s. Between 1 and 5 the points are met as well.
+const CRITICAL_BATCH: f64 = 2.0;
 
 /// A run whose loss was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +97,7 @@ impl<'a> Run<'a> {
     /// A run of a model of so many blocks of this width.
     pub fn new(text: &'a Statistics, n_layer: usize, n_embd: usize, steps: u64, tokens_per_step: u64) -> Self {
         let steps = steps as f64;
-        let parameters = parameters_of_the_fit(n_layer, n_embd, text.vocab_size);
+        let parameters = parameters_of_the_fit(n_layer, n_embd);
         Self { text, parameters, tokens: steps * tokens_per_step as f64, steps }
     }
 
@@ -105,13 +112,20 @@ impl<'a> Run<'a> {
         let repeats = self.tokens / unique - 1.0;
         unique * (1.0 + REPEATS * (1.0 - (-repeats / REPEATS).exp()))
     }
+
+    /// The same in steps as large as they are: the formula's D.
+    fn taught(&self) -> f64 {
+        let (worth, tokens_per_step) = (self.worth(), self.tokens / self.steps);
+        worth / (1.0 + tokens_per_step / (CRITICAL_BATCH * worth.sqrt()))
+    }
 }
 
-/// The formula's N: twelve squares of the width a block, and the token table. What a model really
-/// has (its norms, its biases, other widths) differs by a few percent; the constants were found
-/// with this count, and go with no other.
-pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
-    12.0 * n_layer as f64 * (n_embd as f64).powi(2) + (vocab_size * n_embd) as f64
+/// The formula's N: twelve squares of the width a block. The token table is left out ([Kaplan et al.
+/// 2020](https://arxiv.org/abs/2001.08361)): with it a narrow model of many tokens is promised too much.
+/// What the blocks really have (norms, biases, other widths) differs by a few percent; the constants
+/// were found with this count, and go with no other.
+pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize) -> f64 {
+    12.0 * n_layer as f64 * (n_embd as f64).powi(2)
 }
 
 /// The measured runs.
@@ -174,7 +188,7 @@ impl Constants {
             Some(floor) => (floor, ABOVE_THE_FLOOR * floor, trigrams),
             None => (self.e * unit, (1.0 - self.e) * unit, unigrams),
         };
-        let lacking = (self.n0 / run.parameters).powf(self.a) + (self.d0 / run.worth()).powf(self.b);
+        let lacking = (self.n0 / run.parameters).powf(self.a) + (self.d0 / run.taught()).powf(self.b);
         // Who knows the counts of the tokens alone has this loss: a run that is too short for the
         // formula's powers has it, too.
         let late = (least + above * lacking).min(first);
@@ -371,7 +385,7 @@ mod tests {
             let run = Run { text: &text, parameters, tokens, steps };
             let loss = constants.loss(run);
             let larger = Run { parameters: more * parameters, ..run };
-            let longer = Run { tokens: more * tokens, ..run };
+            let longer = Run { tokens: more * tokens, steps: more * steps, ..run };
             let finer = Run { steps: more * steps, ..run };
             for run in [larger, longer, finer] {
                 prop_assert!(constants.loss(run) <= loss + 1e-12);

@@ -303,10 +303,10 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     let mut text = format!(
         "late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b)), A = H3^p (2 H0 / 3)^(1 - p)\n\
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
-         D    = U (1 + R (1 - exp(-r / R)))\n\
+         D    = W / (1 + B / (2 W^(1/2))), W = U (1 + R (1 - exp(-r / R)))\n\
          e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, p = {p:.3}, R = 15.4\n\n\
          H1, H3: loss of unigrams and trigrams; H0: of who spells each token, or points at it among the 64 before it;\n\
-         N: parameters without positions; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
+         N: parameters of the blocks; B: tokens of a step; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
          {:<26}{:>9}{:>9}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}{:>9}\n",
         "text", "N", "tokens", "U", "S", "measured", "fit", "off", "left out", "text out",
     );
