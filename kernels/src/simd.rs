@@ -90,6 +90,17 @@ pub struct Avx2;
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512<const BF16: bool = false>;
 
+/// The instructions of [`Level::Avx512`], and those that multiply pairs of whole numbers and add
+/// them in one (VNNI), for which the processor must have them too: [`has_vnni`].
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512Vnni;
+
+/// Whether kernels may use [`Avx512Vnni`].
+#[cfg(target_arch = "x86_64")]
+pub fn has_vnni() -> bool {
+    level() == Level::Avx512 && is_x86_feature_detected!("avx512vnni")
+}
+
 /// Defines functions whose body is compiled once per instruction set and dispatched at run time.
 ///
 /// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one

@@ -9,6 +9,8 @@ use super::matrix::{Packed, WeightType};
 use super::stretch::{Bf16Row, F32Row, PANEL, Stretch};
 use super::{int8::Int8Rows, pairs::Pairs};
 use crate::{cpu::prefetch::NEXT_WEIGHTS, cpu::prelude::*, cpu::shared::Shared};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx512Vnni, has_vnni};
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.
 const BATCH: usize = 6;
@@ -65,8 +67,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
                 simd::add(y, &residual[start..]);
             }
         };
-        // SAFETY: it asks for nothing.
-        unsafe { panel_product(x, panels[panel], done, &mut finish) };
+        panel_product(x, panels[panel], done, &mut finish);
     });
     y
 }
@@ -74,26 +75,58 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
 /// What becomes of the sums of a row.
 type Finish<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
 
+/// The product of rows of inputs with a panel; `done` is room for the sums of a batch.
+fn panel_product<S: Stretch>(x: &[S::Input], panel: &[S], done: &mut [[f32; PANEL]; BATCH], finish: Finish) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512vnni,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+        unsafe fn vnni<S: Stretch>(x: &[S::Input], panel: &[S], done: &mut [[f32; PANEL]; BATCH], finish: Finish) {
+            // SAFETY: compiled for these instructions.
+            unsafe { batches::<S, Avx512Vnni>(x, panel, done, finish) };
+        }
+        if has_vnni() {
+            // SAFETY: the processor has these instructions.
+            return unsafe { vnni(x, panel, done, finish) };
+        }
+    }
+    // SAFETY: it asks for nothing.
+    unsafe { without_vnni(x, panel, done, finish) };
+}
+
 simd_versions! {
-    // The product of rows of inputs with a panel; `done` is room for the sums of a batch.
-    unsafe fn panel_product<P: Pairs, S: Stretch>(
+    unsafe fn without_vnni<P: Pairs, S: Stretch>(
         x: &[S::Input],
         panel: &[S],
         done: &mut [[f32; PANEL]; BATCH],
         finish: Finish,
     ) {
-        for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
-            let first = number * BATCH;
-            // SAFETY: compiled for the instructions of `P`.
-            unsafe {
-                match x.len() / panel.len() {
-                    1 => batch::<1, S, P>(x, panel, first, done, finish),
-                    2 => batch::<2, S, P>(x, panel, first, done, finish),
-                    3 => batch::<3, S, P>(x, panel, first, done, finish),
-                    4 => batch::<4, S, P>(x, panel, first, done, finish),
-                    5 => batch::<5, S, P>(x, panel, first, done, finish),
-                    _ => batch::<BATCH, S, P>(x, panel, first, done, finish),
-                }
+        // SAFETY: compiled for the instructions of `P`.
+        unsafe { batches::<S, P>(x, panel, done, finish) };
+    }
+}
+
+/// [`panel_product`], a batch of rows after the other.
+///
+/// # Safety
+/// As [`batch`].
+#[inline(always)]
+unsafe fn batches<S: Stretch, P: Pairs>(
+    x: &[S::Input],
+    panel: &[S],
+    done: &mut [[f32; PANEL]; BATCH],
+    finish: Finish,
+) {
+    for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
+        let first = number * BATCH;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match x.len() / panel.len() {
+                1 => batch::<1, S, P>(x, panel, first, done, finish),
+                2 => batch::<2, S, P>(x, panel, first, done, finish),
+                3 => batch::<3, S, P>(x, panel, first, done, finish),
+                4 => batch::<4, S, P>(x, panel, first, done, finish),
+                5 => batch::<5, S, P>(x, panel, first, done, finish),
+                _ => batch::<BATCH, S, P>(x, panel, first, done, finish),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Products of whole numbers, two rows of weights at a time: a column's two weights of 8 bits times
-//! two values of 16 bits, added to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`,
-//! which no compiler finds in a loop.
+//! two values of 16 bits, added to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`, and
+//! newer processors one that adds as well, `vpdpwssd`; no compiler finds them in a loop.
 
 use crate::simd::Portable;
 
@@ -66,7 +66,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::{PairOfRows, Pairs};
-    use crate::simd::{Avx2, Avx512};
+    use crate::simd::{Avx2, Avx512, Avx512Vnni};
 
     /// Two values as one unit of 32 bits, the first in its lower half.
     #[inline(always)]
@@ -104,6 +104,21 @@ mod x86 {
             _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x))))
         }
     }
+
+    impl Pairs for Avx512Vnni {
+        const KEEPS_PANEL: bool = true;
+        type Weights = __m512i;
+        type Sums = __m512i;
+
+        #[inline(always)]
+        unsafe fn widen(weights: &PairOfRows) -> __m512i {
+            Avx512::<false>::widen(weights)
+        }
+        #[inline(always)]
+        unsafe fn add_products(sums: __m512i, weights: __m512i, x: [i16; 2]) -> __m512i {
+            _mm512_dpwssd_epi32(sums, weights, _mm512_set1_epi32(unit(x)))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +127,7 @@ mod tests {
 
     use super::*;
     #[cfg(target_arch = "x86_64")]
-    use crate::simd::{Avx2, Avx512};
+    use crate::simd::{Avx2, Avx512, Avx512Vnni};
 
     fn sums<P: Pairs>(weights: &PairOfRows, x: [[i16; 2]; 2]) -> [i32; COLUMNS] {
         let mut into = [0; COLUMNS];
@@ -139,6 +154,9 @@ mod tests {
                 }
                 if is_x86_feature_detected!("avx512bw") {
                     prop_assert_eq!(sums::<Avx512>(&weights, x), want);
+                }
+                if is_x86_feature_detected!("avx512vnni") {
+                    prop_assert_eq!(sums::<Avx512Vnni>(&weights, x), want);
                 }
             }
         }
