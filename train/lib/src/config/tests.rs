@@ -122,6 +122,12 @@ fn set_takes_toml_and_bare_words() {
     assert_eq!(config.text, ["my book.txt"]);
     settings.set("text=[\"a\", \"b\"]").unwrap();
     assert_eq!(settings.data().unwrap().text, ["a", "b"]);
+    // Where a text is wanted, a number is the characters that it was written in.
+    for assignment in ["init=1.10", "text=0x10", "sample_prompts=1_000"] {
+        settings.set(assignment).unwrap();
+    }
+    assert_eq!((settings.init(), settings.sample_prompts.clone()), (Some("1.10"), Some(vec!["1_000".to_owned()])));
+    assert_eq!(settings.data().unwrap().text, ["0x10"]);
 
     for (assignment, message) in [
         ("n_layer", "has no \"=\""),
