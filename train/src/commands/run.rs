@@ -65,7 +65,7 @@ pub struct RunArgs {
 pub fn minutes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if minutes > 0.0 && minutes <= 525_600.0 => Ok(minutes),
-        _ => Err("give a number of minutes above 0, such as 10 or 0.5".to_owned()),
+        _ => Err("give a number of minutes above 0, at most 525600, such as 10 or 0.5".to_owned()),
     }
 }
 

@@ -98,6 +98,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --minutes 5 --set max_steps=100 --device cpu"),
     ("ember-train", "run count.txt --minutes 0"),
     ("ember-train", "plan count.txt --minutes soon"),
+    ("ember-train", "plan count.txt --minutes 1000000"),
     ("ember-train", "plan count.txt --memory-limit much"),
     ("ember-train", "plan missing.txt"),
     ("ember-train", "plan count.txt --set init=a-run"),
