@@ -73,6 +73,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "prepare count.txt --out tokens --keep-every=-1"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer large-id.json"),
+    ("ember-train", "prepare count.txt --out tokens --tokenizer no-tokenizer"),
     ("ember-train", "prepare tokens-of-bytes --out tokens"),
     ("ember-train", "prepare count.txt --out no-tokenizer"),
     ("ember-train", "prepare count.txt --out nowhere/.."),
