@@ -217,7 +217,9 @@ impl Settings {
         let mut chosen = Chosen::default();
         let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {
-            chosen.because(format!("{MOST_PASSES} passes over the text; more would only learn it by heart"), reasons);
+            // More than the most over a text so short that the fewest steps are more.
+            let passes = max_steps as f64 * tokens_per_step / train_tokens;
+            chosen.because(format!("{passes:.0} passes over the text; more would only learn it by heart"), reasons);
         } else if let Some(keys) = chosen.keys() {
             reasons.push(Note::Length(format!("{keys}: about {minutes} on {name}")));
         }

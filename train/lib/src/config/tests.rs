@@ -261,6 +261,15 @@ proptest! {
 }
 
 #[test]
+fn the_passes_that_are_told_are_those_that_are_made() {
+    let settings = Settings::from_toml_str("n_layer = 1\nn_head = 1\nn_embd = 8").unwrap();
+    let facts = TextFacts { train_tokens: 1_080, val_tokens: 120, vocab_size: 46 };
+    let (config, reasons) = settings.resolve(&facts, DeviceKind::Cpu).unwrap();
+    assert_eq!((config.max_steps, config.tokens_per_step()), (200, 256));
+    assert!(reasons.iter().any(|reason| reason.to_string().starts_with("max_steps = 200: 47 passes")), "{reasons:?}");
+}
+
+#[test]
 fn a_short_trial_of_a_recipe_needs_no_second_change() {
     let mut settings = Settings::from_toml_str(DEFAULT).unwrap();
     settings.set("max_steps=5").unwrap();
