@@ -287,8 +287,12 @@ impl Settings {
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, with max_steps alone changed, should need
             // no second change.
-            let line =
-                format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs");
+            let rate = match self.schedule {
+                _ if self.max_steps.is_none_or(|steps| steps <= warmup) => "only climbs",
+                Some(Curve::Constant) => "climbs, and stays",
+                _ => "climbs, and then falls to its lowest at once",
+            };
+            let line = format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate {rate}");
             reasons.push(line.into());
         }
     }

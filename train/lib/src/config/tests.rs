@@ -276,6 +276,13 @@ fn a_short_trial_of_a_recipe_needs_no_second_change() {
     let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.max_steps, config.lr_decay_steps), (5, 5));
     assert!(reasons.iter().any(|reason| reason.to_string().contains("only climbs")));
+    // What comes after a warm-up that the run outlasts.
+    for (schedule, then) in [("wsd", "lowest at once"), ("cosine", "lowest at once"), ("constant", "climbs, and stays")]
+    {
+        let longer = format!("max_steps = 30\nlr_decay_steps = 5\nwarmup_steps = 10\nschedule = \"{schedule}\"");
+        let (_, reasons) = Settings::from_toml_str(&longer).unwrap().resolve(&FACTS, DeviceKind::Cpu).unwrap();
+        assert!(reasons.iter().any(|reason| reason.to_string().ends_with(then)), "{schedule}: {reasons:?}");
+    }
 }
 
 #[test]
