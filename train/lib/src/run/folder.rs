@@ -341,8 +341,10 @@ pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
-/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
+/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`, or that
+/// of the averaged weights in it.
 pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    let checkpoint = if checkpoint.ends_with("ema") { checkpoint.parent()? } else { checkpoint };
     checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())
 }
 
@@ -383,5 +385,17 @@ mod tests {
         assert!(!place("a/b/other").exists() && place("a/b").exists());
         RunFolder::create(&place("a/b")).unwrap().forget();
         assert!(place("a/b").exists());
+    }
+
+    #[test]
+    fn a_checkpoint_and_its_average_are_of_the_run_around_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = folder.path().join("checkpoints/step-00000005");
+        assert_eq!(run_of(&saved), None);
+        fs::write(folder.path().join(CONFIG), "").unwrap();
+        for checkpoint in [saved.clone(), saved.join("ema")] {
+            assert_eq!(run_of(&checkpoint), Some(folder.path()));
+        }
+        assert_eq!(run_of(&saved.join("training")), None);
     }
 }
