@@ -75,6 +75,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "prepare count.txt --out tokens --tokenizer large-id.json"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer no-tokenizer"),
     ("ember-train", "prepare tokens-of-bytes --out tokens"),
+    ("ember-train", "prepare count.txt --out count.txt"),
     ("ember-train", "prepare count.txt --out no-tokenizer"),
     ("ember-train", "prepare count.txt --out nowhere/.."),
     ("ember-train", "prepare count.txt --out tokens --stories 5"),
