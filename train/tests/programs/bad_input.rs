@@ -254,6 +254,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "copied count.txt truncated"),
     ("ember-train", "exposure missing"),
     ("ember-train", "exposure a-run --prefix 32"),
+    ("ember-train", "exposure a-run --loop-tokens 10"),
     ("ember-train", "compare missing"),
     ("ember-train", "compare a-run empty-folder"),
     ("ember-train", "compare torn"),
