@@ -116,6 +116,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "resume a-run --seed 3"),
     ("ember-train", "resume a-run --set n_layer=3 --device cpu"),
     ("ember-train", "resume a-run --set max_steps=4 --device cpu"),
+    ("ember-train", "resume a-run --set sample_prompts=caf\u{e9} --device cpu"),
     ("ember-train", "resume other-optimizer --device cpu"),
     ("ember-train", "resume no-average --device cpu"),
     ("ember-train", "verify-resume missing.txt --device cpu"),
