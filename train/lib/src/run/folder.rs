@@ -118,7 +118,10 @@ impl RunFolder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join(CONFIG).is_file() {
             let path = path.to_owned();
+            let is_made = path.join(DATA).is_dir() && path.join(LOCK).is_file();
             return Err(match namesake(&path) {
+                _ if Self::is_in_use(&path) => FolderError::InUse(path),
+                _ if is_made => FolderError::NotBegun(path),
                 Some(run) => FolderError::DidYouMean { path, run },
                 None => FolderError::NoRun(path),
             });
@@ -385,6 +388,18 @@ mod tests {
         assert!(!place("a/b/other").exists() && place("a/b").exists());
         RunFolder::create(&place("a/b")).unwrap().forget();
         assert!(place("a/b").exists());
+    }
+
+    #[test]
+    fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = RunFolder::create(&folder.path().join("run")).unwrap();
+        fs::create_dir(made.file(DATA)).unwrap();
+        let path = made.path().to_owned();
+        assert!(matches!(RunFolder::open(&path), Err(FolderError::InUse(_))));
+        drop(made);
+        assert!(matches!(RunFolder::open(&path), Err(FolderError::NotBegun(_))));
+        assert!(matches!(RunFolder::open(folder.path()), Err(FolderError::NoRun(_))));
     }
 
     #[test]
