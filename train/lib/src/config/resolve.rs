@@ -307,7 +307,7 @@ impl Settings {
 
         // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of the
         // time.
-        let trained = interval * self.tokens_per_step() as u64;
+        let trained = interval.saturating_mul(self.tokens_per_step() as u64);
         let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
         if affordable >= facts.val_tokens {
             self.eval_tokens.get_or_insert(0);

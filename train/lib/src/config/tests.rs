@@ -269,6 +269,13 @@ fn the_passes_that_are_told_are_those_that_are_made() {
     assert!(reasons.iter().any(|reason| reason.to_string().starts_with("max_steps = 200: 47 passes")), "{reasons:?}");
 }
 
+/// An interval so long that nothing is due before the end, of steps of 2^26 tokens.
+#[test]
+fn what_is_learned_between_two_evaluations_can_be_more_than_can_be_counted() {
+    let config = resolved("eval_interval = 274877906944\nbatch_size = 65536\ncontext_length = 1024");
+    assert_eq!(config.eval_tokens, 0, "all that are held out");
+}
+
 #[test]
 fn a_short_trial_of_a_recipe_needs_no_second_change() {
     let mut settings = Settings::from_toml_str(DEFAULT).unwrap();
