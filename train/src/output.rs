@@ -3,7 +3,7 @@
 
 use std::{io::Write, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ember_cli::program::{CommonArgs, Outcome, OutputFormat};
 use ember_cli::terminal;
 use ember_host::output::{self, write_output};
@@ -21,7 +21,7 @@ pub fn show_coloured(text: &str) -> Result<()> {
 }
 
 fn show_on(mut out: impl Write, text: &str) -> Result<()> {
-    out.write_all(text.as_bytes()).context("cannot write to standard output")
+    Ok(out.write_all(text.as_bytes())?) // the error says that it was standard output
 }
 
 /// Ends a command with its result, for people or as lines of JSON.

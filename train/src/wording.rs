@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 
 use ember_cli::{failure, program::SaidElsewhere, terminal::typed, wording, wording::Worded, wording::shared};
+use ember_data::{prepare, tokenizer};
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
@@ -50,7 +51,8 @@ fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
         .or_else(|| found(cause).and_then(of_guard))
         .or_else(|| found(cause).and_then(of_init))
         .or_else(|| found(cause).and_then(of_study))
-        .or_else(|| found(cause).and_then(of_device));
+        .or_else(|| found(cause).and_then(of_device))
+        .or_else(|| of_tokenizer(cause));
     let usage = || {
         None.or_else(|| found(cause).map(of_config))
             .or_else(|| found(cause).map(DoesNotFit::to_string))
@@ -160,6 +162,15 @@ fn of_device(error: &Error) -> Option<String> {
     Some(failure::of_device(problem))
 }
 
+/// A tokenizer that is missing, in the library's words: nothing here takes ids in the place of a text.
+fn of_tokenizer(cause: &(dyn StdError + 'static)) -> Option<String> {
+    let error = match found::<prepare::Error>(cause) {
+        Some(prepare::Error::Tokenizer(error)) => error,
+        _ => found::<tokenizer::Error>(cause)?,
+    };
+    matches!(error, tokenizer::Error::Missing(_)).then(|| error.to_string())
+}
+
 fn of_study(error: &StudyError) -> Option<String> {
     match error {
         StudyError::TooLong(_) => Some(format!("{error} with --corpus")),
@@ -182,5 +193,17 @@ mod tests {
         assert_eq!(exit_code(&error), 2);
         let expected = "a.toml: there is no key \"zzzz\"; `ember-train run --help-config` lists them all";
         assert_eq!(said(error.into()).to_string(), expected);
+    }
+
+    #[test]
+    fn a_missing_tokenizer_is_said_without_the_other_programs_flag() {
+        let missing = || tokenizer::Error::Missing("a".into());
+        for error in [Error::from(missing()), Error::from(prepare::Error::from(missing()))] {
+            let line = said(error.into()).to_string();
+            assert!(
+                line.starts_with("a has no tokenizer.json") && line.ends_with("put the model's tokenizer there"),
+                "{line}"
+            );
+        }
     }
 }

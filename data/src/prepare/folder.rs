@@ -11,11 +11,14 @@ use std::{io, path::Path};
 /// What [`Tokenizer::save`](crate::tokenizer::Tokenizer::save) writes.
 const TOKENIZER_FILES: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
-/// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names
-/// with a leading dot do not count: what a killed run left, and what a desktop puts into every
-/// folder.
+/// Refuses a file, and a folder with anything in it, unless a text was prepared into it or began to
+/// be. Names with a leading dot do not count: what a killed run left, and what a desktop puts into
+/// every folder.
 pub fn ensure_ours(out: &Path) -> Result<(), Error> {
-    let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
+    if out.exists() && !out.is_dir() {
+        return Err(Error::unusable(format!("{} is a file; name a folder", out.display())));
+    }
+    let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or not to be read: making it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !name.starts_with('.')).min() {
         Some(file) if !is_prepared(out) => Err(Error::unusable(format!(

@@ -5,6 +5,9 @@ use super::Proposal;
 use ember_data::source::RECIPE_HEAD;
 use ember_training::units::{bytes, counted, duration, grouped, short};
 
+/// What a calibrated run does.
+const DIVIDED: &str = "logits are divided by the temperature that suits the text held out";
+
 /// The recipe; `minutes` is what was asked for.
 pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     let Proposal { config, text, loss, passes, set, .. } = proposal;
@@ -15,7 +18,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     };
     let [parameters, train_tokens, tokens] =
         [proposal.parameters, text.train_tokens, proposal.tokens].map(|number| short(number as f64));
-    let (step, memory) = (duration(proposal.step_s), bytes(proposal.memory.peak_bytes));
+    let (step, memory) = (format!("{:.1} ms", 1e3 * proposal.step_s), bytes(proposal.memory.peak_bytes));
     let minutes = counted(minutes, "minute");
     let mut lines = vec![
         format!("{RECIPE_HEAD} {minutes} on {device}: validation loss about {:.2}.", loss.loss),
@@ -47,7 +50,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
         line("schedule", ""),
         line("weight_decay", ""),
         line("z_loss", ""),
-        line("calibrate", "logits are divided by the temperature that suits the text held out"),
+        line("calibrate", if config.calibrate { DIVIDED } else { "" }),
         String::new(),
         "# Looking and saving".into(),
         line("eval_interval", &format!("{} each", duration(proposal.look_s))),

@@ -95,3 +95,19 @@ fn the_work_of_a_step_is_that_of_the_model() {
     assert!(flops("architecture = \"llama\"\nn_inner = 32") < llama);
     assert!(flops("architecture = \"llama\"\ntied_head = false") > llama);
 }
+
+#[test]
+fn what_a_recipe_says_beside_a_value_is_true_of_it() {
+    let timed =
+        Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s: 0.004 };
+    let speed = Speed { timed: vec![timed], evaluate_token_s: 1e-6, sample_token_s: 1e-4, measured_s: 1.0 };
+    let written = |set: &str| {
+        let smallest =
+            planning(set, 1, None, |planner| planner.proposal(&planner.candidates()?[0].config, &speed)).unwrap();
+        recipe::toml(&smallest, 10.0, "cpu")
+    };
+    let [calibrated, plain] = ["calibrate = true", "calibrate = false"].map(written);
+    assert!(calibrated.contains("\ncalibrate = true") && calibrated.contains("# logits are divided"), "{calibrated}");
+    assert!(plain.contains("\ncalibrate = false\n"), "{plain}");
+    assert!(plain.contains(" ms a step, as measured"), "{plain}");
+}

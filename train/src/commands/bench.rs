@@ -71,7 +71,7 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let Subject { config, shape, data } = Subject::new(args, common, &selected, &notes)?;
     notes.say(describe(&config, &shape));
     let windows = match &data {
-        Some(folder) => windows(&config, &Dataset::open(folder)?)?,
+        Some(folder) => windows(&config, &opened(folder, &shape)?)?,
         None => random_windows(&config, shape.vocab_size)?,
     };
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
@@ -88,6 +88,19 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         json_line(&Joined { first: subject, then: &speed })
     };
     answer(common, || table(&speed, config.precision), json)
+}
+
+/// The run's text, which may have been prepared anew since.
+fn opened(folder: &Path, shape: &GptConfig) -> Result<Dataset> {
+    let dataset = Dataset::open(folder)?;
+    let tokens = dataset.manifest.vocab_size;
+    ensure!(
+        tokens <= shape.vocab_size,
+        "{}: its {tokens} different tokens are more than the {} of the run's model; they do not belong together",
+        folder.display(),
+        shape.vocab_size
+    );
+    Ok(dataset)
 }
 
 /// What is measured.

@@ -40,7 +40,9 @@ const REPEATED_BYTES: f64 = 12.0;
 /// When an argument does not fit the model, the run or its data cannot be read, or something cannot
 /// be written.
 pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    let notes = Notes::new(common.quiet);
+    let (notes, loop_tokens) = (Notes::new(common.quiet), args.loop_tokens as usize);
+    let line = format!("--loop-tokens {loop_tokens}: a loop is {LEAST_TOKENS} tokens at least; give so many, or 0");
+    ensure!(loop_tokens == 0 || loop_tokens >= LEAST_TOKENS, UsageError::new(line));
     let data = data_of(args.run.as_deref())?;
     let checkpoint_folder = run_folder::find(args.run.as_deref())?.folder;
     notes.say(format!("checkpoint: {}", checkpoint_folder.display()));
@@ -53,7 +55,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let settings = Settings {
         prefix,
         samples: args.samples as usize,
-        loop_tokens: args.loop_tokens as usize,
+        loop_tokens,
         repeated_tokens: (REPEATED_BYTES / dataset.manifest.report.bytes_per_token).round().max(2.0) as usize,
         seed: common.seed.unwrap_or(0),
     };

@@ -7,7 +7,7 @@ use ember_study::error::Error as StudyError;
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
 use ember_training::run::time_budget::{Pace, TimeBudget};
-use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter};
+use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter, text};
 use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::{NOTHING_DONE, prepare_shown};
@@ -65,7 +65,7 @@ pub struct RunArgs {
 pub fn minutes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if minutes > 0.0 && minutes <= 525_600.0 => Ok(minutes),
-        _ => Err("give a number of minutes above 0, such as 10 or 0.5".to_owned()),
+        _ => Err("give a number of minutes above 0, at most 525600, such as 10 or 0.5".to_owned()),
     }
 }
 
@@ -162,6 +162,9 @@ fn planned(
     let seconds = TimeBudget::aim(deadline.seconds) - spent;
     if seconds < 0.2 * deadline.seconds {
         let [spent, whole] = [spent, deadline.seconds].map(duration);
+        if text::prepared(&settings.data()?.text).is_some() {
+            bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
+        }
         bail!(
             "preparing the text took {spent}, which leaves too little of {whole}; prepare it once with `ember-train prepare` and \
              train on that folder, or give more --minutes"

@@ -69,7 +69,12 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let dataset = data_of(Some(&checkpoint)).ok().and_then(|data| {
         let unread =
             |error: OpenError| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
-        Dataset::open(&data).map_err(unread).ok()
+        let dataset = Dataset::open(&data).map_err(unread).ok()?;
+        let belongs = have_the_same_tokens(&dataset.tokenizer, &tokenizer);
+        if !belongs {
+            notes.say(format!("of its text nothing is said: {} has other tokens than the model", data.display()));
+        }
+        belongs.then_some(dataset)
     });
     let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
     let mut searched = dataset.filter(|_| !args.skip_copied);
@@ -110,6 +115,13 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
         || json_line(&json!({ "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters })),
     )
+}
+
+/// Whether a text by the one tokenizer can be read by the other's model: it may have been prepared anew
+/// since.
+fn have_the_same_tokens(one: &Tokenizer, other: &Tokenizer) -> bool {
+    let tokens = one.vocab_size();
+    tokens == other.vocab_size() && (0..tokens as u32).all(|id| one.token_bytes(id) == other.token_bytes(id))
 }
 
 /// The knobs that the page begins with; temperature 0 is the likeliest token each time.

@@ -1,6 +1,6 @@
 //! What is measured of a trained model's text: what it copies, and how it fares on its own words.
 
-use super::{Place, small_run};
+use super::{Place, SMALL, small_run, text};
 
 #[test]
 fn what_is_copied_is_found_where_it_stands() {
@@ -66,4 +66,21 @@ fn exposure_is_measured_on_validation_text() {
     let table = place.train(again).well().out;
     assert!(table.contains("astray?") && !table.contains("loops:"), "{table}");
     assert_eq!(place.train(again).well().out, table, "the same seed, the same figures");
+}
+
+/// What a run was prepared into may have been prepared anew, with tokens that its model does not have.
+#[test]
+fn a_text_of_other_tokens_than_the_models_is_not_put_into_it() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    place.train("prepare count.txt --tokenizer chars --out tokens").well();
+    place.train(&format!("run tokens --out a-run --set max_steps=2 {SMALL}")).well();
+    place.train("prepare count.txt --tokenizer bytes --out tokens").well();
+    for command in ["bench --from a-run --steps 1 --device cpu", "ledger a-run", "exposure a-run --windows 2"] {
+        let ran = place.train(command);
+        assert!(ran.code == Some(1) && ran.err.ends_with("they do not belong together\n"), "{command}: {}", ran.err);
+    }
+    let ran = place.train("share a-run --html page.html").well();
+    assert!(ran.err.contains("tokens has other tokens than the model"), "{}", ran.err);
+    assert!(place.path("page.html").is_file());
 }

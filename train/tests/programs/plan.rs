@@ -168,3 +168,14 @@ fn a_promise_of_time_is_kept_and_the_end_is_whole() {
     assert!(last.contains(&format!("\"step\":{step},")), "{last}");
     place.train("resume run --device cpu").well();
 }
+
+#[test]
+fn who_has_prepared_the_text_is_not_told_to_prepare_it() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let ran = place.train("run count.txt --minutes 0.0001 --device cpu");
+    assert!(ran.code == Some(1) && ran.err.contains("; prepare it once with `ember-train prepare` and"), "{}", ran.err);
+    place.train("prepare count.txt --out tokens").well();
+    let ran = place.train("run tokens --minutes 0.0001 --device cpu");
+    assert!(ran.code == Some(1) && ran.err.contains("leaves too little of 0.0s; give more --minutes"), "{}", ran.err);
+}

@@ -217,7 +217,9 @@ impl Settings {
         let mut chosen = Chosen::default();
         let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {
-            chosen.because(format!("{MOST_PASSES} passes over the text; more would only learn it by heart"), reasons);
+            // More than the most over a text so short that the fewest steps are more.
+            let passes = max_steps as f64 * tokens_per_step / train_tokens;
+            chosen.because(format!("{passes:.0} passes over the text; more would only learn it by heart"), reasons);
         } else if let Some(keys) = chosen.keys() {
             reasons.push(Note::Length(format!("{keys}: about {minutes} on {name}")));
         }
@@ -285,8 +287,12 @@ impl Settings {
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, with max_steps alone changed, should need
             // no second change.
-            let line =
-                format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs");
+            let rate = match self.schedule {
+                _ if self.max_steps.is_none_or(|steps| steps <= warmup) => "only climbs",
+                Some(Curve::Constant) => "climbs, and stays",
+                _ => "climbs, and then falls to its lowest at once",
+            };
+            let line = format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate {rate}");
             reasons.push(line.into());
         }
     }
@@ -301,7 +307,7 @@ impl Settings {
 
         // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of the
         // time.
-        let trained = interval * self.tokens_per_step() as u64;
+        let trained = interval.saturating_mul(self.tokens_per_step() as u64);
         let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
         if affordable >= facts.val_tokens {
             self.eval_tokens.get_or_insert(0);

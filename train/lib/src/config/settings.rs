@@ -73,13 +73,16 @@ impl Settings {
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
         let no_equals = || ConfigError::NoEquals(assignment.to_owned());
         let (name, value) = assignment.split_once('=').ok_or_else(no_equals)?;
-        let (name, value) = (name.trim(), value.trim());
+        let (name, written) = (name.trim(), value.trim());
         let key = keys::find(name)?;
-        let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
-        let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.into()));
+        let as_written = || Value::String(written.to_owned());
+        let parsed = format!("value = {written}").parse::<Table>().ok().filter(|table| table.len() == 1);
+        let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(as_written);
+        // What is to be a text is none of TOML's numbers: a folder called 1.10 is not 1.1.
         let value = match (key.kind, value) {
             (Kind::Paths | Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
-            (Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
+            (Kind::Paths | Kind::Texts, value) if !value.is_array() => Value::Array(vec![as_written()]),
+            (Kind::Text { .. }, value) if !value.is_str() => as_written(),
             (_, value) => value,
         };
         let mut table = self.to_table()?;

@@ -122,6 +122,12 @@ fn set_takes_toml_and_bare_words() {
     assert_eq!(config.text, ["my book.txt"]);
     settings.set("text=[\"a\", \"b\"]").unwrap();
     assert_eq!(settings.data().unwrap().text, ["a", "b"]);
+    // Where a text is wanted, a number is the characters that it was written in.
+    for assignment in ["init=1.10", "text=0x10", "sample_prompts=1_000"] {
+        settings.set(assignment).unwrap();
+    }
+    assert_eq!((settings.init(), settings.sample_prompts.clone()), (Some("1.10"), Some(vec!["1_000".to_owned()])));
+    assert_eq!(settings.data().unwrap().text, ["0x10"]);
 
     for (assignment, message) in [
         ("n_layer", "has no \"=\""),
@@ -255,12 +261,35 @@ proptest! {
 }
 
 #[test]
+fn the_passes_that_are_told_are_those_that_are_made() {
+    let settings = Settings::from_toml_str("n_layer = 1\nn_head = 1\nn_embd = 8").unwrap();
+    let facts = TextFacts { train_tokens: 1_080, val_tokens: 120, vocab_size: 46 };
+    let (config, reasons) = settings.resolve(&facts, DeviceKind::Cpu).unwrap();
+    assert_eq!((config.max_steps, config.tokens_per_step()), (200, 256));
+    assert!(reasons.iter().any(|reason| reason.to_string().starts_with("max_steps = 200: 47 passes")), "{reasons:?}");
+}
+
+/// An interval so long that nothing is due before the end, of steps of 2^26 tokens.
+#[test]
+fn what_is_learned_between_two_evaluations_can_be_more_than_can_be_counted() {
+    let config = resolved("eval_interval = 274877906944\nbatch_size = 65536\ncontext_length = 1024");
+    assert_eq!(config.eval_tokens, 0, "all that are held out");
+}
+
+#[test]
 fn a_short_trial_of_a_recipe_needs_no_second_change() {
     let mut settings = Settings::from_toml_str(DEFAULT).unwrap();
     settings.set("max_steps=5").unwrap();
     let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.max_steps, config.lr_decay_steps), (5, 5));
     assert!(reasons.iter().any(|reason| reason.to_string().contains("only climbs")));
+    // What comes after a warm-up that the run outlasts.
+    for (schedule, then) in [("wsd", "lowest at once"), ("cosine", "lowest at once"), ("constant", "climbs, and stays")]
+    {
+        let longer = format!("max_steps = 30\nlr_decay_steps = 5\nwarmup_steps = 10\nschedule = \"{schedule}\"");
+        let (_, reasons) = Settings::from_toml_str(&longer).unwrap().resolve(&FACTS, DeviceKind::Cpu).unwrap();
+        assert!(reasons.iter().any(|reason| reason.to_string().ends_with(then)), "{schedule}: {reasons:?}");
+    }
 }
 
 #[test]

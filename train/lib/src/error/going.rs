@@ -30,6 +30,11 @@ pub enum FolderError {
     /// There is no run in this folder.
     #[error("{0} is not a run folder (it has no config.toml); name the folder of a run")]
     NoRun(PathBuf),
+    /// What was to be a run in this folder ended before its configuration was written.
+    #[error(
+        "{0} was made for a run that ended before it began (it has no config.toml); begin it again by the same command"
+    )]
+    NotBegun(PathBuf),
     /// There is no run in this folder, but one of its name.
     #[error("{path} is not a run folder (it has no config.toml); did you mean {run}?")]
     DidYouMean { path: PathBuf, run: PathBuf },

@@ -118,7 +118,10 @@ impl RunFolder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join(CONFIG).is_file() {
             let path = path.to_owned();
+            let is_made = path.join(DATA).is_dir() && path.join(LOCK).is_file();
             return Err(match namesake(&path) {
+                _ if Self::is_in_use(&path) => FolderError::InUse(path),
+                _ if is_made => FolderError::NotBegun(path),
                 Some(run) => FolderError::DidYouMean { path, run },
                 None => FolderError::NoRun(path),
             });
@@ -341,8 +344,10 @@ pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
-/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
+/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`, or that
+/// of the averaged weights in it.
 pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    let checkpoint = if checkpoint.ends_with("ema") { checkpoint.parent()? } else { checkpoint };
     checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())
 }
 
@@ -383,5 +388,29 @@ mod tests {
         assert!(!place("a/b/other").exists() && place("a/b").exists());
         RunFolder::create(&place("a/b")).unwrap().forget();
         assert!(place("a/b").exists());
+    }
+
+    #[test]
+    fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = RunFolder::create(&folder.path().join("run")).unwrap();
+        fs::create_dir(made.file(DATA)).unwrap();
+        let path = made.path().to_owned();
+        assert!(matches!(RunFolder::open(&path), Err(FolderError::InUse(_))));
+        drop(made);
+        assert!(matches!(RunFolder::open(&path), Err(FolderError::NotBegun(_))));
+        assert!(matches!(RunFolder::open(folder.path()), Err(FolderError::NoRun(_))));
+    }
+
+    #[test]
+    fn a_checkpoint_and_its_average_are_of_the_run_around_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = folder.path().join("checkpoints/step-00000005");
+        assert_eq!(run_of(&saved), None);
+        fs::write(folder.path().join(CONFIG), "").unwrap();
+        for checkpoint in [saved.clone(), saved.join("ema")] {
+            assert_eq!(run_of(&checkpoint), Some(folder.path()));
+        }
+        assert_eq!(run_of(&saved.join("training")), None);
     }
 }

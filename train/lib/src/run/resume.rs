@@ -9,7 +9,7 @@ use super::checkpoint::{self, Restored};
 use super::folder::{CONFIG, METRICS, RunFolder, step_of};
 use super::init::{first_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
-use super::{Run, text};
+use super::{Run, sample, text};
 use crate::config::{TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
@@ -99,7 +99,11 @@ fn restore(
     }
     check_limits(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
+    let prompts = config.sample_prompts.clone();
     let config = config.changed(changes, restored.progress.step)?;
+    if config.sample_prompts != prompts {
+        sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
+    }
     if restored.progress.step == config.max_steps {
         reporter.note(format!("{shown} is at its end: a larger max_steps makes it longer").into());
     }

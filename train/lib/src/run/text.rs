@@ -122,11 +122,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
         }
     }
     let checkpoint = run_folder::find(run)?.folder;
-    // RUN/checkpoints/step-N, or the averaged weights in it.
-    let mut around = checkpoint.canonicalize().at("cannot find", &checkpoint)?;
-    if around.ends_with("ema") {
-        around.pop();
-    }
+    let around = checkpoint.canonicalize().at("cannot find", &checkpoint)?;
     match run_of(&around) {
         Some(run) => data_of_run(run),
         None => Err(TextError::NoRun(checkpoint).into()),

@@ -68,8 +68,9 @@ impl Records {
     /// When it cannot be written; the line names the file.
     pub fn append(&mut self, row: &Row) -> Result<(), LogError> {
         let Some(open) = &mut self.0 else { return Ok(()) };
-        open.metrics.append(row)?;
-        open.events.as_mut().map_or(Ok(()), |events| events.row(row))
+        let logged = open.metrics.append(row);
+        let shown = open.events.as_mut().map_or(Ok(()), |events| events.row(row));
+        logged.and(shown)
     }
 
     /// Waits until every row of numbers and every sample is on the disk.
@@ -79,7 +80,12 @@ impl Records {
     pub fn sync(&mut self) -> Result<(), LogError> {
         let Some(open) = &mut self.0 else { return Ok(()) };
         open.metrics.sync()?;
-        open.samples.sync()
+        open.samples.sync()?;
+        if let Some(events) = &mut open.events {
+            // It is for people to look at, and that it could not be written was said.
+            let _ = events.write_pending();
+        }
+        Ok(())
     }
 
     /// Keeps the samples of one step: each as a row, and all together as a text in `page`.

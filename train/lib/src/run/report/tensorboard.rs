@@ -22,6 +22,8 @@ use crate::error::{CANNOT_APPEND, LogError};
 pub struct EventFile {
     file: File,
     path: PathBuf,
+    /// Records that could not be written yet.
+    pending: Vec<u8>,
 }
 
 impl EventFile {
@@ -37,8 +39,8 @@ impl EventFile {
         let name =
             |number: u64| format!("events.out.tfevents.{:010}.ember.{}.{number}", now() as u64, std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
-        let file = File::create_new(&path).at("cannot create", &path)?;
-        let mut events = Self { file, path };
+        let file = File::options().append(true).create_new(true).open(&path).at("cannot create", &path)?;
+        let mut events = Self { file, path, pending: Vec::new() };
         events.write(0, &bytes_field(3, b"brain.Event:2"))?; // file_version, which must come first
         if first_step > 0 {
             const START: u64 = 1;
@@ -75,8 +77,24 @@ impl EventFile {
         self.write(step, &bytes_field(5, &text_value(tag, &block)))
     }
 
+    /// Writes an event. Where the disk has no room for it, it is written with the next one.
     fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
-        let written = self.file.write_all(&record(&event(now(), step, what)));
+        self.pending.extend(record(&event(now(), step, what)));
+        self.write_pending()
+    }
+
+    /// Writes what waits, whole or not at all: behind half a record nothing is read any more.
+    ///
+    /// # Errors
+    /// When the disk cannot take it; the line names the file.
+    pub fn write_pending(&mut self) -> Result<(), LogError> {
+        let whole = self.file.metadata().map(|file| file.len());
+        let written = self.file.write_all(&self.pending);
+        if written.is_ok() {
+            self.pending.clear();
+        } else if let Ok(whole) = whole {
+            let _ = self.file.set_len(whole);
+        }
         written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 }
@@ -195,5 +213,22 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         let content = fs::read(&second.path).unwrap();
         assert!(content.windows(15).any(|window| window == b"loss/train_loss"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn events_wait_until_the_disk_has_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut events = EventFile::create(folder.path(), 0).unwrap();
+        let row = |step| Row { step, train_loss: Some(1.0), ..Row::default() };
+        events.row(&row(1)).unwrap();
+        let disk = std::mem::replace(&mut events.file, File::options().append(true).open("/dev/full").unwrap());
+        for step in [2, 3] {
+            assert!(crate::error::Error::from(events.row(&row(step)).unwrap_err()).is_full_disk());
+        }
+        events.file = disk;
+        events.write_pending().unwrap();
+        let content = fs::read(&events.path).unwrap();
+        assert_eq!(content.windows(15).filter(|window| *window == b"loss/train_loss").count(), 3);
     }
 }
