@@ -94,8 +94,9 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let mut asked = asked.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
     asked.writes = writes;
     if after_sampling {
-        if asked.config.strategy.has_beams() {
-            let message = "post_sampling_probs are of tokens that are drawn or taken one by one; beams have none";
+        if asked.config.strategy.ranks_texts() {
+            let message =
+                "post_sampling_probs are of tokens that are taken one by one; an exact search and beams have none";
             return Err(ApiError::param("post_sampling_probs", message));
         }
         asked = asked.traced("post_sampling_probs", probs)?;

@@ -291,6 +291,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ),
         (
             "/completion",
+            json!({ "prompt": "a", "strategy": "exact", "n_probs": 1, "post_sampling_probs": true }),
+            "an exact search and beams have none",
+        ),
+        (
+            "/completion",
             json!({ "prompt": "a", "draft_tokens": 2, "n_probs": 1, "post_sampling_probs": true }),
             "post_sampling_probs tells how each token was chosen",
         ),
@@ -492,6 +497,26 @@ fn every_choice_is_judged() {
             assert!(told.contains("\"score\":") && told.contains("\"valid\":false"), "{path}: {told}");
         }
     }
+}
+
+/// It is found whole: its account, which follows, must not wait for tokens.
+#[test]
+fn every_token_of_an_exact_search_is_accounted_for() {
+    let server = Server::open();
+    let mut ask = json!({ "prompt": ["a", "b"], "strategy": "exact", "max_tokens": 3, "n": 2, "replay": true });
+    let answer = server.write(ask.clone());
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 4);
+    for choice in choices {
+        let steps: Vec<_> = choice["trace"].as_array().unwrap().iter().map(|step| step["step"].clone()).collect();
+        assert_eq!(steps, [0, 1, 2], "{choice}");
+    }
+    let lines = answer["replay"].as_array().unwrap();
+    let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
+    assert_eq!((count("run"), count("choice"), count("end")), (1, 12, 4));
+    (ask["replay"], ask["trace"], ask["stream"]) = (json!(false), json!(1), json!(true));
+    let told = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
+    assert_eq!(told.matches("\"step\":").count(), 12, "{told}");
 }
 
 #[test]
