@@ -450,6 +450,10 @@ fn a_completion_tells_what_was_asked() {
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    // What is never to come is joined by what else is never to.
+    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": { "6": false }, "suppress_tokens": [7] }));
+    let biases = json!([{ "token": 7, "bias": null }, { "token": 6, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
     // No bias makes an end token possible that is to be ignored.
     let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
     let ends =
