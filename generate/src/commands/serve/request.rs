@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
+use ember_decoding::config::{Contradiction, GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
@@ -258,10 +258,21 @@ impl<'a> Parameters<'a> {
         let sent = || self.body.keys().filter_map(|name| Some((name, find(self.dialect, name)?)));
         let message = sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
         let at_fault = match error {
-            KnobError::OutOfRange { knob, .. } => sent().find(|(_, other)| other.name == knob.name),
+            KnobError::OutOfRange { knob, .. }
+            | KnobError::Ignored { knob, .. }
+            | KnobError::Greedy { knob }
+            | KnobError::GreedyStack { knob, .. } => sent().find(|(_, other)| other.name == knob.name),
+            KnobError::Contradiction(Contradiction::Drafts(_)) => {
+                return ApiError::param("draft_tokens", format!("{message}; leave draft_tokens out"));
+            }
             _ => None,
         };
-        at_fault.map_or_else(|| ApiError::invalid(&message), |(name, _)| ApiError::param(name, &message))
+        let Some((name, knob)) = at_fault else { return ApiError::invalid(message) };
+        // What ignores a knob calls it as people do.
+        match message.strip_suffix(&format!(" ignores {}", knob.label)) {
+            Some(who) => ApiError::param(name, format!("{who} ignores {name}; leave it out")),
+            None => ApiError::param(name, message),
+        }
     }
 
     /// A request for these prompts; `param` is where they stand, and `logprobs` how many probable

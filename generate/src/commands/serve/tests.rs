@@ -273,6 +273,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
+    refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
+    refused(json!({ "prompt": "a", "top_k": 2, "temperature": 0 }), "top_k", "means greedy, which ignores top_k;");
+    refused(json!({ "prompt": "a", "max_nodes": 2 }), "max_nodes", "sampling ignores max_nodes;");
+    refused(json!({ "prompt": "a", "top_p": 0.5, "semantics": "mlx" }), "top_p", "greedy and ignores top_p;");
+    refused(json!({ "prompt": "a", "draft_tokens": 2, "num_beams": 2 }), "draft_tokens", "leave draft_tokens out");
     refused(
         json!({ "prompt": "a", "stop": (0..1025).map(|i| i.to_string()).collect::<Vec<_>>() }),
         "stop",
