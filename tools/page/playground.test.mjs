@@ -457,4 +457,10 @@ test("a talk, where the checkpoint has a template", { skip: needs(talker, "--mod
     assert.equal(await page.locator("#talk li").count(), 2 * turn);
   }
   assert.ok((await page.locator("#talk .assistant p").first().textContent()).length > 0);
+  await set(page, { temperature: 0 });
+  const asked = page.waitForRequest((request) => request.url().endsWith("/v1/chat/completions"));
+  await page.locator("#chat-words").fill("And now?");
+  await page.locator("#chat-words").press("Enter");
+  assert.equal((await asked).postDataJSON().strategy, "greedy");
+  await page.locator("#chat-send:enabled").waitFor();
 }));
