@@ -224,6 +224,17 @@ test("knobs show what they remove from the next token, before the draw", { skip 
   assert.equal((await tokens(page)).at(-1).id, step.id, "what is drawn is what was shown");
 }));
 
+test("the next token is shown where a text may not end yet", { skip }, () => onPlayground({}, async (page) => {
+  await type(page, BEGINNING);
+  await rest(page);
+  await drawer(page, "knobs");
+  await page.locator("#knob-min-new-tokens").evaluate((input) => { input.closest("details").open = true; });
+  const asked = page.waitForRequest((request) => request.postDataJSON()?.min_new_tokens === 1);
+  await page.locator("#knob-min-new-tokens").fill("5");
+  await asked;
+  await page.locator("#next:not(.wrong) .row").first().waitFor();
+}));
+
 test("beams are a tree, ranked by the API's scores", { skip }, () => onPlayground({}, async (page) => {
   await type(page, BEGINNING);
   await set(page, { tokens: 8 });
