@@ -343,6 +343,9 @@ impl<'a> Parameters<'a> {
             Some(Value::String(text)) if text.is_empty() => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(schema @ (Value::Object(_) | Value::Bool(_))) if name == "json_schema" => Ok(Some(schema.to_string())),
+            Some(_) if name == "json_schema" => {
+                Err(ApiError::wrong(name, "a schema: an object, true, false, or their text"))
+            }
             Some(_) => Err(ApiError::wrong(name, "a string")),
         };
         let refused = |name: &'static str| move |error: GrammarError| ApiError::param(name, error.to_string());

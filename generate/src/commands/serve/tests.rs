@@ -261,6 +261,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "x" }), "prompt", "x");
     refused(json!({ "prompt": "a".repeat(65) }), "prompt", "context size of 64");
     refused(json!({ "prompt": "a", "regex": "(" }), "regex", "cannot be used");
+    refused(json!({ "prompt": "a", "json_schema": [1] }), "json_schema", "a schema: an object");
     refused(json!({ "prompt": "a", "regex": ".*".repeat(8000) }), "regex", "takes too much");
     refused(
         json!({ "prompt": "a", "max_tokens": 2, "n_predict": 3 }),
@@ -328,7 +329,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/v1/chat/completions", json!({ "messages": said, "continue_final_message": true }), "goes on with an answer"),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
         ("/tokenize", json!({ "content": "a", "prompt": "b" }), "duplicate field `content`"),
-        ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "expected a boolean"),
+        ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "with_pieces: invalid type: integer `1`"),
         ("/tokenize", json!({ "model": null }), "no text"),
         ("/detokenize", json!({ "tokens": [97], "content": "a" }), "unknown field `content`"),
     ] {
