@@ -266,7 +266,11 @@ impl Completion {
             || completion.slid;
         let (stop_type, stopping_word) = match completion.finish_reason {
             FinishReason::Eos => ("eos", String::new()),
-            FinishReason::Stop => ("word", stopping_word(work, written)),
+            // Where a grammar has nothing to add nothing but an end can come, by llama.cpp's word.
+            FinishReason::Stop => match stopping_word(work, written) {
+                word if word.is_empty() => ("eos", word),
+                word => ("word", word),
+            },
             _ => ("limit", String::new()),
         };
         json!({

@@ -456,6 +456,12 @@ fn a_completion_tells_what_was_asked() {
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    let ended = |what: &str, by: &str| {
+        let told = ask(json!({ "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", what: by }));
+        (told["content"].clone(), told["stop_type"].clone(), told["stopping_word"].clone())
+    };
+    assert_eq!(ended("stop", ""), (json!("bcd"), json!("eos"), json!("")));
+    assert_eq!(ended("stop", "cd"), (json!("b"), json!("word"), json!("cd")));
     // What is never to come is joined by what else is never to.
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": { "6": false }, "suppress_tokens": [7] }));
     let biases = json!([{ "token": 7, "bias": null }, { "token": 6, "bias": null }]);
