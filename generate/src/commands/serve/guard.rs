@@ -26,6 +26,8 @@ pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --api-key-file {name}"))?;
     let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    // Some editors put a mark before a text, which nobody sends.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let keys: Vec<String> = text.lines().map(str::trim).filter(is_key).map(str::to_owned).collect();
     ensure!(!keys.is_empty(), "--api-key-file {name} holds no key; write one on a line");
     Ok(keys)

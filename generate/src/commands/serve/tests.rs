@@ -441,6 +441,8 @@ fn keys_stand_on_lines_of_their_own() {
     let file = folder.path().join("keys");
     std::fs::write(&file, "# of the class\n\n one \ntwo#\n").unwrap();
     assert_eq!(guard::keys(&file).unwrap(), ["one", "two#"]);
+    std::fs::write(&file, "\u{feff}one\r\ntwo\r\n").unwrap();
+    assert_eq!(guard::keys(&file).unwrap(), ["one", "two"]);
     std::fs::write(&file, "# none yet\n").unwrap();
     assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
 }
