@@ -154,7 +154,11 @@ pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
 pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
     let Some(options) = parameters.get("stream_options") else { return Ok(false) };
     let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
-    Ok(options.get("include_usage").and_then(Value::as_bool).unwrap_or(false))
+    match options.get("include_usage") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(includes)) => Ok(*includes),
+        Some(_) => Err(ApiError::param("stream_options", "include_usage in stream_options must be true or false")),
+    }
 }
 
 /// A prompt, as ids and as it was sent.

@@ -255,6 +255,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "temperatur": 1 }), "temperatur", "the nearest is temperature");
     refused(json!({ "prompt": "a", "top_p": "much" }), "top_p", "top_p must be a number");
     refused(json!({ "prompt": "a", "suffix": "b" }), "suffix", "not supported");
+    refused(json!({ "prompt": "a", "stream_options": { "include_usage": "yes" } }), "stream_options", "include_usage");
     refused(json!({ "max_tokens": 3 }), "prompt", "no prompt");
     refused(json!({ "prompt": [] }), "prompt", "at least one token");
     refused(json!({ "prompt": [99] }), "prompt", "outside the vocabulary");
