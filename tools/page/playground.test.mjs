@@ -192,6 +192,9 @@ test("the slider shows what each step writes and how much the text surprises it"
     const known = logprobs.token_logprobs.filter((logprob) => logprob !== null);
     const mean = known.reduce((sum, logprob) => sum - logprob / Math.LN2, 0) / known.length;
     near(Number(await page.locator("#curve circle").nth(place).getAttribute("data-bits")), mean, steps[place]);
+    await page.locator("#tab-text").click();
+    await page.locator("#tab-learning").click();
+    assert.equal(await page.locator("#step").inputValue(), String(place), "the slider stays where it was");
   }
 }));
 
