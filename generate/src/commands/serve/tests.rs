@@ -483,6 +483,29 @@ fn a_completion_tells_what_was_asked() {
     assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
 }
 
+/// Whatever the folder says of beams, which llama.cpp does not have.
+#[test]
+fn a_completion_has_the_defaults_of_llama_cpp() {
+    let server = Server::open();
+    std::fs::write(server._folder.path().join("generation_config.json"), "{\"num_beams\": 4}").unwrap();
+    for (asked, strategy, top_k) in [
+        (json!({}), "sample", 40),
+        (json!({ "strategy": "sample" }), "sample", 40),
+        (json!({ "num_beams": 1 }), "sample", 40),
+        (json!({ "top_k": 3 }), "sample", 3),
+        (json!({ "temperature": 0 }), "greedy", 0),
+        (json!({ "strategy": "greedy" }), "greedy", 0),
+        (json!({ "strategy": "sample", "semantics": "hf" }), "sample", 0),
+        (json!({ "num_beams": 2 }), "beam", 0),
+    ] {
+        let mut ask = asked;
+        (ask["prompt"], ask["n_predict"]) = (json!("a"), json!(1));
+        let (_, answer) = server.post("/completion", &ask);
+        let settings = &answer["generation_settings"];
+        assert_eq!((&settings["strategy"], &settings["top_k"]), (&json!(strategy), &json!(top_k)), "{answer}");
+    }
+}
+
 /// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
 #[test]
 fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
