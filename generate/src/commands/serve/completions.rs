@@ -146,7 +146,9 @@ pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
     let by_request =
         knobs.strategy.is_some() || knobs.temperature == Some(0.0) || knobs.num_beams.is_some_and(|beams| beams > 1);
     let folder = &model.settings.knobs;
-    if !by_request && folder.do_sample.is_none() && folder.strategy.is_none() {
+    let by_folder =
+        folder.do_sample.is_some() || folder.strategy.is_some() || folder.num_beams.is_some_and(|beams| beams > 1);
+    if !by_request && !by_folder {
         knobs.strategy = Some(Strategy::Sample);
     }
 }

@@ -185,6 +185,19 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
+/// As on the command line: the request's word comes first, then the folder's.
+#[test]
+fn a_folder_that_says_beams_is_followed() {
+    let server = Server::open();
+    std::fs::write(server._folder.path().join("generation_config.json"), "{\"num_beams\": 3}").unwrap();
+    let config = GenerationConfig { max_new_tokens: 12, overflow: Overflow::Stop, ..Default::default() };
+    let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, ..config.clone() };
+    let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12 }));
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
+    let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12, "strategy": "greedy" }));
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
+}
+
 /// A first token takes the prompt's time: by itself it says nothing of how fast texts are written.
 #[test]
 fn a_token_by_itself_is_not_written_at_a_speed() {
