@@ -33,6 +33,19 @@ pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     Ok(keys)
 }
 
+/// A page's origin as it is typed, in the form in which browsers send it; `null` is that of a page
+/// that has none, such as a file.
+pub(super) fn origin(typed: &str) -> Result<String, String> {
+    let origin = typed.strip_suffix('/').unwrap_or(typed).to_ascii_lowercase();
+    let is_host = |host: &str| !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/?#@*".contains(c));
+    let is_one = origin.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && is_host(host));
+    if is_one || origin == "null" {
+        Ok(origin)
+    } else {
+        Err("write a scheme and a host, such as https://example.org, without a path".to_owned())
+    }
+}
+
 impl Guard {
     pub(super) fn new(keys: Option<Vec<String>>, origins: Vec<String>) -> Self {
         Self { keys, origins }

@@ -461,6 +461,17 @@ fn keys_stand_on_lines_of_their_own() {
     assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
 }
 
+#[test]
+fn an_origin_is_what_a_browser_sends() {
+    for (typed, sent) in [("https://a.example", "https://a.example"), ("HTTP://A.Example:90/", "http://a.example:90")] {
+        assert_eq!(guard::origin(typed).unwrap(), sent);
+    }
+    assert_eq!(guard::origin("null").unwrap(), "null");
+    for typed in ["", "*", "a.example", "https://", "https://*.example", "https://a.example/page", "://a.example"] {
+        assert!(guard::origin(typed).unwrap_err().contains("such as https://example.org"), "{typed}");
+    }
+}
+
 /// Where llama.cpp's names are spoken what was asked is told again, prompt by prompt.
 #[test]
 fn a_completion_tells_what_was_asked() {
