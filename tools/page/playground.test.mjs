@@ -192,6 +192,9 @@ test("the slider shows what each step writes and how much the text surprises it"
     const known = logprobs.token_logprobs.filter((logprob) => logprob !== null);
     const mean = known.reduce((sum, logprob) => sum - logprob / Math.LN2, 0) / known.length;
     near(Number(await page.locator("#curve circle").nth(place).getAttribute("data-bits")), mean, steps[place]);
+    await page.locator("#tab-text").click();
+    await page.locator("#tab-learning").click();
+    assert.equal(await page.locator("#step").inputValue(), String(place), "the slider stays where it was");
   }
 }));
 
@@ -222,6 +225,17 @@ test("knobs show what they remove from the next token, before the draw", { skip 
   await page.keyboard.press("Control+Enter");
   await page.waitForFunction((length) => document.querySelectorAll("#text .token").length === length + 1, prompt.length);
   assert.equal((await tokens(page)).at(-1).id, step.id, "what is drawn is what was shown");
+}));
+
+test("the next token is shown where a text may not end yet", { skip }, () => onPlayground({}, async (page) => {
+  await type(page, BEGINNING);
+  await rest(page);
+  await drawer(page, "knobs");
+  await page.locator("#knob-min-new-tokens").evaluate((input) => { input.closest("details").open = true; });
+  const asked = page.waitForRequest((request) => request.postDataJSON()?.min_new_tokens === 1);
+  await page.locator("#knob-min-new-tokens").fill("5");
+  await asked;
+  await page.locator("#next:not(.wrong) .row").first().waitFor();
 }));
 
 test("beams are a tree, ranked by the API's scores", { skip }, () => onPlayground({}, async (page) => {
@@ -457,4 +471,10 @@ test("a talk, where the checkpoint has a template", { skip: needs(talker, "--mod
     assert.equal(await page.locator("#talk li").count(), 2 * turn);
   }
   assert.ok((await page.locator("#talk .assistant p").first().textContent()).length > 0);
+  await set(page, { temperature: 0 });
+  const asked = page.waitForRequest((request) => request.url().endsWith("/v1/chat/completions"));
+  await page.locator("#chat-words").fill("And now?");
+  await page.locator("#chat-words").press("Enter");
+  assert.equal((await asked).postDataJSON().strategy, "greedy");
+  await page.locator("#chat-send:enabled").waitFor();
 }));

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use ember_decoding::config::{
     About, Contradiction, FolderError, GenerationConfig, KNOBS, KnobError, Note, Strategy, UsedBy,
 };
-use ember_decoding::error::{DeadEnd, Error, WhyDeadEnd};
+use ember_decoding::error::{DeadEnd, Error, Overrun, WhyDeadEnd};
 use ember_decoding::{
     constraint::GrammarError, load::LoadError, named::Named, run_folder::FindError, stop::EmptyStopString,
 };
@@ -43,10 +43,13 @@ fn empty_stop_string() -> Worded {
 fn decoding(error: &Error) -> Option<Worded> {
     Some(match error {
         Error::Knob(error) => knob(error),
-        Error::ContextFull { context_length, overrun } => Worded::Failure(format!(
-            "the context holds {context_length} tokens and {overrun}; shorten the prompt, lower --max-new-tokens, or use \
-             --overflow slide"
-        )),
+        Error::ContextFull { context_length, overrun } => {
+            // A prompt that is too long by itself is so however little is written.
+            let less = if matches!(overrun, Overrun::Prompt(_)) { "" } else { " lower --max-new-tokens," };
+            Worded::Failure(format!(
+                "the context holds {context_length} tokens and {overrun}; shorten the prompt,{less} or use --overflow slide"
+            ))
+        }
         Error::DeadEnd(dead_end) => Worded::Failure(nothing_left(dead_end)),
         Error::Unbounded { knob, value, range } => Worded::Usage(format!(
             "--{knob} {value} may make a text more probable as it grows, which leaves --strategy exact without a bound; make \
@@ -205,7 +208,6 @@ pub fn summary(config: &GenerationConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ember_decoding::error::Overrun;
     use std::path::PathBuf;
 
     /// The line of an error, and whether it exits with 2.
@@ -218,10 +220,11 @@ mod tests {
         let (full, is_usage) = said(Error::ContextFull { context_length: 8, overrun: Overrun::Prompt(9) });
         assert_eq!(
             full,
-            "the context holds 8 tokens and the prompt has 9; shorten the prompt, lower --max-new-tokens, or use \
-             --overflow slide"
+            "the context holds 8 tokens and the prompt has 9; shorten the prompt, or use --overflow slide"
         );
         assert!(!is_usage);
+        let (full, _) = said(Error::ContextFull { context_length: 8, overrun: Overrun::Text(5) });
+        assert!(full.ends_with("; shorten the prompt, lower --max-new-tokens, or use --overflow slide"), "{full}");
         let draft = Error::Draft(Box::new(Error::NotFinite));
         assert!(said(draft).0.starts_with("--draft: the model's logits are not finite numbers"));
         let device = Error::Device("lost".to_owned());

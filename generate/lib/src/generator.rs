@@ -166,8 +166,12 @@ impl<'a> Generator<'a> {
         // A search may return fewer sequences than it was asked for, so a row is not just the next
         // number.
         let written = numbered.map(|(prompt, number, completion)| {
-            let text = texts.finish(prompt * each + number, &completion.ids);
-            let valid = constraint.map(|constraint| constraint.is_accepting(&completion.ids));
+            let (text, is_cut) = texts.finish(prompt * each + number, &completion.ids);
+            // What a stop string took away is no part of what is judged.
+            let valid = constraint.map(|constraint| match is_cut {
+                true => constraint.accepts(&text),
+                false => constraint.is_accepting(&completion.ids),
+            });
             Written { prompt, number, text, completion, valid }
         });
         Ok(written.collect())
@@ -216,16 +220,16 @@ impl Texts<'_> {
         self.reader.text(row, &certain);
     }
 
-    /// The whole text of a row, once nothing follows its ids.
-    fn finish(&mut self, row: usize, ids: &[u32]) -> String {
+    /// The whole text of a row, once nothing follows its ids, and whether a stop string has cut it.
+    fn finish(&mut self, row: usize, ids: &[u32]) -> (String, bool) {
         for &id in ids.iter().skip(self.rows[row].tokens) {
             self.push(row, id);
         }
         let Row { stream, text, .. } = &mut self.rows[row];
-        let rest = stream.finish();
+        let (is_cut, rest) = (stream.stopped(), stream.finish());
         *text += &rest;
         self.reader.text(row, &rest);
-        std::mem::take(text)
+        (std::mem::take(text), is_cut)
     }
 }
 
@@ -334,6 +338,22 @@ mod tests {
         assert_eq!((whole.text.len(), whole.text.ends_with('k'), whole.valid), (5, true, Some(true)));
         assert_eq!(whole.completion.finish_reason, FinishReason::Stop);
         assert_eq!((written(3).text.len(), written(3).valid), (3, Some(false)));
+    }
+
+    #[test]
+    fn what_a_stop_string_took_away_is_not_judged() {
+        let (model, tokenizer) = (model(11), letters());
+        for strategy in [Strategy::Sample, Strategy::Beam] {
+            for (stop, text, valid) in [("d", "abc", false), ("cd", "ab", true), ("c", "ab", true), ("e", "abcd", true)]
+            {
+                let config = GenerationConfig { stop_strings: vec![stop.to_owned()], ..sampling(strategy) };
+                let generator = Generator::new(&model, Some(&tokenizer), config).unwrap();
+                // Without an end token all of it is written.
+                let held = generator.held_to(Grammar::regex("regex", "ab(cd)?").unwrap()).unwrap();
+                let written = write(&held, &mut ());
+                assert_eq!((written.text.as_str(), written.valid), (text, Some(valid)), "{strategy:?} {stop}");
+            }
+        }
     }
 
     #[test]

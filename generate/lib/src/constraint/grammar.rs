@@ -165,10 +165,15 @@ impl Grammar {
         Ok(Matcher::new(Ok(parser)))
     }
 
+    /// One that takes a text byte by byte, whatever the tokenizer: each token is a byte.
+    pub(super) fn matcher_of_bytes(&self) -> Result<Matcher, GrammarError> {
+        self.matcher(&ApproximateTokEnv::single_byte_env())
+    }
+
     /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none
     /// may.
     pub(super) fn characters_after(&self, text: &[u8]) -> Option<String> {
-        let mut matcher = self.matcher(&ApproximateTokEnv::single_byte_env()).ok()?;
+        let mut matcher = self.matcher_of_bytes().ok()?;
         let bytes: Vec<u32> = text.iter().map(|&byte| byte.into()).collect();
         matcher.consume_tokens(&bytes).ok()?;
         let allowed = matcher.compute_mask().ok()?.to_list();

@@ -26,7 +26,7 @@ mod tests;
 
 pub use grammar::{Grammar, GrammarError};
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ember_data::tokenizer::Tokenizer;
 use llguidance::toktrie::{SimpleVob, TokEnv};
@@ -54,6 +54,8 @@ pub struct Constraint {
     warnings: Vec<String>,
     start: Arc<State>,
     memo: Mutex<Memo<State>>,
+    /// Stands before a text that is judged without its tokens; made when the first is.
+    of_bytes: OnceLock<Option<Matcher>>,
 }
 
 impl Constraint {
@@ -79,7 +81,8 @@ impl Constraint {
         let mut matcher = grammar.matcher(&tokens)?;
         let warnings = matcher.grammar_warnings();
         let start = Arc::new(State::new(matcher, &tokens));
-        let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo: Mutex::new(Memo::of(BUDGET)) };
+        let (memo, of_bytes) = (Mutex::new(Memo::of(BUDGET)), OnceLock::new());
+        let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo, of_bytes };
         if constraint.start.allowed.is_zero() {
             return Err(constraint.nothing_left(&[], Vec::new()).into());
         }
@@ -110,6 +113,16 @@ impl Constraint {
     /// cut off too early.
     pub fn is_accepting(&self, generated: &[u32]) -> bool {
         self.state(generated).accepting
+    }
+
+    /// Whether `text` is valid by itself, in whatever tokens: for a text of which something was taken
+    /// away. One whose grammar names special tokens, which are no text, is not.
+    pub fn accepts(&self, text: &str) -> bool {
+        let Some(mut matcher) = self.of_bytes.get_or_init(|| self.grammar.matcher_of_bytes().ok()).clone() else {
+            return false;
+        };
+        let bytes: Vec<u32> = text.bytes().map(u32::from).collect();
+        matcher.consume_tokens(&bytes).is_ok() && matcher.is_accepting().unwrap_or(false)
     }
 
     /// The error to report where no token is left after `generated`: what was expected and why no

@@ -146,7 +146,9 @@ pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
     let by_request =
         knobs.strategy.is_some() || knobs.temperature == Some(0.0) || knobs.num_beams.is_some_and(|beams| beams > 1);
     let folder = &model.settings.knobs;
-    if !by_request && folder.do_sample.is_none() && folder.strategy.is_none() {
+    let by_folder =
+        folder.do_sample.is_some() || folder.strategy.is_some() || folder.num_beams.is_some_and(|beams| beams > 1);
+    if !by_request && !by_folder {
         knobs.strategy = Some(Strategy::Sample);
     }
 }
@@ -154,7 +156,11 @@ pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
 pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
     let Some(options) = parameters.get("stream_options") else { return Ok(false) };
     let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
-    Ok(options.get("include_usage").and_then(Value::as_bool).unwrap_or(false))
+    match options.get("include_usage") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(includes)) => Ok(*includes),
+        Some(_) => Err(ApiError::param("stream_options", "include_usage in stream_options must be true or false")),
+    }
 }
 
 /// A prompt, as ids and as it was sent.

@@ -26,9 +26,24 @@ pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --api-key-file {name}"))?;
     let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    // Some editors put a mark before a text, which nobody sends.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let keys: Vec<String> = text.lines().map(str::trim).filter(is_key).map(str::to_owned).collect();
     ensure!(!keys.is_empty(), "--api-key-file {name} holds no key; write one on a line");
     Ok(keys)
+}
+
+/// A page's origin as it is typed, in the form in which browsers send it; `null` is that of a page
+/// that has none, such as a file.
+pub(super) fn origin(typed: &str) -> Result<String, String> {
+    let origin = typed.strip_suffix('/').unwrap_or(typed).to_ascii_lowercase();
+    let is_host = |host: &str| !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/?#@*".contains(c));
+    let is_one = origin.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && is_host(host));
+    if is_one || origin == "null" {
+        Ok(origin)
+    } else {
+        Err("write a scheme and a host, such as https://example.org, without a path".to_owned())
+    }
 }
 
 impl Guard {

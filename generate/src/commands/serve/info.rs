@@ -220,9 +220,17 @@ struct Detokenize {
     tokens: Option<Value>,
 }
 
-/// The body of a request that has no dialects.
+/// The body of a request that has no dialects, any part of which may be left out.
 fn asked<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> {
-    T::deserialize(body).map_err(|error| ApiError::invalid(error.to_string()))
+    T::deserialize(body).map_err(|error| {
+        // What is wrong does not say where it stands: each part is tried by itself.
+        let alone = |name: &String, value: &Value| Map::from_iter([(name.clone(), value.clone())]);
+        let at_fault = body.iter().find(|(name, value)| T::deserialize(&alone(name, value)).is_err());
+        match at_fault {
+            Some((name, _)) => ApiError::param(name, format!("{name}: {error}")),
+            None => ApiError::invalid(error.to_string()),
+        }
+    })
 }
 
 pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {

@@ -7,7 +7,7 @@ use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
-use ember_decoding::config::{GenerationConfig, Knobs, Semantics};
+use ember_decoding::config::{GenerationConfig, Knobs, Semantics, Strategy};
 use ember_decoding::generator::Written;
 use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
@@ -94,8 +94,9 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let mut asked = asked.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
     asked.writes = writes;
     if after_sampling {
-        if asked.config.strategy.has_beams() {
-            let message = "post_sampling_probs are of tokens that are drawn or taken one by one; beams have none";
+        if asked.config.strategy.ranks_texts() {
+            let message =
+                "post_sampling_probs are of tokens that are taken one by one; an exact search and beams have none";
             return Err(ApiError::param("post_sampling_probs", message));
         }
         asked = asked.traced("post_sampling_probs", probs)?;
@@ -117,11 +118,15 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     Ok((asked, telling))
 }
 
-/// llama.cpp's own defaults, where the request asks for a text written token by token.
+/// llama.cpp's own defaults, where the request does not ask for ranked texts itself: a folder's beams are not
+/// llama.cpp's.
 fn with_defaults(knobs: &mut Knobs) {
-    let by_request = knobs.strategy.is_some() || knobs.num_beams.is_some() || knobs.num_beam_groups.is_some();
-    if !by_request {
-        knobs.semantics.get_or_insert(Semantics::Llamacpp);
+    let several = |count: Option<usize>| count.is_some_and(|count| count > 1);
+    let ranks_texts =
+        knobs.strategy.is_some_and(Strategy::ranks_texts) || several(knobs.num_beams) || several(knobs.num_beam_groups);
+    if knobs.semantics.is_none() && !ranks_texts {
+        knobs.semantics = Some(Semantics::Llamacpp);
+        knobs.strategy.get_or_insert(Strategy::Sample);
     }
 }
 
@@ -265,7 +270,11 @@ impl Completion {
             || completion.slid;
         let (stop_type, stopping_word) = match completion.finish_reason {
             FinishReason::Eos => ("eos", String::new()),
-            FinishReason::Stop => ("word", stopping_word(work, written)),
+            // Where a grammar has nothing to add nothing but an end can come, by llama.cpp's word.
+            FinishReason::Stop => match stopping_word(work, written) {
+                word if word.is_empty() => ("eos", word),
+                word => ("word", word),
+            },
             _ => ("limit", String::new()),
         };
         json!({

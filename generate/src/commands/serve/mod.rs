@@ -85,7 +85,7 @@ pub struct ServeArgs {
 
     /// A web page's origin, such as `https://example.org`, that may ask from a browser; may be given
     /// again
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = guard::origin)]
     cors: Vec<String>,
 
     /// Requests that are written at once; the others wait

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_decoding::config::{GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
+use ember_decoding::config::{Contradiction, GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
 use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
@@ -122,7 +122,7 @@ impl<'a> Parameters<'a> {
 
     /// The knobs that are set.
     pub(super) fn knobs(&self) -> Result<Knobs, ApiError> {
-        let (mut knobs, dialect) = (Knobs::default(), self.dialect);
+        let (mut knobs, dialect, mut never) = (Knobs::default(), self.dialect, Vec::new());
         for name in self.body.keys() {
             let Some(value) = self.get(name) else { continue };
             match name.as_str() {
@@ -132,7 +132,7 @@ impl<'a> Parameters<'a> {
                     let stop = stop.ok_or_else(|| ApiError::wrong("stop", "a string or a list of strings"))?;
                     knobs.stop_strings = Some(stop.into_iter().filter(|stop| !stop.is_empty()).collect());
                 }
-                "logit_bias" => self.logit_bias(value, &mut knobs)?,
+                "logit_bias" => never = self.logit_bias(value, &mut knobs)?,
                 // vLLM's and llama.cpp's ways to say that it is off.
                 "top_k" if value.as_i64().is_some_and(|k| k < 0) => knobs.top_k = Some(0),
                 // As long as the context allows.
@@ -153,12 +153,17 @@ impl<'a> Parameters<'a> {
                 }
             }
         }
+        // At last, since it joins what else is never to come: by the request, else by the folder.
+        if !never.is_empty() {
+            let folder = &self.model.settings.knobs.suppress_tokens;
+            knobs.suppress_tokens.get_or_insert_with(|| folder.clone().unwrap_or_default()).extend(never);
+        }
         Ok(knobs)
     }
 
     /// An object of ids or texts with numbers, or a list of such pairs, in which what stands in quotes is
-    /// text; false is never.
-    fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<(), ApiError> {
+    /// text. Gives the tokens that have false instead, which are never to come.
+    fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<Vec<u32>, ApiError> {
         let wrong = || ApiError::wrong("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
         let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
             Some([token, bias]) => Some((token.clone(), bias.clone())),
@@ -205,10 +210,7 @@ impl<'a> Parameters<'a> {
             }
         }
         knobs.logit_bias = Some(biases);
-        if !never.is_empty() {
-            knobs.suppress_tokens.get_or_insert_default().extend(never);
-        }
-        Ok(())
+        Ok(never)
     }
 
     /// What decides the text: `knobs`, the folder's settings, seed and ends.
@@ -256,10 +258,21 @@ impl<'a> Parameters<'a> {
         let sent = || self.body.keys().filter_map(|name| Some((name, find(self.dialect, name)?)));
         let message = sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
         let at_fault = match error {
-            KnobError::OutOfRange { knob, .. } => sent().find(|(_, other)| other.name == knob.name),
+            KnobError::OutOfRange { knob, .. }
+            | KnobError::Ignored { knob, .. }
+            | KnobError::Greedy { knob }
+            | KnobError::GreedyStack { knob, .. } => sent().find(|(_, other)| other.name == knob.name),
+            KnobError::Contradiction(Contradiction::Drafts(_)) => {
+                return ApiError::param("draft_tokens", format!("{message}; leave draft_tokens out"));
+            }
             _ => None,
         };
-        at_fault.map_or_else(|| ApiError::invalid(&message), |(name, _)| ApiError::param(name, &message))
+        let Some((name, knob)) = at_fault else { return ApiError::invalid(message) };
+        // What ignores a knob calls it as people do.
+        match message.strip_suffix(&format!(" ignores {}", knob.label)) {
+            Some(who) => ApiError::param(name, format!("{who} ignores {name}; leave it out")),
+            None => ApiError::param(name, message),
+        }
     }
 
     /// A request for these prompts; `param` is where they stand, and `logprobs` how many probable
@@ -330,6 +343,9 @@ impl<'a> Parameters<'a> {
             Some(Value::String(text)) if text.is_empty() => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(schema @ (Value::Object(_) | Value::Bool(_))) if name == "json_schema" => Ok(Some(schema.to_string())),
+            Some(_) if name == "json_schema" => {
+                Err(ApiError::wrong(name, "a schema: an object, true, false, or their text"))
+            }
             Some(_) => Err(ApiError::wrong(name, "a string")),
         };
         let refused = |name: &'static str| move |error: GrammarError| ApiError::param(name, error.to_string());

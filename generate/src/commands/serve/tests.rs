@@ -185,6 +185,19 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
+/// As on the command line: the request's word comes first, then the folder's.
+#[test]
+fn a_folder_that_says_beams_is_followed() {
+    let server = Server::open();
+    std::fs::write(server._folder.path().join("generation_config.json"), "{\"num_beams\": 3}").unwrap();
+    let config = GenerationConfig { max_new_tokens: 12, overflow: Overflow::Stop, ..Default::default() };
+    let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, ..config.clone() };
+    let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12 }));
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
+    let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12, "strategy": "greedy" }));
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
+}
+
 /// A first token takes the prompt's time: by itself it says nothing of how fast texts are written.
 #[test]
 fn a_token_by_itself_is_not_written_at_a_speed() {
@@ -255,12 +268,14 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "temperatur": 1 }), "temperatur", "the nearest is temperature");
     refused(json!({ "prompt": "a", "top_p": "much" }), "top_p", "top_p must be a number");
     refused(json!({ "prompt": "a", "suffix": "b" }), "suffix", "not supported");
+    refused(json!({ "prompt": "a", "stream_options": { "include_usage": "yes" } }), "stream_options", "include_usage");
     refused(json!({ "max_tokens": 3 }), "prompt", "no prompt");
     refused(json!({ "prompt": [] }), "prompt", "at least one token");
     refused(json!({ "prompt": [99] }), "prompt", "outside the vocabulary");
     refused(json!({ "prompt": "x" }), "prompt", "x");
     refused(json!({ "prompt": "a".repeat(65) }), "prompt", "context size of 64");
     refused(json!({ "prompt": "a", "regex": "(" }), "regex", "cannot be used");
+    refused(json!({ "prompt": "a", "json_schema": [1] }), "json_schema", "a schema: an object");
     refused(json!({ "prompt": "a", "regex": ".*".repeat(8000) }), "regex", "takes too much");
     refused(
         json!({ "prompt": "a", "max_tokens": 2, "n_predict": 3 }),
@@ -273,6 +288,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
+    refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
+    refused(json!({ "prompt": "a", "top_k": 2, "temperature": 0 }), "top_k", "means greedy, which ignores top_k;");
+    refused(json!({ "prompt": "a", "max_nodes": 2 }), "max_nodes", "sampling ignores max_nodes;");
+    refused(json!({ "prompt": "a", "top_p": 0.5, "semantics": "mlx" }), "top_p", "greedy and ignores top_p;");
+    refused(json!({ "prompt": "a", "draft_tokens": 2, "num_beams": 2 }), "draft_tokens", "leave draft_tokens out");
     refused(
         json!({ "prompt": "a", "stop": (0..1025).map(|i| i.to_string()).collect::<Vec<_>>() }),
         "stop",
@@ -288,6 +308,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
             "/completion",
             json!({ "prompt": "a", "num_beams": 2, "n_probs": 1, "post_sampling_probs": true }),
             "beams have none",
+        ),
+        (
+            "/completion",
+            json!({ "prompt": "a", "strategy": "exact", "n_probs": 1, "post_sampling_probs": true }),
+            "an exact search and beams have none",
         ),
         (
             "/completion",
@@ -318,7 +343,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/v1/chat/completions", json!({ "messages": said, "continue_final_message": true }), "goes on with an answer"),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
         ("/tokenize", json!({ "content": "a", "prompt": "b" }), "duplicate field `content`"),
-        ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "expected a boolean"),
+        ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "with_pieces: invalid type: integer `1`"),
         ("/tokenize", json!({ "model": null }), "no text"),
         ("/detokenize", json!({ "tokens": [97], "content": "a" }), "unknown field `content`"),
     ] {
@@ -430,8 +455,21 @@ fn keys_stand_on_lines_of_their_own() {
     let file = folder.path().join("keys");
     std::fs::write(&file, "# of the class\n\n one \ntwo#\n").unwrap();
     assert_eq!(guard::keys(&file).unwrap(), ["one", "two#"]);
+    std::fs::write(&file, "\u{feff}one\r\ntwo\r\n").unwrap();
+    assert_eq!(guard::keys(&file).unwrap(), ["one", "two"]);
     std::fs::write(&file, "# none yet\n").unwrap();
     assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
+}
+
+#[test]
+fn an_origin_is_what_a_browser_sends() {
+    for (typed, sent) in [("https://a.example", "https://a.example"), ("HTTP://A.Example:90/", "http://a.example:90")] {
+        assert_eq!(guard::origin(typed).unwrap(), sent);
+    }
+    assert_eq!(guard::origin("null").unwrap(), "null");
+    for typed in ["", "*", "a.example", "https://", "https://*.example", "https://a.example/page", "://a.example"] {
+        assert!(guard::origin(typed).unwrap_err().contains("such as https://example.org"), "{typed}");
+    }
 }
 
 /// Where llama.cpp's names are spoken what was asked is told again, prompt by prompt.
@@ -445,6 +483,16 @@ fn a_completion_tells_what_was_asked() {
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    let ended = |what: &str, by: &str| {
+        let told = ask(json!({ "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", what: by }));
+        (told["content"].clone(), told["stop_type"].clone(), told["stopping_word"].clone())
+    };
+    assert_eq!(ended("stop", ""), (json!("bcd"), json!("eos"), json!("")));
+    assert_eq!(ended("stop", "cd"), (json!("b"), json!("word"), json!("cd")));
+    // What is never to come is joined by what else is never to.
+    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": { "6": false }, "suppress_tokens": [7] }));
+    let biases = json!([{ "token": 7, "bias": null }, { "token": 6, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
     // No bias makes an end token possible that is to be ignored.
     let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
     let ends =
@@ -457,6 +505,29 @@ fn a_completion_tells_what_was_asked() {
     let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
     assert_eq!(count(Value::Null)["timings"]["prompt_n"], 2);
     assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
+}
+
+/// Whatever the folder says of beams, which llama.cpp does not have.
+#[test]
+fn a_completion_has_the_defaults_of_llama_cpp() {
+    let server = Server::open();
+    std::fs::write(server._folder.path().join("generation_config.json"), "{\"num_beams\": 4}").unwrap();
+    for (asked, strategy, top_k) in [
+        (json!({}), "sample", 40),
+        (json!({ "strategy": "sample" }), "sample", 40),
+        (json!({ "num_beams": 1 }), "sample", 40),
+        (json!({ "top_k": 3 }), "sample", 3),
+        (json!({ "temperature": 0 }), "greedy", 0),
+        (json!({ "strategy": "greedy" }), "greedy", 0),
+        (json!({ "strategy": "sample", "semantics": "hf" }), "sample", 0),
+        (json!({ "num_beams": 2 }), "beam", 0),
+    ] {
+        let mut ask = asked;
+        (ask["prompt"], ask["n_predict"]) = (json!("a"), json!(1));
+        let (_, answer) = server.post("/completion", &ask);
+        let settings = &answer["generation_settings"];
+        assert_eq!((&settings["strategy"], &settings["top_k"]), (&json!(strategy), &json!(top_k)), "{answer}");
+    }
 }
 
 /// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
@@ -492,6 +563,26 @@ fn every_choice_is_judged() {
             assert!(told.contains("\"score\":") && told.contains("\"valid\":false"), "{path}: {told}");
         }
     }
+}
+
+/// It is found whole: its account, which follows, must not wait for tokens.
+#[test]
+fn every_token_of_an_exact_search_is_accounted_for() {
+    let server = Server::open();
+    let mut ask = json!({ "prompt": ["a", "b"], "strategy": "exact", "max_tokens": 3, "n": 2, "replay": true });
+    let answer = server.write(ask.clone());
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 4);
+    for choice in choices {
+        let steps: Vec<_> = choice["trace"].as_array().unwrap().iter().map(|step| step["step"].clone()).collect();
+        assert_eq!(steps, [0, 1, 2], "{choice}");
+    }
+    let lines = answer["replay"].as_array().unwrap();
+    let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
+    assert_eq!((count("run"), count("choice"), count("end")), (1, 12, 4));
+    (ask["replay"], ask["trace"], ask["stream"]) = (json!(false), json!(1), json!(true));
+    let told = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
+    assert_eq!(told.matches("\"step\":").count(), 12, "{told}");
 }
 
 #[test]

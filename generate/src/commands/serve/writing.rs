@@ -372,7 +372,14 @@ impl Reader for Writer {
             Traced::Choice { row, step } => {
                 let mut step = step.choice.clone();
                 step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
-                self.pending = Some((row, None, Some(step)));
+                if self.asked.config.strategy.ranks_texts() {
+                    // A text that was found otherwise than token by token is accounted for afterwards: neither its
+                    // tokens nor their text come with it.
+                    let (text, token, step) = (String::new(), None, Some(step));
+                    self.tell(Event::Piece(Box::new(Piece { choice: row, text, token, step })));
+                } else {
+                    self.pending = Some((row, None, Some(step)));
+                }
             }
             Traced::Beams(step) => {
                 let mut step = step.clone();

@@ -1,7 +1,7 @@
 // A slider through the steps of a training run: what each step makes of the same prompt with the same noise, and how much your
 // text surprises it.
 
-const learning = { card: null, place: 0, samples: new Map(), surprises: new Map(), playing: false };
+const learning = { card: null, place: null, samples: new Map(), surprises: new Map(), playing: false };
 
 /** The checkpoints of a run, in order. */
 function stepsOf() {
@@ -17,7 +17,7 @@ const stepName = (model) => `step ${number(model.split("@")[1])}`;
 function drawLearning() {
   const steps = stepsOf();
   learning.card ??= sampleCard("");
-  learning.place = Math.min(learning.place || steps.length - 1, steps.length - 1);
+  learning.place = Math.min(learning.place ?? steps.length - 1, steps.length - 1);
   const play = mainPress("Watch it learn", "learning-play", () => busyWith(play, watchIt));
   const range = { min: 0, max: steps.length - 1, step: 1 };
   const slider = element("input", { type: "range", id: "step", ...range, "aria-label": "Step of the training run" });
