@@ -8,9 +8,9 @@ use std::hint::black_box;
 use super::matrix::{Packed, WeightType};
 use super::stretch::{Bf16Row, F32Row, PANEL, Stretch};
 use super::{int8::Int8Rows, pairs::Pairs};
-use crate::{cpu::prefetch::NEXT_WEIGHTS, cpu::prelude::*, cpu::shared::Shared};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx512Vnni, has_vnni};
+use crate::{cpu::prefetch::NEXT_WEIGHTS, cpu::prelude::*, cpu::shared::Shared};
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.
 const BATCH: usize = 6;
@@ -110,12 +110,7 @@ simd_versions! {
 /// # Safety
 /// As [`batch`].
 #[inline(always)]
-unsafe fn batches<S: Stretch, P: Pairs>(
-    x: &[S::Input],
-    panel: &[S],
-    done: &mut [[f32; PANEL]; BATCH],
-    finish: Finish,
-) {
+unsafe fn batches<S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], done: &mut [[f32; PANEL]; BATCH], finish: Finish) {
     for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
         let first = number * BATCH;
         // SAFETY: the caller's promise.
