@@ -5,7 +5,7 @@
 A part that no class of transformers computes has no place in `model/`, so the recipe stands here a second time, in PyTorch, where a
 part is a line: Qwen3's blocks, Muon and AdamW, a rate that goes straight down. The tokens are those of `ember-train prepare TEXT
 --tokenizer bpe:1024`; the first line compares this copy with the program itself. Loss: bits a byte of the whole last tenth, in windows
-side by side, by the last weights; of a text that is read often, with the logits divided by what is best. Cost: processor time a step over the default's, one thread a run.
+side by side, by the last weights, with the logits divided by what is best. Cost: processor time a step over the default's, one thread a run.
 """
 
 import argparse
@@ -25,14 +25,16 @@ TRAIN = Path(os.environ.get("EMBER_TRAIN", ROOT / "target/release/ember-train"))
 
 # The default of 3 blocks 128 wide (`train/lib/src/config/resolve.rs`), as keys of the program.
 LAYERS, WIDTH, HEADS, INNER, CONTEXT, BATCH, STEPS = 3, 128, 4, 352, 64, 16, 500
-RATE, MUON_RATE, MOMENTUM, DECAY, WARMUP, FALL = 0.006, 0.015, 0.9, 0.1, 25, 0.8
+RATE, MUON_RATE, MOMENTUM, DECAY, Z_LOSS, WARMUP, FALL = 0.006, 0.015, 0.9, 0.1, 0.01, 25, 0.8
 
 # A text that is read often: the first 60,000 bytes, as `read_often.py` has it.
-OFTEN = dict(read=60_000, steps=780, dropout=0.2, decay=0.5, z_loss=0.01, calibrate=True)
+OFTEN = dict(read=60_000, steps=780, dropout=0.2, decay=0.5)
 
 # What differs from the default, as keywords of `Run`; and what was expected of it.
 PARTS = {
     "the default": ({}, ""),
+    "without a z-loss": ({"z_loss": 0.0}, "worse"),
+    "not calibrated": ({"calibrate": False}, "near"),
     "without QK-norm": ({"qk_norm": False}, "worse"),
     "ReLU² for SwiGLU, as many weights": ({"mlp": "relu2"}, "near, cheaper"),
     "projections back that begin at zero": ({"zero": True}, "better"),
@@ -258,8 +260,8 @@ def run(name, seed, folder):
         ids = torch.stack([next(source) for _ in range(batch)])
         logits = forward(weights, part, ids[:, :-1], part.get("dropout", 0.0))
         loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        if "z_loss" in part:
-            loss = loss + part["z_loss"] * logits.logsumexp(-1).square().mean()
+        if weight := part.get("z_loss", Z_LOSS):
+            loss = loss + weight * logits.logsumexp(-1).square().mean()
         loss.backward()
         seen += batch * context
         optimizer.step(share_of_the_rate(part, progress, WARMUP / STEPS))
@@ -271,7 +273,7 @@ def run(name, seed, folder):
                 for name, weight in weights.items():
                     average[name].lerp_(weight, max(1 - keep, 1 / (steps + 1)))
     seconds = (time.process_time() - began) / steps
-    temperatures = [1 + i / 40 for i in range(41)] if part.get("calibrate") else [1.0]
+    temperatures = [0.9 + i / 40 for i in range(45)] if part.get("calibrate", True) else [1.0]
     totals = dict.fromkeys(temperatures, 0.0)
     with torch.no_grad():
         for start in range(0, len(held_out) - 1, CONTEXT * 64):

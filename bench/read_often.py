@@ -1,8 +1,9 @@
-"""What keeps a model that reads its text thirty times, or ninety, good of other text: the first 60 KB of a text are read, its last tenth is
-held out, and a model of two blocks 96 wide takes as many steps of 1,024 tokens as thirty passes are. Losses are of every held-out target,
-in nats a byte; `T` is what the logits of the last checkpoint are divided by. The table that comes of it is in bench/LEARNING.md.
+"""What keeps a model that reads its text again and again good of other text: the beginning of a text is read, its last tenth is held out,
+and a model of two blocks takes as many steps of 1,024 tokens as the passes are. Losses are of every held-out target, in nats a byte; `T` is
+what the logits of the last checkpoint are divided by. The tables that come of it are in bench/LEARNING.md.
 
-    python bench/read_often.py TEXT [--seeds 3] [--only NAME...]
+    python bench/read_often.py TEXT [--seeds 3] [--only NAME...]                   thirty passes over 60 KB, and ninety; 96 wide
+    python bench/read_often.py TEXT --passes 3 5 8 12 20 [--read 200000]           what decay, z-loss and dropout do by the passes; 128 wide
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = os.environ.get("EMBER_TRAIN", str(ROOT / "target/release/ember-train"))
-READ, TOKENS_A_STEP = 60_000, 1024
+TOKENS_A_STEP = 1024
 BASE = {"n_layer": 2, "n_embd": 96, "n_head": 3, "context_length": 64, "batch_size": 16, "dropout": 0.2, "weight_decay": 0.5,
         "z_loss": 0, "calibrate": "false", "eval_tokens": 0, "sample_interval": 0}
 
@@ -33,6 +34,13 @@ VARIANTS = [
     ("calibrated, a z-loss of 0.1, dropout 0.3", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.3}),
     ("dropout 0.2, decay 0.5", 90, {}),
     ("calibrated, a z-loss of 0.01: the default", 90, {"calibrate": "true", "z_loss": 0.01}),
+]
+
+# The same for any number of passes.
+WIDER = {"n_embd": 128, "n_head": 4, "calibrate": "true"}
+BY_PASSES = [
+    (f"dropout {dropout}, decay {decay}, z-loss {z_loss}", {**WIDER, "dropout": dropout, "weight_decay": decay, "z_loss": z_loss})
+    for dropout, decay, z_loss in [(0, 0.1, 0), (0.1, 0.1, 0), (0, 0.3, 0.01), (0, 0.5, 0.01), (0.05, 0.5, 0.01), (0.1, 0.5, 0.01), (0.2, 0.5, 0.01)]
 ]
 
 
@@ -56,26 +64,30 @@ def main():
     parser.add_argument("text", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--passes", type=float, nargs="+")
+    parser.add_argument("--read", type=int)
     arguments = parser.parse_args()
+    read = arguments.read or (200_000 if arguments.passes else 60_000)
+    variants = [(name, passes, keys) for passes in arguments.passes for name, keys in BY_PASSES] if arguments.passes else VARIANTS
     text = arguments.text.read_text()
     held_out = text[int(len(text) * 0.9) :]
-    share = len(held_out) / (READ + len(held_out))
+    share = len(held_out) / (read + len(held_out))
     with tempfile.TemporaryDirectory() as work:
         folder, both = Path(work) / "prepared", Path(work) / "both.txt"
-        both.write_text(text[:READ] + held_out)
+        both.write_text(text[:read] + held_out)
         subprocess.run([TRAIN, "prepare", both, "--tokenizer", "bpe:512", "--val-fraction", f"{share:.6f}", "--hold-out", "last", "--out", folder,
                         "--quiet"], check=True, stdout=subprocess.DEVNULL)
         manifest = json.loads((folder / "manifest.json").read_text())
         print("| what | passes | nats a byte, by seed | mean | T |\n|---|---|---|---|---|")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for name, passes, keys in VARIANTS:
+            for name, passes, keys in variants:
                 if arguments.only and not any(word in name for word in arguments.only):
                     continue
                 found = list(pool.map(lambda seed: run(folder, manifest, passes, keys, seed), range(1, arguments.seeds + 1)))
                 losses = [loss for loss, _ in found]
                 temperature = statistics.mean(temperature for _, temperature in found)
                 shown = ", ".join(f"{loss:.3f}" for loss in losses)
-                print(f"| {name} | {passes} | {shown} | {statistics.mean(losses):.3f} | {temperature:.2f} |", flush=True)
+                print(f"| {name} | {passes:g} | {shown} | {statistics.mean(losses):.3f} | {temperature:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

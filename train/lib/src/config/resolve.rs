@@ -226,33 +226,31 @@ impl Settings {
         self.lr_decay_steps.get_or_insert(max_steps);
     }
 
-    /// What keeps a model from learning a text by heart that it reads so often, and from being too
-    /// sure of what it knows of it.
+    /// What keeps a model from learning a text by heart, and from being too sure of what it knows of
+    /// it: the more often it is read, the more of it.
     fn choose_regularisation(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
         let trained = self.max_steps.unwrap_or(1) as f64 * self.tokens_per_step() as f64;
         let passes = trained / facts.train_tokens.max(1) as f64;
-        let is_read_often = passes >= 4.0;
-        let (dropout, weight_decay, z_loss) = match passes {
-            ..4.0 => (0.0, 0.1, 0.0),
-            4.0..8.0 => (0.1, 0.1, 0.0),
-            _ => (0.2, 0.5, 0.01),
+        let (dropout, weight_decay) = match passes {
+            ..4.0 => (0.0, 0.1),
+            4.0..6.0 => (0.0, 0.5),
+            6.0..10.0 => (0.05, 0.5),
+            10.0..20.0 => (0.1, 0.5),
+            _ => (0.2, 0.5),
         };
         // AdamW's decay is used to its usual strength.
         let weight_decay = if self.optimizer == Some(OptimizerKind::Muon) { weight_decay } else { 0.1 };
-        // The denominators of a model that begins elsewhere are what they are.
-        let z_loss = if self.init().is_some() { 0.0 } else { z_loss };
         let mut chosen = Chosen::default();
         chosen.key("dropout", &mut self.dropout, dropout);
         chosen.key("weight_decay", &mut self.weight_decay, weight_decay);
-        if z_loss > 0.0 {
-            chosen.key("z_loss", &mut self.z_loss, z_loss);
+        // The denominators of a model that begins elsewhere are what they are.
+        if self.init().is_some() {
+            self.z_loss.get_or_insert(0.0);
+        } else {
+            chosen.key("z_loss", &mut self.z_loss, 0.01);
         }
-        if is_read_often {
-            chosen.key("calibrate", &mut self.calibrate, true);
-        }
+        chosen.key("calibrate", &mut self.calibrate, true);
         chosen.because(format!("the text is read {passes:.1} times"), reasons);
-        self.z_loss.get_or_insert(0.0);
-        self.calibrate.get_or_insert(false);
     }
 
     fn choose_rates(&mut self, reasons: &mut Vec<Note>) {
