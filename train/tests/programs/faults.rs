@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ember_model::folder::{TensorFile, write_checksums, write_tensors};
 
-use super::{Place, Ran, SMALL, end_of, root, small_run, text};
+use super::{NOT_CALIBRATED, Place, Ran, SMALL, end_of, root, small_run, text};
 
 /// The line of standard error that has all of `parts`, each of which docs/faults.md must show too.
 #[track_caller]
@@ -66,7 +66,7 @@ fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
     place.write("rare.txt", rare);
     place
         .train(&format!(
-            "run rare.txt --out poisoned --set architecture=gpt2 --set tied_head=false --set max_steps=8 {SMALL}"
+            "run rare.txt --out poisoned --set architecture=gpt2 --set tied_head=false --set max_steps=8 {SMALL} {NOT_CALIBRATED}"
         ))
         .well();
     let run = place.path("poisoned");
@@ -158,7 +158,7 @@ fn spikes_are_dealt_with_as_asked_and_logged() {
 
 /// A run of 8 steps that is to go on to 40, and the end that it has undisturbed.
 fn run_to_go_on(place: &Place, more: &str) -> (PathBuf, PathBuf) {
-    place.train(&format!("{} {more}", small_run(place, "run", 8))).well();
+    place.train(&format!("{} {NOT_CALIBRATED} {more}", small_run(place, "run", 8))).well();
     let (run, twin) = (place.path("run"), place.path("twin"));
     set(&run, &[("max_steps", "40")]);
     copy_folder(&run, &twin);

@@ -132,6 +132,10 @@ const SMALL: &str = "--device cpu --set n_layer=2 --set n_head=2 --set n_embd=32
     --set eval_interval=20 --set checkpoint_interval=7 --set log_interval=5 --set sample_interval=20 --set sample_tokens=40 \
     --set dropout=0.1 --set grad_accum_steps=2 --set warmup_steps=5";
 
+/// For a run that ends and is then made longer: it is evaluated once more than one that was always as
+/// long, and what is saved from there on is divided by what that evaluation found.
+const NOT_CALIBRATED: &str = "--set calibrate=false";
+
 /// What a run on this processor computes in where nothing is said.
 fn usual_precision() -> &'static str {
     if ember_kernels::multiplies_bf16() { "bf16" } else { "f32" }

@@ -37,7 +37,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
     for attempt in 1..100 {
         let mut command = place.command("ember-train", &format!("{LINE} --out killed"));
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(whole.mul_f64(f64::from(attempt * 7 % 10 + 1) / 20.0));
+        std::thread::sleep(whole.mul_f64(f64::from(attempt * 7 % 10 + 1) / 40.0));
         if child.try_wait().unwrap().is_none() {
             kills += 1;
             child.kill().unwrap();
