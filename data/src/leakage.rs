@@ -21,7 +21,7 @@ const LOOKED_FOR: usize = 1 << 18;
 const BLOCK: usize = 1 << 16;
 
 /// Parts of a block that are gone through side by side, so that none waits for its own products.
-const LANES: usize = 3;
+const LANES: usize = 4;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +104,10 @@ impl Wanted {
         if self.filter[word] & bit != 0
             && let Some((_, seen)) = self.times.get(&hash)
         {
-            seen.store(true, Ordering::Relaxed);
+            // Written once: what is only read lies in the caches of all processors.
+            if !seen.load(Ordering::Relaxed) {
+                seen.store(true, Ordering::Relaxed);
+            }
         }
     }
 

@@ -80,10 +80,21 @@ pub fn encode(
         }
         Event::EndOfDocument => encoder.end_document(),
     })?;
-    match reading.unusable.first() {
-        Some(changed) => Err(Error::changed(&format!(" ({})", changed.reason))),
-        None => encoder.finish(),
+    if let Some(changed) = reading.unusable.first() {
+        return Err(Error::changed(&format!(" ({})", changed.reason)));
     }
+    let mut encoded = encoder.finish()?;
+    if tokenizer.knows_no_neighbours() {
+        for character in survey.characters.keys() {
+            mark(&tokenizer.encode(character.encode_utf8(&mut [0; 4]))?, &mut encoded.ids_used);
+        }
+    }
+    Ok(encoded)
+}
+
+/// Takes note that these ids were written.
+fn mark(ids: &[u32], used: &mut [bool]) {
+    ids.iter().for_each(|&id| used[id as usize] = true);
 }
 
 /// By which a tokenizer can be told from another that its file has held since: the tokens of one must
@@ -308,7 +319,10 @@ impl<'a> CorpusEncoder<'a> {
         }
         for ids in ids.chunks(WRITTEN_TOGETHER) {
             stream.writer.push(ids)?;
-            ids.iter().for_each(|&id| self.ids_used[id as usize] = true);
+            // Else the characters of the text say which are used.
+            if !self.tokenizer.knows_no_neighbours() {
+                mark(ids, &mut self.ids_used);
+            }
         }
         stream.ended = Some(piece.end);
         stream.counts.documents += u64::from(piece.end != End::Piece);

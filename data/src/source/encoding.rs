@@ -6,7 +6,7 @@
 
 use super::{compression::Bomb, error::Error, guess};
 use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
-use std::{cell::Cell, io, io::Cursor, io::Read};
+use std::{borrow::Cow, cell::Cell, io, io::Cursor, io::Read};
 
 pub use super::guess::Guess;
 
@@ -186,9 +186,15 @@ impl Utf8<'_> {
     }
 }
 
+/// The characters before the first byte that is none, or not a whole one. Not the standard library's
+/// check: where signs outside ASCII are strewn in, this one is several times faster.
+pub fn valid_beginning(bytes: &[u8]) -> Cow<'_, str> {
+    let text = |bytes| UTF_8.decode_without_bom_handling_and_without_replacement(bytes);
+    text(bytes).or_else(|| text(&bytes[..Encoding::utf8_valid_up_to(bytes)])).expect("it was found valid")
+}
+
 /// How much of `bytes` is whole characters; else the first byte that does not belong there.
 fn valid_utf8(bytes: &[u8], last: bool) -> Result<usize, usize> {
-    // Where signs outside ASCII are strewn in, faster than the standard library.
     let valid = Encoding::utf8_valid_up_to(bytes);
     match std::str::from_utf8(&bytes[valid..]) {
         Ok(_) => Ok(valid),
