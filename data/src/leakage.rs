@@ -20,8 +20,9 @@ const LOOKED_FOR: usize = 1 << 18;
 /// Tokens that are read at once: few enough to stay in the processor's cache.
 const BLOCK: usize = 1 << 16;
 
-/// Parts of a block that are gone through side by side, so that none waits for its own products.
-const LANES: usize = 4;
+/// Parts of a block that are gone through side by side, so that none waits for its own products. Of
+/// more the processor cannot hold all numbers at once.
+const LANES: usize = 2;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -170,7 +170,19 @@ fn word_bits(block: &[u8; BLOCK]) -> Option<u64> {
 /// The hash of the word that stands in `bytes`, eight of them at a time, each with the bits of
 /// `with` set.
 fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
-    const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+    let length = end - start;
+    match bytes[start..].first_chunk() {
+        Some(&eight) if length <= 8 => {
+            let unused = 64 - 8 * length as u32;
+            folded(length as u64 ^ (u64::from_le_bytes(eight) | with) << unused >> unused)
+        }
+        _ => hash_of_long(bytes, start, end, with),
+    }
+}
+
+/// The same of any word: of one with more than eight bytes, as few have, or at the end of a text.
+#[inline(never)]
+fn hash_of_long(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
     let (mut hash, mut at) = ((end - start) as u64, start);
     loop {
         let part = bytes[at..].first_chunk().map_or_else(
@@ -178,13 +190,19 @@ fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
             |eight| u64::from_le_bytes(*eight),
         );
         let unused = 8 * (at + 8).saturating_sub(end) as u32;
-        let product = u128::from(hash ^ (part | with) << unused >> unused) * u128::from(FACTOR);
-        hash = product as u64 ^ (product >> 64) as u64;
+        hash = folded(hash ^ (part | with) << unused >> unused);
         at += 8;
         if at >= end {
             return hash;
         }
     }
+}
+
+/// Both halves of a product, laid on one another.
+fn folded(number: u64) -> u64 {
+    const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+    let product = u128::from(number) * u128::from(FACTOR);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Whether a letter belongs to a script that is written without spaces between words: Thai, Lao,

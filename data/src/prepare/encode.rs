@@ -12,8 +12,7 @@ use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split:
 use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use share::{Counts, Share};
-use std::ops::Range;
+use share::{Counts, Piece, Share};
 use stream::{End, Stream, StreamSoFar};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -144,16 +143,6 @@ struct SoFar {
     ids_used: Vec<bool>,
     place: (u64, u64),
     bytes: u64,
-}
-
-/// A part of a document that is encoded by itself.
-struct Piece {
-    /// Its place in the batch.
-    text: Range<usize>,
-    side: Side,
-    /// Whether a document begins with it.
-    first: bool,
-    end: End,
 }
 
 impl<'a> CorpusEncoder<'a> {

@@ -23,7 +23,7 @@ pub struct Survey {
     pub bytes: u64,
     /// How often each character occurs.
     pub characters: BTreeMap<char, u64>,
-    /// Pieces of text to learn a tokenizer from.
+    /// Pieces of text to learn a tokenizer from; next to nothing where none is learnt.
     pub sample: Sample,
     pub split: Split,
     pub duplicates: Duplicates,
@@ -103,7 +103,7 @@ impl Surveying {
             split: builder(options.val_fraction),
             near: (!only_stories).then(NearDuplicates::default),
             counts: CharacterCounts::default(),
-            sample: Sample::new(SAMPLE_BYTES),
+            sample: Sample::new(if options.tokenizer.may_be_learnt() { SAMPLE_BYTES } else { 0 }),
             documents: 0,
             bytes: 0,
             document_bytes: 0,

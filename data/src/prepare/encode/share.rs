@@ -1,8 +1,20 @@
 //! A thread's share of a batch: pieces one behind the other, and their ids.
 
-use super::Piece;
+use super::stream::End;
+use crate::prepare::split::Side;
 use crate::{tokenizer, tokenizer::Tokenizer};
 use memchr::memchr_iter;
+use std::ops::Range;
+
+/// A part of a document that is encoded by itself.
+pub struct Piece {
+    /// Its place in the batch.
+    pub text: Range<usize>,
+    pub side: Side,
+    /// Whether a document begins with it.
+    pub first: bool,
+    pub end: End,
+}
 
 /// Holds what a share became until it is written; then the next is put into the same memory. To ask
 /// the system for it again and again would take as long as the encoding of bytes.
