@@ -20,8 +20,9 @@ const LOOKED_FOR: usize = 1 << 18;
 /// Tokens that are read at once: few enough to stay in the processor's cache.
 const BLOCK: usize = 1 << 16;
 
-/// Parts of a block that are gone through side by side, so that none waits for its own products.
-const LANES: usize = 4;
+/// Parts of a block that are gone through side by side, so that none waits for its own products. Of
+/// more the processor cannot hold all numbers at once.
+const LANES: usize = 2;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,12 +76,12 @@ struct Wanted {
 impl Wanted {
     /// Those of `val`, but for what reaches from one document into the next.
     fn find(stretches: &Stretches, val: &TokenFile, end_of_text: Option<u32>) -> Result<Self, Error> {
-        let mut times = AHashMap::<u64, u64>::default();
+        let mut times = AHashMap::<u64, (u64, AtomicBool)>::with_capacity(val.len() / stretches.one_in as usize);
         let mut buffers = Buffers::default();
         for start in (0..val.len()).step_by(BLOCK) {
             stretches.of_block(val, start, &mut buffers, &mut |ids, hash| {
                 if !end_of_text.is_some_and(|end| ids.contains(&end)) {
-                    *times.entry(hash).or_default() += 1;
+                    times.entry(hash).or_default().0 += 1;
                 }
             })?;
         }
@@ -89,7 +90,6 @@ impl Wanted {
             let (word, bit) = Self::place(hash, filter.len());
             filter[word] |= bit;
         }
-        let times = times.into_iter().map(|(hash, times)| (hash, (times, AtomicBool::new(false)))).collect();
         Ok(Self { times, filter })
     }
 
@@ -105,7 +105,10 @@ impl Wanted {
         if self.filter[word] & bit != 0
             && let Some((_, seen)) = self.times.get(&hash)
         {
-            seen.store(true, Ordering::Relaxed);
+            // Written once: what is only read lies in the caches of all processors.
+            if !seen.load(Ordering::Relaxed) {
+                seen.store(true, Ordering::Relaxed);
+            }
         }
     }
 

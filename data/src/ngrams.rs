@@ -52,15 +52,23 @@ struct Seen {
 /// method C: a context's different continuations stand for how often something new comes after it.
 fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOST_ORDER] {
     // One table: of a context's own key, and of the key of a context with its continuation.
+    // Only contexts of the held-out text are asked for, so only these are counted: where one is not
+    // among them, no longer one is.
     let mut counts = AHashMap::<u64, Seen>::default();
+    for end in 0..held_out.len() {
+        contexts(&held_out[..end]).for_each(|key| _ = counts.entry(key).or_default());
+    }
     for (end, &token) in train.iter().enumerate() {
         for key in contexts(&train[..end]) {
+            let Some(context) = counts.get_mut(&key) else { break };
+            context.times += 1;
             let pair = counts.entry(continued(key, token)).or_default();
             pair.times += 1;
-            let new = u32::from(pair.times == 1);
-            let context = counts.entry(key).or_default();
-            context.times += 1;
-            context.different += new;
+            if pair.times == 1
+                && let Some(context) = counts.get_mut(&key)
+            {
+                context.different += 1;
+            }
         }
     }
     let mut losses = [0.0; MOST_ORDER];
@@ -69,7 +77,7 @@ fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOST_O
         let mut keys = contexts(&held_out[..end]);
         for loss in &mut losses {
             if let Some(key) = keys.next()
-                && let Some(context) = counts.get(&key)
+                && let Some(context) = counts.get(&key).filter(|context| context.times > 0)
             {
                 let times = counts.get(&continued(key, token)).map_or(0, |pair| pair.times);
                 let new = f64::from(context.different);

@@ -259,13 +259,20 @@ fn unreadable(path: &Path, source: io::Error) -> Error {
 /// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error,
 /// never cut to fit.
 fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), Error> {
-    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+    // No id is above the bits of all together, which are had faster than the largest.
+    let bits = ids.iter().fold(0, |bits, &id| bits | id);
+    if bits as usize >= vocab_size
+        && let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size)
+    {
         return Err(Error::OutsideVocabulary { id, vocab_size });
     }
-    if id_bytes(vocab_size) == 2 {
-        bytes.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes()));
+    let (start, width) = (bytes.len(), id_bytes(vocab_size));
+    bytes.resize(start + ids.len() * width, 0);
+    let places = &mut bytes[start..];
+    if width == 2 {
+        places.as_chunks_mut().0.iter_mut().zip(ids).for_each(|(place, &id)| *place = (id as u16).to_le_bytes());
     } else {
-        bytes.extend(ids.iter().flat_map(|&id| id.to_le_bytes()));
+        places.as_chunks_mut().0.iter_mut().zip(ids).for_each(|(place, &id)| *place = id.to_le_bytes());
     }
     Ok(())
 }

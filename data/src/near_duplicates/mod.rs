@@ -54,7 +54,10 @@ pub struct NearDuplicates<T> {
     waiting: Waiting<T>,
     /// Those whose signatures are computed while others are handed in.
     #[serde(skip)]
-    computed: Option<JoinHandle<Vec<(T, Signature)>>>,
+    computed: Option<JoinHandle<Computed<T>>>,
+    /// What was computed last, to be used again without its content.
+    #[serde(skip)]
+    spare: Waiting<T>,
     kept: Vec<(T, Signature)>,
     most_kept: usize,
     /// One in 2^level documents is kept.
@@ -68,6 +71,9 @@ struct Waiting<T> {
     /// Where each ends; what is behind the last is open.
     ends: Vec<(T, usize)>,
 }
+
+/// Signatures, and the documents that they are of.
+type Computed<T> = (Vec<(T, Signature)>, Waiting<T>);
 
 /// What was found.
 pub struct Groups<T> {
@@ -96,20 +102,28 @@ impl<T> Waiting<T> {
         self.ends.last().map_or(0, |&(_, end)| end)
     }
 
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+}
+
+impl<T: Copy> Waiting<T> {
     /// The signatures of those that have one.
-    fn signatures(self) -> Vec<(T, Signature)> {
+    fn signatures(&self) -> Vec<(T, Signature)> {
         let mut start = 0;
-        let signature = |(name, end)| {
+        let signature = |&(name, end): &(T, usize)| {
             let text = &self.text[std::mem::replace(&mut start, end)..end];
             Some((name, Signature::new(text)?))
         };
-        self.ends.into_iter().filter_map(signature).collect()
+        self.ends.iter().filter_map(signature).collect()
     }
 }
 
 impl<T> Default for NearDuplicates<T> {
     fn default() -> Self {
-        Self { waiting: Waiting::default(), computed: None, kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
+        let (waiting, spare) = (Waiting::default(), Waiting::default());
+        Self { waiting, computed: None, spare, kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
     }
 }
 
@@ -126,17 +140,20 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
         let waiting = &mut self.waiting;
         waiting.ends.push((name, waiting.text.len()));
         if waiting.text.len() >= COMPUTED_AT_ONCE || waiting.ends.len() >= 1 << 16 {
-            let waiting = std::mem::take(waiting);
             self.settle();
+            let full = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.spare));
             // On a thread beside the one that reads, which takes about as long.
-            self.computed = Some(thread::spawn(|| waiting.signatures()));
+            self.computed = Some(thread::spawn(|| (full.signatures(), full)));
         }
     }
 
     /// Waits for what is computed beside the reading; what is written down then is all there is.
     pub fn settle(&mut self) {
         let Some(computed) = self.computed.take() else { return };
-        self.keep(computed.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let (signatures, mut done) = computed.join().unwrap_or_else(|panic| resume_unwind(panic));
+        self.keep(signatures);
+        done.clear();
+        self.spare = done;
     }
 
     fn keep(&mut self, signatures: Vec<(T, Signature)>) {
@@ -162,7 +179,7 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
     /// The near-duplicates.
     pub fn finish(mut self) -> Groups<T> {
         self.settle();
-        let rest = std::mem::take(&mut self.waiting).signatures();
+        let rest = self.waiting.signatures();
         self.keep(rest);
         let kept = &self.kept;
         let mut sets = Sets((0..kept.len() as u32).collect());
@@ -202,6 +219,11 @@ impl Sets {
             xxh3_64(&bytes[..2 * places.len()])
         };
         let mut keys: Vec<(u64, u32)> = firsts.into_par_iter().map(|document| (key(document), document)).collect();
+        // Most stand alone, and need not be sorted.
+        let slots = (4 * keys.len()).next_power_of_two();
+        let (mut seen, slot) = (vec![0u8; slots], |key: u64| key as usize & (slots - 1));
+        keys.iter().for_each(|&(key, _)| seen[slot(key)] = seen[slot(key)].saturating_add(1));
+        keys.retain(|&(key, _)| seen[slot(key)] > 1);
         keys.par_sort_unstable();
         for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
             let mut leaders: Vec<u32> = Vec::new();

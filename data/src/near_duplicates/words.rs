@@ -4,6 +4,8 @@
 //! without spaces is a word of its own. So neither line breaks, punctuation nor headings in
 //! capitals make a copy look different.
 
+use std::sync::LazyLock;
+
 /// A number for each run of `N` words of a text, one after the other; equal runs have equal
 /// numbers.
 pub fn shingles<const N: usize>(text: &str, each: &mut impl FnMut(u64)) {
@@ -26,10 +28,10 @@ const BLOCK: usize = 64;
 
 /// A hash of each word, in order.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    let mut at = 0;
+    let (mut at, mut word) = (0, String::new());
     while at < text.len() {
         at = ascii_words(text.as_bytes(), at, each);
-        at = any_words(text, at, each);
+        at = any_words(text, at, &mut word, each);
     }
 }
 
@@ -68,32 +70,74 @@ fn ascii_words(bytes: &[u8], mut at: usize, each: &mut impl FnMut(u64)) -> usize
     }
 }
 
-/// The same of any text, character by character, up to an end of a word behind a block.
-fn any_words(text: &str, at: usize, each: &mut impl FnMut(u64)) -> usize {
-    let mut word = String::new();
+/// The same of any text, character by character, up to an end of a word behind a block. `word` is
+/// empty; it is only lent, since its memory would have to be asked for at each block.
+fn any_words(text: &str, at: usize, word: &mut String, each: &mut impl FnMut(u64)) -> usize {
     let mut end = |word: &mut String| {
         if !word.is_empty() {
-            each(hash(word.as_bytes(), 0, word.len(), 0));
+            let length = word.len();
+            word.push_str(BEHIND);
+            each(hash(word.as_bytes(), 0, length, 0));
             word.clear();
         }
     };
+    let of_first_plane = &**OF_FIRST_PLANE;
     for (place, character) in text[at..].char_indices() {
-        if character.is_alphanumeric() && !stands_alone(character) {
-            word.extend(character.to_lowercase());
-            continue;
+        match of_first_plane.get(character as usize).copied().unwrap_or_else(|| Part::of(character)) {
+            Part::Small(small) => {
+                word.push(small);
+                continue;
+            }
+            Part::SeveralSmall => {
+                word.extend(character.to_lowercase());
+                continue;
+            }
+            Part::Alone => {
+                end(word);
+                word.push(character);
+            }
+            Part::None => {}
         }
-        end(&mut word);
-        if character.is_alphanumeric() {
-            word.push(character);
-            end(&mut word);
-        }
+        end(word);
         if place >= BLOCK {
             return at + place + character.len_utf8();
         }
     }
-    end(&mut word);
+    end(word);
     text.len()
 }
+
+/// So much is read behind the last byte of a word, where it can be.
+const BEHIND: &str = "\0\0\0\0\0\0\0\0";
+
+/// What a character is of a word.
+#[derive(Clone, Copy)]
+enum Part {
+    None,
+    /// All of it.
+    Alone,
+    /// A letter or a digit, which is this one when it is small.
+    Small(char),
+    /// A letter that becomes several.
+    SeveralSmall,
+}
+
+impl Part {
+    fn of(character: char) -> Self {
+        let mut small = character.to_lowercase();
+        match (small.next(), small.next()) {
+            _ if !character.is_alphanumeric() => Self::None,
+            _ if stands_alone(character) => Self::Alone,
+            (Some(small), None) => Self::Small(small),
+            _ => Self::SeveralSmall,
+        }
+    }
+}
+
+/// What each character of Unicode's first plane is, where nearly all text is written: asking Unicode's
+/// tables takes many times as long.
+static OF_FIRST_PLANE: LazyLock<Box<[Part]>> =
+    LazyLock::new(|| (0..=u16::MAX).map(|code| char::from_u32(code.into()).map_or(Part::None, Part::of)).collect());
 
 /// A byte in all eight of a number.
 const fn eight(byte: u8) -> u64 {
@@ -126,7 +170,19 @@ fn word_bits(block: &[u8; BLOCK]) -> Option<u64> {
 /// The hash of the word that stands in `bytes`, eight of them at a time, each with the bits of
 /// `with` set.
 fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
-    const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+    let length = end - start;
+    match bytes[start..].first_chunk() {
+        Some(&eight) if length <= 8 => {
+            let unused = 64 - 8 * length as u32;
+            folded(length as u64 ^ (u64::from_le_bytes(eight) | with) << unused >> unused)
+        }
+        _ => hash_of_long(bytes, start, end, with),
+    }
+}
+
+/// The same of any word: of one with more than eight bytes, as few have, or at the end of a text.
+#[inline(never)]
+fn hash_of_long(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
     let (mut hash, mut at) = ((end - start) as u64, start);
     loop {
         let part = bytes[at..].first_chunk().map_or_else(
@@ -134,13 +190,19 @@ fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
             |eight| u64::from_le_bytes(*eight),
         );
         let unused = 8 * (at + 8).saturating_sub(end) as u32;
-        let product = u128::from(hash ^ (part | with) << unused >> unused) * u128::from(FACTOR);
-        hash = product as u64 ^ (product >> 64) as u64;
+        hash = folded(hash ^ (part | with) << unused >> unused);
         at += 8;
         if at >= end {
             return hash;
         }
     }
+}
+
+/// Both halves of a product, laid on one another.
+fn folded(number: u64) -> u64 {
+    const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+    let product = u128::from(number) * u128::from(FACTOR);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Whether a letter belongs to a script that is written without spaces between words: Thai, Lao,

@@ -48,17 +48,21 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
             }
             Event::Dated(dated) => self.dated = Some(dated),
             Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
-            Event::Text(text) => {
+            // A megabyte of white space is text after all: it must not pile up here.
+            Event::Text(text) if text.trim_start().is_empty() && self.held.len() + text.len() <= BYTES_TOLD => {
                 self.held.push_str(text);
-                // A megabyte of white space is text after all: it must not pile up here.
-                if self.held.len() > BYTES_TOLD || !text.trim_start().is_empty() {
-                    self.begun = true;
-                    if let Some(dated) = self.dated {
-                        (self.sink)(Event::Dated(dated))?;
-                    }
-                    (self.sink)(Event::Text(&self.held))?;
-                    self.held.clear();
+            }
+            Event::Text(text) => {
+                self.begun = true;
+                if let Some(dated) = self.dated {
+                    (self.sink)(Event::Dated(dated))?;
                 }
+                if self.held.is_empty() {
+                    return (self.sink)(Event::Text(text));
+                }
+                self.held.push_str(text);
+                (self.sink)(Event::Text(&self.held))?;
+                self.held.clear();
             }
             Event::EndOfDocument => {
                 if std::mem::take(&mut self.begun) {

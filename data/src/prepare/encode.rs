@@ -1,6 +1,7 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to
 //! its side in order.
 
+mod share;
 mod stream;
 
 pub use stream::SplitCounts;
@@ -11,7 +12,7 @@ use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split:
 use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
+use share::{Counts, Piece, Share};
 use stream::{End, Stream, StreamSoFar};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -21,12 +22,21 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Where no safe place for a cut is found, one is made anyway once a piece is so long.
 const LONGEST_PIECE_BYTES: usize = 8 * PIECE_BYTES;
 
+/// So many shares of a batch has each thread, so that none waits long for another.
+const SHARES_A_THREAD: usize = 4;
+
+/// A batch has no more bytes than this.
+const MOST_BATCH_BYTES: usize = 64 << 20;
+
+/// So many ids stay in the processor's cache while they are looked at again and again.
+const WRITTEN_TOGETHER: usize = 1 << 13;
+
 /// What was written.
 pub struct Encoded {
     pub train: SplitCounts,
     pub val: SplitCounts,
-    /// How often each id was written.
-    pub id_counts: Vec<u64>,
+    /// Which ids were written.
+    pub ids_used: Vec<bool>,
     /// Documents and bytes, to compare with the first reading.
     pub documents: u64,
     pub bytes: u64,
@@ -69,10 +79,21 @@ pub fn encode(
         }
         Event::EndOfDocument => encoder.end_document(),
     })?;
-    match reading.unusable.first() {
-        Some(changed) => Err(Error::changed(&format!(" ({})", changed.reason))),
-        None => encoder.finish(),
+    if let Some(changed) = reading.unusable.first() {
+        return Err(Error::changed(&format!(" ({})", changed.reason)));
     }
+    let mut encoded = encoder.finish()?;
+    if tokenizer.knows_no_neighbours() {
+        for character in survey.characters.keys() {
+            mark(&tokenizer.encode(character.encode_utf8(&mut [0; 4]))?, &mut encoded.ids_used);
+        }
+    }
+    Ok(encoded)
+}
+
+/// Takes note that these ids were written.
+fn mark(ids: &[u32], used: &mut [bool]) {
+    ids.iter().for_each(|&id| used[id as usize] = true);
 }
 
 /// By which a tokenizer can be told from another that its file has held since: the tokens of one must
@@ -86,7 +107,8 @@ struct CorpusEncoder<'a> {
     tokenizer: &'a Tokenizer,
     tokenizer_identity: u64,
     split: &'a Split,
-    batch_bytes: usize,
+    /// What is encoded together: a share for each of these.
+    shares: Vec<Share>,
     /// The text of the pieces that wait to be encoded together, and of the open piece behind them.
     text: String,
     pieces: Vec<Piece>,
@@ -102,7 +124,7 @@ struct CorpusEncoder<'a> {
     characters_to_cut: Option<u64>,
     /// Training and validation.
     streams: [Stream; 2],
-    id_counts: Vec<u64>,
+    ids_used: Vec<bool>,
     /// Characters and lines of the current document before the piece that is written next.
     place: (u64, u64),
     bytes: u64,
@@ -118,19 +140,9 @@ struct SoFar {
     first: bool,
     characters_to_cut: Option<u64>,
     streams: [StreamSoFar; 2],
-    id_counts: Vec<u64>,
+    ids_used: Vec<bool>,
     place: (u64, u64),
     bytes: u64,
-}
-
-/// A part of a document that is encoded by itself.
-struct Piece {
-    /// Its place in the batch.
-    text: Range<usize>,
-    side: Side,
-    /// Whether a document begins with it.
-    first: bool,
-    end: End,
 }
 
 impl<'a> CorpusEncoder<'a> {
@@ -157,7 +169,7 @@ impl<'a> CorpusEncoder<'a> {
             checkpoint.say_other_tokenizer();
             return None;
         }
-        let SoFar { text, document, side, first, characters_to_cut, streams, id_counts, place, bytes, .. } = so_far;
+        let SoFar { text, document, side, first, characters_to_cut, streams, ids_used, place, bytes, .. } = so_far;
         let reopen = |name, so_far| {
             let path = checkpoint.file(name);
             Stream::reopen(&path, tokenizer, so_far).map_err(|_| checkpoint.say_damaged(&path)).ok()
@@ -165,7 +177,7 @@ impl<'a> CorpusEncoder<'a> {
         let ([train, val], [train_name, val_name]) = (streams, TOKEN_FILES);
         let streams = [reopen(train_name, train)?, reopen(val_name, val)?];
         let begun = Self::new(split, tokenizer, identity, streams);
-        Some((position, Self { text, document, side, first, characters_to_cut, id_counts, place, bytes, ..begun }))
+        Some((position, Self { text, document, side, first, characters_to_cut, ids_used, place, bytes, ..begun }))
     }
 
     fn new(split: &'a Split, tokenizer: &'a Tokenizer, tokenizer_identity: u64, streams: [Stream; 2]) -> Self {
@@ -173,7 +185,7 @@ impl<'a> CorpusEncoder<'a> {
             tokenizer,
             tokenizer_identity,
             split,
-            batch_bytes: (rayon::current_num_threads() * 2 * PIECE_BYTES).clamp(8 << 20, 64 << 20),
+            shares: (0..SHARES_A_THREAD * rayon::current_num_threads()).map(|_| Share::default()).collect(),
             text: String::new(),
             pieces: Vec::new(),
             start: 0,
@@ -182,7 +194,7 @@ impl<'a> CorpusEncoder<'a> {
             first: true,
             characters_to_cut: split.cut(0),
             streams,
-            id_counts: vec![0; tokenizer.vocab_size()],
+            ids_used: vec![false; tokenizer.vocab_size()],
             place: (0, 0),
             bytes: 0,
         }
@@ -193,7 +205,7 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_batch()?;
         let [train, val] = self.streams.each_mut().map(Stream::so_far);
         let Self { tokenizer_identity, document, side, first, characters_to_cut, place, bytes, .. } = *self;
-        let (text, id_counts, streams) = (self.text.clone(), self.id_counts.clone(), [train?, val?]);
+        let (text, ids_used, streams) = (self.text.clone(), self.ids_used.clone(), [train?, val?]);
         Ok(SoFar {
             tokenizer_identity,
             text,
@@ -202,7 +214,7 @@ impl<'a> CorpusEncoder<'a> {
             first,
             characters_to_cut,
             streams,
-            id_counts,
+            ids_used,
             place,
             bytes,
         })
@@ -211,15 +223,16 @@ impl<'a> CorpusEncoder<'a> {
     fn add(&mut self, text: &str) -> Result<(), Error> {
         let mut rest = text;
         if let Some(left) = self.characters_to_cut {
-            match rest.char_indices().nth(left as usize) {
-                None => self.characters_to_cut = Some(left - rest.chars().count() as u64),
-                Some((at, _)) => {
-                    self.text.push_str(&rest[..at]);
-                    rest = &rest[at..];
-                    self.characters_to_cut = None;
-                    self.close(self.text.len(), End::Cut);
-                    self.side = Side::Val;
-                }
+            // Counting is many times faster than walking to the place.
+            let characters = rest.chars().count() as u64;
+            self.characters_to_cut = left.checked_sub(characters);
+            if self.characters_to_cut.is_none()
+                && let Some((at, _)) = rest.char_indices().nth(left as usize)
+            {
+                self.text.push_str(&rest[..at]);
+                rest = &rest[at..];
+                self.close(self.text.len(), End::Cut);
+                self.side = Side::Val;
             }
         }
         self.bytes += text.len() as u64;
@@ -263,43 +276,50 @@ impl<'a> CorpusEncoder<'a> {
     }
 
     fn encode_when_full(&mut self) -> Result<(), Error> {
-        if self.start >= self.batch_bytes || self.pieces.len() >= 1 << 16 { self.encode_batch() } else { Ok(()) }
+        let batch_bytes = (self.shares.len() * PIECE_BYTES).min(MOST_BATCH_BYTES);
+        if self.start >= batch_bytes || self.pieces.len() >= 1 << 16 { self.encode_batch() } else { Ok(()) }
     }
 
     fn encode_batch(&mut self) -> Result<(), Error> {
-        let pieces = std::mem::take(&mut self.pieces);
-        let (text, tokenizer) = (&self.text, self.tokenizer);
-        let encoded: Vec<Result<_, tokenizer::Error>> = pieces
-            .par_iter()
-            .with_min_len(16.min(pieces.len() / rayon::current_num_threads()).max(1))
-            .map(|piece| {
-                let text = &text[piece.text.clone()];
-                let characters = text.chars().count() as u64;
-                let lines = text.bytes().filter(|&byte| byte == b'\n').count() as u64;
-                Ok((tokenizer.encode(text)?, characters, lines))
-            })
-            .collect();
-        for (piece, encoded) in pieces.iter().zip(encoded) {
-            let (ids, characters, lines) = encoded.map_err(|error| self.placed(error))?;
-            for &id in &ids {
-                self.id_counts[id as usize] += 1;
+        let (pieces, mut shares) = (std::mem::take(&mut self.pieces), std::mem::take(&mut self.shares));
+        let share_bytes = self.start / shares.len() + 1;
+        let edge = |share: usize| pieces.partition_point(|piece| piece.text.start < share * share_bytes);
+        let pieces_of = |share: usize| &pieces[edge(share)..edge(share + 1)];
+        let encode = |(number, share): (usize, &mut Share)| share.encode(&self.text, pieces_of(number), self.tokenizer);
+        let encoded: Vec<Result<(), tokenizer::Error>> = shares.par_iter_mut().enumerate().map(encode).collect();
+        for ((number, share), encoded) in shares.iter().enumerate().zip(encoded) {
+            for (piece, (ids, counts)) in pieces_of(number).iter().zip(share.encoded()) {
+                self.write(piece, ids, counts)?;
             }
-            let stream = &mut self.streams[piece.side as usize];
-            // A document opens with an end-of-text token. The end of one that was cut has none of
-            // its own, but the document before it ends with one.
-            if piece.first || stream.ended == Some(End::Document) {
-                stream.separate(&mut self.id_counts)?;
-            }
-            stream.writer.push(&ids)?;
-            stream.ended = Some(piece.end);
-            stream.counts.documents += u64::from(piece.end != End::Piece);
-            stream.counts.bytes += piece.text.len() as u64;
-            stream.counts.characters += characters;
-            let (before, lines_before) = self.place;
-            self.place = if piece.end == End::Document { (0, 0) } else { (before + characters, lines_before + lines) };
+            encoded.map_err(|error| self.placed(error))?;
         }
+        self.shares = shares;
         self.text.drain(..self.start);
         self.start = 0;
+        Ok(())
+    }
+
+    fn write(&mut self, piece: &Piece, ids: &[u32], counts: Counts) -> Result<(), Error> {
+        let stream = &mut self.streams[piece.side as usize];
+        // A document opens with an end-of-text token. The end of one that was cut has none of its
+        // own, but the document before it ends with one.
+        if piece.first || stream.ended == Some(End::Document) {
+            stream.separate(&mut self.ids_used)?;
+        }
+        for ids in ids.chunks(WRITTEN_TOGETHER) {
+            stream.writer.push(ids)?;
+            // Else the characters of the text say which are used.
+            if !self.tokenizer.knows_no_neighbours() {
+                mark(ids, &mut self.ids_used);
+            }
+        }
+        stream.ended = Some(piece.end);
+        stream.counts.documents += u64::from(piece.end != End::Piece);
+        stream.counts.bytes += piece.text.len() as u64;
+        stream.counts.characters += counts.characters;
+        let (characters, lines) = self.place;
+        self.place =
+            if piece.end == End::Document { (0, 0) } else { (characters + counts.characters, lines + counts.lines) };
         Ok(())
     }
 
@@ -316,11 +336,11 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_batch()?;
         for stream in &mut self.streams {
             if stream.ended == Some(End::Document) {
-                stream.separate(&mut self.id_counts)?;
+                stream.separate(&mut self.ids_used)?;
             }
         }
         let [train, val] = self.streams;
         let (train, val) = (train.finish()?, val.finish()?);
-        Ok(Encoded { train, val, id_counts: self.id_counts, documents: self.document, bytes: self.bytes })
+        Ok(Encoded { train, val, ids_used: self.ids_used, documents: self.document, bytes: self.bytes })
     }
 }

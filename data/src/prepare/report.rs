@@ -80,7 +80,7 @@ impl Report {
             tokens,
             bytes_per_token: bytes.iter().sum::<u64>() as f64 / tokens.iter().sum::<u64>() as f64,
             vocab_size: tokenizer.vocab_size(),
-            vocab_used: encoded.id_counts.iter().filter(|&&count| count > 0).count(),
+            vocab_used: encoded.ids_used.iter().filter(|&&is_used| is_used).count(),
             different_characters: survey.characters.len(),
             rare_characters: RareCharacters {
                 below: RARE_BELOW,

@@ -82,10 +82,11 @@ impl Sample {
         }
     }
 
-    /// The next document begins.
-    pub fn end_document(&mut self) {
+    /// The next document begins; how many characters the last had.
+    pub fn end_document(&mut self) -> u64 {
         self.end_block();
-        (self.document, self.characters) = (self.document + 1, 0);
+        self.document += 1;
+        std::mem::take(&mut self.characters)
     }
 
     fn end_block(&mut self) {

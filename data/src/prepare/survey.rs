@@ -23,7 +23,7 @@ pub struct Survey {
     pub bytes: u64,
     /// How often each character occurs.
     pub characters: BTreeMap<char, u64>,
-    /// Pieces of text to learn a tokenizer from.
+    /// Pieces of text to learn a tokenizer from; next to nothing where none is learnt.
     pub sample: Sample,
     pub split: Split,
     pub duplicates: Duplicates,
@@ -88,7 +88,6 @@ struct Surveying {
     bytes: u64,
     /// Of the open document.
     document_bytes: u64,
-    document_characters: u64,
 }
 
 impl Surveying {
@@ -104,11 +103,10 @@ impl Surveying {
             split: builder(options.val_fraction),
             near: (!only_stories).then(NearDuplicates::default),
             counts: CharacterCounts::default(),
-            sample: Sample::new(SAMPLE_BYTES),
+            sample: Sample::new(if options.tokenizer.may_be_learnt() { SAMPLE_BYTES } else { 0 }),
             documents: 0,
             bytes: 0,
             document_bytes: 0,
-            document_characters: 0,
         }
     }
 
@@ -122,15 +120,13 @@ impl Surveying {
                 self.sample.add(text);
                 self.near.iter_mut().for_each(|near| near.add(text));
                 self.document_bytes += text.len() as u64;
-                self.document_characters += text.chars().count() as u64;
             }
             Event::EndOfDocument => {
-                let document = self.split.push(hash.finish(), self.document_bytes, self.document_characters);
+                let bytes = std::mem::take(&mut self.document_bytes);
+                let document = self.split.push(hash.finish(), bytes, self.sample.end_document());
                 self.near.iter_mut().for_each(|near| near.end_document(document));
-                self.sample.end_document();
                 self.documents += 1;
-                self.bytes += self.document_bytes;
-                (self.document_bytes, self.document_characters) = (0, 0);
+                self.bytes += bytes;
             }
         }
     }
@@ -208,8 +204,7 @@ impl CharacterCounts {
 
 fn count_characters(text: &str) -> Vec<(char, u64)> {
     // Flat tables are many times faster than a map. A byte of ASCII is always a character; four
-    // tables, so that none waits for the last count of the same byte. Of the others only texts that
-    // have some are gone through.
+    // tables, so that none waits for the last count of the same byte.
     let mut tables = [[0u64; 256]; 4];
     let (fours, rest) = text.as_bytes().as_chunks::<4>();
     for four in fours {
@@ -217,12 +212,30 @@ fn count_characters(text: &str) -> Vec<(char, u64)> {
     }
     rest.iter().for_each(|&byte| tables[0][byte as usize] += 1);
     let ascii = |byte: u32| tables.iter().map(|table| table[byte as usize]).sum::<u64>();
-    let mut counts: Vec<(u32, u64)> = (0..128).map(|byte| (byte, ascii(byte))).collect();
-    if !text.is_ascii() {
-        let mut others = vec![0u32; char::MAX as usize + 1];
-        text.chars().filter(|character| !character.is_ascii()).for_each(|character| others[character as usize] += 1);
-        counts.extend((0..).zip(others.into_iter().map(u64::from)));
-    }
-    let occurring = counts.into_iter().filter(|&(_, count)| count > 0);
+    let others = count_others(text);
+    let counts = (0..128).map(|byte| (byte, ascii(byte))).chain((0..).zip(others.into_iter().map(u64::from)));
+    let occurring = counts.filter(|&(_, count)| count > 0);
     occurring.filter_map(|(code, count)| Some((char::from_u32(code)?, count))).collect()
+}
+
+/// How often each character outside ASCII occurs, by its code; nothing where there is none.
+fn count_others(text: &str) -> Vec<u32> {
+    // So many bytes of ASCII are passed over together.
+    const BLOCK: usize = 64;
+    let (mut counts, mut at) = (Vec::<u32>::new(), 0);
+    while at < text.len() {
+        let block = &text[at..text.ceil_char_boundary(at + BLOCK)];
+        at += block.len();
+        if block.is_ascii() {
+            continue;
+        }
+        for code in block.chars().filter(|character| !character.is_ascii()).map(|character| character as usize) {
+            // No longer than it must be: most texts are written in the first few thousand.
+            if code >= counts.len() {
+                counts.resize(code + 1, 0);
+            }
+            counts[code] += 1;
+        }
+    }
+    counts
 }

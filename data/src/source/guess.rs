@@ -2,6 +2,7 @@
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
+use memchr::memchr;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// From how much of a text it is told whether it is UTF-16 without a mark.
@@ -103,6 +104,8 @@ fn pieces(sample: &[u8]) -> Vec<&[u8]> {
 /// then are characters.
 pub fn utf16(start: &[u8]) -> Option<Guess> {
     let start = &start[..start.len().min(UTF16_FROM_BYTES as usize) & !1];
+    // Of nearly all texts nothing more is asked.
+    memchr(0, start)?;
     let zeros = |place: usize| start.iter().skip(place).step_by(2).filter(|&&byte| byte == 0).count();
     let (even, odd) = (zeros(0), zeros(1));
     let encoding = match (even, odd) {

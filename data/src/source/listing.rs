@@ -250,11 +250,11 @@ impl TextFile {
     fn start(&self) -> Result<Start, Error> {
         let lower = self.name.to_lowercase();
         let name = Compression::of_name(&lower).1.to_owned();
-        let mut bytes = Vec::new();
+        let mut bytes = room_for_start();
         let raw = self.open_raw()?.take(SNIFFED_BYTES).read_to_end(&mut bytes);
         raw.at("cannot read", &self.name)?;
         if Compression::of_content(&bytes) != Compression::None {
-            let mut content = Vec::new();
+            let mut content = room_for_start();
             // Of what is broken, so much as there is: reading it will tell.
             if let Ok(reader) = compression::reader(self.open_raw()?, &self.name) {
                 let _ = reader.take(SNIFFED_BYTES).read_to_end(&mut content);
@@ -305,9 +305,14 @@ impl TextFile {
     }
 }
 
+/// Memory for the first bytes of a file: without it they would be read in many small pieces.
+fn room_for_start() -> Vec<u8> {
+    Vec::with_capacity(SNIFFED_BYTES as usize)
+}
+
 /// The first bytes of a file.
 pub(super) fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
-    let mut start = Vec::new();
+    let mut start = room_for_start();
     let read = File::open(path).and_then(|file| file.take(SNIFFED_BYTES).read_to_end(&mut start));
     read.at("cannot read", path).map(|_| start)
 }

@@ -26,6 +26,16 @@ pub enum TokenizerChoice {
     File(PathBuf),
 }
 
+impl TokenizerChoice {
+    /// Whether text may be needed to learn it from.
+    pub(crate) fn may_be_learnt(&self) -> bool {
+        match self {
+            Self::Auto | Self::Bpe { .. } => true,
+            Self::Chars | Self::Bytes | Self::File(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for TokenizerChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -278,6 +278,11 @@ impl Tokenizer {
         Ok(())
     }
 
+    /// Whether a character has the same ids wherever it stands.
+    pub(crate) fn knows_no_neighbours(&self) -> bool {
+        matches!(self.shared.encoder, Encoder::Characters(_) | Encoder::Bytes(_))
+    }
+
     /// The last place where `text`, the beginning of something longer, can be cut so that its parts
     /// have the tokens of the whole. For a tokenizer of a foreign kind the last line end stands in
     /// for it, where the tokens may come to differ.

@@ -57,10 +57,10 @@ impl Stream {
     }
 
     /// Writes the token that stands between documents, where there is one.
-    pub fn separate(&mut self, id_counts: &mut [u64]) -> Result<(), tokens::Error> {
+    pub fn separate(&mut self, ids_used: &mut [bool]) -> Result<(), tokens::Error> {
         if let Some(end) = self.end_of_text {
             self.writer.push(&[end])?;
-            id_counts[end as usize] += 1;
+            ids_used[end as usize] = true;
         }
         Ok(())
     }

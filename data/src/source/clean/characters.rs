@@ -4,6 +4,7 @@
 use super::{Changes, Clean};
 use crate::source::event::Event;
 use crate::source::event::{Documents, Halt};
+use memchr::memchr_iter;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// A line longer than this is cleaned in parts.
@@ -141,17 +142,17 @@ impl Cleaner {
 /// How often a text has two characters that are one of UTF-8 read as Windows-1252: a capital with a
 /// diacritic or a sign, then one of those that UTF-8's later bytes become.
 fn mojibake(text: &str) -> u64 {
-    if text.is_ascii() {
-        return 0;
-    }
-    let mut count = 0;
-    let mut before = ' ';
-    for character in text.chars() {
-        let leads = matches!(before, 'Ã' | 'Â' | 'Ð' | 'Ñ' | 'Å' | 'Ä');
-        let follows = matches!(character, '\u{80}'..='\u{bf}' | '€' | '‚' | 'ƒ' | '„' | '…' | '†' | '‡' | '‰' | '™');
-        let quote = before == 'â' && character == '€';
-        count += u64::from((leads && follows && character != '\u{a0}') || quote);
-        before = character;
-    }
-    count
+    // Whatever leads is written with this byte, which is found faster than a text is walked through.
+    const FIRST_BYTE: u8 = 0xc3;
+    let is_mojibake = |at: &usize| {
+        let mut two = text[*at..].chars();
+        let (Some(lead), Some(next)) = (two.next(), two.next()) else { return false };
+        let follows = matches!(next, '\u{80}'..='\u{bf}' | '€' | '‚' | 'ƒ' | '„' | '…' | '†' | '‡' | '‰' | '™');
+        match lead {
+            'Ã' | 'Â' | 'Ð' | 'Ñ' | 'Å' | 'Ä' => follows && next != '\u{a0}',
+            'â' => next == '€',
+            _ => false,
+        }
+    };
+    memchr_iter(FIRST_BYTE, text.as_bytes()).filter(is_mojibake).count() as u64
 }

@@ -2,7 +2,7 @@
 
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
-use crate::source::{content::Content, event::Event};
+use crate::source::{content::Content, encoding::valid_beginning, event::Event};
 use crate::tokenizer::END_OF_TEXT;
 use memchr::memmem::Finder;
 use std::io::Read;
@@ -42,16 +42,15 @@ pub fn pieces(
     cannot_read: &dyn Fn(usize, std::io::Error) -> crate::source::Error,
     sink: &mut Documents<'_>,
 ) -> Result<(), Halt> {
-    let mut block = Vec::with_capacity(BLOCK_BYTES + END_OF_TEXT.len());
+    let mut block = Vec::new(); // of a small file no larger than that
     let mut offset = 0; // of the block's beginning, in the text
     loop {
         let wanted = (BLOCK_BYTES - block.len()) as u64;
         let n = reader.take(wanted).read_to_end(&mut block).map_err(|error| cannot_read(offset, error))?;
         let last = (n as u64) < wanted;
         // The last character may go on in the next block.
-        let whole = std::str::from_utf8(&block).map_or_else(|error| error.valid_up_to(), str::len);
-        let text = std::str::from_utf8(&block[..whole]).expect("it was found valid");
-        let done = hand_on(text, last, sink)?;
+        let text = valid_beginning(&block);
+        let done = hand_on(&text, last, sink)?;
         if last {
             return sink(Event::EndOfDocument);
         }
