@@ -230,16 +230,20 @@ impl Settings {
     /// it: the more often it is read, the more of it.
     fn choose_regularisation(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
         let trained = self.max_steps.unwrap_or(1) as f64 * self.tokens_per_step() as f64;
-        let passes = trained / facts.train_tokens.max(1) as f64;
-        let (dropout, weight_decay) = match passes {
-            ..4.0 => (0.0, 0.1),
-            4.0..6.0 => (0.0, 0.5),
-            6.0..10.0 => (0.05, 0.5),
-            10.0..20.0 => (0.1, 0.5),
-            _ => (0.2, 0.5),
+        let train_tokens = facts.train_tokens.max(1) as f64;
+        let passes = trained / train_tokens;
+        // A text is learned by heart the sooner the more weights there are for each of its tokens.
+        let [n_layer, n_embd] = [self.n_layer, self.n_embd].map(|size| size.unwrap_or(1) as f64);
+        let weights = 12.0 * n_layer * n_embd * n_embd;
+        let dropout = match passes * weights / train_tokens {
+            ..25.0 => 0.0,
+            25.0..90.0 => 0.05,
+            90.0..200.0 => 0.1,
+            _ => 0.2,
         };
         // AdamW's decay is used to its usual strength.
-        let weight_decay = if self.optimizer == Some(OptimizerKind::Muon) { weight_decay } else { 0.1 };
+        let is_strong = passes >= 4.0 && self.optimizer == Some(OptimizerKind::Muon);
+        let weight_decay = if is_strong { 0.5 } else { 0.1 };
         let mut chosen = Chosen::default();
         chosen.key("dropout", &mut self.dropout, dropout);
         chosen.key("weight_decay", &mut self.weight_decay, weight_decay);
@@ -250,7 +254,8 @@ impl Settings {
             chosen.key("z_loss", &mut self.z_loss, 0.01);
         }
         chosen.key("calibrate", &mut self.calibrate, true);
-        chosen.because(format!("the text is read {passes:.1} times"), reasons);
+        let a_token = weights / train_tokens;
+        chosen.because(format!("the text is read {passes:.1} times, by {a_token:.1} weights for each token"), reasons);
     }
 
     fn choose_rates(&mut self, reasons: &mut Vec<Note>) {
