@@ -2,14 +2,14 @@
 //! were written: whatever the split promised, this is what came of it.
 //!
 //! Looked at are stretches of about 64 bytes of text, some thirteen words, inside a document. Of a
-//! large text a sample of them is looked for, chosen by their own hash, in all that teaches.
+//! large text a sample of them is looked for, chosen by their own tokens, in all that teaches.
 
-use crate::random::mix;
 use crate::tokens::{Error, TokenFile};
 use ahash::AHashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// How long a stretch is, about.
 const STRETCH_BYTES: f64 = 64.0;
@@ -19,10 +19,6 @@ const LOOKED_FOR: usize = 1 << 18;
 
 /// Tokens that are read at once: few enough to stay in the processor's cache.
 const BLOCK: usize = 1 << 16;
-
-/// Parts of a block that are gone through side by side, so that none waits for its own products. Of
-/// more the processor cannot hold all numbers at once.
-const LANES: usize = 2;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,9 +73,11 @@ impl Wanted {
     /// Those of `val`, but for what reaches from one document into the next.
     fn find(stretches: &Stretches, val: &TokenFile, end_of_text: Option<u32>) -> Result<Self, Error> {
         let mut times = AHashMap::<u64, (u64, AtomicBool)>::with_capacity(val.len() / stretches.one_in as usize);
-        let mut buffers = Buffers::default();
+        let (mut buffers, mut ids) = (Buffers::default(), Vec::new());
         for start in (0..val.len()).step_by(BLOCK) {
-            stretches.of_block(val, start, &mut buffers, &mut |ids, hash| {
+            stretches.of_block(val, start, &mut buffers, &mut |bytes, hash| {
+                ids.clear();
+                val.push_ids(bytes, &mut ids);
                 if !end_of_text.is_some_and(|end| ids.contains(&end)) {
                     times.entry(hash).or_default().0 += 1;
                 }
@@ -124,66 +122,59 @@ impl Wanted {
 #[derive(Default)]
 struct Buffers {
     bytes: Vec<u8>,
-    ids: Vec<u32>,
+    /// Of each id the two lower bytes.
+    halves: Vec<u16>,
 }
 
-/// Which stretches of a text are looked at.
+/// Which stretches of a text are looked at: those whose sum is among the lowest.
 struct Stretches {
     tokens: usize,
-    /// One in so many, a power of two, by the hash.
+    /// One in so many, a power of two.
     one_in: u64,
 }
 
+/// A sum is of so many tokens, spread over the stretch, each times a number of its own. So it costs
+/// next to nothing to pass over what is not looked at: the processor has many sums at once.
+const FACTORS: [u16; 8] = [0x9e37, 0x79b9, 0x7f4b, 0xf39d, 0xc2b3, 0x85eb, 0xa6c9, 0x27d5];
+
+/// So many sums are made at once.
+const SUMMED: usize = 32;
+
 impl Stretches {
-    /// Those that begin in the block of a text that starts at a token, with their hashes.
+    /// Those that begin in the block of a text that starts at a token: the bytes of their ids, and
+    /// their hashes.
     fn of_block(
         &self,
         text: &TokenFile,
         start: usize,
         buffers: &mut Buffers,
-        each: &mut impl FnMut(&[u32], u64),
+        each: &mut impl FnMut(&[u8], u64),
     ) -> Result<(), Error> {
-        let Buffers { bytes, ids } = buffers;
-        text.read(start..text.len().min(start + BLOCK + self.tokens - 1), bytes)?;
-        ids.clear();
-        text.push_ids(bytes, ids);
+        let Buffers { bytes, halves } = buffers;
+        let ids = start..text.len().min(start + BLOCK + self.tokens - 1);
+        text.read(ids.clone(), bytes)?;
         let Some(count) = (ids.len() + 1).checked_sub(self.tokens) else { return Ok(()) };
-        let lane = count / LANES;
-        let of_lane = |lanes: usize| &ids[lanes * lane..(lanes + 1) * lane + self.tokens - 1];
-        self.of_lanes::<LANES>(std::array::from_fn(of_lane), each);
-        self.of_lanes([&ids[LANES * lane..]], each);
-        Ok(())
-    }
-
-    /// Those in parts of equal lengths.
-    fn of_lanes<const LANES: usize>(&self, lanes: [&[u32]; LANES], each: &mut impl FnMut(&[u32], u64)) {
-        // A polynomial in the tokens, modulo 2^64: the token that leaves the stretch is taken off.
-        // Its upper bits hang on all tokens, and say which stretches are looked at; only of those
-        // is more computed.
-        const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-        let (leaves, before) = (BASE.wrapping_pow(self.tokens as u32), self.tokens - 1);
-        let largest = u64::MAX >> self.one_in.ilog2();
-        let value = |token: u32| u64::from(token) + 1;
-        let add = |sum: u64, &token: &u32| sum.wrapping_add(value(token)).wrapping_mul(BASE);
-        let (mut polynomials, mut oldest) = (lanes.map(|ids| ids[..before].iter().fold(0, add)), [0; LANES]);
-        let count = lanes[0].len() - before;
-        let (comes, goes) = (lanes.map(|ids| &ids[before..][..count]), lanes.map(|ids| &ids[..count]));
-        for start in 0..count {
-            let mut is_any = false;
-            for lane in 0..LANES {
-                // The sum in brackets waits for no product: so a step takes as long as one product.
-                let change = value(comes[lane][start]).wrapping_sub(oldest[lane]);
-                polynomials[lane] = polynomials[lane].wrapping_add(change).wrapping_mul(BASE);
-                oldest[lane] = value(goes[lane][start]).wrapping_mul(leaves);
-                is_any |= polynomials[lane] <= largest;
+        halves.clear();
+        text.push_lower_halves(bytes, halves);
+        halves.resize(ids.len() + SUMMED, 0); // to be read behind the last
+        let places: [usize; FACTORS.len()] =
+            std::array::from_fn(|place| (self.tokens - 1) * place / (FACTORS.len() - 1));
+        let most = u16::MAX >> self.one_in.ilog2().min(u16::BITS - 1);
+        let width = bytes.len() / ids.len();
+        for first in (0..count).step_by(SUMMED) {
+            let mut sums = [0u16; SUMMED];
+            for (place, factor) in places.into_iter().zip(FACTORS) {
+                let halves = &halves[first + place..][..SUMMED];
+                sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum = sum.wrapping_add(half.wrapping_mul(factor)));
             }
-            if is_any {
-                for (ids, polynomial) in lanes.iter().zip(polynomials).filter(|&(_, polynomial)| polynomial <= largest)
-                {
-                    each(&ids[start..start + self.tokens], mix(polynomial));
+            if sums.iter().fold(false, |any, &sum| any | (sum <= most)) {
+                for (start, _) in (first..count).zip(sums).filter(|&(_, sum)| sum <= most) {
+                    let stretch = &bytes[width * start..width * (start + self.tokens)];
+                    each(stretch, xxh3_64(stretch));
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -191,6 +182,7 @@ impl Stretches {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::random::mix;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

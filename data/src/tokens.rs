@@ -18,7 +18,7 @@ pub use writer::{TokenWriter, Written};
 
 use ember_host::{file_error::At, file_error::FileError};
 use std::io::{self, Read};
-use std::{fs::File, ops::Range, path::Path, path::PathBuf, sync::Arc};
+use std::{fs::File, fs::TryLockError, ops::Range, path::Path, path::PathBuf, sync::Arc};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 const MAGIC: &[u8; 8] = b"EMBERTOK";
@@ -67,6 +67,11 @@ pub(crate) fn is_token_file(path: &Path) -> bool {
     File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == MAGIC
 }
 
+/// Whether a token file is open, as that of a run that trains: on no account is it to be replaced then.
+pub(crate) fn is_in_use(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 /// How many ids are read at once where all of them are.
 const BLOCK_IDS: usize = 1 << 16;
 
@@ -92,7 +97,8 @@ enum Content {
 
 impl TokenFile {
     /// Opens a token file and checks its header and size, not yet its content (see
-    /// [`TokenFile::verify`]).
+    /// [`TokenFile::verify`]). As long as it is open nobody prepares another text in its place
+    /// ([`is_in_use`]).
     ///
     /// # Errors
     /// When it cannot be read, or its header says that it is another kind of file, damaged or of
@@ -100,6 +106,7 @@ impl TokenFile {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).at("cannot open", path)?;
         let bytes = file.metadata().at("cannot read", path)?.len();
+        let _ = file.try_lock_shared(); // some network disks know no locks
         Self::from_content(path, Content::File(file), bytes)
     }
 
@@ -213,6 +220,15 @@ impl TokenFile {
             out.extend(bytes.chunks_exact(2).map(|id| u32::from(u16::from_le_bytes([id[0], id[1]]))));
         } else {
             out.extend(bytes.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])));
+        }
+    }
+
+    /// Appends of each id that `bytes` hold its two lower bytes.
+    pub(crate) fn push_lower_halves(&self, bytes: &[u8], out: &mut Vec<u16>) {
+        if self.id_bytes == 2 {
+            out.extend(bytes.chunks_exact(2).map(|id| u16::from_le_bytes([id[0], id[1]])));
+        } else {
+            out.extend(bytes.chunks_exact(4).map(|id| u16::from_le_bytes([id[0], id[1]])));
         }
     }
 }

@@ -17,7 +17,7 @@ pub use private::{Place, Private};
 pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
-use crate::prepare::corpus::{Corpus, Reading};
+use crate::prepare::corpus::{Corpus, Purpose, Reading};
 use crate::prepare::position::{Here, Position};
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
@@ -92,7 +92,7 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
     let mut corpus = Corpus::find(options)?;
     loop {
         let mut looking = Looking::new();
-        let reading = corpus.read("looking", Position::default(), progress, &mut |here: Here<'_>, event| {
+        let reading = corpus.read(Purpose::Looking, Position::default(), progress, &mut |here: Here<'_>, event| {
             match event {
                 Event::Text(text) => looking.add(text),
                 Event::EndOfDocument => looking.end_document(here.source()),
@@ -104,11 +104,9 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
         })?;
         corpus.leave_out(&reading.unusable)?;
         if !reading.is_spoilt {
-            let look = looking.finish(reading, corpus.listing.left_out);
-            return if look.documents == 0 {
-                Err(Error::Unusable("the text is empty; give some".to_owned()))
-            } else {
-                Ok(look)
+            return match looking.documents {
+                0 => Err(Error::empty(&reading.sources)),
+                _ => Ok(looking.finish(reading, corpus.listing.left_out)),
             };
         }
     }

@@ -44,7 +44,7 @@ impl Part {
 
     fn name(&self) -> String {
         match self {
-            Self::File(file) => file.name.clone(),
+            Self::File(file) => file.name.to_string(),
             Self::Stories(range) => format!("{} built-in stories", range.end - range.start),
         }
     }
@@ -76,10 +76,29 @@ pub struct Source {
 /// Titles that are kept.
 const MOST_TITLES: usize = 10_000;
 
+/// What the text is read for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Looking,
+    Surveying,
+    Encoding,
+}
+
+impl Purpose {
+    fn stage(self) -> &'static str {
+        match self {
+            Self::Looking => "looking",
+            Self::Surveying => "reading",
+            Self::Encoding => "encoding",
+        }
+    }
+}
+
 /// What a reading of the whole has found.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Reading {
-    /// What each source held; its documents are not yet told apart by what they are for.
+    /// What each source held, but in encoding; its documents are not yet told apart by what they
+    /// are for.
     pub sources: Vec<Source>,
     /// Files in folders that could not be read to their ends ([`Corpus::leave_out`]).
     pub unusable: Vec<LeftOut>,
@@ -118,7 +137,7 @@ impl<'a> Corpus<'a> {
     /// When nothing is left to read.
     pub fn leave_out(&mut self, unusable: &[LeftOut]) -> Result<(), Error> {
         let names: BTreeSet<&str> = unusable.iter().map(|one| one.name.as_str()).collect();
-        self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
+        self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(&*file.name)));
         self.listing.left_out.extend_from_slice(unusable);
         if self.parts.is_empty() {
             let told = LeftOut::told(&self.listing.left_out).join("; ");
@@ -133,7 +152,7 @@ impl<'a> Corpus<'a> {
     /// not handed on. An [`Error::Source`] is never the sink's.
     pub fn read(
         &self,
-        stage: &str,
+        purpose: Purpose,
         from: Position,
         progress: &dyn Progress,
         sink: &mut PlacedSink<'_>,
@@ -142,6 +161,7 @@ impl<'a> Corpus<'a> {
         let file_bytes = |part: &Part| part.file().map(|file| file.bytes);
         let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
         let read_bytes = AtomicU64::new(self.parts.iter().take(first).filter_map(file_bytes).sum());
+        let stage = purpose.stage();
         let mut telling = Telling { progress, stage, read_bytes: &read_bytes, whole, untold: BYTES_TOLD };
         let mut ahead = VecDeque::new();
         let mut titles = reading.sources.iter().map(|source| source.titles.len()).sum();
@@ -186,6 +206,8 @@ impl<'a> Corpus<'a> {
                 *reading.masked.entry(kind).or_default() += count;
             }
             match (read, part.file()) {
+                // It is known from the first reading, and of a million files not to be held twice.
+                (Ok(_), _) if purpose == Purpose::Encoding => {}
                 (Ok(source), _) => {
                     titles += source.titles.len();
                     reading.sources.push(source);

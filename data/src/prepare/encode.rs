@@ -8,7 +8,9 @@ pub use stream::SplitCounts;
 
 use super::checkpoint::{Checkpoint, Record};
 use super::position::{Here, Position};
-use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split::Split, survey::Survey};
+use super::{
+    corpus::Corpus, corpus::Purpose, error::Error, options::Progress, split::Side, split::Split, survey::Survey,
+};
 use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -67,7 +69,7 @@ pub fn encode(
         }
         None => (Position::default(), CorpusEncoder::create(&survey.split, tokenizer, identity, checkpoint)?),
     };
-    let reading = corpus.read("encoding", from, progress, &mut |here: Here<'_>, event| match event {
+    let reading = corpus.read(Purpose::Encoding, from, progress, &mut |here: Here<'_>, event| match event {
         _ if here.is_again => Ok(()),
         Event::Title(_) | Event::Dated(_) => Ok(()),
         Event::Text(text) => {

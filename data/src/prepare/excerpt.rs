@@ -95,14 +95,14 @@ fn write_part(listing: &Listing, options: &ReadOptions, most_bytes: u64, part: &
 /// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.
 fn part_of(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     match source::is_plain(file)? && options.encoding.is_none() {
-        true => Ok(blocks(file, budget).at("cannot read", &file.name)?),
+        true => Ok(blocks(file, budget).at("cannot read", &*file.name)?),
         false => beginning(file, options, budget),
     }
 }
 
 /// Blocks at even distances, `budget` bytes of them.
 fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
-    let mut content = File::open(&file.path)?;
+    let mut content = File::open(file.path())?;
     let count = budget.div_ceil(BLOCK_BYTES).max(1);
     let (distance, size) = (file.bytes / count, budget.div_ceil(count));
     let (mut documents, mut read) = (Vec::new(), 0);

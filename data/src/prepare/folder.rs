@@ -3,6 +3,7 @@
 
 use super::{checkpoint::Checkpoint, encode::TOKEN_FILES, error::Error};
 use crate::source::own::{MANIFEST, is_prepared};
+use crate::tokens::is_in_use;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{make_folder, remove_unfinished, sync_folder};
 use std::fs::{File, TryLockError};
@@ -44,6 +45,13 @@ pub fn make_and_claim(out: &Path) -> Result<Option<File>, Error> {
 /// opened (Windows) or locked (some network disks), two processes are the user's to keep apart.
 fn claim(out: &Path) -> Result<Option<File>, Error> {
     let Ok(folder) = File::open(out) else { return Ok(None) };
+    let tokens = TOKEN_FILES.map(|name| out.join(name));
+    if let Some(used) = tokens.iter().find(|path| is_in_use(path)) {
+        return Err(Error::unusable(format!(
+            "{} is in use, perhaps by a run that trains on it; wait until that has ended, or name another folder",
+            used.display()
+        )));
+    }
     match folder.try_lock() {
         Err(TryLockError::WouldBlock) => Err(Error::unusable(format!(
             "another process prepares a text into {}; wait until it has ended, or name another folder",

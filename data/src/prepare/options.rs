@@ -4,7 +4,7 @@ use super::{error::Error, split::HoldOut};
 use crate::{source, source::Clean, source::Input, source::Listing, source::ReadOptions, tokenizer::TokenizerChoice};
 use ember_host::file_error::with_causes;
 use std::{path::PathBuf, time::Duration};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3Default;
 
 /// What to prepare, and how.
 #[derive(Clone, Debug)]
@@ -67,31 +67,33 @@ impl PrepareOptions {
         let Self { inputs, reading, tokenizer, val_fraction, hold_out, mask, seed, out: _, keep_every: _, describe: _ } =
             self;
         let ReadOptions { field, encoding, clean } = reading;
-        let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
+        let mut hash = Xxh3Default::new();
+        let mut add = |words: String| hash.update(words.as_bytes());
+        add(format!("{field:?} {tokenizer} {val_fraction} {seed}"));
         if *hold_out != HoldOut::Any {
-            name += &format!(" {hold_out:?}");
+            add(format!(" {hold_out:?}"));
         }
         if *mask {
-            name += " masked";
+            add(" masked".to_owned());
         }
         if let Some(encoding) = encoding {
-            name += &format!(" {}", encoding.name());
+            add(format!(" {}", encoding.name()));
         }
         if *clean != Clean::default() {
-            name += &format!(" clean {clean}");
+            add(format!(" clean {clean}"));
         }
         for input in inputs {
-            name += &format!("\n{input:?}");
+            add(format!("\n{input:?}"));
             if let Input::Path(path) = input {
                 let mut listing = Listing::default();
                 listing.add_path(path)?;
                 for file in &listing.files {
-                    let changed = std::fs::metadata(&file.path).and_then(|metadata| metadata.modified()).ok();
-                    name += &format!("\n{:?} {} {changed:?}", file.name, file.bytes);
+                    let changed = std::fs::metadata(file.path()).and_then(|metadata| metadata.modified()).ok();
+                    add(format!("\n{:?} {} {changed:?}", file.name, file.bytes));
                 }
             }
         }
-        Ok(format!("{:016x}", xxh3_64(name.as_bytes())))
+        Ok(format!("{:016x}", hash.digest()))
     }
 }
 

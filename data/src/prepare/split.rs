@@ -211,7 +211,7 @@ impl SplitBuilder {
     }
 
     fn percent(&self) -> f64 {
-        (self.val_fraction * 1000.0).round() / 10.0
+        (self.val_fraction * 1e6).round() / 1e4
     }
 
     /// Whether so many bytes are about the share that is to validate.

@@ -5,8 +5,8 @@ use super::position::{Here, Position};
 use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
-    corpus::Corpus, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error, options::PrepareOptions,
-    options::Progress, options::tell,
+    corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error,
+    options::PrepareOptions, options::Progress, options::tell,
 };
 use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
 use rayon::prelude::*;
@@ -51,7 +51,7 @@ pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn P
             None => (Position::default(), Surveying::new(corpus.options)),
         };
         let mut hash = ContentHash::new(corpus.options.seed);
-        let reading = corpus.read("reading", from, progress, &mut |here: Here<'_>, event| {
+        let reading = corpus.read(Purpose::Surveying, from, progress, &mut |here: Here<'_>, event| {
             match event {
                 Event::Text(text) => {
                     if checkpoint.is_due() && !here.is_again {
@@ -133,6 +133,9 @@ impl Surveying {
 
     fn finish(mut self, reading: Reading, unusable: Vec<LeftOut>) -> Result<Survey, Error> {
         let Reading { sources, masked, .. } = reading;
+        if self.documents == 0 {
+            return Err(Error::empty(&sources));
+        }
         self.split.keep_together(self.near.map(NearDuplicates::finish).unwrap_or_default());
         self.split.in_sources(sources.iter().map(|source| source.documents[0]));
         let (split, duplicates) = self.split.finish()?;

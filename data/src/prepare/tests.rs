@@ -305,19 +305,19 @@ fn what_cannot_be_prepared_is_named() {
 
 #[test]
 fn a_mistyped_name_costs_nothing() {
-    let prepared = text(&many_documents(100), "chars");
-    let mistyped = options(prepared.folder.path(), vec![Input::Path(PathBuf::from("no/such/file"))], "chars");
+    let Prepared { folder, .. } = text(&many_documents(100), "chars");
+    let mistyped = options(folder.path(), vec![Input::Path(PathBuf::from("no/such/file"))], "chars");
     assert!(prepare(&mistyped, &Silent).unwrap_err().to_string().contains("no/such/file"));
     assert!(Dataset::open(&mistyped.out).is_ok());
-    let elsewhere = PrepareOptions { out: prepared.folder.path().join("new"), ..mistyped };
+    let elsewhere = PrepareOptions { out: folder.path().join("new"), ..mistyped };
     prepare(&elsewhere, &Silent).unwrap_err();
     assert!(!elsewhere.out.exists(), "a folder is left");
 }
 
 #[test]
 fn a_text_that_is_refused_costs_nothing_that_was_prepared_before() {
-    let prepared = text(&many_documents(100), "chars");
-    let folder = prepared.folder.path();
+    let Prepared { folder, manifest, .. } = text(&many_documents(100), "chars");
+    let folder = folder.path();
     let no_utf8 = ["é".as_bytes(), &b"a".repeat(3_000_000), b"\xe9"].concat();
     for (content, tokenizer, expected) in [
         (&no_utf8[..], "chars", "is not UTF-8 text: byte 3000002"),
@@ -329,8 +329,18 @@ fn a_text_that_is_refused_costs_nothing_that_was_prepared_before() {
         let refused = options(folder, vec![Input::Path(path)], tokenizer);
         let error = prepare(&refused, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
-        assert_eq!(Dataset::open(&refused.out).unwrap().manifest.fingerprint, prepared.manifest.fingerprint);
+        assert_eq!(Dataset::open(&refused.out).unwrap().manifest.fingerprint, manifest.fingerprint);
     }
+}
+
+#[test]
+fn a_text_that_is_in_use_is_not_replaced() {
+    let Prepared { folder, data, .. } = text(&many_documents(100), "chars");
+    let again = options(folder.path(), vec![Input::Path(folder.path().join("text.txt"))], "bytes");
+    let error = prepare(&again, &Silent).unwrap_err().to_string();
+    assert!(error.contains("train.bin is in use, perhaps by a run that trains on it"), "{error}");
+    drop(data);
+    prepare(&again, &Silent).unwrap();
 }
 
 #[test]

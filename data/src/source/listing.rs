@@ -10,7 +10,7 @@ use super::{compression, compression::Compression, encoding, error::Error, kinds
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
 use ignore::{Walk, WalkBuilder};
 use std::sync::mpsc::{Sender, channel};
-use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf};
+use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf, sync::Arc};
 use tempfile::NamedTempFile;
 
 /// How far into a file its kind is looked for.
@@ -28,13 +28,13 @@ pub enum Input {
     Stories { count: u64 },
 }
 
-/// A file with text in it.
+/// A file with text in it. A folder may hold a million: so it is small.
 #[derive(Clone, Debug)]
 pub struct TextFile {
-    /// Where it is.
-    pub path: PathBuf,
     /// What to call it: its path as the user gave it, or "standard input".
-    pub name: String,
+    pub name: Box<str>,
+    /// Where it is, where its name is not its path.
+    elsewhere: Option<Arc<Path>>,
     /// Its size on the disk.
     pub bytes: u64,
     /// How it holds its documents.
@@ -78,7 +78,7 @@ impl Listing {
         })?;
         let (files, left_out) = (self.files.len(), self.left_out.len());
         if metadata.is_file() {
-            self.add_file(path, path.display().to_string(), false).map_err(|(_, error)| error)?;
+            self.add_file(path, &path.display().to_string(), false).map_err(|(_, error)| error)?;
         } else if metadata.is_dir() {
             match kind_of_folder(path) {
                 Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
@@ -113,7 +113,7 @@ impl Listing {
                 // What a link leads to counts.
                 Ok(entry) if entry.path().is_file() => {
                     let name = entry.path().display().to_string();
-                    if let Err((kind, error)) = self.add_file(entry.path(), name.clone(), true) {
+                    if let Err((kind, error)) = self.add_file(entry.path(), &name, true) {
                         self.leave_out(name, kind, &error);
                     }
                 }
@@ -132,10 +132,11 @@ impl Listing {
     }
 
     /// Adds a file, or the files in it; else what it is instead of text, and what is wrong with it.
-    fn add_file(&mut self, path: &Path, name: String, found: bool) -> Result<(), (LeftOutKind, Error)> {
+    fn add_file(&mut self, path: &Path, name: &str, found: bool) -> Result<(), (LeftOutKind, Error)> {
         let unreadable = |error: FileError| (LeftOutKind::Unusable(Kind::text()), error.into());
         let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
-        let file = TextFile { path: path.to_owned(), name, bytes, kind: Kind::text(), entry: None, found };
+        let elsewhere = (path.to_str() != Some(name)).then(|| path.into());
+        let file = TextFile { name: name.into(), elsewhere, bytes, kind: Kind::text(), entry: None, found };
         let start = file.start().map_err(|error| (LeftOutKind::Unusable(Kind::text()), error))?;
         match file.as_archive(&start) {
             Some(archive) => self.add_archive(archive, &file).map_err(|error| (LeftOutKind::Archive, error)),
@@ -147,20 +148,20 @@ impl Listing {
     }
 
     fn add_archive(&mut self, archive: Archive, file: &TextFile) -> Result<(), Error> {
-        let mut path = file.path.clone();
+        let mut path = Arc::from(file.path());
         if Compression::of_content(&sniff(&path)?) != Compression::None {
             const DOING: &str = "cannot unpack";
-            let mut unpacked = tempfile::Builder::new().prefix(UNFINISHED).tempfile().at(DOING, &file.name)?;
+            let mut unpacked = tempfile::Builder::new().prefix(UNFINISHED).tempfile().at(DOING, &*file.name)?;
             let mut content = compression::reader(file.open_raw()?, &file.name)?;
-            io::copy(&mut content, &mut unpacked).at(DOING, &file.name)?;
-            path = unpacked.path().to_owned();
+            io::copy(&mut content, &mut unpacked).at(DOING, &*file.name)?;
+            path = unpacked.path().into();
             self.spooled.push(unpacked);
         }
         for (inner, entry) in archive.entries(&path, &file.name)? {
             let name = format!("{}/{inner}", file.name);
             let entry = TextFile {
-                path: path.clone(),
-                name: name.clone(),
+                name: name.as_str().into(),
+                elsewhere: Some(Arc::clone(&path)),
                 bytes: entry.bytes,
                 kind: Kind::text(),
                 entry: Some(entry),
@@ -201,7 +202,7 @@ impl Listing {
         if bytes == 0 {
             return Err(Error::unusable("standard input", "is empty; pipe text into it"));
         }
-        self.add_file(copy.path(), "standard input".to_owned(), false).map_err(|(_, error)| error)?;
+        self.add_file(copy.path(), "standard input", false).map_err(|(_, error)| error)?;
         self.spooled.push(copy);
         Ok(())
     }
@@ -237,13 +238,18 @@ fn walk(folder: &Path, tell: Sender<LeftOut>) -> Walk {
 
 impl TextFile {
     /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.elsewhere.as_deref().unwrap_or(Path::new(&*self.name))
+    }
+
+    /// Where its bytes are.
     pub(super) fn place(&self) -> Place<'_> {
-        Place { name: &self.name, path: &self.path, entry: self.entry, bytes: self.bytes }
+        Place { name: &self.name, path: self.path(), entry: self.entry, bytes: self.bytes }
     }
 
     /// Its bytes as they are on the disk, or in an archive there.
     fn open_raw(&self) -> Result<Box<dyn Read>, Error> {
-        archive::open(&self.path, self.entry, &self.name)
+        archive::open(self.path(), self.entry, &self.name)
     }
 
     /// What it begins with.
@@ -252,7 +258,7 @@ impl TextFile {
         let name = Compression::of_name(&lower).1.to_owned();
         let mut bytes = room_for_start();
         let raw = self.open_raw()?.take(SNIFFED_BYTES).read_to_end(&mut bytes);
-        raw.at("cannot read", &self.name)?;
+        raw.at("cannot read", &*self.name)?;
         if Compression::of_content(&bytes) != Compression::None {
             let mut content = room_for_start();
             // Of what is broken, so much as there is: reading it will tell.
@@ -301,7 +307,7 @@ impl TextFile {
 
     /// This file as one that could not be read.
     pub(crate) fn left_out(&self, reason: String) -> LeftOut {
-        LeftOut { name: self.name.clone(), kind: LeftOutKind::Unusable(self.kind), reason }
+        LeftOut { name: self.name.to_string(), kind: LeftOutKind::Unusable(self.kind), reason }
     }
 }
 

@@ -103,7 +103,7 @@ pub fn read<E: From<Error>>(
 /// # Errors
 /// When the file cannot be read.
 pub fn is_plain(file: &TextFile) -> Result<bool, Error> {
-    let start = listing::sniff(&file.path)?;
+    let start = listing::sniff(file.path())?;
     let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None;
     Ok(file.kind == Kind::text() && file.entry.is_none() && as_it_is && encoding::is_utf8(&start))
 }

@@ -312,7 +312,7 @@ fn standard_input_is_copied_and_recognised() {
     let folder = Folder::new();
     let mut listing = Listing::default();
     listing.add_stdin(&mut &gzip(b"piped")[..], folder.0.path()).unwrap();
-    assert_eq!(listing.files[0].name, "standard input");
+    assert_eq!(&*listing.files[0].name, "standard input");
     let mut text = String::new();
     let mut sink = |event: Event<'_>| {
         if let Event::Text(piece) = event {

@@ -36,7 +36,7 @@ pub enum QuestionError {
     Text { part: String, source: Cause },
     /// There is no token to start from.
     #[error(
-        "nothing stands before the choices, and this model has no <|endoftext|> to start from; give a longer \"context\""
+        "nothing stands before the choices, and this model has no token to begin a text with; give a longer \"context\""
     )]
     NoStart,
     /// The choice of this number is no token of its own.
@@ -86,7 +86,7 @@ impl Question {
     /// tokens "a" and " cat". So context and choice are tokenised as one text, as the model knows
     /// it, and what counts is every token behind the longest beginning that the context alone and
     /// all of its choices share: each choice is then judged from the same place. Where they share
-    /// no token at all, `<|endoftext|>` is put before them.
+    /// no token at all, `opening` is put before them: what a text of its own begins with.
     ///
     /// What is longer than the model can attend to loses its first tokens, never those that are
     /// scored.
@@ -97,6 +97,7 @@ impl Question {
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
+        opening: Option<u32>,
         special: SpecialTokens,
         context_length: usize,
     ) -> Result<Vec<EncodedChoice>, QuestionError> {
@@ -109,7 +110,7 @@ impl Question {
         };
         let wholes = self.choices.iter().enumerate().map(whole).collect::<Result<Vec<_>, _>>()?;
         let shared = wholes.iter().map(|whole| common_prefix(&context, whole)).min().unwrap_or(0);
-        let start = if shared > 0 { None } else { Some(tokenizer.end_of_text().ok_or(QuestionError::NoStart)?) };
+        let start = if shared > 0 { None } else { Some(opening.ok_or(QuestionError::NoStart)?) };
         let finish = |(number, (whole, choice)): (usize, (Vec<u32>, &String))| {
             let scored = whole.len() - shared;
             if scored == 0 {
@@ -294,7 +295,7 @@ mod tests {
     fn choices_are_the_tokens_behind_what_all_share() {
         let tokenizer = letters(false);
         let id = |c: &str| tokenizer.encode(c).unwrap()[0];
-        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, SpecialTokens::Parse, 8).unwrap();
+        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, None, SpecialTokens::Parse, 8).unwrap();
         assert_eq!(
             encoded[0],
             EncodedChoice { ids: ["a", " ", "b", " ", "c"].map(id).to_vec(), scored: 2, cut: 0, bytes: 2 }
@@ -304,7 +305,7 @@ mod tests {
             EncodedChoice { ids: ["a", " ", "b", "d"].map(id).to_vec(), scored: 1, cut: 0, bytes: 1 }
         );
         // Context 3: three read, one predicted.
-        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, SpecialTokens::Parse, 3).unwrap();
+        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, None, SpecialTokens::Parse, 3).unwrap();
         assert_eq!((encoded[0].ids.len(), encoded[0].scored, encoded[0].cut), (4, 2, 1));
         assert_eq!((encoded[1].ids.len(), encoded[1].scored, encoded[1].cut), (4, 1, 0));
     }
@@ -314,7 +315,7 @@ mod tests {
         let tokenizer = Tokenizer::train_bpe(258, ["ab\nab\nab"]).unwrap(); // bytes, <|endoftext|>, and "ab"
         let (ab, a) = (tokenizer.encode("ab").unwrap(), tokenizer.encode("a").unwrap());
         assert_eq!((ab.len(), a.len()), (1, 1), "the tokenizer of this test should have learnt \"ab\"");
-        let encoded = question("xa", &["b", "d"]).encode(&tokenizer, SpecialTokens::Parse, 8).unwrap();
+        let encoded = question("xa", &["b", "d"]).encode(&tokenizer, None, SpecialTokens::Parse, 8).unwrap();
         // "x", "ab" against "x", "a", "d": what they share is "x", and "a" counts with "d".
         assert_eq!(encoded[0].ids[1..], ab);
         assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
@@ -322,14 +323,20 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_context_starts_from_end_of_text() {
+    fn an_empty_context_starts_where_a_text_does() {
         let tokenizer = letters(true);
-        let encoded = question("", &["a", "bc"]).encode(&tokenizer, SpecialTokens::Parse, 8).unwrap();
+        let encoded =
+            question("", &["a", "bc"]).encode(&tokenizer, tokenizer.end_of_text(), SpecialTokens::Parse, 8).unwrap();
         assert_eq!(encoded[0].ids[0], tokenizer.end_of_text().unwrap());
         // Once, also where the tokenizer puts it there itself.
         let opening = tokenizer.opening_prompts().unwrap();
-        assert_eq!(question("", &["a", "bc"]).encode(&opening, SpecialTokens::Parse, 8).unwrap(), encoded);
+        assert_eq!(
+            question("", &["a", "bc"]).encode(&opening, opening.end_of_text(), SpecialTokens::Parse, 8).unwrap(),
+            encoded
+        );
         assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
+        let opened = question("", &["a", "bc"]).encode(&tokenizer, Some(0), SpecialTokens::Parse, 8).unwrap();
+        assert_eq!(opened[0].ids[0], 0, "as the model's folder says");
     }
 
     #[test]
@@ -342,11 +349,11 @@ mod tests {
         assert!(refused(wrong).contains("\"answer\" is 2, but the choices are numbered 0 to 1"));
 
         let refused = |question: Question| {
-            let error = question.encode(&letters(false), SpecialTokens::Parse, 3).unwrap_err();
+            let error = question.encode(&letters(false), None, SpecialTokens::Parse, 3).unwrap_err();
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
             format!("{error}{}", cause.unwrap_or_default())
         };
-        assert!(refused(question("", &["a", "b"])).contains("no <|endoftext|>"));
+        assert!(refused(question("", &["a", "b"])).contains("no token to begin a text with"));
         assert!(refused(question("a", &["b", "abcd"])).contains("choice 1 has 4 tokens, more than the context of 3"));
         assert!(refused(question("x", &["a", "b"])).starts_with("\"context\": "));
         assert!(refused(question("a", &["a", "x"])).starts_with("\"context\" with choice 1: "));
@@ -367,7 +374,7 @@ mod tests {
                 .iter()
                 .map(|(context, choices)| {
                     let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
-                    question(context, &choices).encode(&tokenizer, SpecialTokens::Parse, CONTEXT).unwrap()
+                    question(context, &choices).encode(&tokenizer, tokenizer.end_of_text(), SpecialTokens::Parse, CONTEXT).unwrap()
                 })
                 .collect();
             let together = score_questions(&model, &encoded, &mut to_the_end).unwrap();

@@ -64,7 +64,9 @@ pub(super) fn answer(
     let context_length = loaded.model.config().context_length;
     let encoded = questions
         .iter()
-        .map(|(place, question)| question.encode(tokenizer, special, context_length).with_context(|| place.clone()))
+        .map(|(place, question)| {
+            question.encode(tokenizer, loaded.opening, special, context_length).with_context(|| place.clone())
+        })
         .collect::<Result<Vec<_>>>()?;
     say_what_was_cut(&encoded, context_length, notes);
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::numbers::counted;
 use ember_model::{Gpt, WeightType, folder::weights_checksum};
 
@@ -146,17 +146,19 @@ impl Writer<'_> {
             if self.notes.are_shown() {
                 let _ = write!(terminal::stderr(), "> ");
             }
-            let mut line = String::new();
-            let read = self.session.interrupt.while_waiting(|| io::stdin().lock().read_line(&mut line));
+            let mut line = Vec::new();
+            let read = self.session.interrupt.while_waiting(|| io::stdin().lock().read_until(b'\n', &mut line));
             let Some(read) = read else { return Ok(Outcome::Interrupted) };
             if read.context("cannot read the prompt from the terminal")? == 0 {
                 self.notes.say("");
                 break;
             }
             // A prompt that cannot be continued is no reason to leave: say so, and ask for another.
-            let given = Given::Text(without_line_end(&line).to_owned());
-            let given = FilePrompt { place: String::new(), id: None, prompt: given };
-            match self.prompt(prompt_index, given).and_then(|prompt| self.answer(&prompt)) {
+            let typed = String::from_utf8(line)
+                .map_err(|_| anyhow!("what was typed is not UTF-8 text; set the terminal to UTF-8"));
+            let given = typed.map(|line| Given::Text(without_line_end(&line).to_owned()));
+            let given = given.map(|prompt| FilePrompt { place: String::new(), id: None, prompt });
+            match given.and_then(|given| self.prompt(prompt_index, given)).and_then(|prompt| self.answer(&prompt)) {
                 Err(error) if !error.chain().any(|cause| cause.is::<io::Error>()) => say_error(&error),
                 answered => answered?,
             }

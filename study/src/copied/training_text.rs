@@ -132,7 +132,7 @@ impl Documents {
         let mut this = Self::default();
         for file in &listing.files {
             let before = (this.bytes.len(), this.documents.len(), this.sources.len());
-            this.sources.push(file.name.clone());
+            this.sources.push(file.name.to_string());
             let (mut document, mut title, mut line) = (String::new(), None, 1);
             let read = source::read::<source::Error>(file, options, &AtomicU64::new(0), &mut |event| {
                 match event {

@@ -6,7 +6,7 @@ use ember_model::{checkpoint, folder};
 
 use crate::prelude::*;
 use ember_study::exposure::{self, Exposure, Figures, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window};
-use ember_training::run::text::data_of;
+use ember_training::run::text::{data_of, dataset_for};
 
 /// Arguments of `exposure`.
 #[derive(Args, Debug)]
@@ -51,7 +51,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let most = context_length - 1;
     let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
     ensure!(prefix <= most, UsageError::new(line));
-    let dataset = Dataset::open(&data)?;
+    let dataset = dataset_for(&data, &checkpoint_folder)?;
     let settings = Settings {
         prefix,
         samples: args.samples as usize,
@@ -64,13 +64,6 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     folder::verify_checksums_for_inference(&checkpoint_folder)?;
     let selected = select(common, &notes)?;
     let gpt = checkpoint::load(&checkpoint_folder, &selected.device)?;
-    ensure!(
-        gpt.config().vocab_size >= dataset.manifest.vocab_size,
-        "{}: the model has {} tokens, the text of its run {} different ones; they do not belong together",
-        checkpoint_folder.display(),
-        gpt.config().vocab_size,
-        dataset.manifest.vocab_size
-    );
     notes.say(format!(
         "writing {} after {} each of validation text, drawn and greedy, and reading them again",
         counted(windows.len() * (settings.samples + 1), "text"),

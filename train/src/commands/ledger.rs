@@ -14,7 +14,8 @@ use ember_training::config::{
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
 use ember_training::run::folder::{CONFIG, run_of};
-use ember_training::{run::text::data_folder, units::bytes_beside};
+use ember_training::run::text::{data_folder, dataset_for};
+use ember_training::units::bytes_beside;
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -198,17 +199,9 @@ impl Source {
     /// which it is.
     fn batch(&self, config: &TrainConfig, notes: &Notes) -> Result<(Batch, bool)> {
         let TrainConfig { seed, micro_batch, context_length, .. } = *config;
-        if let Some(folder) = &self.data {
-            let dataset = Dataset::open(folder)?;
+        if let (Some(data), Some(checkpoint)) = (&self.data, &self.checkpoint) {
+            let dataset = dataset_for(data, checkpoint)?;
             let manifest = &dataset.manifest;
-            ensure!(
-                manifest.vocab_size <= self.shape.vocab_size,
-                "{}: its {} different tokens are more than the {} of the model in {}; they do not belong together",
-                folder.display(),
-                manifest.vocab_size,
-                self.shape.vocab_size,
-                self.name
-            );
             let windows =
                 TrainWindows::new(&dataset.train, context_length, seed, manifest.window_rule, manifest.end_of_text)?;
             return Ok((windows.batch(0, micro_batch)?, true));

@@ -6,12 +6,12 @@ mod copied;
 mod facts;
 mod page;
 
-use ember_data::prepare::{Dataset, Manifest, OpenError};
+use ember_data::prepare::{Dataset, Manifest};
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
-use ember_training::run::text::data_of;
+use ember_training::{error::Error, run::text::data_of, run::text::dataset_for};
 use serde_json::{Value, json};
 
 use crate::prelude::*;
@@ -68,13 +68,8 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     // A Hugging Face folder has no run around it, and a run's text may be gone: then the page says less.
     let dataset = data_of(Some(&checkpoint)).ok().and_then(|data| {
         let unread =
-            |error: OpenError| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
-        let dataset = Dataset::open(&data).map_err(unread).ok()?;
-        let belongs = have_the_same_tokens(&dataset.tokenizer, &tokenizer);
-        if !belongs {
-            notes.say(format!("of its text nothing is said: {} has other tokens than the model", data.display()));
-        }
-        belongs.then_some(dataset)
+            |error: Error| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
+        dataset_for(&data, &checkpoint).map_err(unread).ok()
     });
     let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
     let mut searched = dataset.filter(|_| !args.skip_copied);
@@ -115,13 +110,6 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
         || json_line(&json!({ "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters })),
     )
-}
-
-/// Whether a text by the one tokenizer can be read by the other's model: it may have been prepared anew
-/// since.
-fn have_the_same_tokens(one: &Tokenizer, other: &Tokenizer) -> bool {
-    let tokens = one.vocab_size();
-    tokens == other.vocab_size() && (0..tokens as u32).all(|id| one.token_bytes(id) == other.token_bytes(id))
 }
 
 /// The knobs that the page begins with; temperature 0 is the likeliest token each time.

@@ -67,6 +67,13 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 /// interrupted.
 fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
     let steps = args.steps;
+    let is_length = |assignment: &&String| {
+        ["max_steps", "patience"].iter().any(|key| assignment.split('=').next().is_some_and(|name| name.trim() == *key))
+    };
+    if let Some(assignment) = args.set.iter().find(is_length) {
+        let line = format!("--set {assignment}: both runs take twice --steps, and end by nothing else; leave it out");
+        bail!(UsageError::new(line));
+    }
     let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
     args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);

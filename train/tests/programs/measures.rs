@@ -80,6 +80,13 @@ fn a_text_of_other_tokens_than_the_models_is_not_put_into_it() {
         let ran = place.train(command);
         assert!(ran.code == Some(1) && ran.err.ends_with("they do not belong together\n"), "{command}: {}", ran.err);
     }
+    // As many others are told from its own, too; what is only timed has no need of it.
+    place.write("count.txt", text().replace('n', "z"));
+    place.train("prepare count.txt --tokenizer chars --out tokens").well();
+    for command in ["ledger a-run", "exposure a-run --windows 2"] {
+        let ran = place.train(command);
+        assert!(ran.code == Some(1) && ran.err.ends_with("they do not belong together\n"), "{command}: {}", ran.err);
+    }
     let ran = place.train("share a-run --html page.html").well();
     assert!(ran.err.contains("tokens has other tokens than the model"), "{}", ran.err);
     assert!(place.path("page.html").is_file());

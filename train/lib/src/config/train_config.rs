@@ -74,6 +74,11 @@ impl TrainConfig {
             )
         } else if min > peak {
             format!("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")
+        } else if peak * self.weight_decay >= 1.0 {
+            let decay = self.weight_decay;
+            format!(
+                "learning_rate = {peak} times weight_decay = {decay} leaves nothing of a weight in a step; lower one"
+            )
         } else {
             return Ok(());
         };

@@ -92,6 +92,9 @@ pub enum TextError {
     /// The run's tokens cannot be read.
     #[error("the text of {run}")]
     OfRun { run: PathBuf, source: Cause },
+    /// The text was prepared anew, into tokens that the model does not read.
+    #[error("{data} has other tokens than the model in {model}: they do not belong together")]
+    OtherTokens { data: PathBuf, model: PathBuf },
     /// A file or folder cannot be found.
     #[error(transparent)]
     File(#[from] FileError),

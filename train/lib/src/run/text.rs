@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ember_data::prepare::{self, Dataset, Input, Manifest, PrepareOptions, Progress};
 use ember_data::source::ReadOptions;
-use ember_data::tokenizer::TokenizerChoice;
+use ember_data::tokenizer::{Tokenizer, TokenizerChoice};
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
@@ -81,6 +81,24 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
         (None, [gone]) if !Dataset::is_in(&own) && !Path::new(gone).is_file() => PathBuf::from(gone),
         _ => own,
     }
+}
+
+/// The text in `data` for the model in the folder `model`: it may have been prepared anew since that
+/// was trained, into as many other tokens.
+///
+/// # Errors
+/// When either cannot be read, or they do not belong together.
+pub fn dataset_for(data: &Path, model: &Path) -> Result<Dataset> {
+    let (dataset, tokenizer) = (Dataset::open(data)?, Tokenizer::from_folder(model)?);
+    if !have_the_same_tokens(&dataset.tokenizer, &tokenizer) {
+        return Err(TextError::OtherTokens { data: data.to_owned(), model: model.to_owned() }.into());
+    }
+    Ok(dataset)
+}
+
+fn have_the_same_tokens(one: &Tokenizer, other: &Tokenizer) -> bool {
+    let tokens = one.vocab_size();
+    tokens == other.vocab_size() && (0..tokens as u32).all(|id| one.token_bytes(id) == other.token_bytes(id))
 }
 
 /// The configuration and the text of a run that was begun.

@@ -29,7 +29,7 @@ const utterance = ({ role, content }) => element("li", { class: role },
 /** Says something and hears the answer as it comes. What failed is taken back, so that it can be said again. */
 async function speak(said, signal) {
   talk.push({ role: "user", content: said });
-  const { n, overflow, ...request } = requestFor({ count: 1 });
+  const { overflow, ...request } = requestFor({ count: 1 });
   const answer = { role: "assistant", content: "" };
   const item = utterance(answer);
   byId("talk").append(utterance(talk.at(-1)), item);

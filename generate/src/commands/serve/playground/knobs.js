@@ -19,7 +19,7 @@ async function drawNext() {
   tracing = new AbortController();
   // What may not end yet may not end with the next token: the one that is asked for cannot be more.
   const least = settings.knobs.min_new_tokens ?? knobNamed("min_new_tokens")?.default;
-  const { n, ...request } = requestFor({ tokens: 1, knobs: least > 1 ? { min_new_tokens: 1 } : {} });
+  const request = requestFor({ tokens: 1, count: 1, knobs: least > 1 ? { min_new_tokens: 1 } : {} });
   try {
     const body = { ...request, prompt: promptToSend(tokensTo(app.tree, app.current)), trace: CANDIDATES, ...TELLING };
     const answer = await ask("/v1/completions", body, tracing.signal);

@@ -17,6 +17,9 @@ function requestFor(set = {}) {
   const { knobs = {}, ...others } = set;
   const now = { ...settings, ...others, knobs: { ...settings.knobs, ...knobs } };
   const greedy = now.temperature === 0;
+  const count = greedy ? 1 : now.count;
+  // Said where it is needed: a model's folder may ask for several texts itself.
+  const usual = knobNamed("num_return_sequences")?.default ?? 1;
   const turned = Object.entries(now.knobs).filter(([name]) => !headed("Beams")(name) && !(greedy && headed("Sampling")(name)));
   return {
     model: now.model,
@@ -24,7 +27,7 @@ function requestFor(set = {}) {
     seed: now.seed,
     strategy: greedy ? "greedy" : "sample",
     ...(greedy ? {} : { temperature: now.temperature }),
-    ...(now.count > 1 && !greedy ? { n: now.count } : {}),
+    ...(count > 1 || usual > 1 ? { n: count } : {}),
     overflow: "slide",
     ...Object.fromEntries(turned),
     ...(now.form.kind && now.form.text ? { [now.form.kind]: now.form.text } : {}),
