@@ -13,7 +13,7 @@
 //! ```text
 //! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = H3^p (2 H0 / 3)^(1 - p); H3: loss of trigrams; H0: of spelling
 //! loss = late + (H1 - late) / (1 + (S / S0)^g)        H1: loss of unigrams; S: steps
-//! D    = W / (1 + B / (2 W^(1/2)))                    N: parameters of the blocks; B: tokens of a step
+//! D    = W / (1 + B / (5 W^(1/2)))                    N: parameters of the blocks; B: tokens of a step
 //! W    = U (1 + R (1 - exp(-r / R)))                  U: tokens seen once; r: how often they are repeated; R = 15.4
 //! ```
 //!
@@ -38,8 +38,8 @@ const REPEATS: f64 = 15.387756;
 /// The critical batch of a run, in tokens, over the root of the tokens it learns from: in steps of so
 /// many they teach as half of them would in the smallest ([McCandlish et al.
 /// 2018](https://arxiv.org/abs/1812.06162)); that it grows so is [Zhang et al.
-/// 2024](https://arxiv.org/abs/2410.21676)'s. Between 1 and 5 the points are met as well.
-const CRITICAL_BATCH: f64 = 2.0;
+/// 2024](https://arxiv.org/abs/2410.21676)'s. Between 1 and 20 the points are met as well.
+const CRITICAL_BATCH: f64 = 5.0;
 
 /// A run whose loss was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ pub mod text;
 
 pub use picture::fit_svg;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ember_data::{prepare::Dataset, windows::WindowRule};
 use ember_kernels::is_cpu;
@@ -144,9 +144,9 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
     let compiles_quickly = is_cpu(&selected.device) || speed.timed.iter().all(|timed| timed.first_s < 2.0);
     if !known && 4.0 * best.step_s < left && compiles_quickly {
-        let timed = chosen.bench(dataset, selected, request.go_on)?.time(Duration::from_secs_f64(left))?;
-        speed.add(timed);
-        speed.measured_s += timed.first_s + timed.step_s;
+        let began = Instant::now();
+        speed.add(chosen.bench(dataset, selected, request.go_on)?.time(Duration::from_secs_f64(left))?);
+        speed.measured_s += began.elapsed().as_secs_f64();
         best = planner.best(&candidates, &speed)?;
     }
     Ok(best)
@@ -160,6 +160,7 @@ pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<Tra
         settings.n_layer.get_or_insert(*n_layer);
         settings.n_embd.get_or_insert(*n_embd);
         settings.batch_size.get_or_insert(settings.micro_batch.unwrap_or(1));
+        settings.max_steps.get_or_insert(100); // so few that no rate is the smaller for them
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
     SHAPES.iter().map(config).collect()

@@ -88,7 +88,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
             "measured": checked }))
     };
-    answer(common, || page(&proposal, checked.as_ref(), &out), json)
+    answer(common, || page(&proposal, checked.as_ref(), &args.text, &out), json)
 }
 
 /// The recipe where nobody names one: it must be new, and there must be a place for it before the
@@ -261,10 +261,11 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
 }
 
 /// The plan as a page of the terminal.
-fn page(proposal: &Proposal, checked: Option<&Check>, out: &Path) -> String {
+fn page(proposal: &Proposal, checked: Option<&Check>, text: &[String], out: &Path) -> String {
     let mut lines: Vec<String> = told(proposal).iter().map(|(name, says)| format!("{name:<10}{says}")).collect();
     lines.extend(checked.into_iter().flat_map(beside));
-    let command = format!("ember-train run --config {}", typed(out));
+    let piped = if text.iter().any(|name| name == "-") { " < TEXT" } else { "" };
+    let command = format!("ember-train run --config {}{piped}", typed(out));
     lines.push(format!("\n{} is written; train it with\n  {command}\n", out.display()));
     lines.join("\n")
 }
@@ -303,7 +304,7 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     let mut text = format!(
         "late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b)), A = H3^p (2 H0 / 3)^(1 - p)\n\
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
-         D    = W / (1 + B / (2 W^(1/2))), W = U (1 + R (1 - exp(-r / R)))\n\
+         D    = W / (1 + B / (5 W^(1/2))), W = U (1 + R (1 - exp(-r / R)))\n\
          e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, p = {p:.3}, R = 15.4\n\n\
          H1, H3: loss of unigrams and trigrams; H0: of who spells each token, or points at it among the 64 before it;\n\
          N: parameters of the blocks; B: tokens of a step; U: tokens seen once, r: how often they are repeated; S: steps\n\n\

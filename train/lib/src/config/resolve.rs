@@ -83,6 +83,7 @@ impl Settings {
             self.optimizer.get_or_insert(OptimizerKind::AdamW);
             self.schedule.get_or_insert(Curve::Cosine);
             self.choose_what_the_optimizer_needs();
+            self.muon_learning_rate.get_or_insert(MUON_RATE);
             self.z_loss.get_or_insert(0.0);
             self.calibrate.get_or_insert(false);
         }
@@ -137,7 +138,6 @@ impl Settings {
 
     fn choose_what_the_optimizer_needs(&mut self) {
         self.decay_fraction.get_or_insert(0.8);
-        self.muon_learning_rate.get_or_insert(0.015);
         self.muon_momentum.get_or_insert(0.9);
     }
 
@@ -229,7 +229,8 @@ impl Settings {
     /// What keeps a model from learning a text by heart, and from being too sure of what it knows of
     /// it: the more often it is read, the more of it.
     fn choose_regularisation(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
-        let trained = self.max_steps.unwrap_or(1) as f64 * self.tokens_per_step() as f64;
+        let steps = self.max_steps.unwrap_or(1);
+        let trained = steps as f64 * self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
         let passes = trained / train_tokens;
         // A text is learned by heart the sooner the more weights there are for each of its tokens.
@@ -251,7 +252,8 @@ impl Settings {
         if self.init().is_some() {
             self.z_loss.get_or_insert(0.0);
         } else {
-            chosen.key("z_loss", &mut self.z_loss, 0.01);
+            // A model of fewer steps is not too sure of anything yet.
+            chosen.key("z_loss", &mut self.z_loss, if steps < 200 { 0.0 } else { 0.01 });
         }
         chosen.key("calibrate", &mut self.calibrate, true);
         let a_token = weights / train_tokens;
@@ -263,6 +265,7 @@ impl Settings {
         let init = self.init().map(str::to_owned);
         // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
         let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
+        let many = self.rate_of_many_small_steps();
         let (rate, reason) = match &init {
             Some(folder) => (
                 rate / 1e5,
@@ -271,11 +274,15 @@ impl Settings {
             // Of embeddings and norms alone, which bear more.
             None if self.optimizer == Some(OptimizerKind::Muon) => {
                 let rate = (60.0 * (128.0 / n_embd as f64).sqrt()).round().clamp(10.0, 60.0);
-                (rate / 1e4, format!("of what Muon does not step; {n_embd} wide"))
+                (two_digits(rate / 1e4 * many), format!("of what Muon does not step; {n_embd} wide"))
             }
             None => (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide")),
         };
         Chosen::one("learning_rate", &mut self.learning_rate, rate).because(reason, reasons);
+        let muon = Chosen::one("muon_learning_rate", &mut self.muon_learning_rate, two_digits(MUON_RATE * many));
+        if many < 1.0 {
+            muon.because("the more steps there are of so few tokens, the smaller is each".to_owned(), reasons);
+        }
         let peak = self.learning_rate.unwrap_or(rate);
         // Not zero: a run that is made longer goes on at this rate.
         let share = if self.schedule == Some(Curve::Wsd) { 100.0 } else { 10.0 };
@@ -300,6 +307,17 @@ impl Settings {
         }
     }
 
+    /// What Muon's rates are multiplied by. A small step is noisy, and the noise of many adds up: from
+    /// 2,000 steps of 1,024 tokens on, or as many more of larger ones, the best rate falls with the
+    /// root of their number (bench/LEARNING.md, "Many small steps").
+    fn rate_of_many_small_steps(&self) -> f64 {
+        if self.optimizer != Some(OptimizerKind::Muon) {
+            return 1.0;
+        }
+        let steps = self.max_steps.unwrap_or(1).max(1) as f64;
+        (self.tokens_per_step() as f64 / 1024.0 * 2000.0 / steps).sqrt().min(1.0)
+    }
+
     fn choose_intervals(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
         let mut chosen = Chosen::default();
         let looks = round(self.max_steps.unwrap_or(1) as f64 / 20.0).clamp(1, 1000);
@@ -318,6 +336,15 @@ impl Settings {
         let chosen = Chosen::one("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
         chosen.because("an evaluation costs at most a twentieth of the training between two", reasons);
     }
+}
+
+/// Muon's rate for matrices.
+const MUON_RATE: f64 = 0.015;
+
+/// The number rounded to two digits that count.
+fn two_digits(number: f64) -> f64 {
+    let unit = 10f64.powf(1.0 - number.log10().floor());
+    (number * unit).round() / unit
 }
 
 /// Keys that nobody set, chosen for one reason.

@@ -98,6 +98,7 @@ fn values_out_of_range_name_key_value_and_range() {
 fn keys_that_contradict_each_other_are_refused() {
     assert!(refusal("n_embd = 100\nn_head = 3").contains("not a multiple of n_head = 3"));
     assert!(refusal("learning_rate = 1e-4\nmin_learning_rate = 1e-3").contains("above learning_rate"));
+    assert!(refusal("learning_rate = 1\nweight_decay = 10").contains("leaves nothing of a weight"));
 }
 
 #[test]
@@ -290,6 +291,24 @@ fn a_short_trial_of_a_recipe_needs_no_second_change() {
         let (_, reasons) = Settings::from_toml_str(&longer).unwrap().resolve(&FACTS, DeviceKind::Cpu).unwrap();
         assert!(reasons.iter().any(|reason| reason.to_string().ends_with(then)), "{schedule}: {reasons:?}");
     }
+}
+
+#[test]
+fn of_many_small_steps_each_is_smaller() {
+    let rates = |settings: &str| {
+        let sizes = "n_layer = 2\nn_embd = 128\ncontext_length = 64\n";
+        let config = resolved(&format!("{sizes}{settings}"));
+        (config.learning_rate, config.muon_learning_rate)
+    };
+    let whole = (6e-3, 0.015);
+    for settings in
+        ["batch_size = 16\nmax_steps = 2000", "batch_size = 64\nmax_steps = 8000", "batch_size = 1\nmax_steps = 100"]
+    {
+        assert_eq!(rates(settings), whole, "{settings}");
+    }
+    assert_eq!(rates("batch_size = 16\nmax_steps = 8000"), (3e-3, 7.5e-3));
+    assert_eq!(rates("batch_size = 16\nmax_steps = 8000\noptimizer = \"adamw\"").1, 0.015, "which is not used");
+    assert_eq!(rates("batch_size = 16\nmax_steps = 8000\nmuon_learning_rate = 0.02"), (3e-3, 0.02));
 }
 
 #[test]
