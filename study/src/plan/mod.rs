@@ -160,7 +160,7 @@ pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<Tra
         settings.n_layer.get_or_insert(*n_layer);
         settings.n_embd.get_or_insert(*n_embd);
         settings.batch_size.get_or_insert(settings.micro_batch.unwrap_or(1));
-        settings.max_steps.get_or_insert(100); // so few that no rate is the smaller for them
+        settings.max_steps.get_or_insert(1); // for which no rate is smaller
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
     SHAPES.iter().map(config).collect()

@@ -203,6 +203,7 @@ impl Worker {
             self.held.has_read(rows[piece], &read[piece]);
         }
         self.reading.iter().for_each(|reading| self.tell_progress(reading));
+        self.tell(); // before its answers are given, so that who has one finds it counted
         self.conclude();
         Some(began.elapsed())
     }
@@ -263,6 +264,7 @@ impl Worker {
 
     /// Tells all who wait for the pass that it failed.
     fn give_up(&mut self, error: &Error) {
+        self.tell();
         for Reading { ask, .. } in self.reading.drain(..) {
             self.held.let_go(ask.request);
             answer(&ask, Err(Error::device(error)));
