@@ -17,7 +17,7 @@ pub use private::{Place, Private};
 pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
-use crate::prepare::corpus::{Corpus, Purpose, Reading};
+use crate::prepare::corpus::{Corpus, Purpose, Reading, nothing_in};
 use crate::prepare::position::{Here, Position};
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
@@ -105,7 +105,7 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
         corpus.leave_out(&reading.unusable)?;
         if !reading.is_spoilt {
             return match looking.documents {
-                0 => Err(Error::empty(&reading.sources)),
+                0 => Err(nothing_in(&reading.sources)),
                 _ => Ok(looking.finish(reading, corpus.listing.left_out)),
             };
         }

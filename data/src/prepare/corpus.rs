@@ -3,6 +3,7 @@
 use super::blanks::BlankFilter;
 use super::position::{Handing, PlacedSink, Position};
 use super::{ahead, ahead::Ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
+use crate::numbers::counted;
 use crate::sensitive::{self, Masking};
 use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
@@ -71,6 +72,16 @@ pub struct Source {
     /// What cleaning changed.
     #[serde(default, skip_serializing_if = "Changes::is_none")]
     pub changes: Changes,
+}
+
+/// That there is nothing in these sources.
+pub fn nothing_in(sources: &[Source]) -> Error {
+    let first = sources.first().map_or("", |source| &source.name);
+    let more = match sources.len() {
+        0 | 1 => String::new(),
+        all => format!(" and {}", counted(all - 1, "other file")),
+    };
+    Error::unusable(format!("the text is empty: there is nothing but white space in {first}{more}; give some"))
 }
 
 /// Titles that are kept.

@@ -1,6 +1,5 @@
 //! Why a text cannot be prepared.
 
-use super::corpus::Source;
 use crate::{numbers::counted, source, tokenizer, tokenizer::UnknownCharacter, tokens};
 use ember_host::file_error::FileError;
 
@@ -42,16 +41,6 @@ impl Error {
     /// [`Self::Unusable`]: what is wrong, and what to do.
     pub(super) fn unusable(what: impl Into<String>) -> Self {
         Self::Unusable(what.into())
-    }
-
-    /// There is nothing in these sources.
-    pub(crate) fn empty(sources: &[Source]) -> Self {
-        let first = sources.first().map_or("", |source| &source.name);
-        let more = match sources.len() {
-            0 | 1 => String::new(),
-            all => format!(" and {}", counted(all - 1, "other file")),
-        };
-        Self::unusable(format!("the text is empty: there is nothing but white space in {first}{more}; give some"))
     }
 
     /// The second reading found another text than the first; `how` is empty or in brackets.

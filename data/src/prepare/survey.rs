@@ -5,8 +5,8 @@ use super::position::{Here, Position};
 use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
-    corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, duplicates::Duplicates, error::Error,
-    options::PrepareOptions, options::Progress, options::tell,
+    corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, corpus::nothing_in, duplicates::Duplicates,
+    error::Error, options::PrepareOptions, options::Progress, options::tell,
 };
 use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
 use rayon::prelude::*;
@@ -134,7 +134,7 @@ impl Surveying {
     fn finish(mut self, reading: Reading, unusable: Vec<LeftOut>) -> Result<Survey, Error> {
         let Reading { sources, masked, .. } = reading;
         if self.documents == 0 {
-            return Err(Error::empty(&sources));
+            return Err(nothing_in(&sources));
         }
         self.split.keep_together(self.near.map(NearDuplicates::finish).unwrap_or_default());
         self.split.in_sources(sources.iter().map(|source| source.documents[0]));
