@@ -97,8 +97,7 @@ enum Content {
 
 impl TokenFile {
     /// Opens a token file and checks its header and size, not yet its content (see
-    /// [`TokenFile::verify`]). As long as it is open nobody prepares another text in its place
-    /// ([`is_in_use`]).
+    /// [`TokenFile::verify`]). As long as it is open nobody prepares another text in its place.
     ///
     /// # Errors
     /// When it cannot be read, or its header says that it is another kind of file, damaged or of

@@ -26,30 +26,23 @@ pub fn shingles<const N: usize>(text: &str, each: &mut impl FnMut(u64)) {
 /// So many bytes are told apart at once: a bit for each.
 const BLOCK: usize = 64;
 
-/// A hash of each word, in order.
+/// A hash of each word, in order. What stands between signs of ASCII that are none of a word is one,
+/// unless there are others in it.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    let (mut at, mut word) = (0, String::new());
-    while at < text.len() {
-        at = ascii_words(text.as_bytes(), at, each);
-        at = any_words(text, at, &mut word, each);
-    }
-}
-
-/// The words from byte `at` on, a block at a time, up to the first block with something else than
-/// ASCII in it: returns where that begins, or the word that goes on in it.
-fn ascii_words(bytes: &[u8], mut at: usize, each: &mut impl FnMut(u64)) -> usize {
-    let mut begun = None;
-    loop {
+    let (bytes, mut word) = (text.as_bytes(), String::new());
+    // Where a word begins that goes on in the next block, and whether that or a later one has others.
+    let (mut begun, mut has_others) = (None, false);
+    for at in (0..=bytes.len()).step_by(BLOCK) {
         let rest = &bytes[at..];
         let mut last = [b' '; BLOCK];
         let block = rest.first_chunk().unwrap_or_else(|| {
             last[..rest.len()].copy_from_slice(rest);
             &last
         });
-        let Some(bits) = word_bits(block) else { return begun.unwrap_or(at) };
+        let Signs { of_words, others } = Signs::of(block);
         // A bit where a word begins, and one behind its end.
-        let before = bits << 1 | u64::from(begun.is_some());
-        let (mut starts, mut ends) = (bits & !before, !bits & before);
+        let before = of_words << 1 | u64::from(begun.is_some());
+        let (mut starts, mut ends) = (of_words & !before, !of_words & before);
         while ends != 0 {
             let end = at + ends.trailing_zeros() as usize;
             ends &= ends - 1;
@@ -58,21 +51,23 @@ fn ascii_words(bytes: &[u8], mut at: usize, each: &mut impl FnMut(u64)) -> usize
                 starts &= starts - 1;
                 start
             });
-            each(hash(bytes, start, end, LOWER_CASE));
+            if (has_others || others != 0) && !bytes[start..end].is_ascii() {
+                mixed_words(&text[start..end], &mut word, each);
+            } else {
+                each(hash(bytes, start, end, LOWER_CASE));
+            }
+            has_others = false;
         }
         if starts != 0 {
             begun = Some(at + starts.trailing_zeros() as usize);
         }
-        if rest.len() < BLOCK {
-            return bytes.len();
-        }
-        at += BLOCK;
+        has_others |= begun.is_some() && others != 0;
     }
 }
 
-/// The same of any text, character by character, up to an end of a word behind a block. `word` is
-/// empty; it is only lent, since its memory would have to be asked for at each block.
-fn any_words(text: &str, at: usize, word: &mut String, each: &mut impl FnMut(u64)) -> usize {
+/// The words of a stretch with other signs than ASCII's, character by character. `word` is empty; it
+/// is only lent, since its memory would have to be asked for each time.
+fn mixed_words(text: &str, word: &mut String, each: &mut impl FnMut(u64)) {
     let mut end = |word: &mut String| {
         if !word.is_empty() {
             let length = word.len();
@@ -82,29 +77,19 @@ fn any_words(text: &str, at: usize, word: &mut String, each: &mut impl FnMut(u64
         }
     };
     let of_first_plane = &**OF_FIRST_PLANE;
-    for (place, character) in text[at..].char_indices() {
+    for character in text.chars() {
         match of_first_plane.get(character as usize).copied().unwrap_or_else(|| Part::of(character)) {
-            Part::Small(small) => {
-                word.push(small);
-                continue;
-            }
-            Part::SeveralSmall => {
-                word.extend(character.to_lowercase());
-                continue;
-            }
+            Part::Small(small) => word.push(small),
+            Part::SeveralSmall => word.extend(character.to_lowercase()),
             Part::Alone => {
                 end(word);
                 word.push(character);
+                end(word);
             }
-            Part::None => {}
-        }
-        end(word);
-        if place >= BLOCK {
-            return at + place + character.len_utf8();
+            Part::None => end(word),
         }
     }
     end(word);
-    text.len()
 }
 
 /// So much is read behind the last byte of a word, where it can be.
@@ -147,24 +132,33 @@ const fn eight(byte: u8) -> u64 {
 /// Makes letters of ASCII small, and leaves digits as they are.
 const LOWER_CASE: u64 = eight(0x20);
 
-/// Which bytes are letters or digits, the first as the lowest bit; `None` where one is not ASCII.
-fn word_bits(block: &[u8; BLOCK]) -> Option<u64> {
-    const HIGH: u64 = eight(0x80);
-    // The high bit of each byte between two: without a carry, as none has its own high bit set.
-    let between =
-        |bytes: u64, first: u8, last: u8| (bytes + eight(0x80 - first)) & !(bytes + eight(0x7f - last)) & HIGH;
-    let (eights, _) = block.as_chunks();
-    let mut bits = 0;
-    for (place, bytes) in eights.iter().enumerate() {
-        let bytes = u64::from_le_bytes(*bytes);
-        if bytes & HIGH != 0 {
-            return None;
-        }
-        let high = between(bytes | LOWER_CASE, b'a', b'z') | between(bytes, b'0', b'9');
+/// What the bytes of a block are, the first as the lowest bit.
+struct Signs {
+    /// Letters and digits of ASCII, and all others than ASCII.
+    of_words: u64,
+    /// Not zero where there are any of the latter.
+    others: u64,
+}
+
+impl Signs {
+    fn of(block: &[u8; BLOCK]) -> Self {
+        const HIGH: u64 = eight(0x80);
+        // The high bit of each byte between two: without a carry, as none has its own high bit set.
+        let between =
+            |bytes: u64, first: u8, last: u8| (bytes + eight(0x80 - first)) & !(bytes + eight(0x7f - last)) & HIGH;
         // The product moves the bit of each byte to its place in the highest byte.
-        bits |= ((high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * place);
+        let gathered = |high: u64| (high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        let (eights, _) = block.as_chunks();
+        let (mut of_words, mut others) = (0, 0);
+        for (place, bytes) in eights.iter().enumerate() {
+            let bytes = u64::from_le_bytes(*bytes);
+            let (low, high) = (bytes & !HIGH, bytes & HIGH);
+            let ascii = between(low | LOWER_CASE, b'a', b'z') | between(low, b'0', b'9');
+            of_words |= gathered(ascii | high) << (8 * place);
+            others |= high;
+        }
+        Self { of_words, others }
     }
-    Some(bits)
 }
 
 /// The hash of the word that stands in `bytes`, eight of them at a time, each with the bits of
