@@ -97,9 +97,14 @@ fn kind(name: &str) -> String {
     let lower = name.rsplit(['/', '\\']).next().unwrap_or_default().to_lowercase();
     let inner = [".gz", ".zst"].iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
     match inner.rsplit_once('.') {
-        Some((start, end)) if !start.is_empty() && end.len() <= 8 => format!(".{end}"),
+        Some((start, end)) if !start.is_empty() && is_ending(end) => format!(".{end}"),
         _ => "without an ending".to_owned(),
     }
+}
+
+/// Whether it looks like the end of a name: that of a mail in a Maildir, `:2,S`, is none.
+fn is_ending(end: &str) -> bool {
+    end.len() <= 8 && end.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_".contains(&byte))
 }
 
 /// The first year in a file's name, else that of its last change.

@@ -81,13 +81,13 @@ impl Server {
             format!("Host: {}\r\n", self.address)
         };
         let length = body.len();
-        write!(
-            stream,
+        let asked = format!(
             "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
-        )
-        .unwrap();
+        );
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        // Who refuses need not hear all of it, and may have hung up.
+        let _ = stream.write_all(asked.as_bytes());
+        let _ = stream.read_to_string(&mut answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), unchunked(head, body))
     }
