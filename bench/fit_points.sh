@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, an hour and a half of two cores in all,
+# Trains the small models that `ember-train plan` predicts the loss from, an hour and three quarters of two cores in all,
 # and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
 #   bench/fit_points.sh SHAKESPEARE TEXTS [WORK_FOLDER] >study/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. What the WORK_FOLDER holds
@@ -80,6 +80,9 @@ python-bpe4096           2  96  64 64 2760
 tiny-shakespeare-bpe1024 3 128  64 64 1000
 tiny-shakespeare-bpe1024 4 128  64 64 2315
 tiny-shakespeare-bpe1024 4 192 128 64  500
+tiny-shakespeare-bpe1024 4 128  64 32 5638
+moby-dick-bpe1024        4 128  64 32 4050
+moby-dick-bpe1024        4 128  64 16 6790
 RUNS
 
 for text in */manifest.json; do

@@ -38,7 +38,7 @@ const REPEATS: f64 = 15.387756;
 /// The critical batch of a run, in tokens, over the root of the tokens it learns from: in steps of so
 /// many they teach as half of them would in the smallest ([McCandlish et al.
 /// 2018](https://arxiv.org/abs/1812.06162)); that it grows so is [Zhang et al.
-/// 2024](https://arxiv.org/abs/2410.21676)'s. Between 1 and 20 the points are met as well.
+/// 2024](https://arxiv.org/abs/2410.21676)'s. Between 2 and 20 the points are met as well.
 const CRITICAL_BATCH: f64 = 5.0;
 
 /// A run whose loss was measured.

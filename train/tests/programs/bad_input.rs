@@ -121,6 +121,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "resume no-average --device cpu"),
     ("ember-train", "verify-resume missing.txt --device cpu"),
     ("ember-train", "verify-resume count.txt --steps 0 --device cpu"),
+    ("ember-train", "verify-resume count.txt --set max_steps=5 --device cpu"),
+    ("ember-train", "run count.txt --set learning_rate=1 --set weight_decay=10 --device cpu"),
     // Checkpoints
     ("ember-generate", "text one"),
     ("ember-generate", "text one --from missing"),

@@ -78,7 +78,7 @@ fn a_run_goes_when_it_is_sure_that_it_may() {
     assert!(["runs/chars", "runs/cut"].into_iter().all(is_there));
 
     fs::remove_file(place.path("runs/cut/notes.txt")).unwrap();
-    let ran = place.train("runs remove cut runs/cut chars --yes").well();
+    let ran = place.train("runs remove cut runs/cut ./runs/cut chars --yes").well();
     assert!(ran.out.starts_with("removed runs/chars, ") && ran.out.lines().count() == 2, "{}", ran.out);
     assert!(!place.path("runs/chars").exists() && !place.path("runs/cut").exists());
     assert!(is_there("runs/bytes") && place.path("runs/somebodys").is_dir() && place.path("count.txt").is_file());

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
@@ -85,9 +85,11 @@ impl Server {
             "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
         );
         let mut answer = String::new();
-        // Who refuses need not hear all of it, and may have hung up.
-        let _ = stream.write_all(asked.as_bytes());
-        let _ = stream.read_to_string(&mut answer);
+        let (asked, heard) = (stream.write_all(asked.as_bytes()), stream.read_to_string(&mut answer));
+        for error in asked.err().into_iter().chain(heard.err()) {
+            // Who refuses need not hear all of it, and may have hung up.
+            assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
+        }
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), unchunked(head, body))
     }
