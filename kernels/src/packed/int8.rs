@@ -97,7 +97,7 @@ impl Stretch for Int8Rows {
                     }
                     let weights = P::widen(weights);
                     for (products, x) in products.iter_mut().zip(&x) {
-                        *products = P::add_products(*products, weights, x.values[pair]);
+                        *products = P::add_products(*products, weights, &x.values[pair]);
                     }
                 }
                 for (products, group) in products.into_iter().zip(&mut group) {

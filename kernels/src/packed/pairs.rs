@@ -32,7 +32,7 @@ pub trait Pairs {
     /// The same numbers in 16 bits.
     unsafe fn widen(weights: &PairOfRows) -> Self::Weights;
     /// `sums + weights[..][0] x[0] + weights[..][1] x[1]`
-    unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: [i16; 2]) -> Self::Sums;
+    unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: &[i16; 2]) -> Self::Sums;
     /// One sum after the other.
     #[inline(always)]
     unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]) {
@@ -51,7 +51,7 @@ impl Pairs for Portable {
         weights.map(|pair| pair.map(i16::from))
     }
     #[inline(always)]
-    unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: [i16; 2]) -> Self::Sums {
+    unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: &[i16; 2]) -> Self::Sums {
         let x = x.map(i32::from);
         std::array::from_fn(|i| sums[i] + i32::from(weights[i][0]) * x[0] + i32::from(weights[i][1]) * x[1])
     }
@@ -63,14 +63,14 @@ mod x86 {
     //! for the set.
     #![allow(unsafe_op_in_unsafe_fn)]
 
-    use std::arch::x86_64::*;
+    use std::arch::{asm, x86_64::*};
 
     use super::{PairOfRows, Pairs};
     use crate::simd::{Avx2, Avx512, Avx512Vnni};
 
     /// Two values as one unit of 32 bits, the first in its lower half.
     #[inline(always)]
-    fn unit(x: [i16; 2]) -> i32 {
+    fn unit(x: &[i16; 2]) -> i32 {
         i32::from(x[1]) << 16 | i32::from(x[0] as u16)
     }
 
@@ -84,7 +84,7 @@ mod x86 {
             [0, 1].map(|half| _mm256_cvtepi8_epi16(_mm_loadu_si128(first.add(half))))
         }
         #[inline(always)]
-        unsafe fn add_products([a, b]: Self::Sums, [u, v]: Self::Weights, x: [i16; 2]) -> Self::Sums {
+        unsafe fn add_products([a, b]: Self::Sums, [u, v]: Self::Weights, x: &[i16; 2]) -> Self::Sums {
             let x = _mm256_set1_epi32(unit(x));
             [_mm256_add_epi32(a, _mm256_madd_epi16(u, x)), _mm256_add_epi32(b, _mm256_madd_epi16(v, x))]
         }
@@ -100,7 +100,7 @@ mod x86 {
             _mm512_cvtepi8_epi16(_mm256_loadu_si256(weights.as_ptr().cast()))
         }
         #[inline(always)]
-        unsafe fn add_products(sums: __m512i, weights: __m512i, x: [i16; 2]) -> __m512i {
+        unsafe fn add_products(sums: __m512i, weights: __m512i, x: &[i16; 2]) -> __m512i {
             _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x))))
         }
     }
@@ -115,9 +115,24 @@ mod x86 {
             Avx512::<false>::widen(weights)
         }
         #[inline(always)]
-        unsafe fn add_products(sums: __m512i, weights: __m512i, x: [i16; 2]) -> __m512i {
-            _mm512_dpwssd_epi32(sums, weights, _mm512_set1_epi32(unit(x)))
+        unsafe fn add_products(sums: __m512i, weights: __m512i, x: &[i16; 2]) -> __m512i {
+            dot(sums, weights, x)
         }
+    }
+
+    /// `vpdpwssd` by its name: the compiler often puts two instructions in its place, which have a
+    /// result sooner and take half as long again where many rows wait.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    unsafe fn dot(mut sums: __m512i, weights: __m512i, x: &[i16; 2]) -> __m512i {
+        asm!(
+            "vpdpwssd {sums}, {weights}, dword ptr [{x}]{{1to16}}",
+            sums = inlateout(zmm_reg) sums,
+            weights = in(zmm_reg) weights,
+            x = in(reg) x,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+        sums
     }
 }
 
@@ -134,8 +149,8 @@ mod tests {
         // SAFETY: the caller asked the processor.
         unsafe {
             let weights = P::widen(weights);
-            let sums = P::add_products(P::zero(), weights, x[0]);
-            P::store(P::add_products(sums, weights, x[1]), &mut into);
+            let sums = P::add_products(P::zero(), weights, &x[0]);
+            P::store(P::add_products(sums, weights, &x[1]), &mut into);
         }
         into
     }
