@@ -65,7 +65,7 @@ use burn::tensor::Device;
 #[cfg(feature = "gpu")]
 pub use argmax::argmax;
 pub use attention::{causal_attention, causal_attention_and_weights};
-pub use cached_attention::{CachedAttention, CachedRows, Places};
+pub use cached_attention::{CachedAttention, CachedRows, Places, move_to_front};
 pub use cast::cast;
 pub use dropout::{DropoutMask, dropout};
 pub use embedding::embed;

@@ -10,7 +10,7 @@
 
 use std::{iter, sync::Arc};
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use crate::GptConfig;
 use ember_kernels::arena::{HUGE_PAGE, Memory};
@@ -37,10 +37,25 @@ pub struct KvCache {
 impl KvCache {
     /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
-        let (slots, heads, device) = (slots.max(1), config.heads(), &device.clone().inner());
-        let empty = empty(config.n_layer, slots, heads, device);
-        let layers = (0..config.n_layer).map(|_| Some([empty(), empty()])).collect();
-        Self { layers, rows: vec![Vec::new(); rows], slots, next: 0, moves: 0, heads, device: device.clone() }
+        let slots = slots.max(1);
+        Self::of(Empty::new(config.n_layer, slots, config.heads(), &device.clone().inner()), config, rows, slots)
+    }
+
+    /// As [`new`](Self::new), and the memory is taken from the system meanwhile, for who would be kept
+    /// waiting when it is first written to.
+    pub fn populated(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
+        let slots = slots.max(1);
+        let empty = Empty::new(config.n_layer, slots, config.heads(), &device.clone().inner());
+        if let Some(memory) = &empty.memory {
+            memory.populate();
+        }
+        Self::of(empty, config, rows, slots)
+    }
+
+    fn of(empty: Empty, config: &GptConfig, rows: usize, slots: usize) -> Self {
+        let layers = (0..config.n_layer).map(|_| Some([empty.tensor(), empty.tensor()])).collect();
+        let rows = vec![Vec::new(); rows];
+        Self { layers, rows, slots, next: 0, moves: 0, heads: config.heads(), device: empty.device }
     }
 
     /// How many rows there are.
@@ -137,7 +152,7 @@ impl KvCache {
             let target = &mut moved_to[*slot as usize];
             if *target == UNUSED {
                 *target = in_use.len() as u32;
-                in_use.push(*slot as i32);
+                in_use.push(*slot);
             }
             *slot = *target;
         }
@@ -146,15 +161,16 @@ impl KvCache {
         // seldom.
         let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
         if live > 0 || slots > self.slots {
-            let index = Tensor::<1, Int>::from_data(TensorData::new(in_use, [live]), &self.device);
-            let larger = (slots > self.slots).then(|| empty(self.layers.len(), slots, self.heads, &self.device));
-            let into = [0..self.heads.n_kv_head, 0..live, 0..self.heads.head_size];
+            let larger = (slots > self.slots).then(|| Empty::new(self.layers.len(), slots, self.heads, &self.device));
             let moved = |old: Tensor<3>| {
-                let target = match &larger {
-                    Some(empty) => kernels::cast(empty(), old.dtype().into()),
-                    None => old.clone(),
-                };
-                if live == 0 { target } else { target.slice_assign(into.clone(), old.select(1, index.clone())) }
+                let target = larger.as_ref().map(|empty| kernels::cast(empty.tensor(), old.dtype().into()));
+                let in_front = if live > 0 { kernels::move_to_front(old, &in_use) } else { old };
+                let into = [0..self.heads.n_kv_head, 0..live, 0..self.heads.head_size];
+                match target {
+                    Some(target) if live > 0 => target.slice_assign(into.clone(), in_front.slice(into)),
+                    Some(target) => target,
+                    None => in_front,
+                }
             };
             for layer in &mut self.layers {
                 *layer = layer.take().map(|cache| cache.map(moved));
@@ -166,17 +182,29 @@ impl KvCache {
     }
 }
 
-/// Makes the empty keys and values of all layers, one tensor a call. A step reads the cache whole,
-/// as it reads the weights, so on the CPU it too lies in one stretch of huge pages, if it fills
-/// one.
-fn empty(n_layer: usize, slots: usize, heads: Heads, device: &Device) -> impl Fn() -> Tensor<3> {
-    let shape = [heads.n_kv_head, slots, heads.head_size];
-    let bytes = size_of::<f32>() * shape.iter().product::<usize>();
-    let worth_it = is_cpu(device) && 2 * n_layer * bytes >= HUGE_PAGE;
-    // A system that refuses so much at once may still give it piece by piece.
-    let memory = worth_it.then(|| Memory::new(iter::repeat_n(bytes, 2 * n_layer)).ok()).flatten();
-    move || match &memory {
-        Some(memory) => Tensor::from_data(memory.take().tensor_data(shape), device),
-        None => Tensor::zeros(shape, device),
+/// The empty keys and values of all layers. A step reads the cache whole, as it reads the weights,
+/// so on the CPU it too lies in one stretch of huge pages, if it fills one.
+struct Empty {
+    memory: Option<Arc<Memory>>,
+    shape: [usize; 3],
+    device: Device,
+}
+
+impl Empty {
+    fn new(n_layer: usize, slots: usize, heads: Heads, device: &Device) -> Self {
+        let shape = [heads.n_kv_head, slots, heads.head_size];
+        let bytes = size_of::<f32>() * shape.iter().product::<usize>();
+        let worth_it = is_cpu(device) && 2 * n_layer * bytes >= HUGE_PAGE;
+        // A system that refuses so much at once may still give it piece by piece.
+        let memory = worth_it.then(|| Memory::new(iter::repeat_n(bytes, 2 * n_layer)).ok()).flatten();
+        Self { memory, shape, device: device.clone() }
+    }
+
+    /// Another one each time.
+    fn tensor(&self) -> Tensor<3> {
+        match &self.memory {
+            Some(memory) => Tensor::from_data(memory.take().tensor_data(self.shape), &self.device),
+            None => Tensor::zeros(self.shape, &self.device),
+        }
     }
 }

@@ -22,6 +22,20 @@ pub fn attend(qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads, places: &Plac
     (from_flex(y), [keys, cached].map(from_flex))
 }
 
+/// As [`super::move_to_front`].
+pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
+    let [n_kv_head, all, n] = cache.dims();
+    assert!(slots.iter().all(|&slot| (slot as usize) < all), "a slot that the cache does not have");
+    let mut cache = contiguous(flex(cache));
+    let heads = values_mut(&mut cache).par_chunks_exact_mut(all * n);
+    heads.with_max_len(n_kv_head.div_ceil(MOST_TASKS)).for_each_init(Vec::new, |room, head| {
+        room.clear();
+        slots.iter().for_each(|&slot| room.extend_from_slice(&head[slot as usize * n..][..n]));
+        head[..room.len()].copy_from_slice(room);
+    });
+    from_flex(cache)
+}
+
 /// So many new positions in a row are many, which go through matrix products: their numbers are
 /// then the same in pieces of any size but one.
 const MANY: usize = 2;
@@ -55,18 +69,19 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
 
     let mut y = unfilled(new * queries);
     let output = Shared::new(&mut y);
-    // A task is some heads of one row; no sum spans two heads, so the numbers do not depend on how
-    // they are grouped.
-    let group = n_head.div_ceil((MOST_TASKS / rows.slots.len()).clamp(1, n_head));
+    // A task is some heads of one row, fewer of a row with more work; no sum spans two heads, so the
+    // numbers do not depend on how they are grouped.
+    let work = || rows.slots.iter().zip(rows.new.iter()).map(|(slots, new)| slots.len() * new);
+    let whole: usize = work().sum();
     let mut tasks = Vec::new();
-    let (mut first, mut work) = (0, 0);
-    for (slots, &new) in rows.slots.iter().zip(rows.new.iter()) {
+    let mut first = 0;
+    for ((slots, &new), work) in rows.slots.iter().zip(rows.new.iter()).zip(work()) {
+        let group = n_head.div_ceil((MOST_TASKS * work / whole).clamp(1, n_head));
         let groups = (0..n_head).step_by(group);
         tasks.extend(groups.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
         first += new;
-        work += slots.len() * new * queries;
     }
-    let at_once = if work < WORTH_SHARING { usize::MAX } else { 1 };
+    let at_once = if whole * queries < WORTH_SHARING { usize::MAX } else { 1 };
     tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
         if task.new < MANY {
             one_after_another(qkv, &cache, task, scratch, output);

@@ -19,6 +19,20 @@ pub use rows::{CachedRows, Places};
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::shared_memory;
 
+/// Moves what these `slots` of a layer's keys, or of its values, `[n_kv_head, slots, head_size]`,
+/// hold to the first slots, in this order; on the CPU in place, where nothing shares them. What the
+/// other slots then hold has no meaning.
+pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
+    let device = cache.device();
+    if is_cpu(&device) {
+        return cpu::move_to_front(cache, slots);
+    }
+    let [n_kv_head, _, head_size] = cache.dims();
+    let index = TensorData::new(slots.iter().map(|&slot| slot as i32).collect(), [slots.len()]);
+    let moved = cache.clone().select(1, Tensor::<1, Int>::from_data(index, (&device, DType::I32)));
+    cache.slice_assign([0..n_kv_head, 0..slots.len(), 0..head_size], moved)
+}
+
 /// Attention to a cache, made ready once for all layers of one pass.
 pub struct CachedAttention {
     places: Places,
