@@ -3,18 +3,13 @@
 use ember_data::random::rng;
 use rand::Rng;
 
-use crate::softmax::{softmax, sum};
+use crate::softmax::{highest, softmax, sum};
 
 /// The id of the highest logit; of several equally high ones the lowest id, as torch's argmax on
 /// the CPU.
 pub fn greedy(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
-            best = id;
-        }
-    }
-    best as u32
+    let highest = highest(logits);
+    logits.iter().position(|&logit| logit == highest).unwrap_or_default() as u32
 }
 
 /// A draw and how it fell.

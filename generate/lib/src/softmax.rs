@@ -1,40 +1,45 @@
 //! From logits to probabilities, fast enough to be nothing beside the model: one pass over 50,257
 //! logits takes tens of microseconds.
 
+use ember_kernels::simd_versions;
+
 /// Independent partial results of a reduction, so that the compiler can keep them in vector
 /// registers.
 const LANES: usize = 16;
 
-/// The softmax of `logits` in float32, its normaliser summed in float64; `[vocab]` to `[vocab]`.
-pub fn softmax(logits: &[f32]) -> Vec<f32> {
-    let highest = highest(logits);
-    let mut probabilities: Vec<f32> = logits.iter().map(|logit| exp(logit - highest)).collect();
-    let total = sum(&probabilities) as f32;
-    for p in &mut probabilities {
-        *p /= total;
+simd_versions! {
+    /// The softmax of `logits` in float32, its normaliser summed in float64; `[vocab]` to `[vocab]`.
+    pub fn softmax(logits: &[f32]) -> Vec<f32> {
+        let highest = highest(logits);
+        let mut probabilities: Vec<f32> = logits.iter().map(|logit| exp(logit - highest)).collect();
+        let total = sum(&probabilities) as f32;
+        for p in &mut probabilities {
+            *p /= total;
+        }
+        probabilities
     }
-    probabilities
-}
 
-/// The natural logarithm of the sum of the logits' exponentials: what log-probabilities are
-/// measured from. Not finite when a logit is NaN or plus infinity, or all are minus infinity.
-pub fn log_sum_exp(logits: &[f32]) -> f64 {
-    let highest = highest(logits);
-    let exponentials: Vec<f32> = logits.iter().map(|logit| exp(logit - highest)).collect();
-    f64::from(highest) + sum(&exponentials).ln()
-}
+    /// The natural logarithm of the sum of the logits' exponentials: what log-probabilities are
+    /// measured from. Not finite when a logit is NaN or plus infinity, or all are minus infinity.
+    pub fn log_sum_exp(logits: &[f32]) -> f64 {
+        let highest = highest(logits);
+        let exponentials = reduced(logits, 0.0, |sum, logit| sum + f64::from(exp(logit - highest)));
+        f64::from(highest) + exponentials.into_iter().sum::<f64>().ln()
+    }
 
-/// The highest logit; minus infinity of none.
-pub(crate) fn highest(logits: &[f32]) -> f32 {
-    reduced(logits, f32::NEG_INFINITY, f32::max).into_iter().fold(f32::NEG_INFINITY, f32::max)
-}
+    /// The highest logit; minus infinity of none.
+    pub(crate) fn highest(logits: &[f32]) -> f32 {
+        reduced(logits, f32::NEG_INFINITY, f32::max).into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
 
-/// The sum in float64, in an order that depends on the length alone.
-pub(crate) fn sum(values: &[f32]) -> f64 {
-    reduced(values, 0.0_f64, |sum, value| sum + f64::from(value)).into_iter().sum()
+    /// The sum in float64, in an order that depends on the length alone.
+    pub(crate) fn sum(values: &[f32]) -> f64 {
+        reduced(values, 0.0_f64, |sum, value| sum + f64::from(value)).into_iter().sum()
+    }
 }
 
 /// The values in [`LANES`] partial results, each begun with `start`.
+#[inline(always)]
 fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T; LANES] {
     let mut lanes = [start; LANES];
     let chunks = values.chunks_exact(LANES);
@@ -56,6 +61,7 @@ fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T;
 /// Reduction to `2^n e^r` with |r| at most ln 2 / 2 and n rounded by the float's own mantissa
 /// (Muller, "Elementary Functions", chapter 11), then the Taylor series, whose seventh power is the
 /// first too small to count.
+#[inline(always)]
 fn exp(x: f32) -> f32 {
     /// 1.5 * 2^23: adding it leaves a float's integer part in its lowest bits.
     const ROUND: f32 = 12_582_912.0;

@@ -89,7 +89,8 @@ pub(crate) fn choose(job: &Job, step: &Step, sequence: u64, logits: &mut [f32]) 
         }
     };
     job.chain.process_observed(step, logits, &mut record);
-    if job.chain.highest(logits)? == f32::NEG_INFINITY {
+    // As the model gives them some are finite.
+    if !job.chain.is_empty() && job.chain.highest(logits)? == f32::NEG_INFINITY {
         return Ok(None);
     }
     let drawn =
