@@ -1,5 +1,7 @@
 //! What requests and the engine say to each other.
 
+use std::ops::{Deref, Range};
+
 use super::progress::OnProgress;
 use crate::error::Result;
 use crate::sync::{Arc, atomic::AtomicBool, mpsc::SyncSender};
@@ -35,8 +37,23 @@ pub(super) struct AskedRow {
 
 /// What the engine found.
 pub(super) struct Answer {
-    /// `[sum of counts, vocab]`
-    pub(super) logits: Vec<f32>,
+    /// Of each row that logits were wanted of, row after row.
+    pub(super) logits: Vec<Logits>,
     /// Tokens that other requests had read already.
     pub(super) cached_tokens: u64,
+}
+
+/// Logits of some positions of a row, `[positions, vocab]`: a part of what a step found, in which
+/// others have parts, too. A copy for each would be made while all wait.
+pub(super) struct Logits {
+    pub(super) of_step: Arc<Vec<f32>>,
+    pub(super) range: Range<usize>,
+}
+
+impl Deref for Logits {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.of_step[self.range.clone()]
+    }
 }

@@ -47,7 +47,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 
 impl HeldRows {
     pub(super) fn new(model: &Gpt, limits: Limits) -> Self {
-        let cache = KvCache::new(model.config(), 1, limits.slots, &model.device());
+        let cache = KvCache::populated(model.config(), 1, limits.slots, &model.device());
         Self { cache, rows: vec![Held::default()], slots: limits.usable_slots(), now: 0 }
     }
 

@@ -2,10 +2,12 @@
 
 use ember_model::GptConfig;
 
-use super::ask::{Ask, AskedRow, Message};
+use super::ask::{Ask, AskedRow, Logits, Message};
 use super::progress::{OnProgress, Progress};
 use crate::error::{Error, Result};
-use crate::sequences::{Continues, Sequences};
+use crate::logprobs::{finite_log_sum_exp, logprob};
+use crate::sampler::greedy;
+use crate::sequences::{Argmax, Continues, Sequences};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::mpsc::{Sender, sync_channel};
@@ -81,6 +83,33 @@ impl<'a> Share<'a> {
             rows: prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), from: None, begin: 0 }).collect(),
         }
     }
+
+    /// Asks the engine for the logits after each of the last `counts[row]` ids of every row.
+    fn ask(&mut self, counts: &[usize]) -> Result<Vec<Logits>> {
+        let context_length = self.context_length();
+        let asked = |(row, &count): (&mut Row, &usize)| {
+            let begin = row.ids.len().saturating_sub(context_length);
+            // In a window that slides every token gets another position: it begins anew.
+            let from = row.from.filter(|_| std::mem::replace(&mut row.begin, begin) == begin);
+            AskedRow { ids: row.ids[begin..].to_vec(), count, from }
+        };
+        let is_first = self.rows.iter().all(|row| row.from.is_none());
+        let rows = self.rows.iter_mut().zip(counts).map(asked).collect();
+        let (reply, answer) = sync_channel(1);
+        let Request { to_worker, cancelled, cached_tokens, on_progress, .. } = self.request;
+        let on_progress = on_progress.clone().filter(|_| is_first);
+        let ask =
+            Ask { request: self.number, slots: self.slots, rows, cancelled: Arc::clone(cancelled), on_progress, reply };
+        let gone = || Error::Device("the engine has ended".to_owned());
+        to_worker.send(Message::Ask(ask)).map_err(|_| gone())?;
+        let answer = answer.recv().map_err(|_| gone())??;
+        // Later it asks for what it wrote itself.
+        if is_first {
+            cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);
+        }
+        self.rows.iter_mut().enumerate().for_each(|(number, row)| row.from = Some(number));
+        Ok(answer.logits)
+    }
 }
 
 impl Drop for Share<'_> {
@@ -120,28 +149,16 @@ impl Sequences for Share<'_> {
     }
 
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
-        let context_length = self.context_length();
-        let asked = |(row, &count): (&mut Row, &usize)| {
-            let begin = row.ids.len().saturating_sub(context_length);
-            // In a window that slides every token gets another position: it begins anew.
-            let from = row.from.filter(|_| std::mem::replace(&mut row.begin, begin) == begin);
-            AskedRow { ids: row.ids[begin..].to_vec(), count, from }
+        Ok(self.ask(counts)?.iter().map(|logits| &**logits).collect::<Vec<_>>().concat())
+    }
+
+    // Sooner than a copy of the logits could be made.
+    fn argmax(&mut self) -> Result<Option<Vec<Argmax>>> {
+        let best = |logits: &Logits| {
+            let log_sum_exp = finite_log_sum_exp(logits)?;
+            let id = greedy(logits);
+            Ok(Argmax { id, logprob: logprob(logits[id as usize], log_sum_exp) })
         };
-        let is_first = self.rows.iter().all(|row| row.from.is_none());
-        let rows = self.rows.iter_mut().zip(counts).map(asked).collect();
-        let (reply, answer) = sync_channel(1);
-        let Request { to_worker, cancelled, cached_tokens, on_progress, .. } = self.request;
-        let on_progress = on_progress.clone().filter(|_| is_first);
-        let ask =
-            Ask { request: self.number, slots: self.slots, rows, cancelled: Arc::clone(cancelled), on_progress, reply };
-        let gone = || Error::Device("the engine has ended".to_owned());
-        to_worker.send(Message::Ask(ask)).map_err(|_| gone())?;
-        let answer = answer.recv().map_err(|_| gone())??;
-        // Later it asks for what it wrote itself.
-        if is_first {
-            cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);
-        }
-        self.rows.iter_mut().enumerate().for_each(|(number, row)| row.from = Some(number));
-        Ok(answer.logits)
+        self.ask(&vec![1; self.rows.len()])?.iter().map(best).collect::<Result<_>>().map(Some)
     }
 }

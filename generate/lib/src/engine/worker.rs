@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ember_model::Gpt;
 
-use super::ask::{Answer, Ask, AskedRow, Message};
+use super::ask::{Answer, Ask, AskedRow, Logits, Message};
 use super::held::HeldRows;
 use super::limits::{Figures, Limits};
 use super::progress::Progress;
@@ -20,7 +20,7 @@ use crate::tokens::from_tensor;
 struct Reading {
     ask: Ask,
     /// Logits of each row, as far as it is read.
-    logits: Vec<Vec<f32>>,
+    logits: Vec<Vec<Logits>>,
     cached_tokens: u64,
 }
 
@@ -62,11 +62,12 @@ impl Worker {
     /// step took, for those who are choosing their next token: a step for many costs hardly more
     /// than one for few. Gives whether anybody can still ask.
     fn listen(&mut self, messages: &Receiver<Message>, patience: Duration) -> bool {
-        if self.admitted.is_empty() && self.waiting.is_empty() {
-            return self.gather(messages);
-        }
         let until = Instant::now() + patience;
         loop {
+            // Also where the last request has left just now.
+            if self.admitted.is_empty() && self.waiting.is_empty() {
+                return self.gather(messages);
+            }
             let are_choosing = self.admitted.len() > self.reading.len();
             let message = if !self.reading.is_empty() {
                 let left = if are_choosing { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
@@ -146,7 +147,7 @@ impl Worker {
     fn begin(&mut self, ask: Ask) {
         let cached_tokens = self.held.take_up(ask.request, &ask.rows);
         self.figures.cached_tokens += cached_tokens;
-        let logits = vec![Vec::new(); ask.rows.len()];
+        let logits = ask.rows.iter().map(|_| Vec::new()).collect();
         let reading = Reading { ask, logits, cached_tokens };
         self.tell_progress(&reading);
         self.reading.push(reading);
@@ -190,16 +191,19 @@ impl Worker {
             }
         };
         let of_prompts = pieces.iter().filter(|piece| piece.tokens > 1).map(|piece| piece.tokens).sum();
-        if pieces.iter().any(|piece| piece.tokens == 1) {
-            self.pace.took(of_prompts, began.elapsed().as_secs_f64());
+        let written = pieces.iter().filter(|piece| piece.tokens == 1).count();
+        if written > 0 {
+            self.pace.took(written, of_prompts, began.elapsed().as_secs_f64());
         }
         let read: Vec<Vec<u32>> = rows.iter().map(|&row| news[row].to_vec()).collect();
-        let mut logits = logits.as_slice();
+        let (logits, mut from) = (Arc::new(logits), 0);
         for piece in order {
-            let (own, rest) = logits.split_at(wanted[rows[piece]] * self.model.config().vocab_size);
-            logits = rest;
+            let to = from + wanted[rows[piece]] * self.model.config().vocab_size;
             let Piece { reading, row, .. } = pieces[piece];
-            self.reading[reading].logits[row].extend_from_slice(own);
+            if to > from {
+                self.reading[reading].logits[row].push(Logits { of_step: Arc::clone(&logits), range: from..to });
+            }
+            from = to;
             self.held.has_read(rows[piece], &read[piece]);
         }
         self.reading.iter().for_each(|reading| self.tell_progress(reading));
@@ -226,7 +230,11 @@ impl Worker {
         let prompts: HashSet<usize> = long.iter().map(|piece| piece.reading).collect();
         let are_written = self.admitted.len() > prompts.len();
         let most = self.limits.tokens_per_step.max(FEWEST_TOKENS);
-        let mut budget = if are_written { self.pace.budget().clamp(FEWEST_TOKENS, most) } else { most };
+        let mut budget = match pieces.len() {
+            _ if !are_written => most,
+            written if written > 0 && self.pace.is_stale(written) => 0,
+            _ => self.pace.budget().clamp(FEWEST_TOKENS, most),
+        };
         for Piece { tokens: unread, .. } in &mut long {
             let mut tokens = (*unread).min(budget);
             // One left by itself would go another way through attention.
@@ -254,9 +262,8 @@ impl Worker {
             let Ask { request, rows, .. } = &reading.ask;
             rows.iter().enumerate().all(|(row, asked)| unread(held, *request, row, asked) == 0)
         };
-        for Reading { ask, mut logits, cached_tokens } in reading.extract_if(.., is_read) {
-            // Of one row they are handed over as they are: a vocabulary's logits are long.
-            let logits = if logits.len() == 1 { std::mem::take(&mut logits[0]) } else { logits.concat() };
+        for Reading { ask, logits, cached_tokens } in reading.extract_if(.., is_read) {
+            let logits = logits.into_iter().flatten().collect();
             answer(&ask, Ok(Answer { logits, cached_tokens }));
         }
         self.reading = reading;
@@ -279,13 +286,16 @@ impl Worker {
     }
 }
 
-/// How long steps take, as far as it is known.
+/// How many tokens of prompts make a step twice as long as one that reads none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// Seconds of a step that reads no prompt.
+    /// Seconds of a step that reads no prompt, and how many rows it wrote.
     step_s: f64,
-    /// Seconds that each token of a prompt adds.
-    token_s: f64,
+    written: usize,
+    /// Steps since then, which all read prompts.
+    since: usize,
+    /// Tokens of prompts for each second of such a step; 0 before any was seen.
+    tokens_a_second: f64,
 }
 
 /// Share of what a step took in what is known of the next.
@@ -294,24 +304,43 @@ const NEWS: f64 = 0.3;
 /// Tokens of prompts in a step while others are written, before anything is known.
 const AT_FIRST: usize = 16;
 
+/// After so many steps with prompts one without is due: the texts that are written have grown.
+const STALE_AFTER: usize = 32;
+
 impl Pace {
-    /// Learns from a step in which others were written, and so many tokens of prompts read: a few of
-    /// them cost more, each, than many that are read by themselves.
-    fn took(&mut self, of_prompts: usize, seconds: f64) {
-        let learn =
-            |known: &mut f64, new: f64| *known = if *known == 0.0 { new } else { *known + NEWS * (new - *known) };
-        match of_prompts {
-            0 => learn(&mut self.step_s, seconds),
-            tokens => learn(&mut self.token_s, (seconds - self.step_s).max(0.0) / tokens as f64),
+    /// Learns from a step in which so many rows were written, and so many tokens of prompts read.
+    fn took(&mut self, written: usize, of_prompts: usize, seconds: f64) {
+        if of_prompts == 0 {
+            let is_known = self.is_about(written);
+            self.step_s = if is_known { self.step_s + NEWS * (seconds - self.step_s) } else { seconds };
+            (self.written, self.since) = (written, 0);
+            return;
+        }
+        self.since += 1;
+        if self.step_s > 0.0 {
+            // A prompt costs something for its length, too, however little of it is read: so the
+            // budget goes a part of the way at a time, and never by what one token seems to cost.
+            let closer = (2.0 * self.step_s / seconds).clamp(0.5, 2.0);
+            let (tokens, budget) = (of_prompts as f64, self.budget() as f64);
+            // A prompt's last tokens may be few, and say nothing of how many there might be.
+            if tokens >= 0.5 * budget || closer < 1.0 {
+                self.tokens_a_second = tokens.min(budget) / self.step_s * closer;
+            }
         }
     }
 
-    /// So many tokens of prompts make a step twice as long as one that reads none.
+    /// Whether what is known is of steps that write about so many rows.
+    fn is_about(&self, written: usize) -> bool {
+        4 * written.abs_diff(self.written) <= self.written
+    }
+
+    /// Whether too little is known of steps that write so many rows and read no prompt.
+    fn is_stale(&self, written: usize) -> bool {
+        !self.is_about(written) || self.since >= STALE_AFTER
+    }
+
     fn budget(&self) -> usize {
-        match (self.step_s > 0.0, self.token_s > 0.0) {
-            (true, true) => (self.step_s / self.token_s) as usize,
-            _ => AT_FIRST,
-        }
+        if self.tokens_a_second > 0.0 { (self.tokens_a_second * self.step_s) as usize } else { AT_FIRST }
     }
 }
 
@@ -327,7 +356,7 @@ struct Piece {
 const GATHER: Duration = Duration::from_millis(3);
 
 /// and so long after the first who asked in any case.
-const GATHER_AT_MOST: Duration = Duration::from_millis(15);
+const GATHER_AT_MOST: Duration = Duration::from_millis(50);
 
 /// How often those who wait are looked at, who may have been cancelled.
 const LOOK: Duration = Duration::from_millis(20);
