@@ -1,11 +1,11 @@
 //! Continuous batching: many requests share one model and one cache.
 //!
 //! One thread owns the model. Every request runs its strategy in a thread of its own, as it would
-//! alone, against a share of the engine ([`Request`]): where the strategy asks for logits, the share asks
-//! the engine and waits. A step of the engine takes what all that wait have asked for through the model
-//! together: first one token of every row that is being written, then pieces of prompts, as long as
-//! that makes nobody's next token take more than twice as long. So all strategies are served, and a long prompt holds nobody up for longer
-//! than a step.
+//! alone, against a share of the engine ([`Request`]): where the strategy asks for logits, the share
+//! asks the engine and waits. A step of the engine takes what all that wait have asked for through
+//! the model together: first one token of every row that is being written, then pieces of prompts,
+//! as long as that makes nobody's next token take more than twice as long. So all strategies
+//! are served, and a long prompt holds nobody up for longer than a step.
 //!
 //! What was read of a prompt stays in the cache when its request is over, the least recently used
 //! leaving first, and a request that begins alike reads on from there.
@@ -21,6 +21,7 @@ mod held;
 #[cfg(all(test, feature = "interleavings"))]
 mod interleaving_tests;
 mod limits;
+mod pace;
 mod progress;
 mod request;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use ember_model::Gpt;
 use super::ask::{Answer, Ask, AskedRow, Logits, Message};
 use super::held::HeldRows;
 use super::limits::{Figures, Limits};
+use super::pace::Pace;
 use super::progress::Progress;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
@@ -283,64 +284,6 @@ impl Worker {
         (figures.running, figures.waiting) = (admitted.len(), waiting.len());
         figures.slots = held.in_use();
         *self.told.write().unwrap_or_else(PoisonError::into_inner) = *figures;
-    }
-}
-
-/// How many tokens of prompts make a step twice as long as one that reads none.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pace {
-    /// Seconds of a step that reads no prompt, and how many rows it wrote.
-    step_s: f64,
-    written: usize,
-    /// Steps since then, which all read prompts.
-    since: usize,
-    /// Tokens of prompts for each second of such a step; 0 before any was seen.
-    tokens_a_second: f64,
-}
-
-/// Share of what a step took in what is known of the next.
-const NEWS: f64 = 0.3;
-
-/// Tokens of prompts in a step while others are written, before anything is known.
-const AT_FIRST: usize = 16;
-
-/// After so many steps with prompts one without is due: the texts that are written have grown.
-const STALE_AFTER: usize = 32;
-
-impl Pace {
-    /// Learns from a step in which so many rows were written, and so many tokens of prompts read.
-    fn took(&mut self, written: usize, of_prompts: usize, seconds: f64) {
-        if of_prompts == 0 {
-            let is_known = self.is_about(written);
-            self.step_s = if is_known { self.step_s + NEWS * (seconds - self.step_s) } else { seconds };
-            (self.written, self.since) = (written, 0);
-            return;
-        }
-        self.since += 1;
-        if self.step_s > 0.0 {
-            // A prompt costs something for its length, too, however little of it is read: so the
-            // budget goes a part of the way at a time, and never by what one token seems to cost.
-            let closer = (2.0 * self.step_s / seconds).clamp(0.5, 2.0);
-            let (tokens, budget) = (of_prompts as f64, self.budget() as f64);
-            // A prompt's last tokens may be few, and say nothing of how many there might be.
-            if tokens >= 0.5 * budget || closer < 1.0 {
-                self.tokens_a_second = tokens.min(budget) / self.step_s * closer;
-            }
-        }
-    }
-
-    /// Whether what is known is of steps that write about so many rows.
-    fn is_about(&self, written: usize) -> bool {
-        4 * written.abs_diff(self.written) <= self.written
-    }
-
-    /// Whether too little is known of steps that write so many rows and read no prompt.
-    fn is_stale(&self, written: usize) -> bool {
-        !self.is_about(written) || self.since >= STALE_AFTER
-    }
-
-    fn budget(&self) -> usize {
-        if self.tokens_a_second > 0.0 { (self.tokens_a_second * self.step_s) as usize } else { AT_FIRST }
     }
 }
 
