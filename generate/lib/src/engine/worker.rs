@@ -231,6 +231,7 @@ impl Worker {
         let prompts: HashSet<usize> = long.iter().map(|piece| piece.reading).collect();
         let are_written = self.admitted.len() > prompts.len();
         let most = self.limits.tokens_per_step.max(FEWEST_TOKENS);
+        // Now and then a step reads no prompt, so that it is known how long such a step takes.
         let mut budget = match pieces.len() {
             _ if !are_written => most,
             written if written > 0 && self.pace.is_stale(written) => 0,
