@@ -365,13 +365,15 @@ def faster_type(work, ours_kind, turns):
     return max(speeds, key=speeds.get) if speeds else kinds[0]
 
 
-def in_turns(work, kind, their_kind, streams, context, turns, measure):
-    """Both, again and again, each with the same prompts, the one who begins alternating."""
+def in_turns(work, kind, their_kind, streams, context, turns, measure, besides=lambda: None):
+    """Both, again and again, each with the same prompts, the one who begins alternating; and in each turn what is `besides`."""
     for turn in range(turns):
         pair = [("ours", ours, kind), ("llama.cpp", theirs, their_kind)]
         for who, serving, stored in pair if turn % 2 == 0 else pair[::-1]:
             with serving(work, stored, streams, context) as address:
                 measure(who, address, random.Random(1000 * turn + streams))
+            if who == "ours":
+                besides()
 
 
 def measure_type(found, work, kind, arguments):
@@ -380,10 +382,11 @@ def measure_type(found, work, kind, arguments):
         def measure(who, address, drawn):
             found.add("streams", kind, who, throughput(address, drawn, count, NEW), streams=count)
 
-        in_turns(work, kind, their_kind, count, PROMPT + NEW + 16, arguments.turns, measure)
-        if count == 16:
-            for _ in range(arguments.turns):
+        def measure_offline():
+            if count == 16:
                 found.add("offline", kind, "ours", {"tokens_per_s": offline(work, kind)})
+
+        in_turns(work, kind, their_kind, count, PROMPT + NEW + 16, arguments.turns, measure, measure_offline)
     if kind not in arguments.latency:
         return their_kind
 

@@ -26,7 +26,7 @@ pub struct Screen {
 struct Opening(String, u64, u64);
 
 /// Kernels that a step of a usual model compiles.
-const KERNELS_OF_A_STEP: usize = 41;
+pub const KERNELS_OF_A_STEP: usize = 41;
 
 impl Screen {
     /// A screen on which nothing is shown yet.

@@ -1,7 +1,9 @@
 //! `ember-train run`: a new run, from text to checkpoint.
 
+use std::io::{BufRead, BufReader};
 use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
+use ember_cli::compiling::Wait;
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_study::error::Error as StudyError;
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
@@ -12,6 +14,7 @@ use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::{NOTHING_DONE, prepare_shown};
 use crate::prelude::*;
+use crate::report::KERNELS_OF_A_STEP;
 
 /// The keys that say how long a run is.
 pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
@@ -128,7 +131,7 @@ impl Caller for Program<'_> {
 
     fn choose(&self, settings: Settings, known: &Known, reporter: &mut dyn Reporter) -> Result<Option<Chosen>, Error> {
         let Some(deadline) = self.deadline else { return Usual.choose(settings, known, reporter) };
-        let chosen = planned(settings, known, deadline, self.interrupt, reporter).map_err(cause)?;
+        let chosen = self.planned(settings, known, deadline, reporter).map_err(cause)?;
         if chosen.is_none() {
             Notes::new(self.quiet).say(NOTHING_DONE);
         }
@@ -143,74 +146,89 @@ impl Caller for Program<'_> {
         let (id, micro_batch) = (&selected.id, config.micro_batch);
         Notes::new(self.quiet)
             .say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels for that"));
-        first_steps(config, shape, selected).map_err(cause)
+        first_steps(config, shape, selected, self.quiet).map_err(cause)
     }
 }
 
-/// What the settings leave open, planned for the time that is left; `None` when a signal interrupted
-/// the measuring of the device.
-fn planned(
-    settings: Settings,
-    known: &Known,
-    deadline: Deadline,
-    interrupt: &Interrupt,
-    reporter: &mut dyn Reporter,
-) -> Result<Option<Chosen>> {
-    let text = Statistics::new(known.dataset, 1.0)?;
-    let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * deadline.seconds));
-    let spent = (deadline.began.elapsed() + measuring).as_secs_f64();
-    let seconds = TimeBudget::aim(deadline.seconds) - spent;
-    if seconds < 0.2 * deadline.seconds {
-        let [spent, whole] = [spent, deadline.seconds].map(duration);
-        if text::prepared(&settings.data()?.text).is_some() {
-            bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
+impl Program<'_> {
+    /// What the settings leave open, planned for the time that is left; `None` when a signal interrupted
+    /// the measuring of the device.
+    fn planned(
+        &self,
+        settings: Settings,
+        known: &Known,
+        deadline: Deadline,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<Chosen>> {
+        let text = Statistics::new(known.dataset, 1.0)?;
+        let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * deadline.seconds));
+        let spent = (deadline.began.elapsed() + measuring).as_secs_f64();
+        let seconds = TimeBudget::aim(deadline.seconds) - spent;
+        if seconds < 0.2 * deadline.seconds {
+            let [spent, whole] = [spent, deadline.seconds].map(duration);
+            if text::prepared(&settings.data()?.text).is_some() {
+                bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
+            }
+            bail!(
+                "preparing the text took {spent}, which leaves too little of {whole}; prepare it once with `ember-train prepare` and \
+                 train on that folder, or give more --minutes"
+            );
         }
-        bail!(
-            "preparing the text took {spent}, which leaves too little of {whole}; prepare it once with `ember-train prepare` and \
-             train on that folder, or give more --minutes"
-        );
+        let fine_tuning = settings.init().is_some();
+        let Known { dataset, selected, processes, memory, shape, .. } = *known;
+        let go_on = &|| !self.interrupt.requested();
+        let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape, go_on };
+        let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
+        let proposed = propose(&request, dataset, text, selected);
+        drop(wait);
+        let plan = match proposed {
+            Err(StudyError::Stopped) => return Ok(None),
+            proposed => proposed?,
+        };
+        if !fine_tuning {
+            // The loss is foreseen for models that begin from random numbers.
+            let (whole, Estimate { loss, low, high }) = (duration(deadline.seconds), plan.loss);
+            let line = format!("planned for {whole}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
+            reporter.note(line.into());
+        }
+        let pace = Pace { step_s: plan.step_s, look_s: plan.look_s };
+        let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
+        Ok(Some(Chosen { config: plan.config, reasons, pace }))
     }
-    let fine_tuning = settings.init().is_some();
-    let Known { dataset, selected, processes, memory, shape, .. } = *known;
-    let go_on = &|| !interrupt.requested();
-    let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape, go_on };
-    let plan = match propose(&request, dataset, text, selected) {
-        Err(StudyError::Stopped) => return Ok(None),
-        proposed => proposed?,
-    };
-    if !fine_tuning {
-        // The loss is foreseen for models that begin from random numbers.
-        let (whole, Estimate { loss, low, high }) = (duration(deadline.seconds), plan.loss);
-        let line = format!("planned for {whole}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
-        reporter.note(line.into());
-    }
-    let pace = Pace { step_s: plan.step_s, look_s: plan.look_s };
-    let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
-    Ok(Some(Chosen { config: plan.config, reasons, pace }))
 }
 
-/// Lets another process take two steps of `config` on random tokens.
-fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit> {
+/// Lets another process take two steps of `config` on random tokens; what it says on the way is said
+/// here.
+fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, quiet: bool) -> Result<Fit> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder; set micro_batch yourself")?;
     let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
     for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let program = std::env::current_exe().context("cannot find this program's own file; set micro_batch yourself")?;
-    let ran = Command::new(program)
+    let mut trial = Command::new(program)
         .arg("first-steps")
         .args([&config_path, &shape_path])
-        .args(["--device", &selected.id, "--quiet"])
+        .args(["--device", &selected.id])
+        .args(quiet.then_some("--quiet"))
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
         .context("cannot start a trial step; set micro_batch yourself")?;
-    if ran.status.success() {
+    let mut failure = "it was killed".to_owned();
+    for line in trial.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok) {
+        match line.strip_prefix("error: ") {
+            Some(error) => failure = error.to_owned(),
+            None => Notes::new(quiet).say(line),
+        }
+    }
+    let ended = trial.wait().context("cannot see how the trial step ended; set micro_batch yourself")?;
+    if ended.success() {
         return Ok(Fit::Fits(format!("steps of it were tried on {}", selected.id)));
     }
-    let said = String::from_utf8_lossy(&ran.stderr);
-    let said = said.lines().last().unwrap_or("it was killed").trim_start_matches("error: ").to_owned();
     Ok(Fit::TooLarge {
-        because: format!("a step on {} failed ({said})", selected.id),
+        because: format!("a step on {} failed ({failure})", selected.id),
         next_at_most: config.micro_batch / 2,
     })
 }

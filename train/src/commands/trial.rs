@@ -2,10 +2,12 @@
 //! tokens, to see whether the device's memory holds them. If it does not, it is this process that
 //! ends.
 
+use ember_cli::compiling::Wait;
 use ember_model::device;
 
 use super::bench::random_windows;
 use crate::prelude::*;
+use crate::report::KERNELS_OF_A_STEP;
 use ember_study::plan::measure::Bench;
 use ember_training::config::TrainConfig;
 
@@ -36,6 +38,7 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let batch_size = config.windows_per_step().min(2 * config.micro_batch);
     let config = TrainConfig { batch_size, grad_accum_steps: 1, ..config };
     let windows = random_windows(&config, shape.vocab_size)?;
+    let _wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet);
     let mut bench = Bench::new(&config, &shape, windows, &selected, &|| true)?;
     for _ in 0..STEPS {
         bench.timed_step()?;
