@@ -216,10 +216,12 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, qui
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start a trial step; set micro_batch yourself")?;
-    let mut failure = "it was killed".to_owned();
-    for line in trial.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok) {
+    let mut error = None;
+    for line in trial.stderr.take().into_iter().flat_map(|said| BufReader::new(said).split(b'\n')).map_while(Result::ok)
+    {
+        let line = String::from_utf8_lossy(&line);
         match line.strip_prefix("error: ") {
-            Some(error) => failure = error.to_owned(),
+            Some(reason) => error = Some(reason.to_owned()),
             None => Notes::new(quiet).say(line),
         }
     }
@@ -227,8 +229,9 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, qui
     if ended.success() {
         return Ok(Fit::Fits(format!("steps of it were tried on {}", selected.id)));
     }
+    let reason = error.unwrap_or_else(|| ended.to_string());
     Ok(Fit::TooLarge {
-        because: format!("a step on {} failed ({failure})", selected.id),
+        because: format!("a step on {} failed ({reason})", selected.id),
         next_at_most: config.micro_batch / 2,
     })
 }
