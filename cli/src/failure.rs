@@ -74,14 +74,15 @@ pub fn of_device(message: &str) -> String {
 
 /// How a device failed, where that is what somebody panicked over.
 pub fn of_device_panic(payload: &(dyn Any + Send)) -> Option<String> {
-    let Panic { message, .. } = first_panic(payload);
-    is_of_a_device(&message).then(|| of_device(&message))
+    let panic = first_panic(payload);
+    panic.is_of_a_device().then(|| of_device(&panic.message))
 }
 
 /// What to tell the user about a panic: a cause they can act on where the message shows one, else
 /// that it is our mistake.
-pub(crate) fn of_panic(Panic { message, place }: &Panic) -> String {
-    if is_of_a_device(message) {
+pub(crate) fn of_panic(panic: &Panic) -> String {
+    let Panic { message, place } = panic;
+    if panic.is_of_a_device() {
         return of_device(message);
     }
     let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -91,15 +92,38 @@ pub(crate) fn of_panic(Panic { message, place }: &Panic) -> String {
 }
 
 /// What a message says where there is not enough memory.
-const FULL: &[&str] =
-    &["out of memory", "outofmemory", "out_of_memory", "buffer too big", "allocate buffer", "capacity overflow"];
+const FULL: &[&str] = &[
+    "out of memory",
+    "outofmemory",
+    "out_of_memory",
+    "buffer too big",
+    "allocate buffer",
+    "capacity overflow",
+    "was never allocated",
+];
 
 /// What a message says where a device failed.
-const DEVICES: &[&str] =
-    &["wgpu", "vulkan", "adapter", "cuda", "device lost", "device is lost", "host access failed", "nvrtc", "cublas"];
+const DEVICES: &[&str] = &[
+    "wgpu",
+    "vulkan",
+    "adapter",
+    "cuda",
+    "device lost",
+    "device is lost",
+    "device is poisoned",
+    "host access failed",
+    "nvrtc",
+    "cublas",
+];
 
-fn is_of_a_device(message: &str) -> bool {
-    contains(message, FULL) || contains(message, DEVICES)
+/// Where the sources of what runs for GPUs alone are, in the names of their folders.
+const OF_GPUS: &[&str] = &["/cubecl-", "/burn-cubecl-", "/wgpu-"];
+
+impl Panic {
+    fn is_of_a_device(&self) -> bool {
+        let is_there = |place: &String| OF_GPUS.iter().any(|folder| place.replace('\\', "/").contains(folder));
+        contains(&self.message, FULL) || contains(&self.message, DEVICES) || self.place.as_ref().is_some_and(is_there)
+    }
 }
 
 fn contains(message: &str, words: &[&str]) -> bool {
@@ -126,6 +150,11 @@ mod tests {
         assert!(of_device(lost).starts_with("the device is gone (Unknown: Device is lost): its driver"));
         let read = format!("bytes: host access failed: Read({lost:?})");
         assert_eq!(of_panic(&Panic::without_place(read)), of_device(lost));
+        let unread = Panic {
+            message: "Failed to map buffer: BufferAsyncError".to_owned(),
+            place: Some("/src/cubecl-wgpu-0.11.3/src/compute/timings.rs:510".to_owned()),
+        };
+        assert!(of_panic(&unread).starts_with("the device failed (Failed to map buffer: BufferAsyncError); try"));
         let refused = "The device is poisoned\nCaused by:\n  Unknown: Unexpected error variant\nBacktrace:\n";
         assert!(of_device(refused).starts_with("the device failed (Unknown: Unexpected error variant); try"));
     }

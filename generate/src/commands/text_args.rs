@@ -237,7 +237,14 @@ impl TextArgs {
             return Ok(knobs);
         };
         for word in &self.bad_words {
-            knobs.bad_words.get_or_insert_default().extend(spellings(tokenizer, self.special.chosen, word)?);
+            let found = spellings(tokenizer, self.special.chosen, word);
+            let found =
+                found.map_err(|error| UsageError::new(format!("--bad-words {word:?}: {:#}", Error::from(error))))?;
+            ensure!(
+                !found.is_empty(),
+                UsageError::new(format!("--bad-words {word:?} makes no token; give another text, or drop it"))
+            );
+            knobs.bad_words.get_or_insert_default().extend(found);
         }
         Ok(knobs)
     }
@@ -280,16 +287,17 @@ pub(super) fn any_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }
 
-/// The token sequences that write `word`: as it begins a text, and behind a space where that gives
-/// other tokens, as it does in byte-level BPE, whose words carry the space before them.
-fn spellings(tokenizer: &Tokenizer, special: SpecialTokens, word: &str) -> Result<Vec<Vec<u32>>> {
-    let plain = match tokenizer.encode_with(word, special) {
-        Ok(ids) if ids.is_empty() => {
-            bail!(UsageError::new(format!("--bad-words {word:?} makes no token; give another text, or drop it")))
-        }
-        Ok(ids) => ids,
-        Err(error) => bail!(UsageError::new(format!("--bad-words {word:?}: {:#}", Error::from(error)))),
-    };
+/// The token sequences that write `word`, if it makes any token: as it begins a text, and behind a space where
+/// that gives other tokens, as it does in byte-level BPE, whose words carry the space before them.
+pub(super) fn spellings(
+    tokenizer: &Tokenizer,
+    special: SpecialTokens,
+    word: &str,
+) -> Result<Vec<Vec<u32>>, ember_data::tokenizer::Error> {
+    let plain = tokenizer.encode_with(word, special)?;
+    if plain.is_empty() {
+        return Ok(Vec::new());
+    }
     // A tokenizer without a space needs no second spelling.
     let behind_a_space = tokenizer.encode_with(&format!(" {word}"), special).ok().filter(|ids| !ids.ends_with(&plain));
     Ok([plain].into_iter().chain(behind_a_space).collect())

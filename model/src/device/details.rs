@@ -78,7 +78,10 @@ impl Details {
             buffer_bytes >> 20
         );
         let on = if tensor_cores { "the halves on tensor cores where their sizes fit" } else { "no tensor cores" };
-        let computes = format!("computes in {}; {on}", self.computes_in.join(", "));
+        let computes = match &*self.computes_in.join(", ") {
+            "" => "failed as it was tried further: try again".to_owned(),
+            types => format!("computes in {types}; {on}"),
+        };
         let too_small = self.too_small_for_gpt2.iter().map(|problem| format!("too small for GPT-2 (124M): {problem}"));
         self.reached_by().into_iter().chain([has, computes]).chain(too_small).collect()
     }

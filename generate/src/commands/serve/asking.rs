@@ -48,11 +48,11 @@ pub(super) async fn with_model<T: Send + 'static>(
 /// takes no thread from those whose models are.
 async fn model(server: &Arc<Server>, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     let named = server.models.named(name)?;
-    if let Some(model) = server.models.in_memory(named) {
+    if let Some(model) = server.models.in_memory(&named) {
         return Ok(model);
     }
     let turn = server.models.turn().await;
-    let (server, named) = (Arc::clone(server), named.clone());
+    let server = Arc::clone(server);
     on_a_thread(move || server.models.get(&named, turn)).await
 }
 

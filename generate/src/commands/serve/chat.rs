@@ -22,7 +22,7 @@ use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
 use super::json::Json;
 use super::models::{Model, now};
-use super::request::{Dialect, Parameter, Parameters, list};
+use super::request::{Dialect, Only, Parameter, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
 use super::template::Template;
@@ -65,21 +65,27 @@ pub(super) const DIALECT: Dialect = Dialect {
         "cache_prompt",
         "id_slot",
         "metadata",
-        "modalities",
         "parallel_tool_calls",
         "priority",
         "prompt_cache_key",
         "reasoning_effort",
         "reasoning_format",
-        "return_progress",
         "safety_identifier",
         "service_tier",
         "store",
         "timings_per_token",
-        "tool_choice",
         "user",
         "verbosity",
     ],
+    only: &[
+        Only { name: "modalities", is_so: |value, _| *value == json!(["text"]), kind: "[\"text\"]" },
+        Only {
+            name: "tool_choice",
+            is_so: |value, _| value == "auto" || value == "none",
+            kind: "auto or none: what is written is not read as calls of tools",
+        },
+    ],
+    by_folder: true,
 };
 
 /// Most tokens to tell beside each, as in OpenAI's API.

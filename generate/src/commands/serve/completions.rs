@@ -54,6 +54,8 @@ pub(super) const DIALECT: Dialect = Dialect {
         "store",
         "user",
     ],
+    only: &[],
+    by_folder: true,
 };
 
 /// New tokens where neither the request nor the folder says how many, as in OpenAI's API.
@@ -156,6 +158,16 @@ pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
 pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
     let Some(options) = parameters.get("stream_options") else { return Ok(false) };
     let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
+    // What hides how long pieces are changes nothing that is told.
+    let is_known = |(name, value): (&String, &Value)| match name.as_str() {
+        "include_usage" | "include_obfuscation" => true,
+        "continuous_usage_stats" => *value == json!(false),
+        _ => false,
+    };
+    if let Some((name, _)) = options.iter().find(|option| !is_known(*option)) {
+        let message = format!("{name} in stream_options is not supported; include_usage is");
+        return Err(ApiError::param("stream_options", message));
+    }
     match options.get("include_usage") {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(includes)) => Ok(*includes),

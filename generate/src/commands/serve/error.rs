@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header::RETRY_AFTER, header::WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
+use ember_cli::failure;
 use ember_decoding::Error;
 use ember_decoding::config::KnobError;
 use serde_json::{Value, json};
 
 use super::json::Json;
+
+/// The type of an error that the device made.
+const DEVICE: &str = "device_error";
 
 /// An error in OpenAI's form.
 #[derive(Clone, Debug)]
@@ -70,6 +74,15 @@ impl ApiError {
         Self { param: Some("model".to_owned()), ..Self::new(StatusCode::NOT_FOUND, "not_found_error", message) }
     }
 
+    /// A model that there was when the server began.
+    pub(super) fn gone(name: &str) -> Self {
+        let message = format!(
+            "the model {name:?} is gone: its folder holds none any more, as when training has saved a newer one; ask \
+             for another of /v1/models, or start the server again"
+        );
+        Self { param: Some("model".to_owned()), ..Self::new(StatusCode::NOT_FOUND, "not_found_error", message) }
+    }
+
     pub(super) fn method() -> Self {
         let message = "this route is asked in another way, GET or POST";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
@@ -101,6 +114,16 @@ impl ApiError {
 
     pub(super) fn ours(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The device failed, by the runtime's words.
+    fn device(problem: &str) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, DEVICE, failure::of_device(problem))
+    }
+
+    /// How the device failed, where it did.
+    pub(super) fn of_device(&self) -> Option<&str> {
+        (self.kind == DEVICE).then_some(&*self.message)
     }
 
     pub(super) fn body(&self) -> Value {
@@ -138,7 +161,8 @@ impl From<KnobError> for ApiError {
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Device(_) | Error::Memory(_) | Error::NotFinite => Self::ours(error.to_string()),
+            Error::Device(problem) => Self::device(&problem),
+            Error::Memory(_) | Error::NotFinite => Self::ours(error.to_string()),
             Error::Cancelled => Self::ours("the request was cancelled"),
             error => Self::invalid(error.to_string()),
         }

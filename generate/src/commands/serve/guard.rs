@@ -83,7 +83,8 @@ impl Guard {
             None => match text(header::HOST) {
                 Some(host) if is_own(host) => Ok(()),
                 host => Err(ApiError::forbidden(format!(
-                    "this server does not answer as {:?}; ask for localhost, or start it with --api-key-file",
+                    "without keys this server answers to this machine's addresses and to localhost, not to the name {:?}: ask \
+                     by its address, or start it with --api-key-file",
                     host.unwrap_or_default()
                 ))),
             },

@@ -8,7 +8,7 @@ use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Semantics};
 use ember_decoding::named::Named;
 use ember_decoding::stream::token_bytes;
-use ember_model::WeightType;
+use ember_model::{WeightType, device::DeviceChoice};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -20,13 +20,16 @@ use super::models::{self, Model};
 use super::request::{ids_of, text_ids};
 use super::server::Server;
 
-pub(super) async fn health() -> Json {
-    Json(json!({ "status": "ok" }))
+pub(super) async fn health(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {
+    match server.device_problem.get() {
+        None => Ok(Json(json!({ "status": "ok" }))),
+        Some(problem) => Err(ApiError::unavailable(problem)),
+    }
 }
 
 pub(super) async fn models(State(server): State<Arc<Server>>) -> Json {
-    let all = server.models.all().iter().map(|named| entry(&server, named));
-    Json(json!({ "object": "list", "data": all.collect::<Vec<_>>() }))
+    let all: Vec<Value> = server.models.all().iter().map(|named| entry(&server, named)).collect();
+    Json(json!({ "object": "list", "data": all }))
 }
 
 pub(super) async fn model(
@@ -34,7 +37,7 @@ pub(super) async fn model(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json, ApiError> {
     let Path(name) = name.map_err(|error| ApiError::invalid(error.body_text()))?;
-    Ok(Json(entry(&server, server.models.named(Some(&name))?)))
+    Ok(Json(entry(&server, &server.models.named(Some(&name))?)))
 }
 
 /// A model as OpenAI's API lists it; what it is, once it is in memory.
@@ -56,25 +59,33 @@ fn entry(server: &Server, models::Named { name, .. }: &models::Named) -> Value {
 
 /// Which model is meant.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Which {
     model: Option<String>,
+}
+
+/// The same as a body that names it.
+fn which(asked: Result<Query<Which>, QueryRejection>) -> Result<Object, ApiError> {
+    let Query(Which { model }) = asked.map_err(|error| ApiError::invalid(error.body_text()))?;
+    Ok(Map::from_iter(model.map(|name| ("model".to_owned(), name.into()))).into())
 }
 
 /// `GET /props`: as llama.cpp's server tells of itself, with what a page needs to offer every knob.
 pub(super) async fn props(
     State(server): State<Arc<Server>>,
-    which: Result<Query<Which>, QueryRejection>,
+    asked: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json, ApiError> {
-    let Query(Which { model }) = which.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let body = Object::from(Map::from_iter(model.map(|name| ("model".to_owned(), name.into()))));
+    let body = which(asked)?;
     let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
-        let names: Vec<&String> = server.models.all().iter().map(|named| &named.name).collect();
-        let folders: Vec<_> = server.models.all().iter().map(|named| named.folder.display().to_string()).collect();
+        let all = server.models.all();
+        let names: Vec<&String> = all.iter().map(|named| &named.name).collect();
+        let folders: Vec<_> = all.iter().map(|named| named.folder.display().to_string()).collect();
         // Without these the command line computes otherwise.
         let weights = server.models.weights();
-        let flags: Vec<String> =
-            (weights != WeightType::F32).then(|| format!("--weights {}", weights.name())).into_iter().collect();
+        let weights = (weights != WeightType::F32).then(|| format!("--weights {}", weights.name()));
+        let device = (server.device != DeviceChoice::Auto).then(|| format!("--device {}", server.device));
+        let flags: Vec<String> = weights.into_iter().chain(device).collect();
         let mut params = json!(GenerationConfig::default());
         params["seed"] = server.seed.map_or(json!(-1), |seed| json!(seed));
         Ok(json!({
@@ -159,6 +170,7 @@ pub(super) async fn slots(
 
 /// What `/slots` may be asked.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Slots {
     fail_on_no_slot: Option<String>,
 }
@@ -251,14 +263,17 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) 
 }
 
 /// What lm-evaluation-harness asks.
-pub(super) async fn tokenizer_info(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {
+pub(super) async fn tokenizer_info(
+    State(server): State<Arc<Server>>,
+    asked: Result<Query<Which>, QueryRejection>,
+) -> Result<Json, ApiError> {
     let told = |_: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         Ok(json!({
             "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.before,
             "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
         }))
     };
-    Ok(Json(with_model(&server, Map::new().into(), told).await?))
+    Ok(Json(with_model(&server, which(asked)?, told).await?))
 }
 
 /// The name of the token that ends a text.

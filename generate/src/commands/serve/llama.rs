@@ -21,7 +21,7 @@ use super::chat::GRAMMAR;
 use super::completions::PROMPT;
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Dialect, Parameters, list, text_ids};
+use super::request::{Dialect, Only, Parameters, list, text_ids};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
@@ -34,29 +34,84 @@ pub(super) const DIALECT: Dialect = Dialect {
         ("return_tokens", "boolean: tell ids, too"),
         ("response_fields", "array: which parts of the answer to tell"),
         GRAMMAR,
+        ("t_max_predict_ms", "number: as max_time, in milliseconds; 0 or less is none"),
     ],
     knobs: &[
         ("n_predict", "max_new_tokens"),
         ("max_tokens", "max_new_tokens"),
         ("repeat_penalty", "repetition_penalty"),
+        ("n_cmpl", "num_return_sequences"),
     ],
-    without_effect: &[
-        "backend_sampling",
-        "cache_prompt",
-        "id_slot",
-        "metadata",
-        "min_keep",
-        "n_cmpl",
-        "n_discard",
-        "n_keep",
-        "repeat_last_n",
-        "return_progress",
-        "samplers",
-        "t_max_predict_ms",
-        "timings_per_token",
-        "user",
+    without_effect: &["backend_sampling", "cache_prompt", "id_slot", "metadata", "timings_per_token", "user"],
+    only: &[
+        Only {
+            name: "min_keep",
+            is_so: |value, _| value == 0 || value == 1,
+            kind: "0: no knob keeps more than it must",
+        },
+        Only {
+            name: "n_discard",
+            is_so: |value, body| value == 0 || !slides(body),
+            kind: "0: a window slides by one token",
+        },
+        Only {
+            name: "n_keep",
+            is_so: |value, body| value == 0 || !slides(body),
+            kind: "0: a window that slides keeps no beginning",
+        },
+        Only {
+            name: "repeat_last_n",
+            is_so: |value, body| value == 64 || !penalises(body),
+            kind: "64: penalties look at the last 64 tokens",
+        },
+        Only {
+            name: "samplers",
+            is_so: |value, _| samplers(value).is_some_and(|names| names == SAMPLERS),
+            kind: "penalties, top_k, typ_p, top_p, min_p, temperature: these, in this order; each is off at its own value",
+        },
     ],
+    by_folder: false,
 };
+
+/// In which order knobs are applied, by llama.cpp's names and letters; those that are not here are off there, too,
+/// where nobody turns them on.
+const SAMPLERS: [char; 6] = ['e', 'k', 'y', 'p', 'm', 't'];
+
+/// The letters of `samplers`, without those of knobs that are not here.
+fn samplers(value: &Value) -> Option<Vec<char>> {
+    let letter = |name: &Value| {
+        Some(match name.as_str()? {
+            "penalties" => 'e',
+            "top_k" | "top-k" => 'k',
+            "typ_p" | "typical_p" | "typical" | "typ" => 'y',
+            "top_p" | "top-p" | "nucleus" => 'p',
+            "min_p" | "min-p" => 'm',
+            "temperature" | "temp" => 't',
+            "dry" => 'd',
+            "top_n_sigma" => 's',
+            "xtc" => 'x',
+            _ => return None,
+        })
+    };
+    let letters: Vec<char> = match value {
+        Value::String(letters) => letters.chars().collect(),
+        names => list(names, letter)?,
+    };
+    Some(letters.into_iter().filter(|letter| !"dsx".contains(*letter)).collect())
+}
+
+/// Whether a request lets the window slide.
+fn slides(body: &Map<String, Value>) -> bool {
+    body.get("overflow").is_some_and(|overflow| overflow == "slide")
+}
+
+/// Whether it has a penalty that counts tokens.
+fn penalises(body: &Map<String, Value>) -> bool {
+    let is_other_than =
+        |name: &str, off: f64| body.get(name).and_then(Value::as_f64).is_some_and(|penalty| penalty != off);
+    ["repeat_penalty", "repetition_penalty"].into_iter().any(|name| is_other_than(name, 1.0))
+        || ["presence_penalty", "frequency_penalty"].into_iter().any(|name| is_other_than(name, 0.0))
+}
 
 /// Most tokens to tell beside each.
 const MOST_PROBS: usize = 200;
@@ -72,6 +127,11 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let writes = knobs.max_new_tokens != Some(0);
     let most = knobs.max_new_tokens.or(model.settings.knobs.max_new_tokens);
     knobs.max_new_tokens = Some(most.unwrap_or(context).max(1));
+    if let Some(most) = parameters.get("t_max_predict_ms") {
+        let milliseconds = most.as_f64().ok_or_else(|| ApiError::wrong("t_max_predict_ms", "a number"))?;
+        let seconds = (milliseconds > 0.0).then_some(milliseconds / 1e3);
+        knobs.max_time_s = seconds.into_iter().chain(knobs.max_time_s).reduce(f64::min);
+    }
     with_defaults(&mut knobs);
     let mut config = parameters.config(knobs, server.any_seed())?;
     if parameters.is_on("ignore_eos")? {

@@ -59,7 +59,7 @@ fn gauges(server: &Server) -> Vec<Row> {
     let rate = |tokens: &AtomicU64, micros: &AtomicU64| 1e6 * of(tokens) / of(micros).max(1.0);
     let running = server.slots().iter().flatten().count();
     let loaded = server.models.loaded();
-    let bytes = loaded.iter().map(|model| model.engine.figures().slots * model.slot_bytes);
+    let bytes = loaded.iter().map(|model| model.engine.figures().slots * model.memory.slot_bytes);
     let Passes { steps, tokens } = server.models.passes();
     vec![
         (
@@ -75,7 +75,7 @@ fn gauges(server: &Server) -> Vec<Row> {
         ("llamacpp:requests_processing", "Requests at work", running as f64),
         ("llamacpp:requests_deferred", "Requests that wait for a place", of(&counts.waiting)),
         ("llamacpp:n_busy_slots_per_decode", "Tokens a pass", tokens as f64 / (steps as f64).max(1.0)),
-        ("ember:models_loaded", "Models in memory", loaded.len() as f64),
+        ("ember:models_loaded", "Models in memory", server.models.at_work() as f64),
         ("ember:cache_bytes", "Bytes of the caches in use", bytes.sum::<usize>() as f64),
     ]
 }

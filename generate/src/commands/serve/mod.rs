@@ -47,7 +47,7 @@ use super::{loaded::device_line, model_args::WeightsArgs};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use models::{Loading, Models, Named};
+use models::{Loading, Models, Named, Served};
 pub use running::Running;
 use server::Server;
 
@@ -153,11 +153,13 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     // The engines have threads of their own, outside the pool that the commands run in.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
     pool.build_global().context("cannot start threads")?;
-    let mut all = args.model.iter().map(models::found).collect::<Result<Vec<_>>>()?;
-    if all.is_empty() || args.from.is_some() || args.checkpoints {
-        all.splice(0..0, models::named_by(args.from.as_deref(), args.checkpoints)?);
+    let mut served = Served { named: args.model.iter().map(models::found).collect::<Result<Vec<_>>>()?, run: None };
+    if served.named.is_empty() || args.from.is_some() || args.checkpoints {
+        let Served { named, run } = models::named_by(args.from.as_deref(), args.checkpoints)?;
+        served.named.splice(0..0, named);
+        served.run = run;
     }
-    let from = info::said(args.from.as_deref(), &all);
+    let from = info::said(args.from.as_deref(), &served.named);
     let selected = device::select(common.device)?;
     notes.say(device_line(&selected));
     let loading = Loading {
@@ -168,15 +170,16 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         most_bytes: (args.models_mib as usize) << 20,
     };
     let log = args.log_requests.as_deref().map(log::RequestLog::open).transpose()?;
-    let models = Models::new(all, loading)?;
+    let models = Models::new(served, loading)?;
     // The first is loaded before anybody is let in: what is wrong with it is said here.
     let first = models.first()?;
     notes.say(format!("model: {} ({})", first.name, first.folder.display()));
     notes.say(format!(
         "cache: {} positions for texts at work and beginnings that come again, {} MiB",
         first.usable_slots,
-        (first.slots * first.slot_bytes) >> 20
+        first.memory.cache_bytes() >> 20
     ));
+    drop(first); // it may be put away like any other
     for Named { name, .. } in models.all().iter().skip(1) {
         notes.say(format!("model: {name}, when it is asked for"));
     }
@@ -187,7 +190,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let mut server = Server::new(models, args.at_once.into(), args.queue.into());
     (server.from, server.log, server.seed) = (from, log, common.seed);
     let kind = selected.id.split(':').next().unwrap_or_default();
-    (server.device_kind, server.device_name) = (kind.to_owned(), selected.name);
+    (server.device, server.device_kind, server.device_name) = (common.device, kind.to_owned(), selected.name);
     let server = Arc::new(server);
     let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
     notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use burn::tensor::Device;
 use ember_cli::program::UsageError;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
@@ -14,7 +15,7 @@ use ember_decoding::engine::{Account, Engine, Figures, Limits};
 use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
-use ember_model::WeightType;
+use ember_model::{GptConfig, WeightType, folder::read_config};
 use tokio::sync::OwnedMutexGuard;
 
 use super::error::ApiError;
@@ -33,14 +34,30 @@ pub(super) struct Model {
     pub(super) before: Option<String>,
     /// The token that a text of its own begins with, where there is one.
     pub(super) opening: Option<u32>,
+    pub(super) memory: Memory,
+    /// Positions of the cache that a request may take.
+    pub(super) usable_slots: usize,
+}
+
+/// What a model takes of the machine's memory.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
     /// Positions that the cache has memory for.
     pub(super) slots: usize,
-    /// Positions that a request may take of them.
-    pub(super) usable_slots: usize,
     /// Bytes of the cache for a position.
     pub(super) slot_bytes: usize,
-    /// Bytes of the weights and the cache.
-    bytes: usize,
+    weight_bytes: usize,
+}
+
+impl Memory {
+    /// Bytes of the cache.
+    pub(super) fn cache_bytes(self) -> usize {
+        self.slots * self.slot_bytes
+    }
+
+    fn bytes(self) -> usize {
+        self.weight_bytes + self.cache_bytes()
+    }
 }
 
 /// What all models are loaded with.
@@ -54,6 +71,31 @@ pub(super) struct Loading {
     pub(super) most_bytes: usize,
 }
 
+impl Loading {
+    /// What a model of this shape will take.
+    fn memory(&self, shape: &GptConfig) -> Result<Memory> {
+        let (slot_bytes, context) = (shape.kv_cache_bytes(1, 1).max(1), shape.context_length);
+        // A text of the whole context must always fit.
+        let least = 2 * context;
+        let slots = self.cache_bytes / slot_bytes;
+        ensure!(
+            slots >= least,
+            UsageError::new(format!(
+                "--cache-mib {}: two texts of {context} tokens, as many as this model looks back on, need {}",
+                self.cache_bytes >> 20,
+                (least * slot_bytes).div_ceil(1 << 20)
+            ))
+        );
+        let weight_bytes = match self.weights {
+            WeightType::F32 => 4.0,
+            WeightType::Bf16 => 2.0,
+            WeightType::Int8 => 8.5 / 8.0,
+        };
+        let weight_bytes = (shape.parameters() as f64 * weight_bytes) as usize;
+        Ok(Memory { slots: slots.min(MOST_CONTEXTS * context), slot_bytes, weight_bytes })
+    }
+}
+
 /// A model's name and the folder that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
@@ -61,10 +103,32 @@ pub(super) struct Named {
     pub(super) folder: PathBuf,
 }
 
+/// Which models can be asked for.
+#[derive(Debug)]
+pub(super) struct Served {
+    /// Those that were named when the server began; the first is that of who names none.
+    pub(super) named: Vec<Named>,
+    /// A run whose checkpoints can be asked for, too: those that it has at the time.
+    pub(super) run: Option<PathBuf>,
+}
+
+impl Served {
+    pub(super) fn all(&self) -> Vec<Named> {
+        let mut all = self.named.clone();
+        // Of a run that is being moved or removed there is nothing to ask for.
+        if let Some(run) = &self.run {
+            let folders = run_folder::checkpoints(run).unwrap_or_default().into_iter();
+            let checkpoints = folders.map(|folder| Named { name: at_step(run, &folder), folder });
+            // A checkpoint that was named itself stands there already.
+            all.extend(checkpoints.filter(|checkpoint| self.named.iter().all(|named| named.name != checkpoint.name)));
+        }
+        all
+    }
+}
+
 /// All models that can be asked for.
 pub(super) struct Models {
-    /// The first is that of who names none.
-    all: Vec<Named>,
+    served: Served,
     loading: Loading,
     /// Those in memory, the least recently asked for first.
     loaded: Mutex<Vec<Arc<Model>>>,
@@ -101,29 +165,37 @@ impl Passes {
 /// would allow far more than anybody asks for.
 const MOST_CONTEXTS: usize = 256;
 
+/// How often is looked whether a model that was put away has given its memory back.
+const LOOKING: Duration = Duration::from_millis(5);
+
 impl Models {
     /// # Errors
     /// When two have one name.
-    pub(super) fn new(all: Vec<Named>, loading: Loading) -> Result<Self> {
-        for (i, Named { name, .. }) in all.iter().enumerate() {
+    pub(super) fn new(served: Served, loading: Loading) -> Result<Self> {
+        for (i, Named { name, .. }) in served.named.iter().enumerate() {
             ensure!(
-                all[..i].iter().all(|other| other.name != *name),
+                served.named[..i].iter().all(|other| other.name != *name),
                 UsageError::new(format!("two models are called {name}; give each a name by --model NAME=FOLDER"))
             );
         }
         let (loaded, turn, accounts) = Default::default();
-        Ok(Self { all, loading, loaded, turn, accounts, created: now() })
+        Ok(Self { served, loading, loaded, turn, accounts, created: now() })
     }
 
-    pub(super) fn all(&self) -> &[Named] {
-        &self.all
+    pub(super) fn all(&self) -> Vec<Named> {
+        self.served.all()
     }
 
     /// The one of this name, or the first.
-    pub(super) fn named(&self, name: Option<&str>) -> Result<&Named, ApiError> {
-        let Some(name) = name else { return Ok(&self.all[0]) };
-        let found = self.all.iter().find(|named| named.name == name);
-        found.ok_or_else(|| ApiError::unknown_model(name, self.all.iter().map(|named| &*named.name)))
+    pub(super) fn named(&self, name: Option<&str>) -> Result<Named, ApiError> {
+        let named = &self.served.named;
+        let Some(name) = name else { return Ok(named[0].clone()) };
+        if let Some(found) = named.iter().find(|named| named.name == name) {
+            return Ok(found.clone());
+        }
+        let all = self.all();
+        let found = all.iter().find(|named| named.name == name).cloned();
+        found.ok_or_else(|| ApiError::unknown_model(name, all.iter().map(|named| &*named.name)))
     }
 
     /// This model, if it is in memory.
@@ -145,15 +217,40 @@ impl Models {
         if let Some(model) = self.in_memory(named) {
             return Ok(model);
         }
-        let model = Arc::new(self.load(named).map_err(|error| ApiError::ours(format!("{error:#}")))?);
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        while !loaded.is_empty()
-            && loaded.iter().map(|model| model.bytes).sum::<usize>() + model.bytes > self.loading.most_bytes
-        {
-            loaded.remove(0); // its requests finish what they have begun
+        if !named.folder.join("config.json").is_file() {
+            return Err(ApiError::gone(&named.name));
         }
-        loaded.push(Arc::clone(&model));
+        let load = || -> Result<Model> {
+            let memory = self.loading.memory(&read_config(&named.folder)?)?;
+            self.make_room(memory.bytes());
+            self.load(named)
+        };
+        let model = Arc::new(load().map_err(|error| ApiError::ours(format!("{error:#}")))?);
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
         Ok(model)
+    }
+
+    /// Puts models away until there is room for another of so many bytes: those that nobody uses first, the
+    /// least recently asked for first. Waits until what was begun with them is finished, since they have their
+    /// memory until then.
+    fn make_room(&self, bytes: usize) {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = |loaded: &[Arc<Model>]| loaded.iter().map(|model| model.memory.bytes()).sum::<usize>();
+        while !loaded.is_empty() && taken(&loaded) + bytes > self.loading.most_bytes {
+            let unused = loaded.iter().position(|model| Arc::strong_count(model) == 1);
+            loaded.remove(unused.unwrap_or(0));
+        }
+        let left = loaded.len();
+        drop(loaded);
+        while self.at_work() > left {
+            thread::sleep(LOOKING);
+        }
+    }
+
+    /// How many models have memory: those that can be used, and those that finish what they have begun.
+    pub(super) fn at_work(&self) -> usize {
+        self.passes();
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.len()
     }
 
     /// What matrices are kept in.
@@ -163,7 +260,7 @@ impl Models {
 
     /// The model of who names none.
     pub(super) fn first(&self) -> Result<Arc<Model>> {
-        let model = Arc::new(self.load(&self.all[0])?);
+        let model = Arc::new(self.load(&self.served.named[0])?);
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
         Ok(model)
     }
@@ -186,19 +283,11 @@ impl Models {
     }
 
     fn load(&self, Named { name, folder }: &Named) -> Result<Model> {
-        let Loading { device, weights, tokens_per_step, cache_bytes, .. } = &self.loading;
+        let Loading { device, weights, tokens_per_step, .. } = &self.loading;
         let (model, tokenizer) = load(folder, *weights, true, || Ok(device.clone()))?;
         let shape = model.config().clone();
-        let slot_bytes = shape.kv_cache_bytes(1, 1).max(1);
-        let context = shape.context_length;
-        // A text of the whole context must always fit.
-        let slots = (cache_bytes / slot_bytes).clamp(2 * context, MOST_CONTEXTS * context);
-        let limits = Limits { tokens_per_step: *tokens_per_step, slots };
-        let weight_bytes = match weights {
-            WeightType::F32 => 4.0,
-            WeightType::Bf16 => 2.0,
-            WeightType::Int8 => 8.5 / 8.0,
-        };
+        let memory = self.loading.memory(&shape)?;
+        let limits = Limits { tokens_per_step: *tokens_per_step, slots: memory.slots };
         let model = Model {
             name: name.clone(),
             folder: folder.clone(),
@@ -208,10 +297,8 @@ impl Models {
             before: tokenizer.as_ref().and_then(before),
             opening: opening(folder, tokenizer.as_ref(), shape.vocab_size)?,
             tokenizer,
-            slots,
+            memory,
             usable_slots: limits.usable_slots(),
-            slot_bytes,
-            bytes: (shape.parameters() as f64 * weight_bytes) as usize + slots * slot_bytes,
             engine: Engine::start(model, limits),
         };
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.push(model.engine.account());
@@ -230,26 +317,26 @@ fn before(tokenizer: &Tokenizer) -> Option<String> {
     Some(String::from_utf8_lossy(&token_bytes(Some(tokenizer), first)).into_owned())
 }
 
-/// The model that `from` means, and with `checkpoints` all checkpoints of its run.
-pub(super) fn named_by(from: Option<&Path>, checkpoints: bool) -> Result<Vec<Named>> {
+/// The model that `from` means, and with `checkpoints` the run whose others can be asked for.
+pub(super) fn named_by(from: Option<&Path>, checkpoints: bool) -> Result<Served> {
     let found = run_folder::find(from)?;
     let folder = found.folder.canonicalize().unwrap_or_else(|_| found.folder.clone());
     let is_named = from.and_then(|from| from.canonicalize().ok()).is_some_and(|from| from == folder);
     let run = folder.parent().filter(|parent| parent.ends_with("checkpoints")).and_then(Path::parent);
-    let Some(run) = run else {
-        ensure!(!checkpoints, UsageError::new("--checkpoints: this is no run, whose checkpoints could be served"));
-        return Ok(vec![Named { name: last_name(&folder), folder: found.folder }]);
+    let name = match run {
+        Some(run) if is_named => at_step(run, &folder),
+        Some(run) => last_name(run),
+        None => last_name(&folder),
     };
-    let name = if is_named { at_step(run, &folder) } else { last_name(run) };
-    let mut all = vec![Named { name, folder: found.folder }];
-    if checkpoints {
-        let others = run_folder::checkpoints(run)?.into_iter();
-        let others = others.map(|folder| Named { name: at_step(run, &folder), folder });
-        // A checkpoint that was named itself is the first of them.
-        let others: Vec<Named> = others.filter(|other| other.name != all[0].name).collect();
-        all.extend(others);
+    let named = vec![Named { name, folder: found.folder }];
+    if !checkpoints {
+        return Ok(Served { named, run: None });
     }
-    Ok(all)
+    let Some(run) = run else {
+        bail!(UsageError::new("--checkpoints: this is no run, whose checkpoints could be served"))
+    };
+    run_folder::checkpoints(run)?;
+    Ok(Served { named, run: Some(run.to_owned()) })
 }
 
 /// The same with the checkpoint that its folder means, which may be a run's.
@@ -281,6 +368,7 @@ fn last_name(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::tests::{checkpoint, tokenizer};
     use super::*;
 
     #[test]
@@ -294,9 +382,55 @@ mod tests {
         }
         std::fs::write(run.join("best"), "step-00000010").unwrap();
         let names = |from: &Path| -> Vec<String> {
-            named_by(Some(from), true).unwrap().into_iter().map(|named| named.name).collect()
+            named_by(Some(from), true).unwrap().all().into_iter().map(|named| named.name).collect()
         };
         assert_eq!(names(&run), ["mine", "mine@5", "mine@10"]);
         assert_eq!(names(&run.join("checkpoints/step-00000010")), ["mine@10", "mine@5"]);
+        // A run that goes on saves others and removes some.
+        let served = named_by(Some(&run), true).unwrap();
+        let checkpoints = run.join("checkpoints");
+        std::fs::rename(checkpoints.join("step-00000005"), checkpoints.join("step-00000015")).unwrap();
+        let names: Vec<String> = served.all().into_iter().map(|named| named.name).collect();
+        assert_eq!(names, ["mine", "mine@10", "mine@15"]);
+    }
+
+    fn models_of(folder: &Path, cache_bytes: usize, most_bytes: usize) -> Result<Models> {
+        checkpoint(folder, &tokenizer());
+        let named = ["a", "b"].map(|name| Named { name: name.to_owned(), folder: folder.to_owned() }).to_vec();
+        let loading =
+            Loading { device: Device::flex(), weights: WeightType::F32, tokens_per_step: 16, cache_bytes, most_bytes };
+        Models::new(Served { named, run: None }, loading)
+    }
+
+    fn get(models: &Models, name: &str) -> Result<Arc<Model>, ApiError> {
+        models.get(&models.named(Some(name))?, Arc::clone(&models.turn).try_lock_owned().unwrap())
+    }
+
+    /// The memory of one that is put away is free before another is loaded, also where a request still
+    /// writes with it.
+    #[test]
+    fn models_take_no_more_memory_than_they_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = models_of(folder.path(), 1 << 20, 1 << 20).unwrap();
+        let first = get(&models, "a").unwrap();
+        assert!(Arc::ptr_eq(&first, &get(&models, "a").unwrap()));
+        thread::scope(|scope| {
+            let second = scope.spawn(|| get(&models, "b").map(|model| model.name.clone()).unwrap());
+            thread::sleep(10 * LOOKING);
+            assert!(!second.is_finished() && models.at_work() == 1);
+            drop(first);
+            assert_eq!(second.join().unwrap(), "b");
+        });
+        assert_eq!(models.at_work(), 1);
+        std::fs::remove_file(folder.path().join("config.json")).unwrap();
+        assert!(get(&models, "b").is_ok());
+        assert_eq!(get(&models, "a").err().unwrap().body()["error"]["code"], 404);
+    }
+
+    #[test]
+    fn a_cache_has_room_for_two_texts_of_the_whole_context() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = models_of(folder.path(), 1000, 1 << 30).unwrap().first().err().unwrap().to_string();
+        assert!(error.starts_with("--cache-mib 0: two texts of 64 tokens"), "{error}");
     }
 }

@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_decoding::config::{Contradiction, GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy};
+use ember_decoding::config::{
+    Contradiction, FolderSettings, GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy,
+};
 use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
@@ -13,6 +15,7 @@ use super::asked::{Asked, check_ranked};
 use super::error::ApiError;
 use super::gbnf;
 use super::models::Model;
+use crate::commands::text_args::spellings;
 
 /// A parameter and what it is, in a line that may begin with its type.
 pub(super) type Parameter = (&'static str, &'static str);
@@ -25,6 +28,20 @@ pub(super) struct Dialect {
     pub(super) knobs: &'static [(&'static str, &'static str)],
     /// What clients send that can change nothing here.
     pub(super) without_effect: &'static [&'static str],
+    /// What is accepted only where it asks for what is done in any case.
+    pub(super) only: &'static [Only],
+    /// Whether the folder's `generation_config.json` decides what a request leaves open; where not,
+    /// only how long texts are at most.
+    pub(super) by_folder: bool,
+}
+
+/// A parameter that is accepted only where it asks for what is done in any case.
+pub(super) struct Only {
+    pub(super) name: &'static str,
+    /// Whether this value does, in this request.
+    pub(super) is_so: fn(&Value, &Map<String, Value>) -> bool,
+    /// What it must be.
+    pub(super) kind: &'static str,
 }
 
 /// What every dialect has.
@@ -52,6 +69,18 @@ pub(super) const COMMON: &[Parameter] = &[
 /// What every dialect calls our knobs.
 const COMMON_KNOBS: &[(&str, &str)] = &[("n", "num_return_sequences")];
 
+/// What other programs call what we have, where no likeness tells.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("allowed_token_ids", "logit_bias"),
+    ("guided_choice", "regex"),
+    ("guided_grammar", "lark_grammar"),
+    ("guided_json", "json_schema"),
+    ("guided_regex", "regex"),
+    ("prompt_logprobs", "echo"),
+    ("structured_outputs", "json_schema"),
+    ("use_beam_search", "num_beams"),
+];
+
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
 
@@ -66,6 +95,8 @@ pub(super) struct Parameters<'a> {
     body: &'a Map<String, Value>,
     model: &'a Model,
     dialect: &'a Dialect,
+    /// What decides where the request does not.
+    folder: FolderSettings,
 }
 
 impl<'a> Parameters<'a> {
@@ -74,12 +105,17 @@ impl<'a> Parameters<'a> {
     pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &'a Dialect) -> Result<Self, ApiError> {
         let mut set: Vec<(&Knob, &str, &Value)> = Vec::new();
         for (name, value) in body {
+            let only = dialect.only.iter().find(|only| only.name == name);
             let is_known = has(COMMON, name)
                 || has(dialect.own, name)
                 || dialect.without_effect.contains(&&**name)
+                || only.is_some()
                 || find(dialect, name).is_some();
             if !is_known {
                 return Err(unknown(dialect, name));
+            }
+            if let Some(only) = only.filter(|only| !value.is_null() && !(only.is_so)(value, body)) {
+                return Err(ApiError::wrong(name, only.kind));
             }
             let Some(knob) = find(dialect, name).filter(|_| !value.is_null()) else { continue };
             let twin = set.iter().find(|(other, _, said)| other.name == knob.name && *said != value);
@@ -88,7 +124,13 @@ impl<'a> Parameters<'a> {
             }
             set.push((knob, name, value));
         }
-        Ok(Self { body, model, dialect })
+        let folder = if dialect.by_folder {
+            model.settings.clone()
+        } else {
+            let max_new_tokens = model.settings.knobs.max_new_tokens;
+            FolderSettings { knobs: Knobs { max_new_tokens, ..Knobs::default() }, not_applied: Vec::new() }
+        };
+        Ok(Self { body, model, dialect, folder })
     }
 
     /// What was sent; null is as if nothing were.
@@ -145,6 +187,9 @@ impl<'a> Parameters<'a> {
                     let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
                     knobs.strategy = Some(strategy.ok_or_else(|| ApiError::wrong("strategy", kinds))?);
                 }
+                "bad_words" if value.as_array().is_some_and(|words| words.iter().all(Value::is_string)) => {
+                    knobs.bad_words.get_or_insert_default().extend(self.bad_words(value)?);
+                }
                 _ if has(dialect.own, name) || dialect.without_effect.contains(&&**name) => {}
                 _ => {
                     if let Some(knob) = find(dialect, name) {
@@ -155,10 +200,28 @@ impl<'a> Parameters<'a> {
         }
         // At last, since it joins what else is never to come: by the request, else by the folder.
         if !never.is_empty() {
-            let folder = &self.model.settings.knobs.suppress_tokens;
+            let folder = &self.folder.knobs.suppress_tokens;
             knobs.suppress_tokens.get_or_insert_with(|| folder.clone().unwrap_or_default()).extend(never);
         }
         Ok(knobs)
+    }
+
+    /// The token sequences that write these words.
+    fn bad_words(&self, words: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
+        let tokenizer = tokenizer(self.model, "bad_words")?;
+        let mut all = Vec::new();
+        for word in words.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let found = spellings(tokenizer, SpecialTokens::Text, word);
+            let found = found.map_err(|error| ApiError::param("bad_words", error.to_string()))?;
+            if found.is_empty() {
+                return Err(ApiError::param(
+                    "bad_words",
+                    format!("{word:?} in bad_words makes no token; leave it out"),
+                ));
+            }
+            all.extend(found);
+        }
+        Ok(all)
     }
 
     /// An object of ids or texts with numbers, or a list of such pairs, in which what stands in quotes is
@@ -215,8 +278,8 @@ impl<'a> Parameters<'a> {
 
     /// What decides the text: `knobs`, the folder's settings, seed and ends.
     pub(super) fn config(&self, mut knobs: Knobs, any_seed: u64) -> Result<GenerationConfig, ApiError> {
-        let Model { engine, settings, end_tokens, .. } = self.model;
-        if settings.knobs.overflow.is_none() {
+        let Model { engine, end_tokens, .. } = self.model;
+        if self.folder.knobs.overflow.is_none() {
             knobs.overflow.get_or_insert(Overflow::Stop);
         }
         knobs.draft_tokens = self.count("draft_tokens")?;
@@ -224,7 +287,7 @@ impl<'a> Parameters<'a> {
             let message = format!("{} has the token {id}, which this model has not", knob.name);
             return Err(ApiError::param(knob.name, message));
         }
-        let mut config = GenerationConfig::resolve(&knobs, settings).map_err(|error| self.blamed(&error))?.0;
+        let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.blamed(&error))?.0;
         if config.stop_strings.len() > MOST_STOPS {
             return Err(ApiError::param("stop", format!("stop can have {MOST_STOPS} strings at most")));
         }
@@ -393,7 +456,9 @@ fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     // Before it is compared: that takes time and memory by its length.
     let name: String = name.chars().take(60).collect();
     let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(&name, other);
-    let nearest = all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+    let meant = ELSEWHERE.iter().find(|(elsewhere, _)| *elsewhere == name).map(|(_, ours)| *ours);
+    let alike = || all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+    let nearest = meant.unwrap_or_else(alike);
     ApiError::param(&name, format!("there is no parameter {name:?}; the nearest is {nearest}"))
 }
 

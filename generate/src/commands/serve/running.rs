@@ -11,7 +11,7 @@ use ember_host::interrupt::Interrupt;
 use ember_model::WeightType;
 
 use super::guard::Guard;
-use super::models::{Loading, Models, Named};
+use super::models::{Loading, Models, Named, Served};
 use super::server::Server;
 use super::{listen, router};
 
@@ -48,7 +48,8 @@ impl Running {
             most_bytes: 1 << 30,
         };
         let tiny = Named { name: "tiny".to_owned(), folder: folder.to_owned() };
-        let server = Arc::new(Server::new(Models::new(vec![tiny], loading)?, at_once, queue));
+        let models = Models::new(Served { named: vec![tiny], run: None }, loading)?;
+        let server = Arc::new(Server::new(models, at_once, queue));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
         let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins)), &[]);

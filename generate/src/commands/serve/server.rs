@@ -3,9 +3,11 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 
+use ember_cli::terminal;
+use ember_model::device::DeviceChoice;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::asked::MOST_TOLD;
@@ -28,9 +30,13 @@ pub(super) struct Server {
     /// What `--from` was, for people who go on at a shell.
     pub(super) from: String,
     pub(super) log: Option<RequestLog>,
+    /// The device that was asked for.
+    pub(super) device: DeviceChoice,
     /// The kind of device that computes, and its name.
     pub(super) device_kind: String,
     pub(super) device_name: String,
+    /// How it failed, if it did.
+    pub(super) device_problem: OnceLock<String>,
     /// The seed of who names none, where there is one.
     pub(super) seed: Option<u64>,
     pub(super) began: Instant,
@@ -105,8 +111,10 @@ impl Server {
             models,
             counts: Counts::default(),
             from: String::new(),
+            device: DeviceChoice::Auto,
             device_kind: String::new(),
             device_name: String::new(),
+            device_problem: OnceLock::new(),
             log: None,
             seed: None,
             began: Instant::now(),
@@ -153,6 +161,14 @@ impl Server {
     /// Who is at work, by place.
     pub(super) fn slots(&self) -> Vec<Option<Busy>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says so, once, to who started the server, and from then on to who asks for its health.
+    pub(super) fn device_has_failed(&self, problem: &str) {
+        self.device_problem.get_or_init(|| {
+            terminal::say(format_args!("{problem}; requests fail until the server is started again"));
+            problem.to_owned()
+        });
     }
 
     /// A number for an answer's name.

@@ -16,7 +16,7 @@ use super::*;
 
 const CONTEXT: usize = 64;
 
-fn tokenizer() -> Tokenizer {
+pub(super) fn tokenizer() -> Tokenizer {
     Tokenizer::chars(&('a'..='k').chain([' ']).collect(), false).unwrap()
 }
 
@@ -29,7 +29,7 @@ fn model() -> Gpt {
 }
 
 /// The same as a folder.
-fn checkpoint(folder: &Path, tokenizer: &Tokenizer) {
+pub(super) fn checkpoint(folder: &Path, tokenizer: &Tokenizer) {
     let model = Gpt::new(&shape(tokenizer), 3, &Device::flex()).unwrap();
     ember_model::checkpoint::save(&model, None, &Settings::default(), folder).unwrap();
     tokenizer.save(folder).unwrap();
@@ -270,7 +270,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "temperatur": 1 }), "temperatur", "the nearest is temperature");
     refused(json!({ "prompt": "a", "top_p": "much" }), "top_p", "top_p must be a number");
     refused(json!({ "prompt": "a", "suffix": "b" }), "suffix", "not supported");
+    refused(json!({ "prompt": "a", "guided_json": {} }), "guided_json", "the nearest is json_schema");
     refused(json!({ "prompt": "a", "stream_options": { "include_usage": "yes" } }), "stream_options", "include_usage");
+    refused(json!({ "prompt": "a", "stream_options": { "usage": true } }), "stream_options", "usage in stream_options");
+    refused(json!({ "prompt": "a", "bad_words": ["x"] }), "bad_words", "x");
+    refused(json!({ "prompt": "a", "bad_words": [""] }), "bad_words", "makes no token");
     refused(json!({ "max_tokens": 3 }), "prompt", "no prompt");
     refused(json!({ "prompt": [] }), "prompt", "at least one token");
     refused(json!({ "prompt": [99] }), "prompt", "outside the vocabulary");
@@ -306,6 +310,14 @@ fn what_cannot_be_followed_is_refused_by_name() {
     let chat = Server::open_with(Tokenizer::bytes().unwrap());
     for (path, ask, words) in [
         ("/completion", json!({ "prompt": "a", "trace": 3 }), "no parameter \"trace\""),
+        ("/completion", json!({ "prompt": "a", "samplers": ["top_k"] }), "samplers must be penalties, top_k"),
+        ("/completion", json!({ "prompt": "a", "samplers": [] }), "samplers must be"),
+        ("/completion", json!({ "prompt": "a", "repeat_last_n": 4, "repeat_penalty": 2 }), "repeat_last_n must be 64"),
+        ("/completion", json!({ "prompt": "a", "n_keep": 4, "overflow": "slide" }), "n_keep must be 0"),
+        ("/completion", json!({ "prompt": "a", "t_max_predict_ms": "soon" }), "t_max_predict_ms must be a number"),
+        ("/completion", json!({ "prompt": "a", "n_cmpl": 2, "n": 3 }), "are the same"),
+        ("/v1/chat/completions", json!({ "messages": said, "tool_choice": "required" }), "tool_choice must be auto"),
+        ("/v1/chat/completions", json!({ "messages": said, "modalities": ["audio"] }), "modalities must be"),
         (
             "/completion",
             json!({ "prompt": "a", "num_beams": 2, "n_probs": 1, "post_sampling_probs": true }),
@@ -433,7 +445,7 @@ fn strangers_are_turned_away() {
     }
     for host in ["evil.example:9000", "localhost.evil.example:1", "evil.example@x", "localhost:1:2", ":80"] {
         let (status, _, body) = server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "");
-        assert!(status == 403 && body.contains(&format!("does not answer as \\\"{host}\\\"")), "{body}");
+        assert!(status == 403 && body.contains(&format!("not to the name \\\"{host}\\\"")), "{body}");
     }
 
     let origin = "https://page.example".to_owned();
@@ -509,11 +521,51 @@ fn a_completion_tells_what_was_asked() {
     assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
 }
 
-/// Whatever the folder says of beams, which llama.cpp does not have.
+/// What llama.cpp's clients send and what asks for nothing else than is done.
+#[test]
+fn a_completion_takes_what_asks_for_what_is_done_anyway() {
+    let server = Server::open();
+    let ask = json!({
+        "prompt": "abc", "seed": 1, "n_predict": 3, "n_cmpl": 2, "repeat_last_n": 4, "n_keep": 2, "n_discard": 1, "min_keep": 0,
+        "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
+        "bad_words": ["a", "bc"], "t_max_predict_ms": 60000,
+    });
+    let (status, answer) = server.post("/completion", &ask);
+    assert_eq!((status, answer.as_array().map(Vec::len)), (200, Some(2)), "{answer}");
+    let settings = &answer[0]["generation_settings"];
+    assert_eq!((&settings["bad_words"], &settings["max_time_s"]), (&json!([[1], [2, 3]]), &json!(60.0)), "{answer}");
+    assert!(!answer[0]["content"].as_str().unwrap().contains('a'), "{answer}");
+    let (status, answer) =
+        server.post("/completion", &json!({ "prompt": "a", "n_predict": 1, "samplers": "edskypmxt" }));
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[test]
+fn a_query_is_understood_or_refused() {
+    let server = Server::open();
+    for (path, status) in [
+        ("/props?model=tiny", 200),
+        ("/props?model=other", 404),
+        ("/props?modle=tiny", 400),
+        ("/tokenizer_info?model=tiny", 200),
+        ("/tokenizer_info?model=other", 404),
+        ("/slots?fail_on_no_slot=1", 200),
+        ("/slots?fail=1", 400),
+    ] {
+        assert_eq!(server.send("GET", path, "", "").0, status, "{path}");
+    }
+}
+
+/// Whatever the folder says, but for how long a text is at most.
 #[test]
 fn a_completion_has_the_defaults_of_llama_cpp() {
     let server = Server::open();
-    std::fs::write(server._folder.path().join("generation_config.json"), "{\"num_beams\": 4}").unwrap();
+    let folder = "{\"num_beams\": 4, \"repetition_penalty\": 1.8, \"typical_p\": 0.5, \"suppress_tokens\": [3]}";
+    std::fs::write(server._folder.path().join("generation_config.json"), folder).unwrap();
+    let settings =
+        server.post("/completion", &json!({ "prompt": "a", "n_predict": 1 })).1["generation_settings"].clone();
+    let told = ["repetition_penalty", "typical_p", "suppress_tokens"].map(|name| settings[name].clone());
+    assert_eq!(told, [json!(1.0), json!(1.0), json!([])], "{settings}");
     for (asked, strategy, top_k) in [
         (json!({}), "sample", 40),
         (json!({ "strategy": "sample" }), "sample", 40),
@@ -764,7 +816,7 @@ fn while_one_is_loaded_others_are_there() {
     let named = |name: &str| Named { name: name.to_owned(), folder: folder.path().to_owned() };
     let (device, weights) = (Device::flex(), WeightType::F32);
     let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 };
-    let models = Models::new(vec![named("one"), named("other")], loading).unwrap();
+    let models = Models::new(Served { named: vec![named("one"), named("other")], run: None }, loading).unwrap();
     models.first().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |name: &str| {

@@ -251,6 +251,9 @@ impl Writer {
         if is_cancelled {
             count(&counts.cancelled, 1);
         }
+        if let Some(problem) = error.and_then(ApiError::of_device) {
+            self.server.device_has_failed(problem);
+        }
         if let Some(log) = &self.server.log {
             log.line(json!({
                 "model": self.model.name, "prompts": self.asked.prompts, "config": self.asked.config,
