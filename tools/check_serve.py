@@ -32,6 +32,7 @@ from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parent
 PROGRAM = os.environ.get("EMBER_GENERATE", str(TOOLS.parent / "target/release/ember-generate"))
+OPENAI_NPM = "openai@7.57.0"
 TOLERANCE = 1e-3
 STARTS_S = 60
 ENDS_S = 20
@@ -368,7 +369,7 @@ def node_part(report, checkpoint, npm):
         return report.skip("there is no node")
     with tempfile.TemporaryDirectory() as folder:
         if npm is None:
-            install = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", folder, "openai"]
+            install = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", folder, OPENAI_NPM]
             if shutil.which("npm") is None or subprocess.run(install, capture_output=True, timeout=300).returncode != 0:
                 return report.skip("npm cannot install openai")
         else:

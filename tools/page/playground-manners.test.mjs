@@ -31,6 +31,9 @@ async function everywhere(page, look) {
     await page.locator(`#view-${name} button.primary:enabled`).waitFor();
     await page.locator(`#view-${name} .token`).nth(3).waitFor();
     await look(name);
+    await drawer(page, "command");
+    await look(`${name}-command`);
+    await page.locator("#more").click();
   }
 }
 

@@ -158,8 +158,30 @@ test("side by side: the same settings give the same text, others part", { skip }
   const [one, other] = [await tokens(page, ".side-of-pair:nth-child(1)"), await tokens(page, ".side-of-pair:nth-child(2)")];
   assert.deepEqual(one, same[0], "the side that was not touched stays");
   assert.notDeepEqual(idsOf(one), idsOf(other));
+  assert.deepEqual((await commandsShown(page)).flatMap(run).map(({ ids }) => ids), [idsOf(one), idsOf(other)], "each has a command");
   await page.locator(".side-of-pair:nth-child(2) button", { hasText: "Take" }).click();
   assert.deepEqual(idsOf((await tokens(page)).filter(({ given }) => !given)), idsOf(other), "and is taken over into the tree");
+}));
+
+test("side by side with a knob that is a word", { skip }, () => onPlayground({}, async (page) => {
+  await drawer(page, "knobs");
+  await page.locator("#knob-repetition-penalty").fill("1.5");
+  await type(page, BEGINNING);
+  await set(page, { tokens: 40 });
+  await page.locator("#tab-compare").click();
+  await page.locator(".side-of-pair:nth-child(2) select").nth(1).selectOption("semantics");
+  await page.locator("#compare-value-B").selectOption("mlx");
+  const would = await commandsShown(page);
+  assert.deepEqual(would.map((command) => /--semantics mlx/.test(command)), [false, true], "the commands say what would be written");
+  await page.locator("#compare-write").click();
+  await page.locator("#compare-words", { hasText: /token/ }).waitFor();
+  for (const [place, command] of (await commandsShown(page)).entries()) {
+    assert.deepEqual(run(command)[0].ids, idsOf(await tokens(page, `.side-of-pair:nth-child(${place + 1})`)));
+  }
+  await page.locator("#compare-value-B").selectOption("");
+  await page.locator("#compare-write").click();
+  await page.locator("#compare-write:enabled").waitFor();
+  await page.locator("#compare-words", { hasText: /^The same text, all/ }).waitFor();
 }));
 
 test("two steps of a run side by side", { skip: noSteps }, () => onPlayground({}, async (page) => {
@@ -169,6 +191,9 @@ test("two steps of a run side by side", { skip: noSteps }, () => onPlayground({}
   await page.locator(".side-of-pair:nth-child(2) select").first().selectOption(steps.at(-1));
   await page.locator("#compare-write").click();
   await page.locator("#compare-words", { hasText: /part/ }).waitFor();
+  for (const [place, command] of (await commandsShown(page)).entries()) {
+    assert.deepEqual(run(command)[0].ids, idsOf(await tokens(page, `.side-of-pair:nth-child(${place + 1})`)), "each step has its command");
+  }
 }));
 
 test("the slider shows what each step writes and how much the text surprises it", { skip: noSteps }, () => onPlayground({}, async (page) => {
@@ -188,6 +213,7 @@ test("the slider shows what each step writes and how much the text surprises it"
     const asked = { model: steps[place], prompt, max_tokens: 10, seed: 2, strategy: "sample", temperature, overflow: "slide" };
     const { body } = await api("/v1/completions", { ...asked, logprobs: 0, return_token_ids: true });
     assert.deepEqual(idsOf(await tokens(page, "#view-learning .card")), body.choices[0].token_ids, steps[place]);
+    assert.deepEqual(run(await commandShown(page))[0].ids, body.choices[0].token_ids, "and the command line writes the same");
     const { logprobs } = await measuredByApi(prompt, steps[place]);
     const known = logprobs.token_logprobs.filter((logprob) => logprob !== null);
     const mean = known.reduce((sum, logprob) => sum - logprob / Math.LN2, 0) / known.length;
@@ -272,10 +298,12 @@ test("beams are a tree, ranked by the API's scores", { skip }, () => onPlaygroun
   const sorted = (scores) => scores.toSorted((a, b) => a - b);
   sorted(lost).forEach((score, place) => near(sorted(shown)[place], score, "a score of what was given up"));
   assert.equal(shown.length, lost.length);
+  const found = async () => run(await commandShown(page)).map(({ ids }) => ids);
+  const expected = choices.map(({ token_ids: ids }) => ids);
+  assert.deepEqual(await found(), expected, "the command line finds the same");
   await page.locator("[data-rank='1'] button", { hasText: "Take" }).click();
   assert.deepEqual(idsOf((await tokens(page)).slice(prompt.length)), choices[1].token_ids);
-  const made = run(await commandShown(page));
-  assert.deepEqual(made.map(({ ids }) => ids), choices.map(({ token_ids: ids }) => ids), "and the command line finds the same");
+  assert.deepEqual(await found(), expected, "also for the one that was taken");
 }));
 
 test("a stop string and what lies behind it is in no view", { skip }, () => onPlayground({}, async (page) => {
@@ -348,9 +376,17 @@ function run(command) {
   }
 }
 
-async function commandShown(page) {
+async function commandsShown(page) {
   await drawer(page, "command");
-  return page.locator("#command").textContent();
+  const commands = await page.locator(".command").allTextContents();
+  for (const command of commands) assert.ok(props.flags.every((flag) => command.includes(flag)), "what the server computes by is said");
+  return commands;
+}
+
+async function commandShown(page) {
+  const commands = await commandsShown(page);
+  assert.equal(commands.length, 1);
+  return commands[0];
 }
 
 for (const [name, beginning, prepare] of [
@@ -436,9 +472,15 @@ const otherTokens = "a model with other tokens makes its own of the text, and ha
 test(otherTokens, { skip: needs(stranger, "--model with other tokens") }, () => onPlayground({}, async (page) => {
   await written(page, BEGINNING, { tokens: 10 });
   const [before, text] = [await tokens(page), await shownText(page)];
+  await page.locator("#tab-compare").click();
+  await page.locator("#compare-write").click();
+  await page.locator("#compare-words", { hasText: /token/ }).waitFor();
   await page.locator("#model").selectOption(stranger);
   await page.locator("#status", { hasText: "other tokens" }).waitFor();
   await rest(page);
+  await page.locator(".side-of-pair:nth-child(1) button", { hasText: "Take" }).click();
+  await page.locator("#mishap-words", { hasText: "not here any more" }).waitFor();
+  await page.locator("#tab-text").click();
   const asked = { model: stranger, content: text, add_special: true };
   assert.equal(await shownText(page), text);
   assert.deepEqual(idsOf(await tokens(page)), (await api("/tokenize", asked)).body.tokens);
@@ -471,6 +513,7 @@ test("a talk, where the checkpoint has a template", { skip: needs(talker, "--mod
     assert.equal(await page.locator("#talk li").count(), 2 * turn);
   }
   assert.ok((await page.locator("#talk .assistant p").first().textContent()).length > 0);
+  assert.deepEqual(await commandsShown(page), [], "the command line has no talks");
   await set(page, { temperature: 0 });
   const asked = page.waitForRequest((request) => request.url().endsWith("/v1/chat/completions"));
   await page.locator("#chat-words").fill("And now?");

@@ -22,13 +22,15 @@ function beamCount() {
 
 async function searchBeams(signal) {
   const request = beamRequest(app.beamCount);
-  const from = app.current;
-  const prompt = promptToSend(tokensTo(app.tree, from));
+  const { tree, current: from } = app;
+  const prompt = promptFor(tree, from);
+  app.beams = null;
   byId("beams-words").textContent = "Searching…";
   byId("beam-tree").replaceChildren();
   try {
     const account = givesAccount(request) ? { trace: 1 } : {};
-    const { choices, beams: steps } = await ask("/v1/completions", { ...request, prompt, ...TELLING, ...account }, signal);
+    const body = { ...request, prompt: promptToSend(tokensTo(tree, from)), ...TELLING, ...account };
+    const { choices, beams: steps } = await ask("/v1/completions", body, signal);
     const found = choices.map((choice, rank) => {
       const { score, finish_reason: end, text } = choice;
       const tokens = tokensOfChoice(choice, joiner());
@@ -36,13 +38,18 @@ async function searchBeams(signal) {
       return { rank, score, end, tokens };
     });
     const lost = givenUp(steps ?? [], found);
-    app.beams = { request, from, texts: [...found, ...lost.slice(-MOST_GIVEN_UP)] };
+    app.beams = { request, tree, from, prompt, texts: [...found, ...lost.slice(-MOST_GIVEN_UP)] };
     byId("beam-tree").replaceChildren(beamList(app.beams));
     byId("beams-words").textContent = `${plural(found.length, "text")}, the best first${wordsOfLost(lost.length, account)}.`;
   } catch (error) {
     byId("beams-words").textContent = "";
     throw error;
   }
+}
+
+function beamCommands() {
+  if (!app.beams) return [{ words: "What Search would find:", command: nextCommand(beamRequest(app.beamCount)) }];
+  return [{ words: "Finds these texts again, to the last bit:", command: commandFor(app.beams.request, app.beams.prompt) }];
 }
 
 /** Branches that were given up are shown as long as the eye finds its way: those that came furthest. */
@@ -108,9 +115,7 @@ function beamBranch(beams, group, at) {
   const words = element("span", { class: "prose small tokens" }, spans);
   const isLost = first.rank === null; // those that were found stand first
   if (!isLost) tellsAlternatives(words, (place) => first.tokens[place], (place, one) => {
-    const before = tokensTo(app.tree, beams.from).length;
-    takeBeam(beams, first);
-    branch(before + place, one);
+    if (takeBeam(beams, first)) branch(tokensTo(app.tree, beams.from).length + place, one);
   });
   const common = element("div", { class: "run" }, words);
   const lost = isLost ? "given-up" : null;
@@ -130,12 +135,15 @@ function beamEnd(beams, text) {
     press("Take", () => takeBeam(beams, text), { "aria-label": `Take text ${rank + 1}` }));
 }
 
-function takeBeam({ request, from }, { rank, tokens, end }) {
-  if (!nodeOf(app.tree, from)) return mishap("The text that this was written for was removed.");
+/** Puts a text into the tree, after the one that it was searched for. Says whether that was possible. */
+function takeBeam(beams, { rank, tokens, end }) {
+  if (!isThere(beams)) return false;
+  const { request, from } = beams;
   const isIt = ({ how }) => how?.index === rank && isSame(how, request);
   const known = nodeOf(app.tree, from).children.find((id) => isIt(nodeOf(app.tree, id)));
   const copies = tokens.map((token) => ({ ...token }));
   const id = known ?? addChild(app.tree, from, copies, { how: { request, index: rank, from: 0 }, by: request.model, end }).id;
   showView("text");
   show(known === undefined ? id : leafUnder(app.tree, id));
+  return true;
 }

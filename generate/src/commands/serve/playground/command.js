@@ -1,4 +1,5 @@
-// The same on the command line: the command that writes again what the page shows, to the last bit.
+// The same on the command line: the commands that write again what the open view shows, to the last bit. Each view tells its own
+// as {words, command}.
 
 /** A word for any POSIX shell. */
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
@@ -53,34 +54,49 @@ function commandFor(request, prompt) {
   return before.join("") + words.join(" \\\n  ");
 }
 
-/** The prompt that the first `count` tokens of a text are. */
-function promptFor(tree, id, count) {
+/** The prompt that a text is, or its first `count` tokens. */
+function promptFor(tree, id, count = Infinity) {
   const tokens = tokensTo(tree, id).slice(0, count);
   const nodes = pathTo(tree, id).filter((node) => node.tokens.length > 0);
-  const whole = tokens.length <= props.n_ctx && nodes[0]?.typed != null && nodes[0].tokens.length === count;
-  return { text: count === 0 ? "" : whole ? nodes[0].typed : null, ids: promptOf(tokens) };
+  const whole = tokens.length <= props.n_ctx && nodes[0]?.typed != null && nodes[0].tokens.length === tokens.length;
+  return { text: tokens.length === 0 ? "" : whole ? nodes[0].typed : null, ids: promptOf(tokens) };
 }
 
-/** The command for what a node shows, and a sentence about it; for a text that was typed, what Write would do. */
-function commandOf(tree, id) {
-  const length = tokensTo(tree, id).length;
+/** The command for what a request goes on with after the text that is shown. */
+const nextCommand = (request) => commandFor(request, promptFor(app.tree, app.current));
+
+/** The command for `shown` tokens that a request made of a prompt. Where the end was the model's own, it needs all the room it had. */
+function commandAgain(request, prompt, shown, end) {
+  const room = request.num_beams || end === "stop" ? request.max_tokens : shown;
+  return commandFor({ ...request, max_tokens: room }, prompt);
+}
+
+/** The command for what the current text ends with; for a text that was typed, what Write would do. */
+function textCommands() {
+  const { tree, current: id } = app;
   const made = madeBy(tree, id);
-  if (!made) return { command: commandFor(requestFor(), promptFor(tree, id, length)), words: "What Write does next:" };
-  const shown = length - made.start;
-  const asked = made.request.num_beams || nodeOf(tree, id).end === "stop" ? made.request.max_tokens : shown;
-  const which = made.request.n > 1 ? ` It is text ${made.index + 1} of ${made.request.n}.` : "";
-  return {
-    command: commandFor({ ...made.request, max_tokens: asked }, promptFor(tree, id, made.start)),
+  if (!made) return [{ words: "What Write does next:", command: nextCommand(requestFor()) }];
+  const { request, index, start } = made;
+  const shown = tokensTo(tree, id).length - start;
+  const which = request.n > 1 ? ` It is text ${index + 1} of ${request.n}.` : "";
+  return [{
     words: `Writes the last ${plural(shown, "token")} again, to the last bit.${which}`,
-  };
+    command: commandAgain(request, promptFor(tree, id, start), shown, nodeOf(tree, id).end),
+  }];
 }
 
 function drawCommand() {
-  const { command, words } = commandOf(app.tree, app.current);
+  const shown = COMMANDS[view]().flatMap(({ words, command }) => [
+    hint(words), element("pre", { class: "command", tabindex: "0", text: command }), copier(command),
+  ]);
+  const none = hint("The command line goes on with texts, and has no talks.");
+  byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), ...(shown.length > 0 ? shown : [none]));
+}
+
+function copier(text) {
   const copy = press("Copy", async () => {
-    await navigator.clipboard.writeText(command);
+    await navigator.clipboard.writeText(text);
     copy.textContent = "Copied";
   });
-  byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), hint(words),
-    element("pre", { id: "command", tabindex: "0", text: command }), copy);
+  return copy;
 }

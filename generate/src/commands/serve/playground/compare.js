@@ -1,4 +1,5 @@
-// Two texts side by side with the same noise: two checkpoints, two steps of a run, or two settings of a knob.
+// Two texts side by side with the same noise: two checkpoints, two steps of a run, or two settings of a knob. A side without a value
+// has that of the page.
 
 const sides = ["A", "B"].map((name) => ({ name, model: null, knob: "temperature", value: "", card: null }));
 
@@ -20,29 +21,38 @@ function drawCompare() {
 function drawSide(side) {
   side.card ??= sampleCard(side.name);
   side.model = props.models.includes(side.model) ? side.model : settings.model;
-  const knobs = props.knobs.filter((knob) => isNumber(knob) && !headed("Beams")(knob.name) && !COUNTS.includes(knob.name));
-  const usual = () => (side.knob === "temperature" ? settings.temperature : settings.knobs[side.knob] ?? knobNamed(side.knob)?.default);
-  const input = element("input", { type: "number", step: "any", id: `compare-value-${side.name}`, placeholder: written(usual()) });
-  input.value = side.value;
-  input.addEventListener("input", () => { side.value = input.value; });
+  const knobs = props.knobs.filter(({ name }) => !headed("Beams")(name) && !COUNTS.includes(name));
+  const value = element("label", { class: "field" }, "Value", valueControl(side));
   const pick = (knob) => {
     Object.assign(side, { knob, value: "" });
-    Object.assign(input, { value: "", placeholder: written(usual()) });
+    value.lastChild.replaceWith(valueControl(side));
   };
   return element("div", { class: "side-of-pair" },
     element("div", { class: "fields" },
       choice("Model", props.models.map((model) => [model, model]), side.model, (model) => { side.model = model; }),
       choice("Knob", knobs.map(({ name }) => [name, labelOf(name)]), side.knob, pick),
-      element("label", { class: "field" }, "Value", input)),
+      value),
     side.card.whole);
+}
+
+function valueControl(side) {
+  const knob = knobNamed(side.knob);
+  const control = knobControl(knob, `compare-value-${side.name}`);
+  if (control.tagName === "SELECT") control.prepend(element("option", { value: "", text: "as set" }));
+  else control.placeholder = written(side.knob === "temperature" ? settings.temperature : settings.knobs[side.knob] ?? knob.default);
+  control.value = side.value;
+  control.addEventListener("input", () => { side.value = control.value; });
+  return control;
 }
 
 /** What a side is asked for: the page's settings with the side's model and knob. */
 function sideRequest({ model, knob, value }) {
   if (value === "") return requestFor({ model, count: 1 });
-  const set = knob === "temperature" ? { temperature: Number(value) } : { knobs: { [knob]: Number(value) } };
-  return requestFor({ model, count: 1, ...set });
+  const set = { [knob]: valueOf(knobNamed(knob), value) };
+  return requestFor({ model, count: 1, ...(knob === "temperature" ? set : { knobs: set }) });
 }
+
+const compareCommands = () => sides.map((side) => cardCommand(side.card, side.name, sideRequest(side)));
 
 async function compare(signal) {
   byId("compare-words").textContent = "";

@@ -5,6 +5,7 @@ const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const VIEWS = { text: () => {}, compare: drawCompare, learning: drawLearning, beams: drawBeams, chat: drawChat };
+const COMMANDS = { text: textCommands, compare: compareCommands, learning: learningCommands, beams: beamCommands, chat: () => [] };
 const DRAWERS = { knobs: drawKnobs, tree: drawTree, form: drawForm, command: drawCommand, texts: drawTexts };
 
 /** Shows the text that ends with a node. */
@@ -28,13 +29,19 @@ function changed() {
 /** Goes to a node when what was typed is settled. */
 const goTo = async (id) => { await settle(); show(id); };
 
+let view = "text";
+
 function showView(name) {
-  for (const view of Object.keys(VIEWS)) {
-    byId(`view-${view}`).hidden = view !== name;
-    select(byId(`tab-${view}`), view === name);
+  for (const one of Object.keys(VIEWS)) {
+    byId(`view-${one}`).hidden = one !== name;
+    select(byId(`tab-${one}`), one === name);
   }
   hideAlternatives();
-  settle().then(VIEWS[name]);
+  settle().then(() => {
+    VIEWS[name]();
+    view = name;
+    drawOpenDrawer(["command"]);
+  });
 }
 
 function select(tab, on) {
@@ -217,6 +224,8 @@ async function start() {
   startAlternatives();
   startTabs(byId("views"), (tab) => showView(tab.dataset.view));
   startTabs(byId("drawers"), (tab) => openDrawer(tab.dataset.drawer));
+  // What a view is set to is part of what it asks for.
+  document.querySelector(".room").addEventListener("change", () => drawOpenDrawer(["command"]));
   addEventListener("pagehide", keepNow);
   showSettings();
   showView("text");

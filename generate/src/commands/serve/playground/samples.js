@@ -6,12 +6,10 @@ function sampleCard(title) {
   const facts = hint("");
   const taking = press("Take", () => takeSample(card), { disabled: true, title: "Go on with this text" });
   const heading = element("h3", { text: title });
-  const card = { tokens: [], from: 0, request: null, heading, words, facts, taking,
+  const card = { tokens: [], tree: null, from: 0, request: null, prompt: null, heading, words, facts, taking,
     whole: element("article", { class: "card" }, element("div", { class: "card-head" }, heading, taking), words, facts) };
   tellsAlternatives(words, (place) => card.tokens[place], (place, one) => {
-    const before = tokensTo(app.tree, card.from).length;
-    takeSample(card);
-    branch(before + place, one);
+    if (takeSample(card)) branch(tokensTo(app.tree, card.from).length + place, one);
   });
   return card;
 }
@@ -31,7 +29,8 @@ async function fill(card, request, signal) {
 }
 
 function clearCard(card, request) {
-  Object.assign(card, { tokens: [], from: app.current, request });
+  const { tree, current: from } = app;
+  Object.assign(card, { tokens: [], tree, from, request, prompt: promptFor(tree, from) });
   card.words.replaceChildren();
   card.facts.textContent = "";
   card.taking.disabled = true;
@@ -48,14 +47,29 @@ function tellFacts(card) {
   card.facts.textContent = mean === null ? "The model ends the text here." : words;
 }
 
-/** Puts a card's text into the tree, after the text that it was written for. */
-function takeSample({ from, request, tokens, end }) {
-  if (!nodeOf(app.tree, from)) return mishap("The text that this was written for was removed.");
+/** The command for what a card shows; for one that shows nothing yet, for what `request` would make. */
+function cardCommand({ tokens, request: made, prompt, end }, name, request) {
+  if (tokens.length === 0) return { words: `What ${name} would write:`, command: nextCommand(request) };
+  return { words: `Writes the text of ${name} again, to the last bit:`, command: commandAgain(made, prompt, tokens.length, end) };
+}
+
+/** Whether the text is still there that something was written for; it may have been removed, or belong to other tokens. */
+function isThere({ tree, from }) {
+  if (tree === app.tree && nodeOf(tree, from)) return true;
+  mishap("The text that this was written for is not here any more.");
+  return false;
+}
+
+/** Puts a card's text into the tree, after the text that it was written for. Says whether that was possible. */
+function takeSample(card) {
+  if (!isThere(card)) return false;
+  const { from, request, tokens, end } = card;
   const known = nodeOf(app.tree, from).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
   const copies = () => tokens.map((token) => ({ ...token }));
   const node = known ?? addChild(app.tree, from, copies(), { how: { request, index: 0, from: 0 }, by: request.model, end }).id;
   showView("text");
   show(known === undefined ? node : leafUnder(app.tree, node));
+  return true;
 }
 
 const MOST_PROMPT = 160;
@@ -83,5 +97,6 @@ async function busyWith(button, act) {
     button.disabled = false;
     if (app.asking === asking) app.asking = null;
     byId("stop").disabled = app.writing === null && app.asking === null;
+    drawOpenDrawer(["command"]);
   }
 }

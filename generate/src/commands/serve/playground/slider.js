@@ -71,6 +71,12 @@ async function showStep(signal) {
   }
   await measureStep(model, signal);
   drawCurve();
+  drawOpenDrawer(["command"]);
+}
+
+function learningCommands() {
+  const model = learning.card.request?.model ?? stepsOf()[learning.place];
+  return [cardCommand(learning.card, stepName(model), requestFor({ model, count: 1 }))];
 }
 
 const textName = (model) => JSON.stringify([model, promptOf(tokensTo(app.tree, app.current))]);
