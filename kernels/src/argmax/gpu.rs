@@ -3,6 +3,7 @@
 //! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
 //! largest logit so far and the sum of the exponentials relative to it.
 
+use crate::gpu::finite::{is_beyond_numbers, is_finite};
 use crate::gpu::prelude::*;
 
 /// Units of a cube, and how often they are halved until one is left.
@@ -44,7 +45,7 @@ impl Best {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize) {
+fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize, infinity: f32) {
     let mut ids = Shared::<[u32]>::new_slice(UNITS);
     let mut most = Shared::<[f32]>::new_slice(UNITS);
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
@@ -60,7 +61,10 @@ fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize) {
     let mut id = first + unit;
     while id < end {
         let logit = logits[row * vocab + id];
-        best.merge(id as u32, logit, f32::new(1.0));
+        // One that is no number makes the sum infinite or none, and is not compared.
+        let is_lost = is_beyond_numbers(logit);
+        let (logit, sum) = (select(is_lost, f32::new(0.0), logit), select(is_lost, infinity, f32::new(1.0)));
+        best.merge(id as u32, logit, sum);
         id += UNITS;
     }
     #[unroll]
@@ -84,7 +88,7 @@ fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize) {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize) {
+fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize, infinity: f32) {
     if ABSOLUTE_POS < rows {
         let mut all = Best::none();
         for part in 0..PARTS {
@@ -93,7 +97,8 @@ fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize) {
         }
         best[ABSOLUTE_POS * 3] = f32::cast_from(all.id);
         best[ABSOLUTE_POS * 3 + 1] = all.logit;
-        best[ABSOLUTE_POS * 3 + 2] = all.logit + all.sum.ln();
+        let has_a_logarithm = is_finite(all.sum) && all.sum > f32::new(0.0);
+        best[ABSOLUTE_POS * 3 + 2] = select(has_a_logarithm, all.logit + all.sum.ln(), infinity);
     }
 }
 
@@ -108,8 +113,8 @@ pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let (of_parts, of_rows) = (Grid::cubes(&[&logits], rows * PARTS, UNITS), Grid::each(&[&logits], rows));
     // SAFETY: the kernels look at `rows` and `vocab` before they read or write a place.
     unsafe {
-        launch!(parts_kernel, of_parts, [logits, &parts], rows, vocab);
-        launch!(best_kernel, of_rows, [parts, &best], rows);
+        launch!(parts_kernel, of_parts, [logits, &parts], rows, vocab, f32::INFINITY);
+        launch!(best_kernel, of_rows, [parts, &best], rows, f32::INFINITY);
     }
     best
 }

@@ -6,6 +6,7 @@
 //! float32, as under PyTorch's autocast.
 
 use super::CrossEntropy;
+use crate::gpu::finite::is_finite;
 use crate::gpu::prelude::*;
 use crate::gpu::sum::{UNITS, cube_max, cube_sum};
 
@@ -147,8 +148,11 @@ fn cross_entropy_rows<F: Float>(
         let loss = log_denominator - of_target;
         // How far the target's logit stands above the mean.
         let above_mean = of_target - sum / vocab as f32;
-        cross_entropy[row] = loss;
-        minimised[row] = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
+        // What is not finite in a row is so in its sum, whatever else is made of it.
+        let all_finite = is_finite(sum);
+        cross_entropy[row] = select(all_finite, loss, sum);
+        let minimised_loss = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
+        minimised[row] = select(all_finite, minimised_loss, sum);
     }
     if with_gradient {
         // Divided by the denominator, not less its logarithm in the exponent: beside large logits

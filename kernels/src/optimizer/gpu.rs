@@ -7,7 +7,7 @@
 use burn::tensor::Tensor;
 
 use super::update::Update;
-use crate::{gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
+use crate::{gpu::finite::is_finite, gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
 
 /// Values of a tensor that one unit takes, and that a cube takes.
 const EACH: usize = 8;
@@ -308,10 +308,4 @@ fn judge_kernel(
         verdict[TAKEN] = select(taken, f32::new(1.0), f32::new(0.0));
         halted[0] = select(taken, f32::new(0.0), f32::new(1.0));
     }
-}
-
-/// By the exponent: compilers for GPUs may take it that no number is infinite or none at all.
-#[cube]
-fn is_finite(x: f32) -> bool {
-    (u32::reinterpret(x) & 0x7f80_0000) != 0x7f80_0000
 }
