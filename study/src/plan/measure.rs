@@ -183,12 +183,17 @@ pub(super) fn sizes(config: &TrainConfig) -> [usize; 5] {
     [n_layer, n_embd, context_length, batch_size, grad_accum_steps]
 }
 
+/// The most that a token by itself takes: its some forty kernels are launched within that on the slowest adapter
+/// that was seen, a software one.
+const MOST_TOKEN_S: f64 = 0.02;
+
 /// As [`Bench::time_looking`], without trying what would compile for minutes: a forward pass is a
-/// third of a step, and takes as long for one row's token as for a few, since nearly all of it is
+/// third of a step, and of one row's token takes as long as of a few where nearly all of it is
 /// overhead.
 fn guess_looking(timed: &Timed) -> [f64; 2] {
     let tokens = (timed.windows * timed.context_length) as f64;
-    [timed.step_s / 3.0 / tokens, timed.step_s / 3.0]
+    let forward_s = timed.step_s / 3.0;
+    [forward_s / tokens, forward_s.min(MOST_TOKEN_S)]
 }
 
 /// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a

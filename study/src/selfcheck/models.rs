@@ -2,10 +2,11 @@
 
 use burn::{optim::GradientsAccumulator, optim::GradientsParams, tensor::Device, tensor::FloatDType};
 use ember_data::windows::Batch;
-use ember_kernels::is_cpu;
+use ember_kernels::{argmax, is_cpu};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
 use super::check::{Check, values};
+use ember_training::loss::{Objective, loss};
 use ember_training::step::gradient::{Passes, batch_logits, pass};
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 
@@ -40,8 +41,15 @@ pub fn all() -> [Check; 2] {
     })
 }
 
-const PARTS: [&str; 6] =
-    ["logits", "cached decoding", "replayed decoding", "gradients", "steps by AdamW", "steps by Muon"];
+const PARTS: [&str; 7] = [
+    "logits",
+    "best tokens",
+    "cached decoding",
+    "replayed decoding",
+    "gradients",
+    "steps by AdamW, averaged",
+    "steps by Muon",
+];
 
 /// All of [`PARTS`].
 fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Vec<Vec<f32>>> {
@@ -53,12 +61,25 @@ fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Ve
     let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01, precision: FloatDType::F32 };
     vec![
         vec![values(batch_logits(&plain, &batch))],
+        best_tokens(&plain, &batch),
         decoded(&plain, &batch, false),
         decoded(&plain, &batch, true),
         gradients_by_parameter(&model(&training), &batch),
         progress(model(&training), &batch, None),
         progress(model(&training), &batch, Some(muon)),
     ]
+}
+
+/// The largest logit at each position, and the logarithm of the sum of all exponentials. Not which
+/// token has it: rounding decides between two that are as good.
+fn best_tokens(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
+    let logits = batch_logits(gpt, batch).reshape([BATCH * TIME, VOCAB]);
+    if is_cpu(&gpt.device()) {
+        let [most, sum] = [logits.clone().max_dim(1), logits.exp().sum_dim(1).log()];
+        return vec![values(most), values(sum)];
+    }
+    let best = argmax(logits);
+    [1, 2].map(|column| values(best.clone().narrow(1, column, 1))).to_vec()
 }
 
 /// The logits of the last position of prompts of different lengths, then of each further token: of
@@ -111,18 +132,23 @@ fn gradients_by_parameter(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
     gpt.parameters().iter().map(|parameter| of(parameter).unwrap_or_default()).collect()
 }
 
-/// The loss before some clipped steps, and by how much it has fallen after each.
+/// The loss before some clipped steps, by how much it has fallen after each, and by how much that of an average of
+/// the weights has; AdamW is the one that has an average here.
 fn progress(mut gpt: Gpt, batch: &Batch, muon: Option<MuonConfig>) -> Vec<Vec<f32>> {
     let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
-    let mut optimizer = Optimizer::new(OptimizerConfig { adamw, muon, ema_decay: 0.0 });
+    let ema_decay = if muon.is_some() { 0.0 } else { 0.5 };
+    let mut optimizer = Optimizer::new(OptimizerConfig { adamw, muon, ema_decay });
     let (mut ahead, first) = gradients(&gpt, batch);
     let mut fallen = Vec::new();
     for _ in 0..STEPS {
         let scale = clip_scale(global_norm(&gpt, &ahead), 1.0);
         gpt = optimizer.step(gpt, ahead, scale, 1e-3);
-        let (next, loss) = gradients(&gpt, batch);
-        fallen.push(first - loss);
+        let (next, reached) = gradients(&gpt, batch);
+        fallen.push(first - reached);
         ahead = next;
     }
-    vec![vec![first], fallen]
+    let average = optimizer.average().and_then(|average| average.model(&gpt));
+    let of_average = average.map(|average| loss(batch_logits(&average, batch), &batch.targets, Objective::default()));
+    let of_average = of_average.map(|loss| first - loss.cross_entropy.into_scalar::<f32>());
+    vec![vec![first], fallen, Vec::from_iter(of_average)]
 }
