@@ -3,7 +3,8 @@
 
 use std::error::Error as StdError;
 
-use ember_cli::{failure, program::SaidElsewhere, terminal::typed, wording, wording::Worded, wording::shared};
+use ember_cli::program::{SaidElsewhere, UsageError};
+use ember_cli::{failure, terminal::typed, wording, wording::Worded, wording::shared};
 use ember_data::{prepare, tokenizer};
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
@@ -71,6 +72,17 @@ fn found<'a, E: StdError + 'static>(cause: &'a (dyn StdError + 'static)) -> Opti
 pub fn cause(error: anyhow::Error) -> Error {
     let other = |error: anyhow::Error| Error::Other(error.reallocate_into_boxed_dyn_error_without_backtrace());
     error.downcast().unwrap_or_else(other)
+}
+
+/// What to do `instead` where a device does not know a run's precision and a command cannot change
+/// it; any other error as it is.
+pub fn precision_kept(error: Error, instead: &str) -> anyhow::Error {
+    match error {
+        Error::Config(ConfigError::Precision { precision, device, name, problem }) => {
+            UsageError::new(format!("precision = {precision}: {device} ({name}) {problem}; {instead}")).into()
+        }
+        error => error.into(),
+    }
 }
 
 fn of_config(error: &ConfigError) -> String {
@@ -193,6 +205,24 @@ mod tests {
         assert_eq!(exit_code(&error), 2);
         let expected = "a.toml: there is no key \"zzzz\"; `ember-train run --help-config` lists them all";
         assert_eq!(said(error.into()).to_string(), expected);
+    }
+
+    #[test]
+    fn a_command_that_cannot_change_the_precision_does_not_advise_it() {
+        let problem = "does not know BF16".to_owned();
+        let precision = |problem| ConfigError::Precision {
+            precision: "bf16".to_owned(),
+            device: "wgpu:0".to_owned(),
+            name: "a GPU".to_owned(),
+            problem,
+        };
+        let line = |error: Error| precision_kept(error, "use another --device").to_string();
+        assert_eq!(
+            line(precision(problem).into()),
+            "precision = bf16: wgpu:0 (a GPU) does not know BF16; use another --device"
+        );
+        let other = ConfigError::UnknownKey { name: "zzzz".to_owned(), nearest: None };
+        assert_eq!(line(other.into()), "there is no key \"zzzz\"");
     }
 
     #[test]

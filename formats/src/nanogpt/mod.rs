@@ -5,6 +5,7 @@
 //! nanoGPT's linear layers are PyTorch's, `[out, in]`, where Hugging Face's GPT-2 has `[in, out]`;
 //! `torch.compile` puts `_orig_mod.` before every name. Its GELU is the exact one.
 
+mod pair;
 mod pickle;
 mod read;
 mod torch;

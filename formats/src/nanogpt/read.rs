@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
 
+use super::pair::{self, END_OF_TEXT};
 use super::pickle::{Pickle, Read, Value};
 use super::torch::{Archive, Record};
 use crate::error::{FormatError, Result, shown};
@@ -17,27 +18,30 @@ const META: &str = "meta.pkl";
 #[derive(Debug)]
 pub struct File {
     checkpoint: Mapped,
-    tokenizer: Option<Mapped>,
+    tokenizer: Vec<Mapped>,
 }
 
 impl File {
-    /// Opens a checkpoint; its tokenizer is `meta.pkl` or a `tokenizer.json` beside it, else the
-    /// `meta.pkl` in the folder of its data, where nanoGPT has it.
+    /// Opens a checkpoint; its tokenizer is `meta.pkl`, a `tokenizer.json`, or a `vocab.json` with
+    /// `merges.txt` beside it, else the `meta.pkl` in the folder of its data, where nanoGPT has it.
     ///
     /// # Errors
     /// When a file cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         let checkpoint = Mapped::open(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let data = dataset(&checkpoint).map(|name| folder.join("../data").join(name).join(META));
-        let places = [folder.join(META), folder.join("tokenizer.json")].into_iter().chain(data);
-        let tokenizer = places.filter(|place| place.is_file()).map(|place| Mapped::open(&place)).next().transpose()?;
+        let beside = [&[META][..], &["tokenizer.json"], &["vocab.json", "merges.txt"]];
+        let beside = beside.map(|names| names.iter().map(|name| folder.join(name)).collect());
+        let data = dataset(&checkpoint).map(|name| vec![folder.join("../data").join(name).join(META)]);
+        let are_there = |files: &Vec<PathBuf>| files.iter().all(|file| file.is_file());
+        let found = beside.into_iter().chain(data).find(are_there).unwrap_or_default();
+        let tokenizer = found.iter().map(|file| Mapped::open(file)).collect::<Result<_>>()?;
         Ok(Self { checkpoint, tokenizer })
     }
 
     /// The files that are read.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.checkpoint), self.tokenizer.as_ref()].into_iter().flatten().map(Mapped::path)
+        [&self.checkpoint].into_iter().chain(&self.tokenizer).map(Mapped::path)
     }
 
     /// The model, whose tensors stand in the file.
@@ -61,15 +65,20 @@ impl File {
     }
 
     fn tokenizer(&self, rows: usize) -> Result<Option<Tokenizer>> {
-        let Some(file) = &self.tokenizer else { return Ok(None) };
-        let wrong = |what: String| FormatError::unsupported(file.path(), what);
-        let json = if file.path().ends_with(META) {
-            Pickle::read(file).and_then(|meta| characters(&meta, rows)).map_err(wrong)?
-        } else {
-            serde_json::from_slice(file).map_err(|error| wrong(format!("it is no tokenizer.json ({error})")))?
+        let json = match &self.tokenizer[..] {
+            [] => return Ok(None),
+            [vocabulary, merges] => pair::tokenizer(vocabulary, merges, rows)?,
+            [file, ..] => {
+                let wrong = |what: String| FormatError::unsupported(file.path(), what);
+                if file.path().ends_with(META) {
+                    Pickle::read(file).and_then(|meta| characters(&meta, rows)).map_err(wrong)?
+                } else {
+                    serde_json::from_slice(file).map_err(|error| wrong(format!("it is no tokenizer.json ({error})")))?
+                }
+            }
         };
         let tokenizer = Tokenizer { json, end_tokens: Vec::new(), chat_template: None };
-        let end = (0..rows as u32).rev().find(|id| tokenizer.token(*id) == Some("<|endoftext|>"));
+        let end = (0..rows as u32).rev().find(|id| tokenizer.token(*id) == Some(END_OF_TEXT));
         Ok(Some(Tokenizer { end_tokens: end.into_iter().collect(), ..tokenizer }))
     }
 }
@@ -194,6 +203,28 @@ fn characters(meta: &Pickle, rows: usize) -> Read<Json> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// Files of other tokenizers may lie beside it; the one of characters comes first, as nanoGPT has it.
+    #[test]
+    fn a_tokenizer_of_gpt2_s_two_files_is_taken_where_both_are_there() {
+        let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/nanogpt").join(name);
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ckpt.pt");
+        std::fs::copy(fixture("ckpt.pt"), &path).unwrap();
+        let found = || {
+            let file = File::open(&path).unwrap();
+            let names = file.paths().skip(1).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+            (names.collect::<Vec<_>>().join(" "), file.model().unwrap().tokenizer)
+        };
+        assert_eq!(found(), (String::new(), None));
+        std::fs::write(place.path().join("vocab.json"), r#"{"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3}"#).unwrap();
+        assert_eq!(found(), (String::new(), None));
+        std::fs::write(place.path().join("merges.txt"), "#version: 0.2\na b\n").unwrap();
+        let (names, tokenizer) = found();
+        assert_eq!((names.as_str(), tokenizer.unwrap().end_tokens), ("vocab.json merges.txt", vec![3]));
+        std::fs::copy(fixture("meta.pkl"), place.path().join(META)).unwrap();
+        assert_eq!(found().0, META);
+    }
 
     #[test]
     fn what_nanogpt_has_not_is_refused() {

@@ -11,6 +11,7 @@ use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, 
 use ember_training::config::{
     DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
 };
+use ember_training::error::ConfigError;
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
 use ember_training::run::folder::{CONFIG, run_of};
@@ -73,7 +74,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     };
     let (config, new_tokens) = in_one_pass(args, &source, common)?;
     let selected = select(common, &notes)?;
-    precision::check(config.precision, &selected)?;
+    precision::check(config.precision, &selected).map_err(|error| source.with_advice(error))?;
     check_limits(config.precision, &source.shape, &selected)?;
     refuse_what_cannot_fit(args, &source, &config, &selected)?;
 
@@ -208,6 +209,18 @@ impl Source {
         }
         notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
         Ok((Batch::random(seed, self.shape.vocab_size, micro_batch, context_length), false))
+    }
+
+    /// What to do where the device does not know the precision: that of a run cannot be set here,
+    /// that of its recipe can.
+    fn with_advice(&self, error: ConfigError) -> anyhow::Error {
+        let Some(run) = self.checkpoint.as_deref().and_then(run_of) else { return error.into() };
+        let recipe = typed(&run.join(CONFIG));
+        let instead = format!(
+            "use another --device, or measure its shape with random weights, by `ember-train ledger --config {recipe} --set \
+             precision=f32`"
+        );
+        wording::precision_kept(error.into(), &instead)
     }
 
     fn model(&self, seed: u64, selected: &Selected) -> Result<Gpt> {

@@ -34,7 +34,13 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());
     }
-    let run = run::resume(&args.run, &changes, selected, &*group, &mut screen)?;
+    let instead = format!(
+        "a run keeps its precision: go on with --device cpu, or begin another from its weights, by `ember-train run TEXT --init {} \
+         --set precision=f32`",
+        typed(&args.run)
+    );
+    let run = run::resume(&args.run, &changes, selected, &*group, &mut screen)
+        .map_err(|error| wording::precision_kept(error, &instead))?;
     train(run, &*group, &mut screen, &notes, interrupt)
 }
 

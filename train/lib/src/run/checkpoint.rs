@@ -19,7 +19,8 @@ use super::disk::{ensure_room, used_bytes};
 use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
 use super::temperature::{last_norm, tempered, with_last_norm};
 use crate::error::{CheckpointError, Error, Result};
-use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};
+use crate::step::progress::{Evaluations, Progress};
+use crate::{note::Note, step::optimizer::Optimizer};
 
 const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";
@@ -96,6 +97,9 @@ impl Checkpoint<'_> {
             let dir = dir.join(AVERAGE);
             fs::create_dir_all(&dir).at("cannot create", &dir)?;
             self.write_model(&average, &dir)?;
+            // The loss that is evaluated is that of the weights themselves.
+            let progress = Progress { evaluations: Evaluations::default(), ..self.progress.clone() };
+            write_card(self.card, &progress, &dir)?;
             folder::write_checksums(&dir)?;
             sync_folder(&dir).at("cannot write", &dir)?;
         }
@@ -231,7 +235,29 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use ember_model::device::DeviceChoice;
+
     use super::*;
+    use crate::config::Settings;
+    use crate::distributed::Alone;
+    use crate::run::{Start, Usual, report::Silent};
+
+    /// It can be given away by itself; what was evaluated are the weights beside it.
+    #[test]
+    fn the_average_has_a_card_without_the_loss_of_the_weights() {
+        let place = tempfile::tempdir().unwrap();
+        let settings = "stories = 100\nmax_steps = 2\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
+                        batch_size = 2\nema_decay = 0.9\nsample_interval = 0\n";
+        let settings = Settings::from_toml_str(settings).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
+        let run = start.begin(&place.path().join("run"), &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let checkpoint = place.path().join("run/checkpoints/step-00000002");
+        let card = |folder: &Path| fs::read_to_string(folder.join(CARD)).unwrap();
+        let (own, average) = (card(&checkpoint), card(&checkpoint.join(AVERAGE)));
+        assert!(own.contains("| validation loss |") && !average.contains("validation loss"), "{average}");
+        assert!(average.contains("| learned | step 2:"), "{average}");
+    }
 
     /// Steps are numbers: as text, the one with more digits would come first.
     #[test]

@@ -1,19 +1,20 @@
 //! How much of what the model writes stands word for word in its training text, and what in it one
 //! might not want to give away.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use ember_data::sensitive::{self, Kind};
 use ember_data::{prepare::Dataset, tokenizer::Tokenizer};
-use ember_decoding::generator::{Generator, Prompts};
-use ember_decoding::{config::GenerationConfig, load};
+use ember_decoding::generator::{Generator, Prompts, Written};
+use ember_decoding::{FinishReason, config::GenerationConfig, load};
 use ember_model::WeightType;
 use ember_model::device::{DeviceChoice, select};
 use ember_study::copied::{Documents, Rule, TrainingText, beginning, check, together};
 
 use crate::prelude::*;
 
-/// Texts that are written, each behind so many tokens of validation text and so many tokens long.
+/// Texts that are written, each behind so many tokens of validation text, where it has so many, and
+/// so many tokens long.
 const TEXTS: usize = 24;
 const BEHIND: usize = 16;
 const TOKENS: usize = 200;
@@ -28,8 +29,11 @@ pub struct Copied {
     share: f64,
     min_chars: usize,
     characters: usize,
-    /// Of as much validation text: people's phrases recur, too.
+    /// Of as much validation text, where there is so much: people's phrases recur, too.
     unseen_share: f64,
+    /// How much that was.
+    #[serde(skip)]
+    unseen_characters: usize,
 }
 
 /// What the model's texts are like.
@@ -40,28 +44,48 @@ pub struct Samples {
     pub private: Vec<(Kind, String)>,
 }
 
-/// What was found is said to the maker, and does not stand in the page.
+/// What was found is said to the maker, and does not stand in the page: of every kind how much, and
+/// some of it.
 pub fn private_line(private: &[(Kind, String)]) -> String {
-    const NAMED: usize = 8;
+    const NAMED: usize = 3;
     if private.is_empty() {
         return "in these texts stand no addresses, telephone numbers, keys or numbers of accounts".to_owned();
     }
-    let named = private.iter().take(NAMED).map(|(kind, text)| format!("{} {text:?}", kind.words()[0]));
-    let named: Vec<String> = named.collect();
-    let more = if private.len() > NAMED { ", and more" } else { "" };
+    let of_kind = |kind: Kind| -> Option<String> {
+        let found: Vec<_> = private.iter().filter(|(known, _)| *known == kind).collect();
+        let named: Vec<String> = found.iter().take(NAMED).map(|(_, text)| format!("{text:?}")).collect();
+        let more = if found.len() > NAMED { ", ..." } else { "" };
+        let [one, several] = kind.words();
+        let words = if found.len() == 1 { one } else { several };
+        (!found.is_empty()).then(|| format!("{} {words} ({}{more})", found.len(), named.join(", ")))
+    };
+    let kinds: Vec<String> = Kind::ALL.into_iter().filter_map(of_kind).collect();
     format!(
-        "in these texts stand: {}{more}; look whether you want to give them away, or train on a text without them (--mask)",
-        named.join(", ")
+        "in these texts stand {}; look whether you want to give them away, or train on a text without them (--mask)",
+        kinds.join(", ")
     )
+}
+
+/// What of a text one might not want to give away. Not what stands at its very beginning, nor at the
+/// end of one that was cut off there: it may be a part of something longer.
+fn private_in(text: &str, is_cut_off: bool) -> impl Iterator<Item = (Kind, String)> {
+    let end = if is_cut_off { text.len() } else { usize::MAX };
+    let is_whole = move |range: &Range<usize>| range.start > 0 && range.end != end;
+    let whole = sensitive::find(text).into_iter().filter(move |finding| is_whole(&finding.range));
+    whole.map(|finding| (finding.kind, text[finding.range].to_owned()))
 }
 
 impl fmt::Display for Copied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { share, min_chars, characters, unseen_share } = *self;
+        let Self { share, min_chars, characters, unseen_share, unseen_characters } = *self;
+        let unseen = match unseen_characters {
+            fewer if fewer < characters => format!("the {} characters", grouped(fewer as u64)),
+            _ => "as much text".to_owned(),
+        };
         write!(
             f,
             "{:.1}% of {} characters that it wrote stand word for word in the training text, in stretches of {min_chars} and \
-             more; of as much text that it has never seen {:.1}% do",
+             more; of {unseen} that it has never seen {:.1}% do",
             100.0 * share,
             grouped(characters as u64),
             100.0 * unseen_share
@@ -79,8 +103,16 @@ pub fn too_long(text_bytes: u64) -> Option<String> {
     })
 }
 
-/// Writes texts as the page will, and looks for them in the training text; none where the
-/// validation text is too short to begin behind.
+/// Where in `held_out` tokens the texts begin: at equal distances, each behind a stretch that leaves
+/// at least as much before the next, or behind one token where there are hardly any.
+fn beginnings(held_out: usize) -> impl Iterator<Item = Range<usize>> {
+    let apart = held_out / TEXTS;
+    let behind = (apart / 2).clamp(1, BEHIND).min(held_out);
+    (0..TEXTS).map(move |place| place * apart..place * apart + behind)
+}
+
+/// Writes texts as the page will, and looks for them in the training text; none where there is
+/// neither held-out text nor a token that a text begins with.
 ///
 /// # Errors
 /// When the model or the text cannot be read.
@@ -92,19 +124,23 @@ pub fn measure(
     dataset: Dataset,
 ) -> Result<Option<Samples>> {
     let Dataset { manifest, train, val, .. } = &dataset;
-    if val.len() < 2 * BEHIND * TEXTS {
-        return Ok(None);
-    }
     let (gpt, _) = load::load(checkpoint, weights, true, || Ok(select(DeviceChoice::Cpu)?.device))?;
     let mut starts = vec![Vec::new(); TEXTS];
-    for (place, ids) in starts.iter_mut().enumerate() {
-        let from = place * (val.len() / TEXTS);
-        val.get(from..from + BEHIND, ids)?;
+    for (range, ids) in beginnings(val.len()).zip(&mut starts) {
+        val.get(range, ids)?;
+        if ids.is_empty() {
+            let Some(opening) = load::opening(checkpoint, Some(tokenizer), gpt.config().vocab_size)? else {
+                return Ok(None);
+            };
+            ids.push(opening);
+        }
     }
     let ids: Vec<&[u32]> = starts.iter().map(Vec::as_slice).collect();
     let sequences: Vec<u64> = (0..TEXTS as u64).collect();
     let prompts = Prompts { ids: &ids, first_sequences: &sequences, ..Prompts::default() };
-    let config = GenerationConfig { max_new_tokens: TOKENS.min(gpt.config().context_length), ..config.clone() };
+    // Also where the context is shorter, as a short text has it: fewer characters than a stretch needs
+    // would say that nothing is copied.
+    let config = GenerationConfig { max_new_tokens: TOKENS, ..config.clone() };
     let written = Generator::new(&gpt, Some(tokenizer), config)?.write(&prompts, &mut ())?;
     let texts: Vec<&str> = written.iter().map(|written| written.text.as_str()).collect();
 
@@ -118,13 +154,17 @@ pub fn measure(
         together(texts, &checked, &training)
     };
     let found = share(&texts);
-    let unseen_share = share(&beginning(&unseen, found.characters)).copied_share;
-    let copied = Copied { share: found.copied_share, min_chars: LEAST, characters: found.characters, unseen_share };
-    let in_text = |text: &&str| -> Vec<_> {
-        let found = sensitive::find(text).into_iter();
-        found.map(|finding| (finding.kind, text[finding.range].to_owned())).collect()
+    let beside = share(&beginning(&unseen, found.characters));
+    let copied = Copied {
+        share: found.copied_share,
+        min_chars: LEAST,
+        characters: found.characters,
+        unseen_share: beside.copied_share,
+        unseen_characters: beside.characters,
     };
-    let mut private: Vec<_> = texts.iter().flat_map(in_text).collect();
+    let is_cut_off = |written: &Written| written.completion.finish_reason == FinishReason::Length;
+    let mut private: Vec<_> =
+        written.iter().flat_map(|written| private_in(&written.text, is_cut_off(written))).collect();
     private.sort();
     private.dedup();
     Ok(Some(Samples { copied, private }))
@@ -141,10 +181,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_named_and_shown_as_it_would_be_in_a_program() {
+    fn of_every_kind_it_is_said_how_much_there_is_and_some_of_it_as_it_would_be_in_a_program() {
         assert!(private_line(&[]).contains("no addresses"));
         let mail = |number: usize| (Kind::EmailAddress, format!("a{number}\u{1b}@b.org"));
-        let line = private_line(&(0..9).map(mail).collect::<Vec<_>>());
-        assert!(line.contains(r#"e-mail address "a0\u{1b}@b.org", e-mail address "a1"#) && line.contains(", and more"));
+        let telephone = (Kind::TelephoneNumber, "030 1234567".to_owned());
+        let line = private_line(&(0..9).map(mail).chain([telephone]).collect::<Vec<_>>());
+        let mails = r#"9 e-mail addresses ("a0\u{1b}@b.org", "a1\u{1b}@b.org", "a2\u{1b}@b.org", ...)"#;
+        assert!(line.contains(&format!(r#"stand {mails}, 1 telephone number ("030 1234567"); look"#)), "{line}");
+    }
+
+    #[test]
+    fn what_stands_where_a_text_was_cut_may_be_a_part_and_is_not_named() {
+        let text = "idt6@example.org or schmidt6@example.org or frida3@example.or";
+        let found = |is_cut_off| private_in(text, is_cut_off).map(|(_, found)| found).collect::<Vec<_>>();
+        assert_eq!(found(true), ["schmidt6@example.org"]);
+        assert_eq!(found(false), ["schmidt6@example.org", "frida3@example.or"]);
+    }
+
+    #[test]
+    fn a_short_text_is_begun_behind_too() {
+        for held_out in [0, 1, 23, 24, 100, 333, 767, 768, 100_000] {
+            let ranges: Vec<_> = beginnings(held_out).collect();
+            let behind = ranges[0].len();
+            assert_eq!(ranges.len(), TEXTS);
+            assert!(
+                ranges.iter().all(|range| range.end <= held_out && range.len() == behind),
+                "{held_out}: {ranges:?}"
+            );
+            assert_eq!(behind, if held_out >= 768 { 16 } else { (held_out / 48).max(1).min(held_out) });
+        }
+    }
+
+    /// A text that is shorter than what was written is not said to be as much.
+    #[test]
+    fn beside_what_was_written_stands_how_much_was_held_out() {
+        let of = |unseen_characters| {
+            Copied { share: 0.5, min_chars: LEAST, characters: 4800, unseen_share: 0.0, unseen_characters }.to_string()
+        };
+        assert!(of(4800).ends_with("; of as much text that it has never seen 0.0% do"));
+        assert!(of(1500).ends_with("; of the 1,500 characters that it has never seen 0.0% do"));
     }
 }

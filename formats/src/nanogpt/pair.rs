@@ -1,0 +1,121 @@
+//! GPT-2's own two files: `vocab.json` with its tokens, `merges.txt` with the pairs that are joined.
+
+use std::str;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{FormatError, Result, shown};
+use crate::{Tokenizer, mapped::Mapped};
+
+/// What ends a text, where the vocabulary has it.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
+
+/// The `tokenizer.json` of the two files, for a model of so many rows.
+///
+/// # Errors
+/// When one is not what it should be, or has a token that the model has no row for.
+pub fn tokenizer(vocabulary: &Mapped, merges: &Mapped, rows: usize) -> Result<Value> {
+    let unsupported = |file: &Mapped, what: String| FormatError::unsupported(file.path(), what);
+    let tokens = tokens(vocabulary, rows).map_err(|what| unsupported(vocabulary, what))?;
+    let pairs = pairs(merges, &tokens).map_err(|what| unsupported(merges, what))?;
+    let end = tokens.get(END_OF_TEXT).and_then(Value::as_u64);
+    let end = end.map(|id| Tokenizer::added_token(id as usize, END_OF_TEXT, true));
+    let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    Ok(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": Vec::from_iter(end),
+        "normalizer": null,
+        "pre_tokenizer": bytes,
+        "post_processor": null,
+        "decoder": bytes,
+        "model": {
+            "type": "BPE",
+            "dropout": null,
+            "unk_token": null,
+            "continuing_subword_prefix": null,
+            "end_of_word_suffix": null,
+            "fuse_unk": false,
+            "byte_fallback": false,
+            "ignore_merges": false,
+            "vocab": tokens,
+            "merges": pairs,
+        },
+    }))
+}
+
+fn tokens(file: &[u8], rows: usize) -> Result<Map<String, Value>, String> {
+    let tokens: Map<String, Value> =
+        serde_json::from_slice(file).map_err(|error| format!("it is no vocab.json ({error})"))?;
+    let has_row = |id: &Value| id.as_u64().is_some_and(|id| id < rows as u64);
+    match tokens.iter().find(|(_, id)| !has_row(id)) {
+        Some((token, id)) => Err(format!(
+            "its token {} has the id {id}, and the model knows those from 0 to {}; put the model's own there",
+            shown(token),
+            rows - 1
+        )),
+        None => Ok(tokens),
+    }
+}
+
+/// The pairs, a line each, in the order in which they are joined; the first line says which version
+/// of the format it is.
+fn pairs(file: &[u8], tokens: &Map<String, Value>) -> Result<Vec<Value>, String> {
+    let text = str::from_utf8(file).map_err(|_| "it is no merges.txt (it is not UTF-8)".to_owned())?;
+    let knows = |token: &str| tokens.contains_key(token);
+    let pair = |line: &str| {
+        let (first, second) = line.split_once(' ')?;
+        (knows(first) && knows(second) && knows(&format!("{first}{second}"))).then(|| json!([first, second]))
+    };
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("#version"));
+    lines
+        .map(|line| {
+            pair(line).ok_or_else(|| {
+                let line = shown(line);
+                format!("{line} joins no two tokens of vocab.json to a third; the two files do not belong together")
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
+    use super::*;
+
+    fn read(vocabulary: &str, merges: &str) -> Result<Value, String> {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            fs::write(place.path().join(name), content).unwrap();
+            Mapped::open(&place.path().join(name)).unwrap()
+        };
+        tokenizer(&file("vocab.json", vocabulary), &file("merges.txt", merges), 5).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn two_files_are_one_tokenizer() {
+        let vocabulary = r#"{"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 4}"#;
+        let json = read(vocabulary, "#version: 0.2\na b\n").unwrap();
+        assert_eq!(json["model"]["vocab"]["ab"], 2);
+        assert_eq!(json["model"]["merges"], json!([["a", "b"]]));
+        assert_eq!((&json["added_tokens"][0]["id"], &json["added_tokens"][0]["special"]), (&json!(4), &json!(true)));
+        assert_eq!(read(r#"{"a": 0}"#, "").unwrap()["added_tokens"], json!([]));
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused_by_the_file_s_name() {
+        let refused = |vocabulary: &str, merges: &str| read(vocabulary, merges).unwrap_err();
+        assert!(refused("[]", "").contains("vocab.json: it is no vocab.json"));
+        let row = refused(r#"{"a": 5}"#, "");
+        assert!(row.ends_with(
+            "its token \"a\" has the id 5, and the model knows those from 0 to 4; put the model's own there"
+        ));
+        for merges in ["a b", "ab", "a  a", "#version: 0.2\na c\n"] {
+            let line = refused(r#"{"a": 0, "b": 1}"#, merges);
+            assert!(line.contains("merges.txt: \"") && line.contains("joins no two tokens of vocab.json"), "{line}");
+        }
+    }
+}
