@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use ember_cli::program::{SaidElsewhere, UsageError};
 use ember_cli::{failure, terminal::typed, wording, wording::Worded, wording::shared};
 use ember_data::{prepare, tokenizer};
+use ember_decoding::run_folder;
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
@@ -154,8 +155,13 @@ fn of_guard(error: &GuardError) -> Option<String> {
 }
 
 fn of_init(error: &InitError) -> Option<String> {
-    let InitError::OtherTokenizer { folder, .. } = error else { return None };
-    Some(format!("{error}; prepare the text again with --tokenizer {}", typed(folder)))
+    match error {
+        InitError::NoTokenizer(folder) => run_folder::without_tokenizer(folder),
+        InitError::OtherTokenizer { folder, .. } => {
+            Some(format!("{error}; prepare the text again with --tokenizer {}", typed(folder)))
+        }
+        _ => None,
+    }
 }
 
 fn of_processes(error: &GroupError) -> Option<String> {
@@ -180,7 +186,8 @@ fn of_tokenizer(cause: &(dyn StdError + 'static)) -> Option<String> {
         Some(prepare::Error::Tokenizer(error)) => error,
         _ => found::<tokenizer::Error>(cause)?,
     };
-    matches!(error, tokenizer::Error::Missing(_)).then(|| error.to_string())
+    let tokenizer::Error::Missing(folder) = error else { return None };
+    Some(run_folder::without_tokenizer(folder).unwrap_or_else(|| error.to_string()))
 }
 
 fn of_study(error: &StudyError) -> Option<String> {

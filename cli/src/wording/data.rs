@@ -4,6 +4,7 @@ use std::error::Error;
 
 use crate::terminal::typed;
 use ember_data::{prepare, source, tokenizer};
+use ember_decoding::run_folder;
 
 /// The program's line, where flags or commands would help.
 pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
@@ -44,8 +45,9 @@ fn of_source(error: &source::Error) -> Option<String> {
 }
 
 fn of_tokenizer(error: &tokenizer::Error) -> Option<String> {
-    matches!(error, tokenizer::Error::Missing { .. })
-        .then(|| format!("{error}, or give token ids with --prompt-ids, which alone works without one"))
+    let tokenizer::Error::Missing(folder) = error else { return None };
+    let missing = run_folder::without_tokenizer(folder).unwrap_or_else(|| error.to_string());
+    Some(format!("{missing}, or give token ids with --prompt-ids, which alone works without one"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! A checkpoint as a file of another program.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use ember_data::tokenizer::{self, Tokenizer};
 use ember_formats::{FormatError, Model, NumberType, gguf, hf, llama2c};
-use ember_model::folder::{self, FolderError};
+use ember_host::{file_error::At, files::write_atomic};
+use ember_model::folder::{self, CARD, FolderError};
 
 use crate::load::EndTokens;
 use crate::named::named;
@@ -73,9 +74,22 @@ pub fn convert(
         Format::Gguf => gguf::write(&model, kind.unwrap_or(NumberType::F32), &name_of(out), out)?,
         Format::Llama2c if kind.is_none_or(|kind| kind == NumberType::F32) => llama2c::write(&model, out)?,
         Format::Llama2c => return Err(ConvertError::Float32Alone),
-        Format::Hf => hf::write(&model, kind, opened.generation(), out)?,
+        Format::Hf => {
+            hf::write(&model, kind, opened.generation(), out)?;
+            keep_card(folder, out)?;
+        }
     }
     Ok(if format == Format::Gguf { differences(&model) } else { Vec::new() })
+}
+
+/// Takes along what the folder says of itself to people, where it says something.
+fn keep_card(folder: &Path, out: &Path) -> Result<(), FormatError> {
+    let card = folder.join(CARD);
+    if card.is_file() {
+        let text = fs::read(&card).at("cannot read", &card)?;
+        write_atomic(&out.join(CARD), |file| file.write_all(&text))?;
+    }
+    Ok(())
 }
 
 /// Where llama.cpp differs from the model.

@@ -10,12 +10,16 @@ use std::{env, fs};
 
 use ember_formats::{FormatError, Source, hf};
 use ember_host::file_error::{At, FileError};
+use ember_host::files::write_text;
 use ember_model::folder::StoredWeights;
 use serde_json::Map;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A part of every folder's name: it changes when the same file is converted in another way.
-const EDITION: u32 = 3;
+const EDITION: u32 = 4;
+
+/// Beside a folder, the path of the file that it was made of.
+const MADE_OF: &str = "made_of";
 
 /// How long a folder stays that nobody opens.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -45,6 +49,8 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     forget_unused(cache);
     let unfinished = tempfile::tempdir_in(cache).at("cannot write into", cache)?;
     hf::write(&model, None, &Map::new(), &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
+    let made_of = path.canonicalize().at("cannot open", path)?;
+    write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy())?;
     // Somebody else may have made the same folder meanwhile: then it stays.
     if !used.is_file() || StoredWeights::of(&folder).is_err() {
         let _ = fs::remove_dir_all(&place);
@@ -54,6 +60,28 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
         renamed => renamed.at("cannot create the folder", &place)?,
     }
     Ok(Some(folder))
+}
+
+/// What is wrong with the tokenizer of a folder that was made of a file and has none, and where to put
+/// one: nobody looks for it in the cache. `None` for a folder that was not made here.
+pub fn without_tokenizer(folder: &Path) -> Option<String> {
+    let place = folder.parent().filter(|place| place.parent() == Some(&cache()))?;
+    let file = PathBuf::from(fs::read_to_string(place.join(MADE_OF)).ok()?);
+    let beside = match Source::open(&file).ok()?? {
+        Source::Gguf(_) => {
+            return Some(format!(
+                "{} holds no tokenizer, so text cannot become tokens; take one that does",
+                file.display()
+            ));
+        }
+        Source::Llama2c(_) => "tokenizer.bin",
+        Source::NanoGpt(_) => "meta.pkl, tokenizer.json, or vocab.json with merges.txt",
+    };
+    let folder = file.parent()?.display();
+    Some(format!(
+        "{} has no tokenizer beside it, so text cannot become tokens; put the model's own ({beside}) into {folder}",
+        file.display()
+    ))
 }
 
 /// Where folders are kept: `ember/models` in the user's cache, else with other temporary files. A

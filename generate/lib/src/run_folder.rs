@@ -10,6 +10,8 @@ use ember_model::folder;
 
 use crate::foreign;
 
+pub use crate::foreign::without_tokenizer;
+
 /// Where runs stand when nobody says otherwise.
 pub const RUNS: &str = "runs";
 

@@ -10,8 +10,8 @@ use crate::prelude::*;
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
-    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from
-    /// here on; may be repeated
+    /// Change how long the run goes on (max_steps, lr_decay_steps), how it is looked at, or what it
+    /// is computed in (precision), from here on; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Write TensorBoard event files into the run's folder, of what was logged before too if there
@@ -34,13 +34,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());
     }
-    let instead = format!(
-        "a run keeps its precision: go on with --device cpu, or begin another from its weights, by `ember-train run TEXT --init {} \
-         --set precision=f32`",
-        typed(&args.run)
-    );
-    let run = run::resume(&args.run, &changes, selected, &*group, &mut screen)
-        .map_err(|error| wording::precision_kept(error, &instead))?;
+    let run = run::resume(&args.run, &changes, selected, &*group, &mut screen)?;
     train(run, &*group, &mut screen, &notes, interrupt)
 }
 

@@ -14,6 +14,22 @@ fn column(run: &Path, name: &str) -> Vec<f64> {
     rows(run).iter().filter_map(|row| row[name].as_f64()).collect()
 }
 
+/// As somebody must whose other device lacks the half types.
+#[test]
+fn a_run_goes_on_in_another_precision_and_says_so() {
+    let place = Place::new();
+    place.train(&format!("{} --set optimizer=muon --set precision=bf16", small_run(&place, "run", 10))).well();
+    let ran = place.train("resume run --device cpu --set precision=f32 --set max_steps=20").well();
+    assert!(ran.err.contains("precision = f32 from here on, bf16 until now: "), "{}", ran.err);
+    let config = std::fs::read_to_string(place.path("run/config.toml")).unwrap();
+    assert!(config.contains("\nprecision = \"f32\"\n"), "{config}");
+    let losses = column(&place.path("run"), "val_loss");
+    assert!(losses[losses.len() - 1] < losses[0], "{losses:?}");
+    // From there on it is a run in float32, which is not said again.
+    let ran = place.train("resume run --device cpu --set max_steps=21").well();
+    assert!(!ran.err.contains("from here on"), "{}", ran.err);
+}
+
 const MUON: &str = "--set optimizer=muon --set ema_decay=0.9";
 
 #[test]

@@ -144,7 +144,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     }
     let probs = probs.min(model.engine.config().vocab_size);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
-    let special = parameters.special(SpecialTokens::Parse)?;
+    let special = parameters.special(SpecialTokens::Text)?;
     let prompts = prompts(model, parameters.get("prompt"), special)?;
     let logprobs = (probs > 0).then_some(probs);
     let asked = parameters.asked("prompt", prompts, config, logprobs, parameters.grammar(Some("grammar"))?)?;

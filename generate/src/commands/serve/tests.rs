@@ -517,8 +517,8 @@ fn a_completion_tells_what_was_asked() {
     let biases = json!([{ "token": end, "bias": 50.0 }, { "token": end, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
     let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
-    assert_eq!(count(Value::Null)["timings"]["prompt_n"], 2);
-    assert_eq!(count(json!(false))["timings"]["prompt_n"], "a<|endoftext|>".len());
+    assert_eq!(count(Value::Null)["timings"]["prompt_n"], "a<|endoftext|>".len());
+    assert_eq!(count(json!(true))["timings"]["prompt_n"], 2);
 }
 
 /// What llama.cpp's clients send and what asks for nothing else than is done.

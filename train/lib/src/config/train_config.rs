@@ -11,8 +11,9 @@ use super::keys::{self, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
 
-/// The keys that a run takes when it is resumed: how long it goes on, what it bears, and how it is
-/// looked at. Everything else would make it another run.
+/// The keys that a run takes when it is resumed: how long it goes on, what it bears, how it is looked
+/// at, and what its products are computed in, since it may go on with another device. Everything else
+/// would make it another run.
 const CHANGEABLE: &[&str] = &[
     "max_steps",
     "lr_decay_steps",
@@ -26,6 +27,7 @@ const CHANGEABLE: &[&str] = &[
     "max_skipped_batches",
     "keep_checkpoints",
     "tensorboard",
+    "precision",
 ];
 
 impl TrainConfig {

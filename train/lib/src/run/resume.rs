@@ -65,7 +65,9 @@ fn restore(
     selected: &Selected,
     reporter: &mut dyn Reporter,
 ) -> Result<(TrainConfig, Dataset, Restored)> {
-    let config = TrainConfig::from_file(&run.file(CONFIG))?;
+    let before = TrainConfig::from_file(&run.file(CONFIG))?;
+    // First, since what can be computed is a question of the changed precision.
+    let config = before.changed(changes, latest.unwrap_or_default())?;
     share(group, 0, config.windows_per_step(), config.micro_batch)?;
     precision::check(config.precision, selected)?;
     let data = text::data_folder(run.path(), &config.text);
@@ -99,10 +101,16 @@ fn restore(
     }
     check_limits(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
-    let prompts = config.sample_prompts.clone();
-    let config = config.changed(changes, restored.progress.step)?;
-    if config.sample_prompts != prompts {
+    if config.sample_prompts != before.sample_prompts {
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
+    }
+    if config.precision != before.precision {
+        // Weights and moments are float32 in each of them.
+        let (now, then) = (config.precision.name(), before.precision.name());
+        let line = format!(
+            "precision = {now} from here on, {then} until now: the run's numbers are no longer those of an uninterrupted one"
+        );
+        reporter.note(line.into());
     }
     if restored.progress.step == config.max_steps {
         reporter.note(format!("{shown} is at its end: a larger max_steps makes it longer").into());
