@@ -258,13 +258,13 @@ impl<'a> Parameters<'a> {
                         let message = format!("logit_bias has {bias:e}; it must be {}", knob.range.words());
                         return Err(ApiError::param("logit_bias", message));
                     }
-                    let before = biases.len();
                     for id in ids {
-                        match seen.insert(id, before) {
+                        match seen.insert(id, bias as f32) {
                             None => biases.push((vec![id], bias as f32)),
-                            Some(place) if place == before => {} // a text may have a token twice
+                            Some(other) if other == bias as f32 => {} // texts may have a token in common
                             Some(_) => {
-                                let message = format!("logit_bias has the token {id} twice; keep one of them");
+                                let message =
+                                    format!("logit_bias has two numbers for the token {id}; keep one of them");
                                 return Err(ApiError::param("logit_bias", message));
                             }
                         }

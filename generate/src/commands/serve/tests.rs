@@ -290,8 +290,8 @@ fn what_cannot_be_followed_is_refused_by_name() {
     );
     refused(json!({ "prompt": "a", "n": 1, "num_return_sequences": 2 }), "num_return_sequences", "are the same");
     refused(json!({ "prompt": "a", "stop_token_ids": [99] }), "stop_token_ids", "the token 99");
-    refused(json!({ "prompt": "a", "logit_bias": { "5": 1, "05": 2 } }), "logit_bias", "the token 5 twice");
-    refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "twice");
+    refused(json!({ "prompt": "a", "logit_bias": { "5": 1, "05": 2 } }), "logit_bias", "two numbers for the token 5");
+    refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "two numbers");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
     refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
@@ -598,6 +598,7 @@ fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
     assert_eq!(biased(json!([[57, -1]])), json!([of(57)]));
     assert_eq!(biased(json!({ "57": -1 })), json!([of(57)]));
     assert_eq!(biased(json!({ "ab": -1 })), json!([of(b'a'), of(b'b')]));
+    assert_eq!(biased(json!([["ab", -1], ["cab", -1]])), json!([of(b'a'), of(b'b'), of(b'c')]));
 }
 
 #[test]
