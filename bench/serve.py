@@ -186,8 +186,8 @@ class Serving:
 
 
 def ours(work, kind, streams, context):
-    """Room in the cache for every stream, as theirs has."""
-    room = max(64, 4 * 2 * LAYERS * WIDTH * context * streams * 5 // 4 >> 20)
+    """Room in the cache for every stream, as theirs has; ours wants it for two whole contexts at least."""
+    room = 4 * 2 * LAYERS * WIDTH * max(2 * CONTEXT, context * streams * 5 // 4) >> 20
     return Serving([PROGRAM, "serve", "--from", str(work / "gpt2"), "--port", "0", "--device", "cpu", "--weights", kind, "--threads",
                     str(THREADS), "--cache-mib", str(room)])
 
