@@ -34,6 +34,42 @@ impl Tokenizer {
         })
     }
 
+    /// The `tokenizer.json` of byte pairs, whose texts are normalized and split by these rules.
+    pub(crate) fn of_byte_pairs(
+        vocabulary: Map<String, Value>,
+        merges: Vec<Value>,
+        added: Vec<Value>,
+        [normalizer, splitter]: [Value; 2],
+    ) -> Value {
+        json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": added,
+            "normalizer": normalizer,
+            "pre_tokenizer": splitter,
+            "post_processor": null,
+            "decoder": Self::byte_level_rule(true),
+            "model": {
+                "type": "BPE",
+                "dropout": null,
+                "unk_token": null,
+                "continuing_subword_prefix": null,
+                "end_of_word_suffix": null,
+                "fuse_unk": false,
+                "byte_fallback": false,
+                "ignore_merges": false,
+                "vocab": vocabulary,
+                "merges": merges,
+            },
+        })
+    }
+
+    /// Bytes as characters; with `words` a text is split into GPT-2's words first.
+    pub(crate) fn byte_level_rule(words: bool) -> Value {
+        json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words })
+    }
+
     /// The token that its `tokenizer.json` puts before every text, and the one behind it; `None` where
     /// that is something else.
     pub(crate) fn around(&self) -> Option<[Option<u32>; 2]> {

@@ -80,6 +80,22 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// The token sequences that write `word`, none where it makes no token: as it begins a text, and behind a
+    /// space where that gives other tokens, as it does in byte-level BPE, whose words carry the space before
+    /// them.
+    ///
+    /// # Errors
+    /// As [`Self::encode_prompt`].
+    pub fn spellings(&self, word: &str, special: SpecialTokens) -> Result<Vec<Vec<u32>>, Error> {
+        let plain = self.encode_with(word, special)?;
+        if plain.is_empty() {
+            return Ok(Vec::new());
+        }
+        // A tokenizer without a space needs no second spelling.
+        let behind_a_space = self.encode_with(&format!(" {word}"), special).ok().filter(|ids| !ids.ends_with(&plain));
+        Ok([plain].into_iter().chain(behind_a_space).collect())
+    }
+
     /// The ids of a text that is whole, to be judged: a prompt's, and what the tokenizer puts
     /// behind a text.
     ///

@@ -83,28 +83,8 @@ fn byte_level(keys: &Keys) -> Read<Value> {
     let mut all = added(of_kind(TokenKind::Control), true);
     all.extend(added(of_kind(TokenKind::Raw), false));
     all.sort_by_key(|token| token["id"].as_u64());
-    let json = json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": all,
-        "normalizer": normalizer,
-        "pre_tokenizer": splitter,
-        "post_processor": null,
-        "decoder": byte_level_rule(true),
-        "model": {
-            "type": "BPE",
-            "dropout": null,
-            "unk_token": null,
-            "continuing_subword_prefix": null,
-            "end_of_word_suffix": null,
-            "fuse_unk": false,
-            "byte_fallback": false,
-            "ignore_merges": keys.text("tokenizer.ggml.pre") == Some("llama-bpe"),
-            "vocab": vocabulary,
-            "merges": merges,
-        },
-    });
+    let mut json = Tokenizer::of_byte_pairs(vocabulary, merges, all, [normalizer, splitter]);
+    json["model"]["ignore_merges"] = json!(keys.text("tokenizer.ggml.pre") == Some("llama-bpe"));
     around(keys, &tokens, json)
 }
 
@@ -149,7 +129,7 @@ fn added<'a>(tokens: impl Iterator<Item = &'a Token<'a>>, special: bool) -> Vec<
 /// is a token, however it is split.
 fn splitter(name: &str, has_merges: bool) -> Read<(Value, Value)> {
     if name == GPT2_SPLIT {
-        return Ok((byte_level_rule(has_merges), Value::Null));
+        return Ok((Tokenizer::byte_level_rule(has_merges), Value::Null));
     }
     let Some((_, expression)) = SPLITS.iter().find(|(known, _)| *known == name) else {
         let known: Vec<&str> = SPLITS.iter().map(|(known, _)| *known).collect();
@@ -160,13 +140,9 @@ fn splitter(name: &str, has_merges: bool) -> Read<(Value, Value)> {
         ));
     };
     let split = json!({ "type": "Split", "pattern": { "Regex": expression }, "behavior": "Isolated", "invert": false });
-    let both = json!({ "type": "Sequence", "pretokenizers": [split, byte_level_rule(false)] });
+    let both = json!({ "type": "Sequence", "pretokenizers": [split, Tokenizer::byte_level_rule(false)] });
     let normalizer = if name == "qwen2" { json!({ "type": "NFC" }) } else { Value::Null };
     Ok((both, normalizer))
-}
-
-fn byte_level_rule(words: bool) -> Value {
-    json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words })
 }
 
 /// With the tokens that the file puts around every text.

@@ -20,29 +20,8 @@ pub fn tokenizer(vocabulary: &Mapped, merges: &Mapped, rows: usize) -> Result<Va
     let pairs = pairs(merges, &tokens).map_err(|what| unsupported(merges, what))?;
     let end = tokens.get(END_OF_TEXT).and_then(Value::as_u64);
     let end = end.map(|id| Tokenizer::added_token(id as usize, END_OF_TEXT, true));
-    let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
-    Ok(json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": Vec::from_iter(end),
-        "normalizer": null,
-        "pre_tokenizer": bytes,
-        "post_processor": null,
-        "decoder": bytes,
-        "model": {
-            "type": "BPE",
-            "dropout": null,
-            "unk_token": null,
-            "continuing_subword_prefix": null,
-            "end_of_word_suffix": null,
-            "fuse_unk": false,
-            "byte_fallback": false,
-            "ignore_merges": false,
-            "vocab": tokens,
-            "merges": pairs,
-        },
-    }))
+    let splitter = Tokenizer::byte_level_rule(true);
+    Ok(Tokenizer::of_byte_pairs(tokens, pairs, Vec::from_iter(end), [Value::Null, splitter]))
 }
 
 fn tokens(file: &[u8], rows: usize) -> Result<Map<String, Value>, String> {

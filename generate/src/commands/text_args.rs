@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Error, Result, bail, ensure};
 use clap::Args;
-use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_data::tokenizer::Tokenizer;
 
 use super::constraint_args::ConstraintArgs;
 use super::knob_args::{KnobArgs, PENALTIES, count};
@@ -237,7 +237,7 @@ impl TextArgs {
             return Ok(knobs);
         };
         for word in &self.bad_words {
-            let found = spellings(tokenizer, self.special.chosen, word);
+            let found = tokenizer.spellings(word, self.special.chosen);
             let found =
                 found.map_err(|error| UsageError::new(format!("--bad-words {word:?}: {:#}", Error::from(error))))?;
             ensure!(
@@ -285,22 +285,6 @@ impl TextArgs {
 /// A seed that nobody chose, short enough to type again.
 pub(super) fn any_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
-}
-
-/// The token sequences that write `word`, if it makes any token: as it begins a text, and behind a space where
-/// that gives other tokens, as it does in byte-level BPE, whose words carry the space before them.
-pub(super) fn spellings(
-    tokenizer: &Tokenizer,
-    special: SpecialTokens,
-    word: &str,
-) -> Result<Vec<Vec<u32>>, ember_data::tokenizer::Error> {
-    let plain = tokenizer.encode_with(word, special)?;
-    if plain.is_empty() {
-        return Ok(Vec::new());
-    }
-    // A tokenizer without a space needs no second spelling.
-    let behind_a_space = tokenizer.encode_with(&format!(" {word}"), special).ok().filter(|ids| !ids.ends_with(&plain));
-    Ok([plain].into_iter().chain(behind_a_space).collect())
 }
 
 fn ids(text: &str) -> Result<Ids, String> {

@@ -21,8 +21,9 @@ use super::asked::Asked;
 use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
+use super::ids::{ids_of, text_ids};
 use super::models::{Model, now};
-use super::request::{Dialect, Parameter, Parameters, ids_of, text_ids};
+use super::request::{Dialect, Parameter, Parameters};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 

@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 use super::asking::with_model;
 use super::body::Object;
 use super::error::ApiError;
+use super::ids::{ids_of, text_ids};
 use super::json::Json;
 use super::models::{self, Model};
-use super::request::{ids_of, text_ids};
 use super::server::Server;
 
 pub(super) async fn health(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {

@@ -7,7 +7,7 @@ use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
-use ember_decoding::config::{GenerationConfig, Knobs, Semantics, Strategy};
+use ember_decoding::config::{GenerationConfig, Knobs, Overflow, Semantics, Strategy};
 use ember_decoding::generator::Written;
 use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
@@ -20,8 +20,10 @@ use super::body::Object;
 use super::chat::GRAMMAR;
 use super::completions::PROMPT;
 use super::error::ApiError;
+use super::ids::text_ids;
 use super::models::Model;
-use super::request::{Dialect, Only, Parameters, list, text_ids};
+use super::request::{Dialect, Only, Parameters, list};
+use super::samplers;
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
 
@@ -51,66 +53,37 @@ pub(super) const DIALECT: Dialect = Dialect {
         },
         Only {
             name: "n_discard",
-            is_so: |value, body| value == 0 || !slides(body),
+            is_so: |value, config| value == 0 || config.overflow != Overflow::Slide,
             kind: "0: a window slides by one token",
         },
         Only {
             name: "n_keep",
-            is_so: |value, body| value == 0 || !slides(body),
+            is_so: |value, config| value == 0 || config.overflow != Overflow::Slide,
             kind: "0: a window that slides keeps no beginning",
         },
         Only {
             name: "repeat_last_n",
-            is_so: |value, body| value == 64 || !penalises(body),
+            is_so: |value, config| value == 64 && is_llama_cpps(config) || !penalises(config),
             kind: "64: penalties look at the last 64 tokens",
         },
         Only {
             name: "samplers",
-            is_so: |value, _| samplers(value).is_some_and(|names| names == SAMPLERS),
+            is_so: |value, config| is_llama_cpps(config) && samplers::are_all_in_order(value),
             kind: "penalties, top_k, typ_p, top_p, min_p, temperature: these, in this order; each is off at its own value",
         },
     ],
     by_folder: false,
 };
 
-/// In which order knobs are applied, by llama.cpp's names and letters; those that are not here are off there, too,
-/// where nobody turns them on.
-const SAMPLERS: [char; 6] = ['e', 'k', 'y', 'p', 'm', 't'];
-
-/// The letters of `samplers`, without those of knobs that are not here.
-fn samplers(value: &Value) -> Option<Vec<char>> {
-    let letter = |name: &Value| {
-        Some(match name.as_str()? {
-            "penalties" => 'e',
-            "top_k" | "top-k" => 'k',
-            "typ_p" | "typical_p" | "typical" | "typ" => 'y',
-            "top_p" | "top-p" | "nucleus" => 'p',
-            "min_p" | "min-p" => 'm',
-            "temperature" | "temp" => 't',
-            "dry" => 'd',
-            "top_n_sigma" => 's',
-            "xtc" => 'x',
-            _ => return None,
-        })
-    };
-    let letters: Vec<char> = match value {
-        Value::String(letters) => letters.chars().collect(),
-        names => list(names, letter)?,
-    };
-    Some(letters.into_iter().filter(|letter| !"dsx".contains(*letter)).collect())
+/// Whether knobs are applied as llama.cpp applies them.
+fn is_llama_cpps(config: &GenerationConfig) -> bool {
+    config.semantics == Semantics::Llamacpp
 }
 
-/// Whether a request lets the window slide.
-fn slides(body: &Map<String, Value>) -> bool {
-    body.get("overflow").is_some_and(|overflow| overflow == "slide")
-}
-
-/// Whether it has a penalty that counts tokens.
-fn penalises(body: &Map<String, Value>) -> bool {
-    let is_other_than =
-        |name: &str, off: f64| body.get(name).and_then(Value::as_f64).is_some_and(|penalty| penalty != off);
-    ["repeat_penalty", "repetition_penalty"].into_iter().any(|name| is_other_than(name, 1.0))
-        || ["presence_penalty", "frequency_penalty"].into_iter().any(|name| is_other_than(name, 0.0))
+/// Whether there is a penalty that counts tokens.
+fn penalises(config: &GenerationConfig) -> bool {
+    let GenerationConfig { repetition_penalty, presence_penalty, frequency_penalty, .. } = *config;
+    repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
 }
 
 /// Most tokens to tell beside each.

@@ -1,9 +1,9 @@
 //! What a request for text asks: every parameter that there is, by the names of its dialect and by
 //! those of our own flags. A name that is none of them is an error, not passed over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::config::{
     Contradiction, FolderSettings, GenerationConfig, KNOBS, Knob, KnobError, Knobs, Overflow, Strategy,
 };
@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use super::asked::{Asked, check_ranked};
 use super::error::ApiError;
 use super::gbnf;
+use super::ids::ids_of;
 use super::models::Model;
-use crate::commands::text_args::spellings;
 
 /// A parameter and what it is, in a line that may begin with its type.
 pub(super) type Parameter = (&'static str, &'static str);
@@ -38,8 +38,8 @@ pub(super) struct Dialect {
 /// A parameter that is accepted only where it asks for what is done in any case.
 pub(super) struct Only {
     pub(super) name: &'static str,
-    /// Whether this value does, in this request.
-    pub(super) is_so: fn(&Value, &Map<String, Value>) -> bool,
+    /// Whether this value does, with these settings.
+    pub(super) is_so: fn(&Value, &GenerationConfig) -> bool,
     /// What it must be.
     pub(super) kind: &'static str,
 }
@@ -93,8 +93,8 @@ const MOST_NODES: usize = 1_000_000;
 /// The parameters of a request.
 pub(super) struct Parameters<'a> {
     body: &'a Map<String, Value>,
-    model: &'a Model,
-    dialect: &'a Dialect,
+    pub(super) model: &'a Model,
+    pub(super) dialect: &'a Dialect,
     /// What decides where the request does not.
     folder: FolderSettings,
 }
@@ -105,17 +105,13 @@ impl<'a> Parameters<'a> {
     pub(super) fn new(body: &'a Map<String, Value>, model: &'a Model, dialect: &'a Dialect) -> Result<Self, ApiError> {
         let mut set: Vec<(&Knob, &str, &Value)> = Vec::new();
         for (name, value) in body {
-            let only = dialect.only.iter().find(|only| only.name == name);
             let is_known = has(COMMON, name)
                 || has(dialect.own, name)
                 || dialect.without_effect.contains(&&**name)
-                || only.is_some()
+                || dialect.only.iter().any(|only| only.name == name)
                 || find(dialect, name).is_some();
             if !is_known {
                 return Err(unknown(dialect, name));
-            }
-            if let Some(only) = only.filter(|only| !value.is_null() && !(only.is_so)(value, body)) {
-                return Err(ApiError::wrong(name, only.kind));
             }
             let Some(knob) = find(dialect, name).filter(|_| !value.is_null()) else { continue };
             let twin = set.iter().find(|(other, _, said)| other.name == knob.name && *said != value);
@@ -206,76 +202,6 @@ impl<'a> Parameters<'a> {
         Ok(knobs)
     }
 
-    /// The token sequences that write these words.
-    fn bad_words(&self, words: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
-        let tokenizer = tokenizer(self.model, "bad_words")?;
-        let mut all = Vec::new();
-        for word in words.as_array().into_iter().flatten().filter_map(Value::as_str) {
-            let found = spellings(tokenizer, SpecialTokens::Text, word);
-            let found = found.map_err(|error| ApiError::param("bad_words", error.to_string()))?;
-            if found.is_empty() {
-                return Err(ApiError::param(
-                    "bad_words",
-                    format!("{word:?} in bad_words makes no token; leave it out"),
-                ));
-            }
-            all.extend(found);
-        }
-        Ok(all)
-    }
-
-    /// An object of ids or texts with numbers, or a list of such pairs, in which what stands in quotes is
-    /// text. Gives the tokens that have false instead, which are never to come.
-    fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<Vec<u32>, ApiError> {
-        let wrong = || ApiError::wrong("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
-        let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
-            Some([token, bias]) => Some((token.clone(), bias.clone())),
-            _ => None,
-        };
-        let token = |key: &str| key.parse::<u32>().map_or_else(|_| Value::from(key), Value::from);
-        let pairs = match value {
-            Value::Object(map) => Some(map.iter().map(|(key, bias)| (token(key), bias.clone())).collect()),
-            value => list(value, pair),
-        };
-        let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
-        let mut seen = HashMap::new();
-        let mut never = Vec::new();
-        for (token, bias) in pairs.ok_or_else(wrong)? {
-            let ids = match &token {
-                Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
-                Value::String(text) => {
-                    // By itself: what is put before a prompt is no part of it.
-                    let ids = tokenizer(self.model, "logit_bias")?.encode_with(text, SpecialTokens::Text);
-                    ids.map_err(|error| ApiError::param("logit_bias", error.to_string()))?
-                }
-                _ => return Err(wrong()),
-            };
-            match bias {
-                Value::Bool(false) => never.extend(ids),
-                bias => {
-                    let bias = bias.as_f64().ok_or_else(wrong)?;
-                    if let Some(knob) = find(self.dialect, "logit_bias").filter(|knob| !knob.range.contains(bias)) {
-                        let message = format!("logit_bias has {bias:e}; it must be {}", knob.range.words());
-                        return Err(ApiError::param("logit_bias", message));
-                    }
-                    for id in ids {
-                        match seen.insert(id, bias as f32) {
-                            None => biases.push((vec![id], bias as f32)),
-                            Some(other) if other == bias as f32 => {} // texts may have a token in common
-                            Some(_) => {
-                                let message =
-                                    format!("logit_bias has two numbers for the token {id}; keep one of them");
-                                return Err(ApiError::param("logit_bias", message));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        knobs.logit_bias = Some(biases);
-        Ok(never)
-    }
-
     /// What decides the text: `knobs`, the folder's settings, seed and ends.
     pub(super) fn config(&self, mut knobs: Knobs, any_seed: u64) -> Result<GenerationConfig, ApiError> {
         let Model { engine, end_tokens, .. } = self.model;
@@ -313,7 +239,11 @@ impl<'a> Parameters<'a> {
             let mut known: HashSet<u32> = config.end_tokens.iter().copied().collect();
             config.end_tokens.extend(ids.into_iter().filter(|id| known.insert(*id)));
         }
-        Ok(config)
+        let is_other = |only: &&Only| self.get(only.name).is_some_and(|value| !(only.is_so)(value, &config));
+        match self.dialect.only.iter().find(is_other) {
+            Some(only) => Err(ApiError::wrong(only.name, only.kind)),
+            None => Ok(config),
+        }
     }
 
     /// What is wrong with knobs, by the names that they were sent under.
@@ -452,38 +382,17 @@ fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let knobs = KNOBS.iter().map(|knob| knob.name);
     let others = dialect.knobs.iter().map(|(other, _)| *other);
     let named = dialect.own.iter().chain(COMMON).map(|(name, _)| *name);
-    let all = knobs.chain(others).chain(named);
+    let all: Vec<&str> = knobs.chain(others).chain(named).collect();
     // Before it is compared: that takes time and memory by its length.
     let name: String = name.chars().take(60).collect();
-    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(&name, other);
-    let meant = ELSEWHERE.iter().find(|(elsewhere, _)| *elsewhere == name).map(|(_, ours)| *ours);
-    let alike = || all.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
-    let nearest = meant.unwrap_or_else(alike);
+    let likeness = |other: &str| strsim::normalized_damerau_levenshtein(&name, other);
+    let meant = ELSEWHERE.iter().find(|(elsewhere, ours)| *elsewhere == name && all.contains(ours));
+    let alike = || all.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
+    let nearest = meant.map_or_else(alike, |(_, ours)| ours);
     ApiError::param(&name, format!("there is no parameter {name:?}; the nearest is {nearest}"))
 }
 
 /// A list, if every item is what it should be.
 pub(super) fn list<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     value.as_array()?.iter().map(item).collect()
-}
-
-/// A list of token ids.
-pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
-    list(value, |id| u32::try_from(id.as_u64()?).ok())
-}
-
-/// The ids of a text; an empty one begins as a text of the model's own does.
-pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-    let ids = tokenizer(model, param)?.encode_prompt(text, special);
-    let ids = ids.map_err(|error| ApiError::param(param, error.to_string()))?;
-    Ok(match model.opening {
-        Some(opening) if ids.is_empty() => vec![opening],
-        _ => ids,
-    })
-}
-
-/// The tokenizer, which a text needs.
-fn tokenizer<'a>(model: &'a Model, param: &str) -> Result<&'a Tokenizer, ApiError> {
-    let missing = || ApiError::param(param, "this checkpoint holds no tokenizer; send token ids");
-    model.tokenizer.as_ref().ok_or_else(missing)
 }

@@ -1,0 +1,104 @@
+//! What in a request names tokens: ids, and texts that are made of them.
+
+use std::collections::HashMap;
+
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_decoding::config::Knobs;
+use serde_json::Value;
+
+use super::error::ApiError;
+use super::models::Model;
+use super::request::{Parameters, find, list};
+
+impl Parameters<'_> {
+    /// The token sequences that write these words.
+    pub(super) fn bad_words(&self, words: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
+        let tokenizer = tokenizer(self.model, "bad_words")?;
+        let mut all = Vec::new();
+        for word in words.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let found = tokenizer.spellings(word, SpecialTokens::Text);
+            let found = found.map_err(|error| ApiError::param("bad_words", error.to_string()))?;
+            if found.is_empty() {
+                return Err(ApiError::param(
+                    "bad_words",
+                    format!("{word:?} in bad_words makes no token; leave it out"),
+                ));
+            }
+            all.extend(found);
+        }
+        Ok(all)
+    }
+
+    /// An object of ids or texts with numbers, or a list of such pairs, in which what stands in quotes is
+    /// text. Gives the tokens that have false instead, which are never to come.
+    pub(super) fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<Vec<u32>, ApiError> {
+        let wrong = || ApiError::wrong("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
+        let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
+            Some([token, bias]) => Some((token.clone(), bias.clone())),
+            _ => None,
+        };
+        let token = |key: &str| key.parse::<u32>().map_or_else(|_| Value::from(key), Value::from);
+        let pairs = match value {
+            Value::Object(map) => Some(map.iter().map(|(key, bias)| (token(key), bias.clone())).collect()),
+            value => list(value, pair),
+        };
+        let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
+        let mut seen = HashMap::new();
+        let mut never = Vec::new();
+        for (token, bias) in pairs.ok_or_else(wrong)? {
+            let ids = match &token {
+                Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
+                Value::String(text) => {
+                    // By itself: what is put before a prompt is no part of it.
+                    let ids = tokenizer(self.model, "logit_bias")?.encode_with(text, SpecialTokens::Text);
+                    ids.map_err(|error| ApiError::param("logit_bias", error.to_string()))?
+                }
+                _ => return Err(wrong()),
+            };
+            match bias {
+                Value::Bool(false) => never.extend(ids),
+                bias => {
+                    let bias = bias.as_f64().ok_or_else(wrong)?;
+                    if let Some(knob) = find(self.dialect, "logit_bias").filter(|knob| !knob.range.contains(bias)) {
+                        let message = format!("logit_bias has {bias:e}; it must be {}", knob.range.words());
+                        return Err(ApiError::param("logit_bias", message));
+                    }
+                    for id in ids {
+                        match seen.insert(id, bias as f32) {
+                            None => biases.push((vec![id], bias as f32)),
+                            Some(other) if other == bias as f32 => {} // texts may have a token in common
+                            Some(_) => {
+                                let message =
+                                    format!("logit_bias has two numbers for the token {id}; keep one of them");
+                                return Err(ApiError::param("logit_bias", message));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        knobs.logit_bias = Some(biases);
+        Ok(never)
+    }
+}
+
+/// A list of token ids.
+pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
+    list(value, |id| u32::try_from(id.as_u64()?).ok())
+}
+
+/// The ids of a text; an empty one begins as a text of the model's own does.
+pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
+    let ids = tokenizer(model, param)?.encode_prompt(text, special);
+    let ids = ids.map_err(|error| ApiError::param(param, error.to_string()))?;
+    Ok(match model.opening {
+        Some(opening) if ids.is_empty() => vec![opening],
+        _ => ids,
+    })
+}
+
+/// The tokenizer, which a text needs.
+fn tokenizer<'a>(model: &'a Model, param: &str) -> Result<&'a Tokenizer, ApiError> {
+    let missing = || ApiError::param(param, "this checkpoint holds no tokenizer; send token ids");
+    model.tokenizer.as_ref().ok_or_else(missing)
+}

@@ -1,0 +1,95 @@
+//! Several who ask at once: who waits, who is sent away, who has left, and what all may take.
+
+use super::*;
+
+#[test]
+fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    let long = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "stream": true });
+    let stream = server.begin(&long);
+    let (status, head, _) = server.send("POST", "/v1/completions", "", &json!({ "prompt": "a" }).to_string());
+    assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
+    drop(stream);
+    // Its place is free again soon.
+    let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
+    assert!((0..400).any(|_| is_free() || {
+        thread::sleep(Duration::from_millis(10));
+        false
+    }));
+    let (_, _, metrics) = server.send("GET", "/metrics", "", "");
+    assert!(metrics.contains("ember:requests_cancelled_total 1"), "{metrics}");
+}
+
+#[test]
+fn who_takes_nothing_has_left_and_is_not_told_that_it_is_done() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    let ask = json!({ "prompt": "abc", "max_tokens": 5000, "overflow": "slide", "n": 4, "trace": 12, "stream": true });
+    let mut unread = server.begin(&ask);
+    let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
+    assert!(!is_free());
+    assert!((0..600).any(|_| is_free() || {
+        thread::sleep(Duration::from_millis(100));
+        false
+    }));
+    let mut rest = Vec::new();
+    let _ = unread.read_to_end(&mut rest); // the connection may be gone altogether
+    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
+}
+
+/// What all answers hold together is bounded, too: who does not fit waits, and holds nobody up whose
+/// answer holds less, or is a stream.
+#[test]
+fn what_all_requests_may_take_is_bounded() {
+    let server = Server::open();
+    let ask = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "logprobs": 2 });
+    let first = server.ask(&ask);
+    let metrics = || server.send("GET", "/metrics", "", "").2;
+    let is_soon = |words: &str| {
+        (0..400).any(|_| {
+            metrics().contains(words) || {
+                thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+    };
+    assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+    let [mut short, mut stream] = [ask.clone(), ask];
+    (short["max_time"], stream["stream"]) = (json!(0.01), json!(true));
+    thread::scope(|scope| {
+        let second = scope.spawn(|| server.post("/v1/completions", &short).0);
+        assert!(is_soon("llamacpp:requests_deferred 1"), "{}", metrics());
+        server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
+        drop(server.begin(&stream));
+        assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+        assert!(metrics().contains("llamacpp:requests_deferred 1"), "{}", metrics());
+        drop(first);
+        assert_eq!(second.join().unwrap(), 200);
+    });
+}
+
+#[test]
+fn while_one_is_loaded_others_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), &tokenizer());
+    let named = |name: &str| Named { name: name.to_owned(), folder: folder.path().to_owned() };
+    let (device, weights) = (Device::flex(), WeightType::F32);
+    let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 };
+    let models = Models::new(Served { named: vec![named("one"), named("other")], run: None }, loading).unwrap();
+    models.first().unwrap();
+    let server = Arc::new(server::Server::new(models, 1, 0));
+    let ask = |name: &str| {
+        let body = json!({ "model": name }).as_object().unwrap().clone();
+        asking::with_model(&server, body.into(), |_, model, _| Ok(model.name.clone()))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let turn = server.models.turn().await; // somebody loads one
+        assert_eq!(ask("one").await.unwrap(), "one");
+        assert!(tokio::time::timeout(Duration::from_millis(50), ask("other")).await.is_err());
+        drop(turn);
+        assert_eq!(ask("other").await.unwrap(), "other");
+    });
+    // There is no memory for both.
+    let loaded = server.models.loaded();
+    assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
+}

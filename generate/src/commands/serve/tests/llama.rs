@@ -1,0 +1,102 @@
+//! What llama.cpp's clients ask.
+
+use super::*;
+
+/// Where llama.cpp's names are spoken what was asked is told again, prompt by prompt.
+#[test]
+fn a_completion_tells_what_was_asked() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let ask = |body: Value| server.post("/completion", &body).1;
+    let none = ask(json!({ "prompt": ["a", "b"], "n_predict": 0 }));
+    assert_eq!((&none[0]["prompt"], &none[1]["prompt"], &none[1]["index"]), (&json!("a"), &json!("b"), &json!(1)));
+    assert_eq!(ask(json!({ "prompt": "a", "n_predict": 0 }))["tokens_predicted"], 0);
+    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
+    let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    let ended = |what: &str, by: &str| {
+        let told = ask(json!({ "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", what: by }));
+        (told["content"].clone(), told["stop_type"].clone(), told["stopping_word"].clone())
+    };
+    assert_eq!(ended("stop", ""), (json!("bcd"), json!("eos"), json!("")));
+    assert_eq!(ended("stop", "cd"), (json!("b"), json!("word"), json!("cd")));
+    // What is never to come is joined by what else is never to.
+    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": { "6": false }, "suppress_tokens": [7] }));
+    let biases = json!([{ "token": 7, "bias": null }, { "token": 6, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    // No bias makes an end token possible that is to be ignored.
+    let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
+    let ends =
+        json!({ "prompt": "a", "n_predict": 4, "ignore_eos": true, "logit_bias": [[end, 50]], "return_tokens": true });
+    let told = ask(ends);
+    let tokens = told["tokens"].as_array().unwrap();
+    assert!(tokens.len() == 4 && !tokens.contains(&json!(end)), "{told}");
+    let biases = json!([{ "token": end, "bias": 50.0 }, { "token": end, "bias": null }]);
+    assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
+    assert_eq!(count(Value::Null)["timings"]["prompt_n"], "a<|endoftext|>".len());
+    assert_eq!(count(json!(true))["timings"]["prompt_n"], 2);
+}
+
+/// What llama.cpp's clients send and what asks for nothing else than is done.
+#[test]
+fn a_completion_takes_what_asks_for_what_is_done_anyway() {
+    let server = Server::open();
+    let ask = json!({
+        "prompt": "abc", "seed": 1, "n_predict": 3, "n_cmpl": 2, "repeat_last_n": 4, "n_keep": 2, "n_discard": 1, "min_keep": 0,
+        "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
+        "bad_words": ["a", "bc"], "t_max_predict_ms": 60000,
+    });
+    let (status, answer) = server.post("/completion", &ask);
+    assert_eq!((status, answer.as_array().map(Vec::len)), (200, Some(2)), "{answer}");
+    let settings = &answer[0]["generation_settings"];
+    assert_eq!((&settings["bad_words"], &settings["max_time_s"]), (&json!([[1], [2, 3]]), &json!(60.0)), "{answer}");
+    assert!(!answer[0]["content"].as_str().unwrap().contains('a'), "{answer}");
+    let (status, answer) =
+        server.post("/completion", &json!({ "prompt": "a", "n_predict": 1, "samplers": "edskypmxt" }));
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// Whatever the folder says, but for how long a text is at most.
+#[test]
+fn a_completion_has_the_defaults_of_llama_cpp() {
+    let server = Server::open();
+    let folder = "{\"num_beams\": 4, \"repetition_penalty\": 1.8, \"typical_p\": 0.5, \"suppress_tokens\": [3]}";
+    std::fs::write(server._folder.path().join("generation_config.json"), folder).unwrap();
+    let settings =
+        server.post("/completion", &json!({ "prompt": "a", "n_predict": 1 })).1["generation_settings"].clone();
+    let told = ["repetition_penalty", "typical_p", "suppress_tokens"].map(|name| settings[name].clone());
+    assert_eq!(told, [json!(1.0), json!(1.0), json!([])], "{settings}");
+    for (asked, strategy, top_k) in [
+        (json!({}), "sample", 40),
+        (json!({ "strategy": "sample" }), "sample", 40),
+        (json!({ "num_beams": 1 }), "sample", 40),
+        (json!({ "top_k": 3 }), "sample", 3),
+        (json!({ "temperature": 0 }), "greedy", 0),
+        (json!({ "strategy": "greedy" }), "greedy", 0),
+        (json!({ "strategy": "sample", "semantics": "hf" }), "sample", 0),
+        (json!({ "num_beams": 2 }), "beam", 0),
+    ] {
+        let mut ask = asked;
+        (ask["prompt"], ask["n_predict"]) = (json!("a"), json!(1));
+        let (_, answer) = server.post("/completion", &ask);
+        let settings = &answer["generation_settings"];
+        assert_eq!((&settings["strategy"], &settings["top_k"]), (&json!(strategy), &json!(top_k)), "{answer}");
+    }
+}
+
+/// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
+#[test]
+fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
+    // What its tokenizer puts before a prompt is none of them.
+    let server = Server::open_with(Tokenizer::bytes().unwrap().opening_prompts().unwrap());
+    let biased = |biases: Value| {
+        let ask = json!({ "prompt": "a", "n_predict": 1, "logit_bias": biases });
+        server.post("/completion", &ask).1["generation_settings"]["logit_bias"].clone()
+    };
+    let of = |id: u8| json!({ "token": id, "bias": -1.0 });
+    assert_eq!(biased(json!([["57", -1]])), json!([of(b'5'), of(b'7')]));
+    assert_eq!(biased(json!([[57, -1]])), json!([of(57)]));
+    assert_eq!(biased(json!({ "57": -1 })), json!([of(57)]));
+    assert_eq!(biased(json!({ "ab": -1 })), json!([of(b'a'), of(b'b')]));
+    assert_eq!(biased(json!([["ab", -1], ["cab", -1]])), json!([of(b'a'), of(b'b'), of(b'c')]));
+}

@@ -1,0 +1,84 @@
+//! Who may ask, and what a stranger's text may be.
+
+use super::*;
+
+#[test]
+fn strangers_are_turned_away() {
+    let server = Server::open();
+    assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
+    assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
+    assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
+    for twice in
+        ["Host: localhost\r\nHost: evil.example\r\n", "Origin: http://localhost\r\nOrigin: http://evil.example\r\n"]
+    {
+        let (status, _, body) = server.send("GET", "/v1/models", twice, "");
+        assert!(status == 400 && body.contains("more than one"), "{body}");
+    }
+    // By way of a tunnel the port is another.
+    for host in ["localhost", "LocalHost", "localhost:1", "127.0.0.1:9000", "[::1]", "[::1]:9000"] {
+        assert_eq!(server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "").0, 200, "{host}");
+    }
+    for host in ["evil.example:9000", "localhost.evil.example:1", "evil.example@x", "localhost:1:2", ":80"] {
+        let (status, _, body) = server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "");
+        assert!(status == 403 && body.contains(&format!("not to the name \\\"{host}\\\"")), "{body}");
+    }
+
+    let origin = "https://page.example".to_owned();
+    let keyed = Server::start(Some(vec!["right".into(), "other".into()]), vec![origin.clone()], 4, 8);
+    for path in ["/v1/models", "/metrics", "/tokenizer_info", "/nowhere"] {
+        assert_eq!(keyed.send("GET", path, "", "").0, 401, "{path}");
+        assert_eq!(keyed.send("GET", path, "Authorization: Bearer wrong\r\n", "").0, 401, "{path}");
+    }
+    assert_eq!(keyed.send("GET", "/health", "", "").0, 200);
+    for sent in ["Bearer other", "bearer right", "BASIC OnJpZ2h0"] {
+        assert_eq!(keyed.send("GET", "/v1/models", &format!("Authorization: {sent}\r\n"), "").0, 200, "{sent}");
+    }
+    let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
+    assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
+    assert!(head.contains("access-control-allow-headers: authorization, content-type, x-api-key"), "{head}");
+}
+
+#[test]
+fn keys_stand_on_lines_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "# of the class\n\n one \ntwo#\n").unwrap();
+    assert_eq!(guard::keys(&file).unwrap(), ["one", "two#"]);
+    std::fs::write(&file, "\u{feff}one\r\ntwo\r\n").unwrap();
+    assert_eq!(guard::keys(&file).unwrap(), ["one", "two"]);
+    std::fs::write(&file, "# none yet\n").unwrap();
+    assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
+}
+
+#[test]
+fn an_origin_is_what_a_browser_sends() {
+    for (typed, sent) in [("https://a.example", "https://a.example"), ("HTTP://A.Example:90/", "http://a.example:90")] {
+        assert_eq!(guard::origin(typed).unwrap(), sent);
+    }
+    assert_eq!(guard::origin("null").unwrap(), "null");
+    for typed in ["", "*", "a.example", "https://", "https://*.example", "https://a.example/page", "://a.example"] {
+        assert!(guard::origin(typed).unwrap_err().contains("such as https://example.org"), "{typed}");
+    }
+}
+
+/// What somebody sends is text: a special token's name in it is its characters.
+#[test]
+fn a_text_holds_no_special_token_unless_asked() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let count = |ask: Value| server.write(ask)["usage"]["prompt_tokens"].clone();
+    let text = "a<|endoftext|>";
+    assert_eq!(count(json!({ "prompt": text, "max_tokens": 1 })), text.len());
+    assert_eq!(count(json!({ "prompt": text, "max_tokens": 1, "parse_special": true })), 2);
+    let said = json!({ "messages": [{ "role": "user", "content": "<|endoftext|>" }] });
+    let (_, answer) = server.post("/apply-template", &said);
+    assert_eq!(answer["prompt"], "<|endoftext|>user: <|endoftext|>\n");
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
+    // The template's own is a token; what was said is 13 characters.
+    assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13);
+    // What marks them within the server may be said, too.
+    let said = json!({ "messages": [{ "role": "user", "content": "\u{fdd0}<|endoftext|>\u{fdd0}" }] });
+    let (_, answer) = server.post("/apply-template", &said);
+    assert_eq!(answer["prompt"], "<|endoftext|>user: \u{fdd0}<|endoftext|>\u{fdd0}\n");
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
+    assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13 + 2 * '\u{fdd0}'.len_utf8());
+}
