@@ -1,5 +1,5 @@
-//! The wait for a GPU's first step: a bar of the kernels that its driver compiles, or a line now and
-//! then where there is no terminal.
+//! The wait for a GPU's kernels: a bar of those that its driver compiles, or a line now and then where
+//! there is no terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -11,7 +11,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::terminal;
 
-/// What is shown until it is dropped. On the CPU, where nothing is compiled, that is nothing.
+/// Kernels that a training step of a usual model compiles.
+pub const KERNELS_OF_A_STEP: usize = 41;
+/// Kernels that a prompt and the first tokens after it compile.
+pub const KERNELS_OF_A_TEXT: usize = 20;
+
+/// Shows what is compiled until it is dropped, and nothing while nothing is, as on the CPU.
 pub struct Wait {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -23,23 +28,32 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Kernels compiled before anything is shown: a warm device test compiles fewer.
 const FEW: usize = 3;
+/// After so long without another kernel, the wait is over until there are some again.
+const OVER_AFTER: Duration = Duration::from_secs(5);
 
 impl Wait {
     /// For about so many kernels; nothing when `quiet`.
     pub fn begin(expected: usize, quiet: bool) -> Self {
+        Self::shown(expected, quiet, std::io::stderr().is_terminal())
+    }
+
+    /// The same in lines even on a terminal, for a program that writes a log there.
+    pub fn in_lines(expected: usize, quiet: bool) -> Self {
+        Self::shown(expected, quiet, false)
+    }
+
+    fn shown(expected: usize, quiet: bool, in_a_bar: bool) -> Self {
         if quiet {
             return Self { ended: None, thread: None };
         }
         count();
         let (ended, end) = mpsc::channel();
         let thread = thread::spawn(move || {
-            let mut shown = Shown::new(expected);
+            let mut shown = Shown::new(expected, in_a_bar);
             while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                shown.look();
+                shown.look(counted(), Instant::now());
             }
-            if let Some(bar) = shown.bar {
-                bar.finish_and_clear();
-            }
+            shown.clear();
         });
         Self { ended: Some(ended), thread: Some(thread) }
     }
@@ -55,41 +69,58 @@ impl Drop for Wait {
 }
 
 struct Shown {
+    /// Kernels that are still expected when the wait begins, and how many there were by then.
     expected: usize,
     first: usize,
     began: Instant,
+    /// How many there were when one was compiled last, and when that was.
+    compiled: (usize, Instant),
     /// When the last line was written.
     last: Instant,
-    /// On a terminal, instead of lines.
+    in_a_bar: bool,
     bar: Option<ProgressBar>,
-    is_terminal: bool,
 }
 
 impl Shown {
-    fn new(expected: usize) -> Self {
-        let now = Instant::now();
-        let is_terminal = std::io::stderr().is_terminal();
-        Self { expected, first: counted(), began: now, last: now, bar: None, is_terminal }
+    fn new(expected: usize, in_a_bar: bool) -> Self {
+        let (first, now) = (counted(), Instant::now());
+        Self { expected, first, began: now, compiled: (first, now), last: now, in_a_bar, bar: None }
     }
 
-    fn look(&mut self) {
-        let done = counted() - self.first;
+    /// So many kernels were compiled by `now`.
+    fn look(&mut self, counted: usize, now: Instant) {
+        let done = counted - self.first;
+        if counted > self.compiled.0 {
+            self.compiled = (counted, now);
+        } else if now - self.compiled.1 >= OVER_AFTER {
+            // What is compiled later is waited for anew.
+            self.clear();
+            self.expected = self.expected.saturating_sub(done);
+            (self.first, self.began, self.last) = (counted, now, now);
+            return;
+        }
         if done < FEW {
             return;
         }
         // What is expected is what usual models take.
         let expected = self.expected.max(done);
         // Kernels differ too much for a bar's own estimate, which goes by the last few.
-        let left = self.began.elapsed().as_secs_f64() / done as f64 * (expected - done) as f64;
-        if self.is_terminal {
+        let left = (now - self.began).as_secs_f64() / done as f64 * (expected - done) as f64;
+        if self.in_a_bar {
             let bar = self.bar.get_or_insert_with(|| new_bar(expected));
             bar.set_length(expected as u64);
             bar.set_position(done as u64);
             bar.set_message(format!("some {left:.0} s left"));
-        } else if self.last.elapsed() >= LINE_EVERY {
-            self.last = Instant::now();
+        } else if now - self.last >= LINE_EVERY {
+            self.last = now;
             let line = format!("the GPU compiles its kernels: {done} of about {expected}, some {left:.0} s left");
             let _ = writeln!(terminal::stderr(), "{line}");
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
         }
     }
 }
@@ -98,4 +129,26 @@ fn new_bar(expected: usize) -> ProgressBar {
     let bar = ProgressBar::new(expected as u64);
     let template = "the GPU compiles its kernels {wide_bar} {pos} of about {len}, {msg}";
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_where_nothing_is_compiled_and_begins_again() {
+        let mut shown = Shown::new(20, true);
+        let (first, now) = (shown.first, shown.began);
+        let mut look = |kernels, seconds| {
+            shown.look(first + kernels, now + Duration::from_secs(seconds));
+            shown.bar.as_ref().map(|bar| (bar.position(), bar.length().unwrap_or(0)))
+        };
+        assert_eq!(look(FEW - 1, 1), None, "a few are not worth a bar");
+        assert_eq!(look(12, 2), Some((12, 20)));
+        assert_eq!(look(12, 6), Some((12, 20)), "one may take its time");
+        assert_eq!(look(12, 7), None);
+        assert_eq!(look(13, 60), None);
+        assert_eq!(look(16, 61), Some((4, 8)), "what was done is not done again");
+        assert_eq!(look(30, 62), Some((18, 18)), "more than was expected");
+    }
 }

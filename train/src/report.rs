@@ -5,7 +5,8 @@ mod lines;
 
 use std::io::{self, IsTerminal};
 
-use ember_cli::{compiling::Wait, terminal};
+use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
+use ember_cli::terminal;
 use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
 
@@ -24,9 +25,6 @@ pub struct Screen {
 
 /// What a dashboard opens with: the run's name, its first step and its last.
 struct Opening(String, u64, u64);
-
-/// Kernels that a step of a usual model compiles.
-pub const KERNELS_OF_A_STEP: usize = 41;
 
 impl Screen {
     /// A screen on which nothing is shown yet.

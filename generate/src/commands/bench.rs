@@ -4,6 +4,7 @@ use std::{io::Write, path::PathBuf, time::Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::shape::shape;
 use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
@@ -95,13 +96,13 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     if common.format == OutputFormat::Text {
         writeln!(out, "{HEADER}")?;
     }
+    let mut wait = Some(Wait::begin(KERNELS_OF_A_TEXT, common.quiet));
     for &prompt in &prompts {
         for &batch in &args.batch {
-            if interrupt.requested() {
-                return Ok(Outcome::Interrupted);
-            }
             let task = Task { batch, prompt, new, repeats: args.repeats as usize };
-            let speed = speed(&model, task)?;
+            let speed = speed(&model, task, &|| !interrupt.requested())?;
+            drop(wait.take());
+            let Some(speed) = speed else { return Ok(Outcome::Interrupted) };
             let json = JsonSpeed { device: &device, parameters: config.parameters(), weights, load_s, speed };
             common.format.write_line(&mut out, || serde_json::to_string(&json), || line(&speed))?;
             out.flush()?;

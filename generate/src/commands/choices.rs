@@ -70,7 +70,8 @@ pub(super) fn answer(
         .collect::<Result<Vec<_>>>()?;
     say_what_was_cut(&encoded, context_length, notes);
 
-    let progress = Progress::new("tokens", encoded.iter().flatten().map(|choice| choice.scored).sum(), notes);
+    let tokens = encoded.iter().flatten().map(|choice| choice.scored).sum();
+    let progress = Progress::new("tokens", tokens, notes).after(loaded.compiling());
     let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {

@@ -155,7 +155,9 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     if args.tui {
         return show(&request, interrupt);
     }
+    let wait = loaded.compiling();
     let Some(explanation) = ember_explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
+    drop(wait);
     for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {
         let tokens = counted(explanation.tokens_written(), "token");
         notes.say(format!("--steps {step}: the text ended before it, after {tokens}"));

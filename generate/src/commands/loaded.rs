@@ -8,6 +8,7 @@ use ember_data::tokenizer::Tokenizer;
 use ember_model::device::{self, Selected};
 use ember_model::{Gpt, WeightType};
 
+use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, UsageError};
 use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::{run_folder, stream::token_bytes};
@@ -60,6 +61,11 @@ impl Loaded {
         let (device_name, on_gpu, is_quiet) = (device.name, device.gpu, !notes.are_shown());
         let opening = opening(&folder, tokenizer.as_ref(), model.config().vocab_size)?;
         Ok(Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening })
+    }
+
+    /// The wait for the model's first pass.
+    pub(super) fn compiling(&self) -> Wait {
+        Wait::begin(KERNELS_OF_A_TEXT, self.is_quiet || self.device_kind == "cpu")
     }
 
     /// Refuses ids given on the command line that the model does not have.

@@ -1,10 +1,10 @@
 //! How far long work has come, for people who watch: a bar on a terminal, nothing anywhere else.
 
-use std::{cell::Cell, ops::ControlFlow, time::Duration};
+use std::{cell::Cell, cell::RefCell, ops::ControlFlow, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use ember_cli::program::Notes;
+use ember_cli::{compiling::Wait, program::Notes};
 use ember_host::interrupt::Interrupt;
 
 /// Tokens that are scored, the alike in length together, before their results are shown.
@@ -18,6 +18,8 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Progress {
     bar: ProgressBar,
     shown: Cell<bool>,
+    /// What the first results wait for.
+    wait: RefCell<Option<Wait>>,
 }
 
 impl Progress {
@@ -28,11 +30,18 @@ impl Progress {
         let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {msg}, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(unit);
-        Self { bar, shown: Cell::new(!notes.are_shown()) }
+        Self { bar, shown: Cell::new(!notes.are_shown()), wait: RefCell::new(None) }
+    }
+
+    /// With `wait` shown until the first are done.
+    pub(super) fn after(self, wait: Wait) -> Self {
+        self.wait.replace(Some(wait));
+        self
     }
 
     /// So many more are done.
     pub(super) fn advance(&self, done: usize) {
+        self.wait.take();
         self.bar.inc(done as u64);
         if !self.shown.get() && self.bar.elapsed() >= SHOWN_AFTER {
             self.shown.set(true);

@@ -116,7 +116,8 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     }
     let texts = in_tokens(texts, args, &loaded)?;
 
-    let progress = Progress::new("tokens", texts.iter().map(|text| text.ids.len() - 1).sum(), &notes);
+    let tokens = texts.iter().map(|text| text.ids.len() - 1).sum();
+    let progress = Progress::new("tokens", tokens, &notes).after(loaded.compiling());
     let lengths: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
     let mut tallies = Vec::with_capacity(texts.len());
     for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {

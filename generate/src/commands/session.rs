@@ -74,8 +74,7 @@ impl<'a> Session<'a> {
             clocks: &batch.repeats.clocks,
             traced_candidates: if trace.is_some() { trace_file::TRACED_CANDIDATES.max(config.logprobs) } else { 0 },
         };
-        let quiet = self.loaded.is_quiet || self.loaded.device_kind == "cpu";
-        let wait = Some(Wait::begin(KERNELS_OF_A_TEXT, quiet));
+        let wait = Some(self.loaded.compiling());
         let mut listener = Listener { session: self, batch, stream, trace, wait, failed: Ok(()) };
         let written = self.generator.write(&prompts, &mut listener)?;
         let Listener { mut trace, failed, .. } = listener;
@@ -102,9 +101,6 @@ impl Batch<'_> {
         self.place(row / self.count, row % self.count)
     }
 }
-
-/// Kernels that a prompt and the first tokens compile.
-const KERNELS_OF_A_TEXT: usize = 20;
 
 /// Shows the text of the first sequence, takes down the trace, and ends what the user asks to end.
 struct Listener<'a, 'stream, 'trace> {

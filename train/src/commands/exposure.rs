@@ -1,5 +1,6 @@
 //! `ember-train exposure`: how the model fares on its own words.
 
+use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_data::{prepare::Dataset, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_model::{checkpoint, folder};
@@ -69,7 +70,9 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
         counted(windows.len() * (settings.samples + 1), "text"),
         counted(prefix, "token")
     ));
+    let wait = Wait::begin(KERNELS_OF_A_TEXT, common.quiet);
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
+    drop(wait);
     if let Some(path) = &args.html {
         write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure))?;
         notes.say(format!("the figures are drawn in {}", path.display()));

@@ -1,10 +1,12 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
 //! recipe.
 
+use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_data::{prepare::Dataset, windows::Batch, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use std::io::IsTerminal;
 
 use crate::prelude::*;
 use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, modes::Plan, page, table};
@@ -87,6 +89,8 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let go_on = || !interrupt.requested();
     let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config, go_on: &go_on };
 
+    // On a terminal it is said what is measured, and that is enough to wait by.
+    let _wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet || std::io::stderr().is_terminal());
     say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
     let load = |meter: &mut Meter| -> Result<(Gpt, i64)> {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
-use ember_cli::compiling::Wait;
+use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_study::error::Error as StudyError;
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
@@ -14,7 +14,6 @@ use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::{NOTHING_DONE, prepare_shown};
 use crate::prelude::*;
-use crate::report::KERNELS_OF_A_STEP;
 
 /// The keys that say how long a run is.
 pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];

@@ -2,12 +2,11 @@
 //! tokens, to see whether the device's memory holds them. If it does not, it is this process that
 //! ends.
 
-use ember_cli::compiling::Wait;
+use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_model::device;
 
 use super::bench::random_windows;
 use crate::prelude::*;
-use crate::report::KERNELS_OF_A_STEP;
 use ember_study::plan::measure::Bench;
 use ember_training::config::TrainConfig;
 

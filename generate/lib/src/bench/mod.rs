@@ -95,11 +95,11 @@ pub fn needed_bytes(model: &Gpt, task: Task) -> f64 {
     weight_bytes(model) as f64 + task.batch as f64 * (row + 8 * config.vocab_size + lists) as f64
 }
 
-/// Measures one task.
+/// Measures one task; `go_on` is asked before each step, and where it says no there is nothing to tell.
 ///
 /// # Errors
 /// When the device fails.
-pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
+pub fn speed(model: &Gpt, task: Task, go_on: &dyn Fn() -> bool) -> Result<Option<Speed>> {
     let config = model.config();
     let Task { batch, prompt, new, repeats } = task;
     let prompts: Vec<Vec<u32>> =
@@ -120,6 +120,9 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
             prefills.push(prefill_s);
         }
         for _ in 0..new {
+            if !go_on() {
+                return Ok(None);
+            }
             let began = Instant::now();
             best.iter().enumerate().for_each(|(row, &id)| rows.extend(row, &[id]));
             best = best_of(&mut rows)?;
@@ -134,7 +137,7 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
         replayed = rows.is_replaying();
     }
     let (prefill_s, step_s, read_s) = (Spread::of(prefills), Spread::of(steps), Spread::of(reads));
-    Ok(Speed {
+    Ok(Some(Speed {
         batch,
         prompt_tokens: prompt,
         new_tokens: new,
@@ -147,7 +150,7 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
         read_bytes_per_s: (weight_bytes + cache_bytes) as f64 / read_s.median,
         replayed,
         bandwidth_share: Spread::of(shares),
-    })
+    }))
 }
 
 /// The best token after every row, found as greedy decoding finds it.

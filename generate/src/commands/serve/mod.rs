@@ -46,6 +46,7 @@ use axum::{Router, middleware};
 use clap::Args;
 
 use super::{loaded::device_line, model_args::WeightsArgs};
+use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
@@ -196,6 +197,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let server = Arc::new(server);
     let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
     notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
+    let _wait = Wait::in_lines(KERNELS_OF_A_TEXT, common.quiet);
     listen::serve(listener, app, interrupt, move || server.is_idle())?;
     Ok(Outcome::Done)
 }
