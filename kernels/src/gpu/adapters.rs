@@ -28,6 +28,9 @@ pub struct Adapter {
     pub interface: String,
     /// Its driver and that one's version, where it names them.
     pub driver: String,
+    /// Bytes of the largest memory that is its own, or that it shares with the processor where it
+    /// has none; where its interface says so.
+    pub memory_bytes: Option<u64>,
     /// Sizes of its subgroups, the least and the most, where kernels can use them.
     pub subgroups: Option<[u32; 2]>,
     /// Whether kernels can compute in float16.
@@ -100,12 +103,34 @@ impl Adapter {
             is_card: info.device_type != DeviceType::Cpu,
             interface: format!("{:?}", info.backend),
             driver: [info.driver, info.driver_info].join(" ").trim().to_owned(),
+            memory_bytes: memory_bytes(adapter),
             subgroups: features
                 .contains(Features::SUBGROUP)
                 .then_some([info.subgroup_min_size, info.subgroup_max_size]),
             float16: features.contains(Features::SHADER_F16),
         }
     }
+}
+
+/// Vulkan's heaps are asked by its own handles, since wgpu has no word for memory.
+#[cfg(not(target_os = "macos"))]
+fn memory_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    /// `VK_MEMORY_HEAP_DEVICE_LOCAL_BIT`.
+    const OWN: u32 = 1;
+    // SAFETY: the handles are asked for what they have, and live as long as the adapter.
+    let heaps = unsafe {
+        let adapter = adapter.as_hal::<wgpu::hal::api::Vulkan>()?;
+        let instance = adapter.shared_instance().raw_instance();
+        instance.get_physical_device_memory_properties(adapter.raw_physical_device())
+    };
+    let heaps = &heaps.memory_heaps[..heaps.memory_heap_count as usize];
+    heaps.iter().filter(|heap| heap.flags.as_raw() & OWN != 0).map(|heap| heap.size).max()
+}
+
+/// Metal does not say it by wgpu.
+#[cfg(target_os = "macos")]
+fn memory_bytes(_: &wgpu::Adapter) -> Option<u64> {
+    None
 }
 
 #[cfg(test)]

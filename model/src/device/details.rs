@@ -94,7 +94,8 @@ impl Details {
             Some([least, most]) => format!("subgroups of {least} to {most}"),
             None => "no subgroups".to_owned(),
         };
-        Some(format!("{}, driver {}; {subgroups}", adapter.interface, adapter.driver))
+        let memory = adapter.memory_bytes.map(|bytes| format!("{} MiB of memory, ", bytes >> 20)).unwrap_or_default();
+        Some(format!("{}, driver {}; {memory}{subgroups}", adapter.interface, adapter.driver))
     }
 
     #[cfg(not(feature = "wgpu"))]

@@ -31,6 +31,9 @@ pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
     }
 }
 
+/// Submissions so far.
+static SUBMITTED: AtomicU64 = AtomicU64::new(0);
+
 /// Bytes of what is allocated now.
 static ALLOCATED: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
 
@@ -45,8 +48,9 @@ unsafe extern "system" fn allocate(
 ) -> vk::Result {
     let mut allocated = ALLOCATED.lock().unwrap();
     unsafe {
-        let bytes = (*info).allocation_size;
-        if Wish::get().memory.is_some_and(|most| allocated.values().sum::<u64>() + bytes > most) {
+        let (wish, bytes) = (Wish::get(), (*info).allocation_size);
+        let taken = wish.taken.is_some_and(|from| SUBMITTED.load(Ordering::SeqCst) >= from);
+        if taken || wish.memory.is_some_and(|most| allocated.values().sum::<u64>() + bytes > most) {
             return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         }
         let next: vk::PFN_vkAllocateMemory = DEVICE.function(c"vkAllocateMemory");
@@ -76,7 +80,6 @@ unsafe extern "system" fn submit(
     submissions: *const vk::SubmitInfo<'_>,
     fence: vk::Fence,
 ) -> vk::Result {
-    static SUBMITTED: AtomicU64 = AtomicU64::new(0);
     let number = SUBMITTED.fetch_add(1, Ordering::SeqCst);
     if Wish::get().lost.is_some_and(|lost| number >= lost) {
         return vk::Result::ERROR_DEVICE_LOST;

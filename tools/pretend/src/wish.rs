@@ -19,6 +19,8 @@ pub struct Wish {
     pub buffer: Option<u64>,
     /// `memory=BYTES` that can be allocated together; also what the heaps are said to hold.
     pub memory: Option<u64>,
+    /// `taken=N`: from the N-th submission on another program has taken all memory that is left.
+    pub taken: Option<u64>,
     /// `subgroups=off`.
     pub no_subgroups: bool,
     /// `float16=off`.
@@ -62,6 +64,7 @@ impl Wish {
                 "binding" => wish.binding = Some(small()?),
                 "buffer" => wish.buffer = Some(number()?),
                 "memory" => wish.memory = Some(number()?),
+                "taken" => wish.taken = Some(number()?),
                 "subgroups" => wish.no_subgroups = off()?,
                 "float16" => wish.no_float16 = off()?,
                 "atomics" => wish.no_float_atomics = off()?,
