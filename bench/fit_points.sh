@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, an hour and three quarters of two cores in all,
+# Trains the small models that `ember-train plan` predicts the loss from, two hours of two cores in all,
 # and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
 #   bench/fit_points.sh SHAKESPEARE TEXTS [WORK_FOLDER] >study/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. What the WORK_FOLDER holds
@@ -27,6 +27,7 @@ prepare "moby-dick-bpe1024" "$texts/moby.txt" --tokenizer bpe:1024
 prepare "russian-bpe4096" "$texts/ru.txt" --tokenizer bpe:4096
 prepare "russian-chars" "$texts/ru.txt" --tokenizer chars
 prepare "python-bpe4096" "$texts/code.txt" --tokenizer bpe:4096
+prepare "c-bpe8192" "$texts/c.txt" --tokenizer bpe:8192
 prepare "stories" --stories 20000
 
 # The text, then: n_layer n_embd context_length batch_size max_steps
@@ -83,6 +84,12 @@ tiny-shakespeare-bpe1024 4 192 128 64  500
 tiny-shakespeare-bpe1024 4 128  64 32 5638
 moby-dick-bpe1024        4 128  64 32 4050
 moby-dick-bpe1024        4 128  64 16 6790
+moby-dick-bpe1024        2 128  64 16 1400
+python-bpe4096           4 128  64 16 2322
+python-bpe4096           2  96  64 16 1226
+russian-bpe4096          2  96  64 16 1097
+c-bpe8192                2  64  64 16  812
+c-bpe8192                4 128  64 16 2198
 RUNS
 
 for text in */manifest.json; do

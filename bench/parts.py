@@ -27,6 +27,9 @@ TRAIN = Path(os.environ.get("EMBER_TRAIN", ROOT / "target/release/ember-train"))
 LAYERS, WIDTH, HEADS, INNER, CONTEXT, BATCH, STEPS = 3, 128, 4, 352, 64, 16, 500
 RATE, MUON_RATE, MOMENTUM, DECAY, Z_LOSS, WARMUP, FALL = 0.006, 0.015, 0.9, 0.1, 0.01, 25, 0.8
 
+# Bytes before the first token in a file of tokens (`data/src/tokens.rs`).
+HEADER = 64
+
 # A text that is read often: the first 60,000 bytes, as `read_often.py` has it.
 OFTEN = dict(read=60_000, steps=780, dropout=0.2, decay=0.5)
 
@@ -243,7 +246,8 @@ def run(name, seed, folder):
     torch.manual_seed(seed)
     part = PARTS[name][0]
     manifest = json.loads((folder / "manifest.json").read_text())
-    train, held_out = (torch.from_numpy(numpy.fromfile(folder / f"{side}.bin", dtype=numpy.uint16).astype(numpy.int64)) for side in ["train", "val"])
+    tokens = lambda side: numpy.fromfile(folder / f"{side}.bin", dtype=numpy.uint16, offset=HEADER).astype(numpy.int64)
+    train, held_out = torch.from_numpy(tokens("train")), torch.from_numpy(tokens("val"))
     if "read" in part:
         train = train[: int(len(train) * part["read"] / manifest["train"]["bytes"])]
     weights = build(manifest["vocab_size"], part)
@@ -273,17 +277,23 @@ def run(name, seed, folder):
                 for name, weight in weights.items():
                     average[name].lerp_(weight, max(1 - keep, 1 / (steps + 1)))
     seconds = (time.process_time() - began) / steps
-    temperatures = [0.9 + i / 40 for i in range(45)] if part.get("calibrate", True) else [1.0]
-    totals = dict.fromkeys(temperatures, 0.0)
     with torch.no_grad():
-        for start in range(0, len(held_out) - 1, CONTEXT * 64):
-            chunk = held_out[start : start + CONTEXT * 64 + 1]
-            whole = (len(chunk) - 1) // CONTEXT * CONTEXT
-            for ids, targets in [(chunk[:whole].view(-1, CONTEXT), chunk[1 : whole + 1]), (chunk[None, whole:-1], chunk[whole + 1 :])]:
-                logits = forward(average or weights, part, ids).flatten(0, 1) if len(targets) else torch.zeros(0, 1)
-                for temperature in temperatures:
-                    totals[temperature] += F.cross_entropy(logits / temperature, targets, reduction="sum").item() if len(targets) else 0.0
-    return min(totals.values()) / math.log(2) / manifest["val"]["bytes"], seconds
+        whole = (len(held_out) - 1) // CONTEXT * CONTEXT
+        windows = [*held_out[:whole].view(-1, CONTEXT).split(64), held_out[None, whole:-1]]
+        logits = torch.cat([forward(average or weights, part, ids).flatten(0, 1) for ids in windows if ids.numel()])
+        nats = lowest(lambda by: F.cross_entropy(logits / by, held_out[1:], reduction="sum").item(), part.get("calibrate", True))
+    return nats / math.log(2) / manifest["val"]["bytes"], seconds
+
+
+def lowest(nats, calibrate):
+    """The loss with the logits divided by what is best, which has one valley."""
+    if not calibrate:
+        return nats(1.0)
+    low, high = 0.8, 2.2
+    while high - low > 0.02:
+        third = (high - low) / 3
+        low, high = (low, high - third) if nats(low + third) < nats(high - third) else (low + third, high)
+    return nats((low + high) / 2)
 
 
 def by_the_program(text, folder, seed):

@@ -2,7 +2,7 @@
 //! undamaged.
 
 use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
-use crate::ngrams::{self, MOST_ORDER};
+use crate::ngrams::{self, Losses, MOST_ORDER};
 use crate::source::{LeftOut, own::MANIFEST, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
@@ -54,6 +54,9 @@ pub struct Manifest {
     /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ngram_losses: Option<[f64; MOST_ORDER]>,
+    /// The same with a cache ([`Losses::trigram_cache`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigram_cache_loss: Option<f64>,
 }
 
 impl Manifest {
@@ -152,12 +155,15 @@ impl Dataset {
         Ok(Self { manifest, train, val, tokenizer })
     }
 
-    /// Loss on the held-out text, in nats per token, of n-gram models for n = 1 to [`MOST_ORDER`].
+    /// What counting predicts of the held-out text.
     ///
     /// # Errors
     /// When the manifest does not say and the tokens cannot be read.
-    pub fn ngram_losses(&self) -> Result<[f64; MOST_ORDER], tokens::Error> {
-        self.manifest.ngram_losses.map_or_else(|| ngrams::losses(&self.train, &self.val), Ok)
+    pub fn ngram_losses(&self) -> Result<Losses, tokens::Error> {
+        match (self.manifest.ngram_losses, self.manifest.trigram_cache_loss) {
+            (Some(ngrams), Some(trigram_cache)) => Ok(Losses { ngrams, trigram_cache }),
+            _ => ngrams::losses(&self.train, &self.val),
+        }
     }
 }
 

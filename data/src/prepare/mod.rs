@@ -42,7 +42,7 @@ pub use report::{RareCharacters, Report};
 pub use split::HoldOut;
 
 use crate::leakage::{Leakage, leakage};
-use crate::ngrams::{self, MOST_ORDER};
+use crate::ngrams::{self, Losses};
 use crate::{source::own::MANIFEST, stories::story, tokens::TokenFile, windows::WindowRule};
 use checkpoint::Checkpoint;
 use corpus::Corpus;
@@ -110,7 +110,7 @@ fn prepare_into(
     if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
         return Err(Error::changed(""));
     }
-    let (ngram_losses, leakage) = measure(checkpoint, survey.bytes, tokenizer.end_of_text(), progress)?;
+    let (losses, leakage) = measure(checkpoint, survey.bytes, tokenizer.end_of_text(), progress)?;
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     tokenizer.save(checkpoint.folder())?;
     let manifest = Manifest {
@@ -126,7 +126,8 @@ fn prepare_into(
         fingerprint,
         report: Report::new(&survey, &encoded, &corpus, &tokenizer, leakage),
         marks,
-        ngram_losses: Some(ngram_losses),
+        ngram_losses: Some(losses.ngrams),
+        trigram_cache_loss: Some(losses.trigram_cache),
         left_out: corpus.listing.left_out.clone(),
         sources: survey.sources,
         train: encoded.train,
@@ -149,14 +150,14 @@ fn measure(
     bytes: u64,
     end_of_text: Option<u32>,
     progress: &dyn Progress,
-) -> Result<([f64; MOST_ORDER], Leakage), Error> {
+) -> Result<(Losses, Leakage), Error> {
     tell(progress, "counting n-grams", 0, None)?;
     let [train, val] = TOKEN_FILES.map(|name| TokenFile::open(&checkpoint.file(name)));
     let (train, val) = (train?, val?);
-    let ngram_losses = ngrams::losses(&train, &val)?;
+    let losses = ngrams::losses(&train, &val)?;
     tell(progress, "measuring leakage", 0, None)?;
     let bytes_per_token = bytes as f64 / (train.len() + val.len()) as f64;
-    Ok((ngram_losses, leakage(&train, &val, end_of_text, bytes_per_token)?))
+    Ok((losses, leakage(&train, &val, end_of_text, bytes_per_token)?))
 }
 
 /// What the built-in corpus itself and its best forgetful predictor lose on the validation stories.

@@ -3,7 +3,7 @@
 //! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
 //! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
 //! tokens. Four things are added. It is anchored in the text, so that one fit serves several texts
-//! and tokenizers: its unit is between the loss of a trigram model and that of somebody who only
+//! and tokenizers: its unit is between the loss of trigrams with a cache and that of somebody who only
 //! spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks back
 //! much further than one of characters. Repeated tokens count for less and less ([Muennighoff
 //! et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). In large steps they teach less. And
@@ -11,15 +11,15 @@
 //! frequency.
 //!
 //! ```text
-//! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = H3^p (2 H0 / 3)^(1 - p); H3: loss of trigrams; H0: of spelling
+//! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = HC^p (2 H0 / 3)^(1 - p); HC: trigrams with a cache; H0: spelling
 //! loss = late + (H1 - late) / (1 + (S / S0)^g)        H1: loss of unigrams; S: steps
 //! D    = W / (1 + B / (5 W^(1/2)))                    N: parameters of the blocks; B: tokens of a step
 //! W    = U (1 + R (1 - exp(-r / R)))                  U: tokens seen once; r: how often they are repeated; R = 15.4
 //! ```
 //!
 //! Of the built-in stories the least loss there can be is known, and no model that was trained for
-//! long is far above it: it is in the place of A e, a tenth of it in that of A (1 - e), and H3 in
-//! that of H1.
+//! long is far above it: it is in the place of A e, a tenth of it in that of A (1 - e), and the
+//! loss of trigrams in that of H1.
 //!
 //! The eight constants are found anew each time from [`points`], the measured runs that are kept
 //! beside this file, by least squares of the logarithm of the loss. It takes a fraction of a
@@ -153,7 +153,7 @@ pub struct Constants {
     pub s0: f64,
     /// How suddenly.
     pub g: f64,
-    /// The trigrams' part in the unit.
+    /// The trigrams' and the cache's part in the unit.
     pub p: f64,
 }
 
@@ -182,8 +182,9 @@ impl Constants {
 
     /// The loss of a run, in nats per token.
     pub fn loss(&self, run: Run<'_>) -> f64 {
-        let Statistics { ngram_losses: [unigrams, _, trigrams, ..], spelled_loss, entropy_floor, .. } = *run.text;
-        let unit = trigrams.powf(self.p) * (OF_SPELLING * spelled_loss).powf(1.0 - self.p);
+        let Statistics { ngram_losses: [unigrams, _, trigrams, ..], .. } = *run.text;
+        let Statistics { trigram_cache_loss, spelled_loss, entropy_floor, .. } = *run.text;
+        let unit = trigram_cache_loss.powf(self.p) * (OF_SPELLING * spelled_loss).powf(1.0 - self.p);
         let (least, above, first) = match entropy_floor {
             Some(floor) => (floor, ABOVE_THE_FLOOR * floor, trigrams),
             None => (self.e * unit, (1.0 - self.e) * unit, unigrams),

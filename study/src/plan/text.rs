@@ -19,8 +19,10 @@ pub struct Statistics {
     pub val_tokens: u64,
     /// Different tokens.
     pub vocab_size: usize,
-    /// [`Dataset::ngram_losses`].
+    /// Of n-gram models ([`Dataset::ngram_losses`]).
     pub ngram_losses: [f64; MOST_ORDER],
+    /// Of trigrams with a cache (the same).
+    pub trigram_cache_loss: f64,
     /// Nats a held-out token of somebody who knows no words: who points at it where it is among the
     /// 64 before it, and else spells it, by the frequency of the letters. All alphabets are alike to
     /// him, and code, which repeats itself, is easier than its letters are.
@@ -38,12 +40,13 @@ impl Statistics {
     /// When the tokens cannot be read.
     pub fn new(dataset: &Dataset, share: f64) -> Result<Self> {
         let whole = |tokens: u64| (tokens as f64 / share) as u64;
-        let manifest = &dataset.manifest;
+        let (manifest, losses) = (&dataset.manifest, dataset.ngram_losses()?);
         Ok(Self {
             train_tokens: whole(manifest.train.tokens),
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
-            ngram_losses: dataset.ngram_losses()?,
+            ngram_losses: losses.ngrams,
+            trigram_cache_loss: losses.trigram_cache,
             spelled_loss: spelled_loss(dataset)?,
             entropy_floor: manifest.marks.map(|marks| marks.entropy_floor),
         })

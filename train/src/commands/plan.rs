@@ -226,9 +226,9 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
         (
             "text",
             format!(
-                "{train_tokens} tokens to learn from, {held_out} held out, {} different; counting trigrams predicts them to \
+                "{train_tokens} tokens to learn from, {held_out} held out, {} different; trigrams with a cache predict them to \
                  {:.3} nats each",
-                text.vocab_size, text.ngram_losses[2]
+                text.vocab_size, text.trigram_cache_loss
             ),
         ),
         ("device", format!("{timed} (measured in {measuring})")),
@@ -302,11 +302,11 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     let [n0, d0] = [n0, d0].map(short);
     let percent = |error: f64| format!("{:+.1}%", 100.0 * error);
     let mut text = format!(
-        "late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b)), A = H3^p (2 H0 / 3)^(1 - p)\n\
+        "late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b)), A = HC^p (2 H0 / 3)^(1 - p)\n\
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
          D    = W / (1 + B / (5 W^(1/2))), W = U (1 + R (1 - exp(-r / R)))\n\
          e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, p = {p:.3}, R = 15.4\n\n\
-         H1, H3: loss of unigrams and trigrams; H0: of who spells each token, or points at it among the 64 before it;\n\
+         H1: loss of unigrams; HC: of trigrams with a cache of 64 tokens; H0: of who spells each token, or points at it among those;\n\
          N: parameters of the blocks; B: tokens of a step; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
          {:<26}{:>9}{:>9}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}{:>9}\n",
         "text", "N", "tokens", "U", "S", "measured", "fit", "off", "left out", "text out",

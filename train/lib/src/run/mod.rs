@@ -141,7 +141,7 @@ impl Run {
             counted(windows.windows_per_pass(), "window")
         );
         reporter.note(line.into());
-        let ngram_loss = dataset.ngram_losses()?.into_iter().fold(f64::INFINITY, f64::min);
+        let ngram_loss = dataset.ngram_losses()?.ngrams.into_iter().fold(f64::INFINITY, f64::min);
         reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
