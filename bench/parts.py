@@ -299,7 +299,7 @@ def lowest(nats, calibrate):
 def by_the_program(text, folder, seed):
     """Bits a byte of the program's own run of the default."""
     command = [TRAIN, "run", text, "--device", "cpu", "--out", folder / f"run-{seed}", "--seed", str(seed), "--quiet", "--set", "tokenizer=bpe:1024"]
-    for key, value in dict(n_layer=LAYERS, n_embd=WIDTH, context_length=CONTEXT, batch_size=BATCH, max_steps=STEPS, precision="f32").items():
+    for key, value in dict(n_layer=LAYERS, n_embd=WIDTH, context_length=CONTEXT, batch_size=BATCH, max_steps=STEPS, precision="f32", eval_tokens=0).items():
         command += ["--set", f"{key}={value}"]
     subprocess.run(command, check=True, capture_output=True)
     run = folder / f"run-{seed}"
