@@ -9,7 +9,7 @@ use ember_host::panics::quietly;
 
 use super::gpu_backward::{KEYS, QUERIES, backward};
 use super::{CausalAttention, gpu_forward::FORWARD, gpu_forward::attend};
-use crate::gpu::tensor_cores::{PLANE, SIDE};
+use crate::gpu::tensor_cores::{SIDE, takes};
 use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tile::Holds};
 
 impl Operation<CubeBackend, 1> for CausalAttention {
@@ -86,20 +86,13 @@ pub fn said() -> Vec<String> {
     said.collect()
 }
 
-/// Whether the device says that its tensor cores multiply numbers of this type, in planes and
-/// fragments of the sizes we know.
+/// Whether tensor cores multiply numbers of this type, and heads of this size fit them.
 fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
-    let properties = qkv.client.properties();
-    let hardware = &properties.hardware;
-    let (factor, sum) = (elem(qkv.dtype), elem(DType::F32));
-    let listed = properties.features.matmul.cmma.iter().any(|config| {
-        [config.a_type, config.b_type, config.cd_type] == [factor, factor, sum]
-            && [config.m, config.n, config.k].map(|side| side as usize) == [SIDE; 3]
-    });
-    let planes = [hardware.plane_size_min, hardware.plane_size_max].map(|size| size as usize);
-    let known = listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256;
-    let room = hardware.max_shared_memory_size;
-    known && KERNELS.iter().all(|holds| Engine::TensorCores.tile(*holds, head_size, qkv.dtype, room).is_some())
+    let room = qkv.client.properties().hardware.max_shared_memory_size;
+    takes(&qkv.client, qkv.dtype)
+        && head_size.is_multiple_of(SIDE)
+        && head_size <= 256
+        && KERNELS.iter().all(|holds| Engine::TensorCores.tile(*holds, head_size, qkv.dtype, room).is_some())
 }
 
 /// Longer than a tile, and no multiple of one.

@@ -22,14 +22,14 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
     type Kept = CubeTensor;
 
     fn forward(&self, [logits]: [CubeTensor; 1]) -> ([CubeTensor; 2], CubeTensor) {
-        let logits = writable(contiguous(logits));
+        let logits = writable(in_rows(logits));
         (self.means(&logits, true), logits)
     }
 
     /// The gradient times `dy`, which is nearly always 1.
     fn backward(&self, gradient: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
         let gradient = writable(gradient);
-        let values = gradient.meta.num_elements();
+        let values = self.targets.len() * stride(&gradient);
         let (most, ..) = gradient.client.properties().hardware.max_cube_count;
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES.min(most) as usize) as u32;
         let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));
@@ -39,8 +39,18 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
     }
 
     fn infer(&self, [logits]: [CubeTensor; 1]) -> [CubeTensor; 2] {
-        self.means(&contiguous(logits), false)
+        self.means(&in_rows(logits), false)
     }
+}
+
+/// The tensor, a copy only where its rows are not equally far apart.
+fn in_rows(logits: CubeTensor) -> CubeTensor {
+    if row_stride(&logits).is_some() { logits } else { contiguous(logits) }
+}
+
+/// Numbers from a row to the next.
+fn stride(logits: &CubeTensor) -> usize {
+    row_stride(logits).unwrap_or_else(|| rows_and_width(logits)[1])
 }
 
 impl CrossEntropy {
@@ -58,7 +68,8 @@ impl CrossEntropy {
         // SAFETY: as many as there are.
         let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
         let one_cube = Grid::cubes(&[&minimised], 1, UNITS as usize);
-        // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows`
+        // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, each a
+        // stride after the other, and `rows`
         // values of each kind.
         unsafe {
             launch!(
@@ -67,6 +78,7 @@ impl CrossEntropy {
                 [logits, ids, &minimised, &cross_entropy],
                 rows,
                 vocab,
+                stride(logits),
                 self.factor / rows as f32,
                 self.objective.z_loss as f32,
                 self.objective.label_smoothing as f32,
@@ -96,6 +108,7 @@ fn cross_entropy_rows<F: Float>(
     cross_entropy: &mut [f32],
     rows: usize,
     vocab: usize,
+    stride: usize,
     weight: f32,
     z_loss: f32,
     smoothing: f32,
@@ -108,7 +121,7 @@ fn cross_entropy_rows<F: Float>(
     if row >= rows {
         terminate!();
     }
-    let start = row * vocab;
+    let start = row * stride;
     let at_once = comptime!(units as usize * each);
     let blocks = (vocab + at_once - 1) / at_once;
     let target = targets[row] as usize;

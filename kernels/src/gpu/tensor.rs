@@ -9,6 +9,7 @@ pub use burn_cubecl::kernel::into_contiguous as contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::{CubeBackend, ops::reshape, tensor::CubeTensor};
 use cubecl::prelude::BufferArg;
+pub use cubecl::zspace::metadata::Metadata;
 
 /// The tensor as kernels for a GPU take it, on which it must be; without its gradient.
 pub fn cube<const D: usize, K>(tensor: Tensor<D, K>) -> CubeTensor
@@ -45,9 +46,15 @@ pub fn unfilled_like(like: &CubeTensor) -> CubeTensor {
     unfilled(like, like.meta.shape().clone(), like.dtype)
 }
 
-/// The tensor as kernels change it in place: a copy where something else holds it too.
+/// The contiguous tensor as kernels change it in place: a copy where something else holds it too.
 pub fn writable(tensor: CubeTensor) -> CubeTensor {
-    if tensor.can_mut() { tensor } else { tensor.copy() }
+    if tensor.can_mut() {
+        return tensor;
+    }
+    // As a list: between rows a copy on CUDA has gaps.
+    let shape = tensor.meta.shape().clone();
+    let list = reshape(tensor, [shape.num_elements()].into());
+    reshape(list.copy(), shape)
 }
 
 /// The tensor that a kernel writes where it reads `x`, which it may be, and its argument: after
@@ -66,6 +73,29 @@ pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let shape = shape.into();
     let list = zeros_client(like.client.clone(), like.device.clone(), [shape.num_elements()].into(), DType::F32);
     reshape(list, shape)
+}
+
+/// How far apart the rows of the last dimension begin, where all are equally far; `None` otherwise.
+pub fn row_stride(tensor: &CubeTensor) -> Option<usize> {
+    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
+    let rank = shape.num_dims();
+    let evenly = (1..rank.saturating_sub(1)).all(|i| strides[i - 1] == strides[i] * shape[i]);
+    (rank >= 2 && strides[rank - 1] == 1 && evenly).then(|| strides[rank - 2])
+}
+
+/// The tensor in another shape with the same last dimension; a copy only where its rows are not
+/// equally far apart.
+pub fn with_rows(tensor: CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    let shape = shape.into();
+    let Some(stride) = row_stride(&tensor) else { return reshape(contiguous(tensor), shape) };
+    let rank = shape.num_dims();
+    let mut strides = vec![1; rank];
+    for i in (0..rank - 1).rev() {
+        strides[i] = if i == rank - 2 { stride } else { strides[i + 1] * shape[i + 1] };
+    }
+    let mut tensor = tensor;
+    *tensor.meta = Metadata::new(shape, strides);
+    tensor
 }
 
 /// The last dimension of a tensor, and the product of the others.

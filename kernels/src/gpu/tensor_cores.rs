@@ -5,9 +5,12 @@
 //! Each plane of 32 units takes 16 rows, or a multiple of that, all for itself: only a plane has to
 //! wait for itself here.
 
+use burn::tensor::DType;
+use cubecl::client::Client;
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
+use crate::gpu::tensor::elem;
 use crate::gpu::tile::{Products, ProductsFamily, Tile};
 
 /// Units of a plane: what NVIDIA's devices have, and the only ones that this is used on.
@@ -15,6 +18,18 @@ pub const PLANE: usize = 32;
 
 /// Rows, columns and depth of a fragment.
 pub const SIDE: usize = 16;
+
+/// Whether the device says that its tensor cores multiply numbers of this type, in planes and
+/// fragments of the sizes we know.
+pub fn takes(client: &Client, dtype: DType) -> bool {
+    let (properties, factor, sum) = (client.properties(), elem(dtype), elem(DType::F32));
+    let listed = properties.features.matmul.cmma.iter().any(|config| {
+        [config.a_type, config.b_type, config.cd_type] == [factor, factor, sum]
+            && [config.m, config.n, config.k].map(|side| side as usize) == [SIDE; 3]
+    });
+    let planes = [properties.hardware.plane_size_min, properties.hardware.plane_size_max].map(|size| size as usize);
+    listed && dtype != DType::F32 && planes == [PLANE; 2]
+}
 
 /// Tensor cores.
 pub struct TensorCores;
@@ -189,13 +204,13 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
 
 /// Sums of nothing yet.
 #[cube]
-fn zero_fragment() -> Matrix<f32> {
+pub fn zero_fragment() -> Matrix<f32> {
     Matrix::<f32>::from_value(MatrixIdent::Accumulator, SIDE, SIDE, SIDE, MatrixLayout::Undefined, 0.0f32)
 }
 
 /// A factor, to be loaded.
 #[cube]
-fn fragment<T: Float>(#[comptime] ident: MatrixIdent, #[comptime] layout: MatrixLayout) -> Matrix<T> {
+pub fn fragment<T: Float>(#[comptime] ident: MatrixIdent, #[comptime] layout: MatrixLayout) -> Matrix<T> {
     // SAFETY: every caller loads it next.
     unsafe { Matrix::<T>::uninitialized(ident, SIDE, SIDE, SIDE, layout) }
 }

@@ -7,12 +7,10 @@
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that few shapes are to be tuned for.
 
-use burn::tensor::Shape;
-
 use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
-use crate::gpu::products::product;
+use crate::gpu::products::{product, spaced_product};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
 
@@ -79,7 +77,9 @@ impl Operation<CubeBackend, 2> for Unembed {
     type Kept = [CubeTensor; 2];
 
     fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
-        ([linear(x.clone(), transposed(weight.clone()), None)], [x, weight])
+        let (shape, dtype) = (with_width(&x, weight.meta.shape()[0]), x.dtype);
+        let y = spaced_product(matrix(x.clone()), transposed(weight.clone()), dtype);
+        ([with_rows(y, shape)], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
@@ -87,7 +87,7 @@ impl Operation<CubeBackend, 2> for Unembed {
         let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
         let dweight = product(transposed(dy.clone()), x, DType::F32);
         let dx = product(dy, weight, dtype);
-        [reshaped(dx, shape), dweight]
+        [with_rows(dx, shape), dweight]
     }
 }
 
@@ -96,15 +96,10 @@ fn transposed(mut matrix: CubeTensor) -> CubeTensor {
     matrix
 }
 
-/// The same values in another shape.
-fn reshaped(tensor: CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
-    burn_cubecl::ops::reshape(contiguous(tensor), shape.into())
-}
-
 /// `[..., n]` as `[rows, n]`.
 fn matrix(tensor: CubeTensor) -> CubeTensor {
     let size = rows_and_width(&tensor);
-    reshaped(tensor, size)
+    with_rows(tensor, size)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -275,7 +270,7 @@ fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTe
     if let Some(bias) = bias {
         y = add_bias(y, bias);
     }
-    reshaped(y, shape)
+    with_rows(y, shape)
 }
 
 /// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the
@@ -285,5 +280,5 @@ fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTe
     let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
     let dweight = product(transposed(x), dy.clone(), DType::F32);
     let dx = product(dy, transposed(weight), dtype);
-    [reshaped(dx, shape), dweight]
+    [with_rows(dx, shape), dweight]
 }

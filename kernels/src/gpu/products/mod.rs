@@ -1,0 +1,82 @@
+//! Products of matrices: on tensor cores by a kernel of ours where the factors fit it, else by the
+//! runtime's kernels, one of them chosen by a rule, which costs nothing, or, on devices without
+//! tensor cores, the fastest of all that fit, which are compiled and timed for every shape of
+//! matrices.
+
+mod few_rows;
+mod tiled;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::tensor::{DType, Device, Tensor};
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
+use cubek::matmul::launch::launch_ref;
+use cubek::matmul::multi_level::Strategy;
+use cubek::matmul::multi_level::components::tile::TileMatmulKind;
+use cubek::matmul::multi_level::routines::batch::simple::SimpleArgs;
+use cubek::matmul::routine::BlueprintStrategy;
+use cubek::std::InputBinding;
+
+use super::tensor::{contiguous, cube, unfilled};
+
+static TUNED: AtomicBool = AtomicBool::new(false);
+
+/// Lets products be timed from here on, in the whole process, which takes seconds for each shape
+/// but pays where many follow; without it they go by the rule. Returns whether it changes anything
+/// on `device`: with tensor cores there are so many kernels that a text's first step would take
+/// minutes (on an H200, some 20 of a second each, for 15 shapes), and the rule's are not far behind.
+pub fn tune(device: &Device) -> bool {
+    let client = (!crate::is_cpu(device)).then(|| cube(Tensor::<1>::zeros([1], &device.clone().inner())).client);
+    !TUNED.swap(true, Ordering::Relaxed) && client.is_some_and(|client| !names_tensor_cores(&client))
+}
+
+/// Whether the device has tensor cores.
+pub fn names_tensor_cores(client: &Client) -> bool {
+    !client.properties().features.matmul.cmma.is_empty()
+}
+
+/// `a b` for `a` `[m, k]` and `b` `[k, n]` of one type, rounded to `to` from sums in float32.
+pub(crate) fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
+    contiguous(spaced_product(a, b, to))
+}
+
+/// As [`product`]; where `n` is no multiple of 8 there may be gaps between rows, so that tensor
+/// cores can take the result as a factor.
+pub(crate) fn spaced_product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
+    if let Some(y) = tiled::product(&a, &b, to) {
+        return y;
+    }
+    if names_tensor_cores(&a.client)
+        && let Some(y) = few_rows::product(&a, &b, to)
+    {
+        return y;
+    }
+    let y = unfilled(&a, [a.meta.shape()[0], b.meta.shape()[1]], to);
+    let done = if names_tensor_cores(&a.client) {
+        by_tensor_cores(a, b, y.clone()).map(|()| y)
+    } else {
+        let strategy = if TUNED.load(Ordering::Relaxed) { MatmulStrategy::Autotune } else { MatmulStrategy::Cube };
+        matmul(a, b, Some(y), strategy, to)
+    };
+    let Ok(y) = done else { unreachable!("the runtime has a kernel for every product of matrices") };
+    y
+}
+
+/// The first of the runtime's kernels that takes these factors, fast ones first.
+fn by_tensor_cores(a: CubeTensor, b: CubeTensor, y: CubeTensor) -> Result<(), MatmulSetupError> {
+    let simple = SimpleArgs { multi_rows: true, tile_matmul: TileMatmulKind::Mma };
+    launch(Strategy::SimpleCyclicMma(BlueprintStrategy::Inferred(simple)), &a, &b, &y)
+        .or_else(|_| launch(Strategy::SimpleUnit(BlueprintStrategy::default()), &a, &b, &y))
+        .or_else(|_| launch(Strategy::Naive, &a, &b, &y))
+}
+
+fn launch(strategy: Strategy, a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
+    let [of_a, of_b, of_y] = [a, b, y].map(|tensor| dtype_to_storage_type(tensor.dtype));
+    let mut types = MatmulElems::from_globals(&MatmulGlobalElems { lhs: of_a, rhs: of_b, out: of_y });
+    let [a, b] = [(a, of_a), (b, of_b)].map(|(factor, dtype)| InputBinding::new(factor.clone().binding(), dtype));
+    launch_ref(&strategy.into(), &y.client, a, b, y.clone().binding(), &mut types)
+}
