@@ -96,7 +96,7 @@ fn fetch<T: Float, N: Size>(
             let k = depth + vector * LINE;
             if first + row < place.extent && k < end {
                 value = factor[(first + row) * place.stride + k / LINE];
-                if comptime!(lies.ragged) {
+                if comptime!(lies.ragged) && k + LINE > end {
                     #[unroll]
                     for l in 0..LINE {
                         value.insert(l, select(k + l < end, value.extract(l), T::new(0.0)));
