@@ -28,7 +28,8 @@ static TUNED: AtomicBool = AtomicBool::new(false);
 /// Lets products be timed from here on, in the whole process, which takes seconds for each shape
 /// but pays where many follow; without it they go by the rule. Returns whether it changes anything
 /// on `device`: with tensor cores there are so many kernels that a text's first step would take
-/// minutes (on an H200, some 20 of a second each, for 15 shapes), and the rule's are not far behind.
+/// minutes (on an H200 a second for each of some twenty, of fifteen shapes), and the rule's are not
+/// far behind.
 pub fn tune(device: &Device) -> bool {
     let client = (!crate::is_cpu(device)).then(|| cube(Tensor::<1>::zeros([1], &device.clone().inner())).client);
     !TUNED.swap(true, Ordering::Relaxed) && client.is_some_and(|client| !names_tensor_cores(&client))
@@ -47,11 +48,8 @@ pub(crate) fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
 /// As [`product`]; where `n` is no multiple of 8 there may be gaps between rows, so that tensor
 /// cores can take the result as a factor.
 pub(crate) fn spaced_product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
-    if let Some(y) = tiled::product(&a, &b, to) {
-        return y;
-    }
     if names_tensor_cores(&a.client)
-        && let Some(y) = few_rows::product(&a, &b, to)
+        && let Some(y) = few_rows::product(&a, &b, to).or_else(|| tiled::product(&a, &b, to))
     {
         return y;
     }
