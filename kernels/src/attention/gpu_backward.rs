@@ -4,6 +4,8 @@
 //! queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits
 //! repeat.
 
+#[cfg(feature = "cuda")]
+use super::gpu_warpgroups;
 use super::{CausalAttention, gpu_forward::Layout, gpu_forward::Shape};
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
 use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
@@ -241,6 +243,11 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
         unsafe { launch!(row_dots, grid, line, [&y, &dy, &dots], layout, shape.vectors(), elem(y.dtype)) };
     }
     let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
+    #[cfg(feature = "cuda")]
+    if engine == Engine::TensorCores && gpu_warpgroups::takes(&qkv, shape.heads.head_size) {
+        gpu_warpgroups::backward(tensors, shape);
+        return dqkv;
+    }
     match engine {
         Engine::Units => launch::<Units>(engine, tensors, shape),
         Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape),

@@ -5,6 +5,8 @@
 //! kept.
 
 use super::CausalAttention;
+#[cfg(feature = "cuda")]
+use super::gpu_warpgroups;
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, line, load, own_column};
 use crate::{DropoutMask, Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
@@ -235,6 +237,11 @@ pub(super) fn attend(engine: Engine, of: &CausalAttention, qkv: CubeTensor) -> (
 /// of the rows' sums.
 pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shape) -> CubeTensor {
     let log_sums = unfilled(qkv, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
+    #[cfg(feature = "cuda")]
+    if engine == Engine::TensorCores && gpu_warpgroups::takes(qkv, shape.heads.head_size) {
+        gpu_warpgroups::attend_into(qkv, y, &log_sums, shape);
+        return log_sums;
+    }
     match engine {
         Engine::Units => launch::<Units>(engine, [qkv, y, &log_sums], shape),
         Engine::TensorCores => launch::<TensorCores>(engine, [qkv, y, &log_sums], shape),

@@ -9,6 +9,8 @@ mod gpu_backward;
 pub(crate) mod gpu_forward;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 pub(crate) mod gpu_tests;
+#[cfg(feature = "cuda")]
+mod gpu_warpgroups;
 #[cfg(test)]
 mod tests;
 

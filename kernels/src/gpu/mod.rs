@@ -8,12 +8,16 @@ pub(crate) mod engine;
 pub(crate) mod finite;
 pub(crate) mod launch;
 pub mod products;
+#[cfg(feature = "cuda")]
+pub(crate) mod ptx;
 pub(crate) mod sum;
 pub mod tensor;
 pub(crate) mod tensor_cores;
 #[cfg(all(test, feature = "autodiff"))]
 pub(crate) mod testing;
 pub(crate) mod tile;
+#[cfg(feature = "cuda")]
+pub(crate) mod warpgroup;
 
 pub use crate::attention::gpu::said as attention_said;
 

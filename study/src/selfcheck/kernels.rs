@@ -20,6 +20,8 @@ const N_OUT: usize = 201;
 const VOCAB: usize = 1_037;
 const EPSILON: f64 = 1e-5;
 const HEADS: Heads = Heads { n_head: 6, n_kv_head: 2, head_size: 32 };
+/// Of the size for which Hopper has kernels of its own.
+const HEADS_OF_64: Heads = Heads { n_head: 4, n_kv_head: 2, head_size: 64 };
 
 /// Every operation of the model that has a gradient, and the loss; embedding and dropout stand in
 /// the whole [models](super::models).
@@ -52,6 +54,9 @@ pub fn all() -> Vec<Check> {
         kernel("gelu", [x], |[x], to| gelu(cast(x * 3.0, to))),
         kernel("swiglu", [x], |[x], to| swiglu(cast(x * 3.0, to))),
         kernel("causal_attention", [qkv], |[qkv], to| causal_attention(cast(qkv * 2.0, to), HEADS, None)),
+        kernel("heads of 64", [[BATCH, TIME, HEADS_OF_64.width()]], |[qkv], to| {
+            causal_attention(cast(qkv * 2.0, to), HEADS_OF_64, None)
+        }),
         kernel("cross_entropy", [[BATCH, TIME, VOCAB]], |[logits], to| {
             let targets: Vec<u32> = (0..BATCH * TIME).map(|place| (place * 31 % VOCAB) as u32).collect();
             let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };

@@ -16,6 +16,11 @@ impl Block<'_> {
         if !address.is_multiple_of(bytes) {
             return Err(format!("address {address:#x} is not a multiple of {bytes}"));
         }
+        self.within(warp, lane, space, address, bytes)
+    }
+
+    /// The same, without asking for a multiple of anything.
+    pub fn within(&mut self, warp: &mut Warp, lane: usize, space: Space, address: u64, bytes: u64) -> Outcome<*mut u8> {
         let (space, address) = match space {
             Space::Generic if address >= PARAM => (Space::Param, address),
             Space::Generic if address >= LOCAL => (Space::Local, address - LOCAL),

@@ -115,17 +115,16 @@ pub unsafe fn perform(node: &Node) -> Status {
                         let r = counts.races;
                         let mut driver = driver();
                         let total = driver.counts.entry(kernel.name.clone()).or_default();
-                        if r.between_warps > 0 && total.races.between_warps == 0 {
-                            complain(&format!(
-                                "{}: {} accesses to shared memory race between warps",
-                                kernel.name, r.between_warps
-                            ));
-                        }
-                        if r.between_lanes > 0 && total.races.between_lanes == 0 {
-                            complain(&format!(
-                                "{}: {} accesses to shared memory race between lanes of a warp",
-                                kernel.name, r.between_lanes
-                            ));
+                        let before = total.races;
+                        for (found, before, how) in [
+                            (r.between_warps, before.between_warps, "race between warps"),
+                            (r.between_lanes, before.between_lanes, "race between lanes of a warp"),
+                            (r.unfinished, before.unfinished, "race with a cp.async or wgmma not waited for"),
+                            (r.unfenced, before.unfenced, "race with wgmma for want of a fence.proxy.async"),
+                        ] {
+                            if found > 0 && before == 0 {
+                                complain(&format!("{}: {found} accesses to shared memory {how}", kernel.name));
+                            }
                         }
                         total.add(counts);
                         SUCCESS

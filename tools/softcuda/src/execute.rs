@@ -11,6 +11,7 @@ use crate::{
     races::Races,
     reconverge::NOWHERE,
     warp::{Warp, Way},
+    warpgroup::together,
 };
 use std::sync::{
     Mutex,
@@ -54,6 +55,9 @@ pub fn run(launch: &Launch) -> Outcome<Counts> {
                 doubles: vec![[u64::MAX; LANES]; kernel.doubles],
                 preds: vec![0; kernel.preds],
                 local: vec![0xff; kernel.local * LANES],
+                copies: Default::default(),
+                products: Default::default(),
+                multiplied: 0,
             })
             .collect();
         loop {
@@ -97,6 +101,8 @@ impl<'a> Block<'a> {
             let lanes = (threads - warp.index * LANES as u32).min(LANES as u32);
             warp.alive = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
             warp.ways = vec![Way { pc: 0, lanes: warp.alive, until: NOWHERE }];
+            warp.copies.iter_mut().for_each(|copies| copies.clear());
+            warp.products.clear();
         }
         // What a block finds in shared memory is whatever was there.
         self.shared.fill(0xff);
@@ -107,6 +113,7 @@ impl<'a> Block<'a> {
             for warp in warps.iter_mut() {
                 self.warp(warp)?;
             }
+            together(warps).map_err(|e| format!("{}: block {:?}: {e}", self.launch.kernel.name, self.at))?;
             if warps.iter().all(|w| w.alive == 0) {
                 return Ok(());
             }
@@ -161,6 +168,9 @@ impl<'a> Block<'a> {
                 }
                 Flow::Exit => {
                     warp.alive &= !active;
+                    if warp.alive == 0 && !warp.products.is_empty() {
+                        return Err(format!("{}: warp {} ends without waiting for its wgmma", kernel.name, warp.index));
+                    }
                     continue;
                 }
                 Flow::Wait => {
@@ -364,6 +374,26 @@ impl<'a> Block<'a> {
                 }
                 self.matrix(warp, &instruction.op, mask)?;
             }
+            Op::CopyAsync { to, from, size, bytes } => self.copy_async(warp, to, from, *size, *bytes, mask)?,
+            Op::CommitCopies => self.commit_copies(warp, mask),
+            Op::AwaitCopies { most: Some(most) } => self.await_copies(warp, *most, mask),
+            Op::AwaitCopies { most: None } => {
+                self.commit_copies(warp, mask);
+                self.await_copies(warp, 0, mask);
+            }
+            Op::ProxyFence => {
+                if let Some(races) = &mut self.races {
+                    members(mask).for_each(|lane| races.fence(warp.index, lane));
+                }
+            }
+            Op::WarpgroupMultiply { .. } | Op::CommitProducts | Op::AwaitProducts { .. } if mask != u32::MAX => {
+                return Err(format!("lanes {:#x} of the warp are not here", !mask));
+            }
+            Op::WarpgroupMultiply { columns, ty, sums, factors, accumulate } => {
+                self.warpgroup_multiply(warp, *columns, *ty, sums, factors, *accumulate)?;
+            }
+            Op::CommitProducts => warp.products.commit(),
+            Op::AwaitProducts { most } => self.await_products(warp, *most),
             Op::Unknown(name) => return Err(format!("{name} is not known")),
         }
         Ok(Flow::Next)

@@ -13,6 +13,7 @@
 mod access;
 mod arithmetic;
 mod block;
+mod copy;
 mod driver;
 mod execute;
 mod lanes;
@@ -20,6 +21,7 @@ mod matrix;
 mod memory;
 mod number;
 mod parse;
+mod pending;
 mod profile;
 mod ptx;
 mod races;
@@ -27,6 +29,7 @@ mod reconverge;
 #[cfg(test)]
 mod tests;
 mod warp;
+mod warpgroup;
 
 use driver::*;
 use std::{

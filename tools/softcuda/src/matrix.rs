@@ -20,7 +20,7 @@ pub fn encoded(ty: Ty, v: f32) -> u64 {
     }
 }
 
-fn decoded(ty: Ty, word: u32, half: usize) -> f32 {
+pub fn decoded(ty: Ty, word: u32, half: usize) -> f32 {
     match ty {
         Ty::BF16 => from_bf16((word >> (16 * half)) as u16),
         Ty::F16 => from_f16((word >> (16 * half)) as u16),
@@ -70,6 +70,18 @@ pub fn position(
     }
 }
 
+/// Adds the product of two matrices to one of `n` columns, all of them row by row.
+pub fn add_product(left: &[f32], right: &[f32], sums: &mut [f32], n: usize) {
+    let k = right.len() / n;
+    for (sums, left) in sums.chunks_mut(n).zip(left.chunks(k)) {
+        for (x, row) in left.iter().zip(right.chunks(n)) {
+            for (sum, y) in sums.iter_mut().zip(row) {
+                *sum += x * y;
+            }
+        }
+    }
+}
+
 pub fn multiply(
     shape: (usize, usize, usize),
     types: [Ty; 4],
@@ -99,15 +111,7 @@ pub fn multiply(
     fill(Part::A, a_ty, a, &mut left, k);
     fill(Part::B, b_ty, b, &mut right, n);
     fill(Part::C, c_ty, c, &mut sums, n);
-    for i in 0..m {
-        for l in 0..k {
-            let x = left[i * k + l];
-            let row = &right[l * n..][..n];
-            for (sum, y) in sums[i * n..][..n].iter_mut().zip(row) {
-                *sum += x * y;
-            }
-        }
-    }
+    add_product(&left, &right, &mut sums, n);
     let mut out = vec![[0u32; LANES]; registers];
     for lane in 0..LANES {
         for (r, reg) in out.iter_mut().enumerate() {

@@ -34,6 +34,7 @@ pub fn parse(text: &str) -> Result<Module, String> {
     let mut module = Module { kernels: Vec::new(), globals: Vec::new() };
     let mut symbols: HashMap<String, u64> = HashMap::new();
     let mut shared = 0usize;
+    let mut dynamic: Vec<(String, usize)> = Vec::new();
     loop {
         rest = rest.trim_start();
         if rest.is_empty() {
@@ -57,7 +58,8 @@ pub fn parse(text: &str) -> Result<Module, String> {
             let params = if has_params { &rest[end + 1..close] } else { "" };
             let attributes = &rest[if has_params { close + 1 } else { end }..open];
             let name = head.split_whitespace().last().unwrap().to_string();
-            module.kernels.push(kernel(name, params, attributes, &rest[open + 1..close_body], &symbols, shared)?);
+            let body = &rest[open + 1..close_body];
+            module.kernels.push(kernel(name, params, attributes, body, &symbols, shared, &dynamic)?);
             rest = &rest[close_body + 1..];
         } else if head.contains(".func") {
             let open = rest.find('{').unwrap_or(usize::MAX);
@@ -74,9 +76,10 @@ pub fn parse(text: &str) -> Result<Module, String> {
             let end = rest.find(';').ok_or("no ; after a variable")?;
             let statement = &rest[..end];
             if let Some((name, size, align)) = variable(statement) {
-                if statement.contains(".shared") {
+                if statement.contains(".extern") && statement.contains(".shared") {
+                    dynamic.push((name, align));
+                } else if statement.contains(".shared") {
                     shared = shared.next_multiple_of(align);
-                    // `.extern` shared memory begins after all other and has no size of its own.
                     symbols.insert(name, shared as u64);
                     shared += size;
                 } else {
@@ -138,10 +141,20 @@ fn number(text: &str) -> Option<u64> {
     text.trim_end_matches('U').parse::<i64>().map(|v| v as u64).ok().or_else(|| text.parse().ok())
 }
 
-struct Names<'a> {
+/// What braces hold: names that are looked for here first, and then around it.
+#[derive(Default)]
+struct Scope {
+    around: Option<usize>,
     registers: HashMap<String, Reg>,
-    counts: [u32; 3],
     labels: HashMap<String, usize>,
+}
+
+struct Names<'a> {
+    /// The first is the whole body.
+    scopes: Vec<Scope>,
+    /// The scope of what is read now.
+    scope: usize,
+    counts: [u32; 3],
     symbols: HashMap<String, (Space, u64)>,
     tables: HashMap<String, Vec<&'a str>>,
 }
@@ -158,11 +171,12 @@ fn kernel(
     body: &str,
     globals: &HashMap<String, u64>,
     module_shared: usize,
+    dynamic: &[(String, usize)],
 ) -> Result<Kernel, String> {
     let mut names = Names {
-        registers: HashMap::new(),
+        scopes: vec![Scope::default()],
+        scope: 0,
         counts: [0; 3],
-        labels: HashMap::new(),
         symbols: HashMap::new(),
         tables: HashMap::new(),
     };
@@ -189,24 +203,32 @@ fn kernel(
     });
     let mut shared = module_shared;
     let mut local = 0usize;
-    let mut lines: Vec<&str> = Vec::new();
+    let mut lines: Vec<(usize, &str)> = Vec::new();
     for mut statement in statements(body) {
         // Labels before it, and scopes that open or close.
         loop {
             statement = statement.trim_start();
-            if let Some(rest) = statement.strip_prefix(['{', '}']) {
+            if let Some(rest) = statement.strip_prefix('{') {
+                names.scopes.push(Scope { around: Some(names.scope), ..Default::default() });
+                names.scope = names.scopes.len() - 1;
+                statement = rest;
+                continue;
+            }
+            if let Some(rest) = statement.strip_prefix('}') {
+                names.scope = names.scopes[names.scope].around.ok_or("a } too many")?;
                 statement = rest;
                 continue;
             }
             let word = statement.split(|c: char| c.is_whitespace()).next().unwrap_or("");
-            if let Some(colon) = word.find(':') {
+            // `shared::cta` is no label.
+            if let Some(colon) = word.find(':').filter(|colon| !word[*colon..].starts_with("::")) {
                 let label = &word[..colon];
                 if let Some(table) = statement[colon + 1..].trim_start().strip_prefix(".branchtargets") {
                     names.tables.insert(label.to_string(), table.split(',').map(str::trim).collect());
                     statement = "";
                     break;
                 }
-                names.labels.insert(label.to_string(), lines.len());
+                names.scopes[names.scope].labels.insert(label.to_string(), lines.len());
                 statement = &statement[colon + 1..];
                 continue;
             }
@@ -238,7 +260,8 @@ fn kernel(
                 for name in range {
                     let index = names.counts[class];
                     names.counts[class] += 1;
-                    names.registers.insert(name, [Reg::Word, Reg::Double, Reg::Pred][class](index));
+                    let reg = [Reg::Word, Reg::Double, Reg::Pred][class](index);
+                    names.scopes[names.scope].registers.insert(name, reg);
                 }
             }
             continue;
@@ -252,16 +275,37 @@ fn kernel(
             *used += size;
             continue;
         }
-        lines.push(statement);
+        lines.push((names.scope, statement));
+    }
+    // Dynamic shared memory begins after all other and has no size of its own.
+    shared = shared.next_multiple_of(dynamic.iter().map(|(_, align)| *align).max().unwrap_or(1));
+    for (name, _) in dynamic {
+        names.symbols.insert(name.clone(), (Space::Shared, shared as u64));
     }
     let mut code = Vec::with_capacity(lines.len() + 1);
-    for line in lines {
+    for (scope, line) in lines {
+        names.scope = scope;
         code.push(names.instruction(line).map_err(|e| format!("{e}: {line}"))?);
     }
     code.push(Instruction { guard: None, op: Op::Exit, text: "(end)".into() });
     let meets = meeting_points(&code);
     let [words, doubles, preds] = names.counts.map(|n| n as usize);
     Ok(Kernel { name, params: list, code, meets, words, doubles, preds, shared, local, threads })
+}
+
+/// `m64n256k16`
+fn shape(parts: &[&str]) -> Result<(usize, usize, usize), String> {
+    let parsed = parts.iter().find_map(|p| {
+        let (m, rest) = p.strip_prefix('m')?.split_once('n')?;
+        let (n, k) = rest.split_once('k')?;
+        Some((m.parse().ok()?, n.parse().ok()?, k.parse().ok()?))
+    });
+    parsed.ok_or_else(|| "no shape".into())
+}
+
+/// A number that is written out.
+fn count(text: &str) -> Result<usize, String> {
+    number(text).map(|n| n as usize).ok_or_else(|| format!("{text} is no number"))
 }
 
 fn operands(text: &str) -> Vec<String> {
@@ -288,11 +332,24 @@ fn operands(text: &str) -> Vec<String> {
 }
 
 impl Names<'_> {
+    fn find<T>(&self, of: impl Fn(&Scope) -> Option<&T>) -> Option<&T> {
+        std::iter::successors(Some(self.scope), |scope| self.scopes[*scope].around)
+            .find_map(|scope| of(&self.scopes[scope]))
+    }
+
+    fn register(&self, name: &str) -> Option<Reg> {
+        self.find(|scope| scope.registers.get(name)).copied()
+    }
+
+    fn label(&self, name: &str) -> Result<usize, String> {
+        self.find(|scope| scope.labels.get(name)).copied().ok_or_else(|| format!("no label {name}"))
+    }
+
     fn reg(&self, name: &str) -> Result<Reg, String> {
         if name == "_" {
             return Ok(Reg::None);
         }
-        self.registers.get(name).copied().ok_or_else(|| format!("no register {name}"))
+        self.register(name).ok_or_else(|| format!("no register {name}"))
     }
 
     fn regs(&self, text: &str) -> Result<Vec<Reg>, String> {
@@ -316,8 +373,8 @@ impl Names<'_> {
                 _ => Err(format!("{text} is no predicate")),
             };
         }
-        if let Some(reg) = self.registers.get(text) {
-            return Ok(Src::Reg(*reg));
+        if let Some(reg) = self.register(text) {
+            return Ok(Src::Reg(reg));
         }
         if text == "true" {
             return Ok(Src::Imm(1));
@@ -372,8 +429,8 @@ impl Names<'_> {
             }
             None => (inner.trim(), 0),
         };
-        if let Some(reg) = self.registers.get(name) {
-            return Ok(Address { base: Some(*reg), offset });
+        if let Some(reg) = self.register(name) {
+            return Ok(Address { base: Some(reg), offset });
         }
         if let Some((_, at)) = self.symbols.get(name) {
             return Ok(Address { base: None, offset: *at as i64 + offset });
@@ -612,17 +669,17 @@ impl Names<'_> {
                     args: sources,
                 }
             }
-            "bra" => Op::Branch { target: *self.labels.get(args[0].as_str()).ok_or("label")? },
+            "bra" => Op::Branch { target: self.label(&args[0])? },
             "brx" => {
                 let table = self.tables.get(args[1].as_str()).ok_or("table")?;
-                let targets =
-                    table.iter().map(|l| self.labels.get(*l).copied().ok_or("label")).collect::<Result<Vec<_>, _>>()?;
+                let targets = table.iter().map(|l| self.label(l)).collect::<Result<Vec<_>, _>>()?;
                 Op::BranchTable { targets, index: self.src(&args[0])? }
             }
             "ret" | "exit" => Op::Exit,
             "trap" => Op::Trap,
             "bar" | "barrier" if has("warp") => Op::WarpBarrier,
             "bar" | "barrier" => Op::Barrier,
+            "fence" if has("proxy") && has("async") && !has("global") => Op::ProxyFence,
             "membar" | "fence" | "prefetch" | "prefetchu" | "nanosleep" | "discard" => Op::Nothing,
             "activemask" => Op::ActiveMask { d: self.reg(&args[0])? },
             "shfl" => {
@@ -663,6 +720,8 @@ impl Names<'_> {
                 a: self.src(&args[1])?,
                 members: self.src(&args[2])?,
             },
+            "cp" if parts[1] == "async" => self.copy_async(parts, args)?,
+            "wgmma" => self.warpgroup(parts, args, &types)?,
             "wmma" | "mma" => self.matrix(parts, args, &types, space)?,
             "ldmatrix" => {
                 Op::LoadMatrix { transposed: has("trans"), d: self.regs(&args[0])?, at: self.address(&args[1])?, space }
@@ -677,15 +736,92 @@ impl Names<'_> {
         })
     }
 
+    fn copy_async(&self, parts: &[&str], args: &[String]) -> Result<Op, String> {
+        Ok(match (parts[2], args) {
+            ("commit_group", []) => Op::CommitCopies,
+            ("wait_group", [most]) => Op::AwaitCopies { most: Some(count(most)?) },
+            ("wait_all", []) => Op::AwaitCopies { most: None },
+            ("ca" | "cg", [to, from, size, rest @ ..]) if !parts.contains(&"L2::cache_hint") => {
+                let size = count(size)?;
+                if !(size == 16 || parts[2] == "ca" && matches!(size, 4 | 8)) {
+                    return Err(format!("cp.async of {size} bytes"));
+                }
+                let bytes = match rest {
+                    [] => Src::Imm(size as u64),
+                    [bytes] => self.src(bytes)?,
+                    _ => return Err("cp.async with five operands".into()),
+                };
+                if matches!(bytes, Src::Reg(Reg::Pred(_)) | Src::NotPred(_)) {
+                    return Err("cp.async with a predicate is not supported".into());
+                }
+                Op::CopyAsync { to: self.address(to)?, from: self.address(from)?, size, bytes }
+            }
+            _ => Op::Unknown(parts.join(".")),
+        })
+    }
+
+    fn warpgroup(&self, parts: &[&str], args: &[String], types: &[Ty]) -> Result<Op, String> {
+        Ok(match (parts[1], args) {
+            // The order of registers and products is that of the text here.
+            ("fence", []) => Op::Nothing,
+            ("commit_group", []) => Op::CommitProducts,
+            ("wait_group", [most]) => Op::AwaitProducts { most: count(most)? },
+            ("mma_async", [sums, a, b, accumulate, signs_and_layouts @ ..]) => {
+                let (m, columns, k) = shape(parts)?;
+                let [Ty::F32, ty @ (Ty::BF16 | Ty::F16), other] = *types else {
+                    return Err(format!("wgmma of {types:?} is not supported"));
+                };
+                if (m, k) != (64, 16) || !matches!(columns, 8..=256) || columns % 8 != 0 || ty != other {
+                    return Err(format!("wgmma of m{m}n{columns}k{k} and {types:?}"));
+                }
+                let sums = self.regs(sums)?;
+                if sums.len() != columns / 2 {
+                    return Err(format!("{} registers for {columns} columns", sums.len()));
+                }
+                let negative = |text: &str| match text {
+                    "1" => Ok(false),
+                    "-1" => Ok(true),
+                    _ => Err(format!("a sign of {text}")),
+                };
+                let transposed = |text: &str| match text {
+                    "0" => Ok(false),
+                    "1" => Ok(true),
+                    _ => Err(format!("transposed: {text}")),
+                };
+                let described = |descriptor: &str, layout: &str| -> Result<Place, String> {
+                    Ok(Place::Shared { descriptor: self.src(descriptor)?, transposed: transposed(layout)? })
+                };
+                // Only what lies in shared memory may be transposed.
+                let (signs, places) = match (a.starts_with('{'), signs_and_layouts) {
+                    (false, [sign_a, sign_b, layout_a, layout_b]) => {
+                        ([sign_a, sign_b], [described(a, layout_a)?, described(b, layout_b)?])
+                    }
+                    (true, [sign_a, sign_b, layout_b]) => {
+                        let registers = self.srcs(a)?.try_into().map_err(|_| "A is not in four registers")?;
+                        ([sign_a, sign_b], [Place::Registers(registers), described(b, layout_b)?])
+                    }
+                    (registers, _) => {
+                        let many = if registers { "seven operands where A is in registers" } else { "eight operands" };
+                        return Err(format!("wgmma has {many}"));
+                    }
+                };
+                let [place_a, place_b] = places;
+                let factors = [
+                    Operand { place: place_a, negative: negative(signs[0])? },
+                    Operand { place: place_b, negative: negative(signs[1])? },
+                ];
+                let accumulate = self.src(accumulate)?;
+                if !matches!(accumulate, Src::Reg(Reg::Pred(_)) | Src::NotPred(_) | Src::Imm(_)) {
+                    return Err("whether old sums count is told by no predicate".into());
+                }
+                Op::WarpgroupMultiply { columns, ty, sums, factors, accumulate }
+            }
+            _ => Op::Unknown(parts.join(".")),
+        })
+    }
+
     fn matrix(&self, parts: &[&str], args: &[String], types: &[Ty], space: Space) -> Result<Op, String> {
-        let shape = parts
-            .iter()
-            .find_map(|p| {
-                let (m, rest) = p.strip_prefix('m')?.split_once('n')?;
-                let (n, k) = rest.split_once('k')?;
-                Some((m.parse().ok()?, n.parse().ok()?, k.parse().ok()?))
-            })
-            .ok_or("shape")?;
+        let shape = shape(parts)?;
         let layouts: Vec<bool> = parts.iter().filter(|p| **p == "row" || **p == "col").map(|p| *p == "row").collect();
         if parts[0] == "mma" || parts[1] == "mma" {
             let types = match *types {

@@ -39,8 +39,7 @@ impl Counts {
         self.least_sectors += o.least_sectors;
         self.rounds += o.rounds;
         self.least_rounds += o.least_rounds;
-        self.races.between_warps += o.races.between_warps;
-        self.races.between_lanes += o.races.between_lanes;
+        self.races.add(o.races);
     }
 
     /// As if `all` blocks had done what `done` did.

@@ -239,6 +239,23 @@ pub enum Part {
     C,
 }
 
+/// A factor of a warpgroup's product.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    pub place: Place,
+    pub negative: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    Shared {
+        descriptor: Src,
+        transposed: bool,
+    },
+    /// Two numbers in each, the first in the lower half.
+    Registers([Src; 4]),
+}
+
 #[derive(Clone, Debug)]
 pub enum Op {
     Compute {
@@ -374,6 +391,32 @@ pub enum Op {
         values: Vec<Src>,
         at: Address,
         space: Space,
+    },
+    /// `cp.async`
+    CopyAsync {
+        to: Address,
+        from: Address,
+        size: usize,
+        bytes: Src,
+    },
+    CommitCopies,
+    /// Until so many groups are left; without a number, until nothing is left.
+    AwaitCopies {
+        most: Option<usize>,
+    },
+    /// `fence.proxy.async`, for shared memory
+    ProxyFence,
+    /// `wgmma.mma_async`
+    WarpgroupMultiply {
+        columns: usize,
+        ty: Ty,
+        sums: Vec<Reg>,
+        factors: [Operand; 2],
+        accumulate: Src,
+    },
+    CommitProducts,
+    AwaitProducts {
+        most: usize,
     },
     Unknown(String),
 }

@@ -2,8 +2,11 @@
 
 use crate::{
     block::Block,
+    copy::AsyncCopy,
     lanes::{LANES, Lanes},
+    pending::Pending,
     ptx::*,
+    warpgroup::Reads,
 };
 
 /// Lanes on one way, and where they meet those on others.
@@ -22,6 +25,11 @@ pub struct Warp {
     pub doubles: Vec<Lanes<u64>>,
     pub preds: Vec<u32>,
     pub local: Vec<u8>,
+    /// Each thread's own.
+    pub copies: Lanes<Pending<AsyncCopy>>,
+    pub products: Pending<Reads>,
+    /// How often it took part in a product of its warpgroup.
+    pub multiplied: u64,
 }
 
 impl Warp {

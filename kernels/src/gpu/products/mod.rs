@@ -5,6 +5,8 @@
 
 mod few_rows;
 mod tiled;
+#[cfg(feature = "cuda")]
+mod warpgroups;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,7 +51,8 @@ pub(crate) fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
 /// cores can take the result as a factor.
 pub(crate) fn spaced_product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
     if names_tensor_cores(&a.client)
-        && let Some(y) = few_rows::product(&a, &b, to).or_else(|| tiled::product(&a, &b, to))
+        && let Some(y) =
+            few_rows::product(&a, &b, to).or_else(|| by_warpgroups(&a, &b, to)).or_else(|| tiled::product(&a, &b, to))
     {
         return y;
     }
@@ -62,6 +65,14 @@ pub(crate) fn spaced_product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTen
     };
     let Ok(y) = done else { unreachable!("the runtime has a kernel for every product of matrices") };
     y
+}
+
+/// By the tensor cores' own way on Hopper.
+fn by_warpgroups(_a: &CubeTensor, _b: &CubeTensor, _to: DType) -> Option<CubeTensor> {
+    #[cfg(feature = "cuda")]
+    return warpgroups::product(_a, _b, _to);
+    #[cfg(not(feature = "cuda"))]
+    None
 }
 
 /// The first of the runtime's kernels that takes these factors, fast ones first.

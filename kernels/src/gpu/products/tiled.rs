@@ -328,17 +328,23 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     unsafe {
         launch!(tiled, grid, LINE, [a, b, &out], place_a, place_b, stride / LINE, depth, part, lies, types);
     }
+    Some(sum_parts(out, parts, [m, n], to))
+}
+
+/// The sum of the parts of a result of `m` rows and `n` columns, which are below each other.
+pub fn sum_parts(out: CubeTensor, parts: usize, [m, n]: [usize; 2], to: DType) -> CubeTensor {
+    let stride = row_stride(n);
     let mut y = out;
     if parts > 1 {
         let (partial, length) = (y, m * stride / LINE);
-        y = unfilled(a, [m, stride], to);
+        y = unfilled(&partial, [m, stride], to);
         // SAFETY: the kernel looks at `length` before it reads or writes a place.
         unsafe {
             launch!(sum_of_parts, Grid::each(&[&partial], length), LINE, [&partial, &y], length, parts, elem(to));
         }
     }
     *y.meta = Metadata::new([m, n], [stride, 1]);
-    Some(y)
+    y
 }
 
 /// Numbers from a row of a result of so many columns to the next: whole vectors, so that it can be

@@ -1,0 +1,265 @@
+//! A product of large matrices of float16 or bfloat16 by Hopper's tensor cores, tile by tile.
+//!
+//! They are fed by no fragments in registers: two groups of four planes tell them where in shared
+//! memory the factors' slices lie, and each multiplies 64 rows by 256 columns of the cube's tile.
+//! Meanwhile the slices after the next are copied there, past the registers as well. So a plane has
+//! little to do but to say what is next, and each number that comes from the cache is used for 128
+//! rows or 256 columns.
+
+use crate::gpu::prelude::*;
+use crate::gpu::products::tiled::{LINE, Lies, Place, factor, row_stride, sum_parts};
+use crate::gpu::ptx::{self, Half, Product};
+use crate::gpu::tensor_cores::PLANE;
+use crate::gpu::warpgroup::{
+    GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, is_hopper, offset, own_vector, put_back,
+    rounded, step, taken, whole,
+};
+
+/// Warpgroups of a cube.
+const GROUPS: usize = 2;
+/// Units of a cube.
+const UNITS: usize = GROUPS * GROUP;
+/// Rows of the tile of a cube.
+const HIGH: usize = GROUPS * ROWS;
+/// Its columns.
+const COLUMNS: usize = 256;
+/// Sums of a unit.
+const SUMS: usize = COLUMNS / 2;
+/// What a cube multiplies between two barriers.
+const DEPTH: usize = NUMBERS;
+/// Bytes of a slice of each factor.
+const SLICE_A: usize = HIGH * ROW;
+/// See [`SLICE_A`].
+const SLICE_B: usize = COLUMNS * ROW;
+/// Slices that shared memory holds: the one that is multiplied, the one before, which may still
+/// be, and those that are on their way.
+const STAGES: usize = 4;
+/// Slices that are on their way.
+const AHEAD: usize = STAGES - 2;
+/// Rows of tiles whose cubes run together, so that they find each other's factors in the cache.
+const TOGETHER: usize = 16;
+
+/// What the kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// How the factors lie.
+    lies: [Lies; 2],
+    /// Their type.
+    half: Half,
+    /// The sums are written as they are, not rounded to the factors' type.
+    whole: bool,
+}
+
+impl Form {
+    /// The product of two slices.
+    const fn product(self) -> Product {
+        let across = [!self.lies[0].along, !self.lies[1].along];
+        let steps = [step(across[0]), step(across[1])];
+        Product { columns: COLUMNS, half: self.half, across, steps, count: DEPTH / STEP }
+    }
+
+    /// Numbers that are written at once.
+    const fn written(self) -> usize {
+        if self.whole { WORDS } else { 2 * WORDS }
+    }
+}
+
+/// How a slice lies whose next 64 rows or columns begin after as many rows as it has depth.
+const NEXT: usize = DEPTH * ROW;
+
+/// Begins to copy a slice of `rows` rows or columns from `first` on, and of the depth from `depth`
+/// to `end` at the most, to where `to` is in shared memory.
+#[cube]
+fn copy_slice<T: Float, N: Size>(
+    factor: &[Vector<T, N>],
+    place: &Place,
+    first: usize,
+    depth: usize,
+    end: usize,
+    to: u32,
+    #[comptime] rows: usize,
+    #[comptime] lies: Lies,
+) {
+    let vectors = comptime!(if lies.along { DEPTH / LINE } else { rows / LINE });
+    #[unroll]
+    for i in 0..comptime!(rows * DEPTH / LINE / UNITS) {
+        let at = UNIT_POS as usize + i * UNITS;
+        let (row, vector) = (at / vectors, at % vectors);
+        let mut from = 0usize;
+        let mut numbers = 0usize;
+        let mut within = offset(row, vector % SHUFFLED);
+        if comptime!(lies.along) {
+            let k = depth + vector * LINE;
+            if first + row < place.extent && k < end {
+                from = (first + row) * place.stride + k / LINE;
+                numbers = LINE.runtime();
+                if comptime!(lies.ragged) {
+                    numbers = usize::min(end - k, LINE);
+                }
+            }
+        } else {
+            within += vector / SHUFFLED * comptime!(NEXT);
+            let column = first + vector * LINE;
+            if depth + row < end && column < place.extent {
+                from = (depth + row) * place.stride + column / LINE;
+                numbers = LINE.runtime();
+            }
+        }
+        ptx::copy(&factor[from..factor.len()], to + within as u32, numbers as u32 * 2);
+    }
+}
+
+/// `out[part] = a b` over the depths of a part: cubes along y take one each.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn by_warpgroups<T: Float, N: Size>(
+    a: &[Vector<T, N>],
+    b: &[Vector<T, N>],
+    out: &mut [Vector<u32, Const<WORDS>>],
+    place_a: Place,
+    place_b: Place,
+    out_stride: usize,
+    depth: usize,
+    part: usize,
+    #[comptime] form: Form,
+    #[define(T)] _type: ElemType,
+) {
+    let (lies_a, lies_b) = comptime!((form.lies[0], form.lies[1]));
+    let slices =
+        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(STAGES * (SLICE_A + SLICE_B) / VECTOR), 1024usize);
+    let base = ptx::shared_address(&slices);
+
+    let columns = out_stride * comptime!(form.written());
+    let (tiles_m, tiles_n) = (place_a.extent.div_ceil(HIGH), columns.div_ceil(COLUMNS));
+    let group = CUBE_POS_X as usize / (TOGETHER * tiles_n);
+    let in_group = CUBE_POS_X as usize % (TOGETHER * tiles_n);
+    let high = usize::min(tiles_m - group * TOGETHER, TOGETHER);
+    let first_m = (group * TOGETHER + in_group % high) * HIGH;
+    let first_n = in_group / high * COLUMNS;
+    let begin = CUBE_POS_Y as usize * part;
+    let end = usize::min(begin + part, depth);
+    let count = (end - begin).div_ceil(DEPTH);
+
+    let my_group = UNIT_POS / comptime!(GROUP as u32);
+    let mut sums = Array::<f32>::new(SUMS);
+    #[unroll]
+    for i in 0..SUMS {
+        sums[i] = 0.0;
+    }
+
+    #[unroll]
+    for slice in 0..AHEAD {
+        if slice < count {
+            let at = base + comptime!((slice * (SLICE_A + SLICE_B)) as u32);
+            let from = begin + slice * DEPTH;
+            copy_slice::<T, N>(a, &place_a, first_m, from, end, at, HIGH, lies_a);
+            copy_slice::<T, N>(b, &place_b, first_n, from, end, at + comptime!(SLICE_A as u32), COLUMNS, lies_b);
+        }
+        ptx::end_copies();
+    }
+    for slice in 0..count {
+        ptx::wait_for_copies(comptime!(AHEAD - 1));
+        sync_cube();
+        let at = base + (slice % STAGES) as u32 * comptime!((SLICE_A + SLICE_B) as u32);
+        let at_a = at + my_group * comptime!((ROWS * ROW) as u32);
+        let after = ptx::begin_multiply(
+            &taken(&sums, SUMS),
+            comptime!(descriptor(NEXT)) + (at_a / VECTOR as u32) as u64,
+            comptime!(descriptor(NEXT)) + ((at + comptime!(SLICE_A as u32)) / VECTOR as u32) as u64,
+            comptime!(form.product()),
+        );
+        put_back(&mut sums, &after, SUMS);
+        // So all have ended the slice before the one before, and its place is free.
+        ptx::wait_for_products_but_the_last();
+        let next = slice + AHEAD;
+        if next < count {
+            let at = base + (next % STAGES) as u32 * comptime!((SLICE_A + SLICE_B) as u32);
+            let from = begin + next * DEPTH;
+            copy_slice::<T, N>(a, &place_a, first_m, from, end, at, HIGH, lies_a);
+            copy_slice::<T, N>(b, &place_b, first_n, from, end, at + comptime!(SLICE_A as u32), COLUMNS, lies_b);
+        }
+        ptx::end_copies();
+    }
+    let sums = ptx::finished(&taken(&sums, SUMS), SUMS);
+
+    let (plane, lane) = (UNIT_POS as usize / PLANE, UNIT_POS % comptime!(PLANE as u32));
+    let first_out = CUBE_POS_Y as usize * place_a.extent * out_stride;
+    #[unroll]
+    for lower in 0..2usize {
+        let m = first_m + plane * STEP + lower * 8 + lane as usize / 4;
+        let row = first_out + m * out_stride;
+        #[unroll]
+        for vector in 0..comptime!(COLUMNS / 4 / form.written()) {
+            let words = if comptime!(form.whole) {
+                whole(&sums, lane, vector, lower)
+            } else {
+                rounded(&sums, lane, vector, lower, form.half)
+            };
+            let n = first_n / comptime!(form.written()) + vector * 4 + own_vector(lane, form.whole);
+            if m < place_a.extent && n < out_stride {
+                out[row + n] = words;
+            }
+        }
+    }
+}
+
+/// Rows and columns below which a tile would be mostly empty.
+const FEWEST: usize = 128;
+/// Slices that a part of the depth has at least.
+const FEWEST_SLICES: usize = 8;
+/// Parts of the depth at most.
+const MOST_PARTS: usize = 16;
+/// What a slice takes, and a tile besides its slices, in nanoseconds.
+const SLICE_NS: usize = 700;
+/// See [`SLICE_NS`].
+const TILE_NS: usize = 2000;
+/// Bytes that memory writes or reads in a nanosecond.
+const BYTES_A_NS: usize = 2000;
+
+/// In how many parts the depth is best cut: where there are few tiles, parts keep all
+/// multiprocessors at work, but each has to be written and summed.
+fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usize) -> usize {
+    let nanoseconds = |parts: &usize| {
+        let turns = (tiles * parts).div_ceil(multiprocessors);
+        let summing = if *parts > 1 { numbers * parts * 2 * size_of::<f32>() / BYTES_A_NS } else { 0 };
+        turns * (slices.div_ceil(*parts) * SLICE_NS + TILE_NS) + summing
+    };
+    (1..=MOST_PARTS.min(slices / FEWEST_SLICES).max(1)).min_by_key(nanoseconds).unwrap_or(1)
+}
+
+/// `a b` as [`tiled`](super::tiled::product) gives it; `None` where this is not for such factors or
+/// such a device.
+pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
+    let ([m, depth], n) = ([a.meta.shape()[0], a.meta.shape()[1]], b.meta.shape()[1]);
+    let halves = [DType::F16, DType::BF16].contains(&a.dtype) && a.dtype == b.dtype;
+    let properties = a.client.properties();
+    if !is_hopper(&a.client)
+        || !halves
+        || m < FEWEST
+        || n < FEWEST
+        || depth < DEPTH
+        || ![a.dtype, DType::F32].contains(&to)
+    {
+        return None;
+    }
+    let (lies_a, _, place_a) = factor(a, 0)?;
+    let (lies_b, _, place_b) = factor(b, 1)?;
+    let stride = row_stride(n);
+    let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
+    let multiprocessors = properties.hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
+    let slices = depth.div_ceil(DEPTH);
+    let part = slices.div_ceil(best_parts(tiles, slices, multiprocessors, m * stride)) * DEPTH;
+    let parts = depth.div_ceil(part);
+    let written = if parts > 1 { DType::F32 } else { to };
+    let half = if a.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
+    let form = Form { lies: [lies_a, lies_b], half, whole: written == DType::F32 };
+    let out = unfilled(a, [parts * m, stride], written);
+    let words = stride / form.written();
+    let grid =
+        Grid::new(&[a, b, &out], CubeCount::Static(tiles as u32, parts as u32, 1), CubeDim::new_1d(UNITS as u32));
+    // SAFETY: the kernel reads each factor below its extent and the depth, and writes rows below `m`
+    // of vectors below the stride, for each part.
+    unsafe {
+        launch!(by_warpgroups, grid, LINE, [a, b, &out], place_a, place_b, words, depth, part, form, elem(a.dtype));
+    }
+    Some(sum_parts(out, parts, [m, n], to))
+}

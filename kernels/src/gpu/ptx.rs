@@ -1,0 +1,344 @@
+//! NVIDIA's instructions that CubeCL has no name for, put into a kernel as text in their assembly
+//! language ([PTX](https://docs.nvidia.com/cuda/parallel-thread-execution/)): copies that do not
+//! wait, and products by the four planes of a warpgroup.
+
+use cubecl::ir::dialect::OperationPtrExt;
+use cubecl::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
+use cubecl::ir::prelude::{DialectConversionRewriter, OperandsInfo, Result as IrResult};
+use cubecl::ir::{CanMaterialize, Scope};
+use cubecl::prelude::*;
+use cubecl_llvm::shared::to_llvm::{ToLLVMDialect, prelude as lowering};
+use pliron::builtin::attributes::{StringAttr, UnitAttr};
+use pliron::builtin::op_interfaces::OneResultInterface;
+use pliron::context::Context;
+use pliron::derive::{op_interface_impl, pliron_op};
+use pliron::irbuild::inserter::Inserter;
+use pliron::irbuild::rewriter::Rewriter;
+use pliron::op::Op;
+use pliron::operation::Operation;
+use pliron::opts::dce::SideEffects;
+use pliron::r#type::{TypeHandle, Typed};
+use pliron::value::Value;
+use pliron_llvm::types::{StructLayout, StructType};
+
+/// Some instructions. `$0` and on are the results, then the operands.
+#[pliron_op(
+    name = "ember.ptx",
+    format,
+    attributes = (ember_ptx_text: StringAttr, ember_ptx_kept: UnitAttr, ember_ptx_pure: UnitAttr),
+    verifier = "succ"
+)]
+pub struct PtxOp;
+
+CanMaterialize!(PtxOp);
+
+/// What instructions do besides what they say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Their results follow from their operands, and that is all.
+    Pure,
+    /// They read or write memory, or wait.
+    Memory,
+    /// So they do, and change their first operands, as many as there are results, where they are.
+    Changes,
+}
+
+impl PtxOp {
+    fn new(ctx: &mut Context, effect: Effect, text: &str, results: Vec<TypeHandle>, operands: Vec<Value>) -> Self {
+        let op = Self { op: Operation::new(ctx, Self::get_concrete_op_info(), results, operands, vec![], 0) };
+        op.set_attr_ember_ptx_text(ctx, StringAttr::new(text.to_owned()));
+        match effect {
+            Effect::Pure => op.set_attr_ember_ptx_pure(ctx, UnitAttr::new()),
+            Effect::Memory => {}
+            Effect::Changes => op.set_attr_ember_ptx_kept(ctx, UnitAttr::new()),
+        }
+        op
+    }
+
+    fn is_pure(&self, ctx: &Context) -> bool {
+        self.get_attr_ember_ptx_pure(ctx).is_some()
+    }
+}
+
+#[op_interface_impl]
+impl SideEffects for PtxOp {
+    fn has_side_effects(&self, ctx: &Context) -> bool {
+        !self.is_pure(ctx)
+    }
+}
+
+#[op_interface_impl]
+impl MemoryEffectsOp for PtxOp {
+    fn memory_effects(&self, ctx: &Context) -> Vec<MemoryEffect> {
+        if self.is_pure(ctx) { vec![] } else { vec![MemoryEffect::ReadAll, MemoryEffect::WriteAll] }
+    }
+}
+
+/// The register that holds a value of LLVM's.
+fn register(ctx: &Context, ty: TypeHandle) -> &'static str {
+    let ty = ty.deref(ctx);
+    match ty.downcast_ref::<lowering::IntegerType>() {
+        Some(integer) if integer.width() == 32 => "r",
+        None if ty.is::<lowering::FP32Type>() => "f",
+        _ => "l",
+    }
+}
+
+#[op_interface_impl]
+impl ToLLVMDialect for PtxOp {
+    fn rewrite(&self, ctx: &mut Context, rewriter: &mut DialectConversionRewriter, _: &OperandsInfo) -> IrResult<()> {
+        let op = self.get_operation();
+        let operands = op.operands(ctx);
+        let results: Vec<TypeHandle> =
+            op.results(ctx).iter().map(|result| lowering::cube_type_to_llvm(ctx, result.get_type(ctx))).collect();
+        let text = self.get_attr_ember_ptx_text(ctx).map(|text| text.as_str().to_owned()).unwrap_or_default();
+        let kept = self.get_attr_ember_ptx_kept(ctx).is_some();
+        let written = results.iter().map(|ty| format!("={}", register(ctx, *ty)));
+        let read = operands.iter().enumerate().map(|(i, operand)| match kept && i < results.len() {
+            true => i.to_string(),
+            false => register(ctx, operand.get_type(ctx)).to_owned(),
+        });
+        let touched = (!self.is_pure(ctx)).then(|| "~{memory}".to_owned());
+        let constraints: Vec<String> = written.chain(read).chain(touched).collect();
+        let ty = match results[..] {
+            [] => lowering::VoidType::get(ctx).into(),
+            [one] => one,
+            _ => StructType::get_unnamed(ctx, (results.clone(), StructLayout::Unpacked)).into(),
+        };
+        let constraints = constraints.join(",");
+        let asm = lowering::llvm::InlineAsmOp::new(ctx, ty, operands, &text, &constraints, !self.is_pure(ctx));
+        rewriter.insert_op(ctx, &asm);
+        let value = asm.get_result(ctx);
+        match results.len() {
+            0 => rewriter.erase_operation(ctx, op),
+            1 => rewriter.replace_operation_with_values(ctx, op, vec![value]),
+            count => {
+                let mut values = Vec::with_capacity(count);
+                for field in 0..count as u32 {
+                    let extract = lowering::llvm::ExtractValueOp::new(ctx, value, vec![field])?;
+                    rewriter.insert_op(ctx, &extract);
+                    values.push(extract.get_result(ctx));
+                }
+                rewriter.replace_operation_with_values(ctx, op, values);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts instructions into a kernel; their results.
+fn put(scope: &Scope, effect: Effect, text: &str, results: Vec<TypeHandle>, operands: Vec<Value>) -> Vec<Value> {
+    let op = PtxOp::new(scope.ctx_mut(), effect, text, results, operands);
+    scope.register(&op);
+    op.get_operation().results(scope.ctx())
+}
+
+/// The values of the first `count` of a sequence.
+fn values<T: CubePrimitive>(scope: &Scope, sequence: &SequenceExpand<T>, count: usize) -> Vec<Value> {
+    (0..count).map(|i| sequence.__expand_index_method(scope, i.into()).read_value(scope)).collect()
+}
+
+/// Values as a sequence.
+fn sequence(scope: &Scope, values: Vec<Value>) -> SequenceExpand<f32> {
+    let mut sequence = Sequence::<f32>::__expand_new(scope);
+    for value in values {
+        sequence.__expand_push_method(scope, value.into());
+    }
+    sequence
+}
+
+/// Where a slice lies in shared memory.
+#[cube]
+pub fn shared_address<E: CubePrimitive>(slice: &[E]) -> u32 {
+    intrinsic!(|scope| {
+        // SAFETY: the pointer is asked for its number alone.
+        let pointer = unsafe { *slice.__expand_as_ptr_method(scope) }.value(scope);
+        let text = "{ .reg .b64 at; cvta.to.shared.u64 at, $1; cvt.u32.u64 $0, at; }";
+        put(scope, Effect::Memory, text, vec![u32::__expand_as_type(scope)], vec![pointer])[0].into()
+    })
+}
+
+/// Begins to copy the first `bytes` of a slice, 16 at the most, to where `to` is in shared memory,
+/// and zeros up to 16. Both places are multiples of 16.
+#[cube]
+pub fn copy<E: CubePrimitive>(from: &[E], to: u32, bytes: u32) {
+    intrinsic!(|scope| {
+        // SAFETY: it is read by a kernel's input that no one writes.
+        let from = unsafe { *from.__expand_as_ptr_method(scope) }.value(scope);
+        let operands = vec![to.read_value(scope), from, bytes.read_value(scope)];
+        put(scope, Effect::Memory, "cp.async.cg.shared.global [$0], [$1], 16, $2;", vec![], operands);
+    })
+}
+
+/// Ends a group of this unit's copies.
+#[cube]
+pub fn end_copies() {
+    intrinsic!(|scope| {
+        put(scope, Effect::Memory, "cp.async.commit_group;", vec![], vec![]);
+    })
+}
+
+/// Waits until of this unit's groups of copies only the last `but` are not there yet, and lets the
+/// tensor cores see those that are.
+#[cube]
+pub fn wait_for_copies(#[comptime] but: usize) {
+    intrinsic!(|scope| {
+        let text = format!("cp.async.wait_group {but};\n\tfence.proxy.async.shared::cta;");
+        put(scope, Effect::Memory, &text, vec![], vec![]);
+    })
+}
+
+/// The type of factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    F16,
+    BF16,
+}
+
+impl Half {
+    /// As PTX names it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+        }
+    }
+}
+
+/// A product by a warpgroup, of 64 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Product {
+    /// Its columns: half as many sums in each unit.
+    pub columns: usize,
+    /// The factors' type.
+    pub half: Half,
+    /// Whether a row of each factor in shared memory goes across the depth, not along it.
+    pub across: [bool; 2],
+    /// How far it is in each from 16 numbers of the depth to the next, in units of 16 bytes.
+    pub steps: [usize; 2],
+    /// How often there are 16.
+    pub count: usize,
+}
+
+impl Product {
+    /// Sums in a unit.
+    pub const fn sums(self) -> usize {
+        self.columns / 2
+    }
+
+    /// PTX's instructions for it. Its sums are the first registers of all; of A it has registers from
+    /// `registers` on or the descriptor `a`, of B the descriptor `b`.
+    fn text(self, fresh: bool, registers: Option<usize>, a: usize, b: usize, then: &str) -> String {
+        let (sums, name) = (self.sums(), self.half.name());
+        let listed =
+            |first: usize, count: usize| (first..first + count).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");
+        let [across_a, across_b] = self.across.map(u8::from);
+        let mut text = "{\n\t.reg .pred on;\n\t.reg .b64 a, b;\n\t".to_owned();
+        if registers.is_none() {
+            text += &format!("mov.b64 a, ${a};\n\t");
+        }
+        text += &format!("mov.b64 b, ${b};\n\twgmma.fence.sync.aligned;\n\t");
+        for i in 0..self.count {
+            let on = u8::from(!(fresh && i == 0));
+            let (a, across) = match registers {
+                Some(first) => (format!("{{{}}}", listed(first + 4 * i, 4)), format!("{across_b}")),
+                None => ("a".to_owned(), format!("{across_a}, {across_b}")),
+            };
+            text += &format!(
+                "setp.ne.b32 on, {on}, 0;\n\twgmma.mma_async.sync.aligned.m64n{}k16.f32.{name}.{name} {{{}}}, {a}, b, on, 1, 1, {across};\n\t",
+                self.columns,
+                listed(0, sums)
+            );
+            if i + 1 < self.count {
+                let step = format!("add.s64 b, b, {};\n\t", self.steps[1]);
+                text += &if registers.is_none() { format!("add.s64 a, a, {};\n\t{step}", self.steps[0]) } else { step };
+            }
+        }
+        text + "wgmma.commit_group.sync.aligned;\n\t" + then + "}"
+    }
+}
+
+/// Waits until the products have ended.
+const WAIT: &str = "wgmma.wait_group.sync.aligned 0;";
+
+/// Begins `sums += a b`, where `a` and `b` describe slices of shared memory.
+#[cube]
+pub fn begin_multiply(sums: &Sequence<f32>, a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
+    intrinsic!(|scope| {
+        let count = product.sums();
+        let text = product.text(false, None, 2 * count, 2 * count + 1, "");
+        let mut operands = values(scope, sums, count);
+        operands.extend([a.read_value(scope), b.read_value(scope)]);
+        let types = vec![f32::__expand_as_type(scope); count];
+        sequence(scope, put(scope, Effect::Changes, &text, types, operands))
+    })
+}
+
+/// Waits until of this warpgroup's calls of [`begin_multiply`] only the last has not ended.
+#[cube]
+pub fn wait_for_products_but_the_last() {
+    intrinsic!(|scope| {
+        put(scope, Effect::Memory, "wgmma.wait_group.sync.aligned 1;", vec![], vec![]);
+    })
+}
+
+/// The sums of [`begin_multiply`], `count` in a unit, once all have ended.
+#[cube]
+pub fn finished(sums: &Sequence<f32>, #[comptime] count: usize) -> Sequence<f32> {
+    intrinsic!(|scope| {
+        let types = vec![f32::__expand_as_type(scope); count];
+        let operands = values(scope, sums, count);
+        sequence(scope, put(scope, Effect::Changes, WAIT, types, operands))
+    })
+}
+
+/// `a b`, where both describe slices of shared memory.
+#[cube]
+pub fn multiply(a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
+    intrinsic!(|scope| {
+        let count = product.sums();
+        let text = product.text(true, None, count, count + 1, WAIT);
+        let types = vec![f32::__expand_as_type(scope); count];
+        sequence(scope, put(scope, Effect::Memory, &text, types, vec![a.read_value(scope), b.read_value(scope)]))
+    })
+}
+
+/// `sums + a b`, where `a` is in registers, two numbers in each, four of them for 16 of the depth,
+/// and `b` describes a slice of shared memory.
+#[cube]
+pub fn multiply_registers(
+    sums: &Sequence<f32>,
+    a: &Sequence<u32>,
+    b: u64,
+    #[comptime] product: Product,
+) -> Sequence<f32> {
+    intrinsic!(|scope| {
+        let (count, registers) = (product.sums(), 4 * product.count);
+        let text = product.text(false, Some(2 * count), 0, 2 * count + registers, WAIT);
+        let mut operands = values(scope, sums, count);
+        operands.extend(values(scope, a, registers));
+        operands.push(b.read_value(scope));
+        let types = vec![f32::__expand_as_type(scope); count];
+        sequence(scope, put(scope, Effect::Changes, &text, types, operands))
+    })
+}
+
+/// Two numbers rounded to a half type, the first in the lower half.
+#[cube]
+pub fn packed(low: f32, high: f32, #[comptime] half: Half) -> u32 {
+    intrinsic!(|scope| {
+        let operands = vec![high.read_value(scope), low.read_value(scope)];
+        let text = format!("cvt.rn.{}x2.f32 $0, $1, $2;", half.name());
+        put(scope, Effect::Pure, &text, vec![u32::__expand_as_type(scope)], operands)[0].into()
+    })
+}
+
+/// 2 to the power of `x`, to some 22 bits.
+#[cube]
+pub fn exp2(x: f32) -> f32 {
+    intrinsic!(|scope| {
+        let text = "ex2.approx.ftz.f32 $0, $1;";
+        let operands = vec![x.read_value(scope)];
+        put(scope, Effect::Pure, text, vec![f32::__expand_as_type(scope)], operands)[0].into()
+    })
+}
