@@ -12,7 +12,7 @@ fn run_sharing(body: &str, threads: u32, shared: usize, values: &[u32]) -> Outco
     let text = format!(
         ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 room[];\n\
          .visible .entry k(\n\t.param .u64 .ptr .global .align 4 k_param_0\n)\n.reqntid {threads}, 1, 1\n{{\n\
-         .reg .pred %p<9>;\n.reg .b32 %r<19>;\n.reg .b64 %rd<9>;\n\
+         .reg .pred %p<9>;\n.reg .b32 %r<19>;\n.reg .b64 %rd<10>;\n\
          ld.param.b64 %rd1, [k_param_0];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd3, %rd1, %rd2;\n\
          mov.b64 %rd4, room;\nadd.s64 %rd5, %rd4, %rd2;\n{body}\n}}\n"
     );
@@ -180,6 +180,8 @@ const TILE_DEPTH: usize = 64;
 const A_BYTES: usize = 8192;
 /// Two blocks of 64 columns by 64 depths.
 const B_BYTES: usize = 16384;
+/// Registers of a thread for its part of A.
+const FRAGMENT: usize = 4;
 
 /// Small whole numbers, so that sums are exact.
 fn factor_a(row: usize, depth: usize) -> f32 {
@@ -214,6 +216,8 @@ struct Product {
     transposed: [bool; 2],
     accumulate: bool,
     sign: i32,
+    /// Whether each thread brings its part of the left factor in registers.
+    in_registers: bool,
 }
 
 /// Old sums, of which each is its thread's number.
@@ -223,38 +227,45 @@ fn old_sum(warp: usize, lane: usize) -> f32 {
 
 /// A kernel whose 128 threads fill shared memory by plain stores and multiply depths 16 to 31.
 fn product_body(product: &Product, fence: &str, wait: &str) -> String {
-    let words = (A_BYTES + B_BYTES) / 4;
+    let (words, given) = ((A_BYTES + B_BYTES) / 4, product.in_registers);
+    let fragments = if given { 128 * FRAGMENT } else { 0 };
     let registers: Vec<String> = (0..N / 2).map(|i| format!("%f{i}")).collect();
     let olds: String = registers.iter().map(|f| format!("cvt.rn.f32.u32 {f}, %r1;\n")).collect();
     let results: String = registers
         .iter()
         .enumerate()
-        .map(|(i, f)| format!("st.global.b32 [%rd7+{}], {f};\n", 4 * (words + i)))
+        .map(|(i, f)| format!("st.global.b32 [%rd7+{}], {f};\n", 4 * (words + fragments + i)))
+        .collect();
+    let fragment: String = (0..if given { FRAGMENT } else { 0 })
+        .map(|i| format!("ld.global.b32 %r{}, [%rd9+{}];\n", 5 + i, 4 * (words + i)))
         .collect();
     // 16 depths on: 32 bytes within a line, or two groups of eight lines.
     let descriptor = |start: usize, transposed: bool| {
         let start = start + if transposed { 2048 } else { 32 };
         (start as u64 >> 4) | (8192 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62
     };
-    let Product { bf16, transposed: [ta, tb], accumulate, sign } = *product;
+    let Product { bf16, transposed: [ta, tb], accumulate, sign, .. } = *product;
+    let (left, layout) =
+        if given { ("{%r5, %r6, %r7, %r8}", String::new()) } else { ("%rd6", format!("{}, ", ta as u32)) };
     let ty = if bf16 { "bf16" } else { "f16" };
     format!(
         ".reg .b32 %f<{}>;\n{olds}mov.u32 %r2, %r1;\n\
          FILL:\nmul.wide.u32 %rd6, %r2, 4;\nadd.s64 %rd7, %rd1, %rd6;\nadd.s64 %rd8, %rd4, %rd6;\n\
          ld.global.b32 %r3, [%rd7];\nst.shared.b32 [%rd8], %r3;\nadd.u32 %r2, %r2, 128;\n\
          setp.lt.u32 %p1, %r2, {words};\n@%p1 bra FILL;\n\
+         mul.wide.u32 %rd6, %r1, {};\nadd.s64 %rd9, %rd1, %rd6;\n{fragment}\
          {fence}\nbar.sync 0;\nmov.b64 %rd6, {};\nmov.b64 %rd7, {};\nmov.u32 %r4, {};\n\
          // begin inline asm\nwgmma.fence.sync.aligned;\n// end inline asm\n\
          // begin inline asm\n{{\n.reg .pred p;\nsetp.ne.b32 p, %r4, 0;\n\
-         wgmma.mma_async.sync.aligned.m64n{N}k16.f32.{ty}.{ty} {{{}}}, %rd6, %rd7, p, {sign}, 1, {}, {};\n}}\n// end inline asm\n\
+         wgmma.mma_async.sync.aligned.m64n{N}k16.f32.{ty}.{ty} {{{}}}, {left}, %rd7, p, {sign}, 1, {layout}{};\n}}\n// end inline asm\n\
          wgmma.commit_group.sync.aligned;\n{wait}\n\
          mul.wide.u32 %rd6, %r1, {};\nadd.s64 %rd7, %rd1, %rd6;\n{results}ret;",
         N / 2,
+        4 * FRAGMENT,
         descriptor(0, ta),
         descriptor(A_BYTES, tb),
         accumulate as u32,
         registers.join(", "),
-        ta as u32,
         tb as u32,
         4 * N / 2,
     )
@@ -265,6 +276,14 @@ fn run_product(product: &Product, fence: &str, wait: &str) -> Outcome<(Vec<u32>,
     let mut image = tile(A_BYTES, M, product.transposed[0], encode, factor_a);
     image.extend(tile(B_BYTES, N, product.transposed[1], encode, factor_b));
     let mut values: Vec<u32> = image.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+    if product.in_registers {
+        for (thread, i) in (0..128).flat_map(|thread| (0..FRAGMENT).map(move |i| (thread, i))) {
+            let (warp, lane) = (thread / 32, thread % 32);
+            let (row, depth) = (16 * warp + lane / 4 + 8 * (i % 2), 16 + 2 * (lane % 4) + 8 * (i / 2));
+            let [low, high] = [depth, depth + 1].map(|depth| u32::from(encode(factor_a(row, depth))));
+            values.push(high << 16 | low);
+        }
+    }
     let words = values.len();
     values.resize(words + M * N, 0);
     let (values, counts) = run_sharing(&product_body(product, fence, wait), 128, image.len(), &values)?;
@@ -275,14 +294,15 @@ const FENCE: &str = "fence.proxy.async.shared::cta;";
 const WAIT: &str = "wgmma.wait_group.sync.aligned 0;";
 
 #[test]
-fn a_warpgroup_multiplies_what_lies_swizzled_in_shared_memory() {
-    for case in 0..16 {
+fn a_warpgroup_multiplies_what_lies_swizzled_in_shared_memory_or_in_registers() {
+    for case in 0..32 {
         let bit = |i: usize| case >> i & 1 == 1;
         let product = Product {
             transposed: [bit(0), bit(1)],
             bf16: bit(2),
             accumulate: bit(3),
             sign: if bit(3) { -1 } else { 1 },
+            in_registers: bit(4),
         };
         let (values, counts) = run_product(&product, FENCE, WAIT).unwrap();
         for (place, value) in values.into_iter().enumerate() {
@@ -302,7 +322,7 @@ fn a_warpgroup_multiplies_what_lies_swizzled_in_shared_memory() {
 
 #[test]
 fn what_a_warpgroup_must_not_do_is_seen() {
-    let product = Product { bf16: true, transposed: [false, true], accumulate: false, sign: 1 };
+    let product = Product { bf16: true, transposed: [false, true], accumulate: false, sign: 1, in_registers: false };
     let races = |fence: &str, wait: &str| run_product(&product, fence, wait).unwrap().1.races;
     assert!(races("", WAIT).unfenced > 0);
     assert!(races(&format!("{FENCE}\nst.shared.b32 [%rd5], %r1;"), WAIT).unfenced > 0);
