@@ -32,6 +32,11 @@ VARIANTS = [
     ("calibrated, a z-loss of 0.3", 30, {"calibrate": "true", "z_loss": 0.3}),
     ("calibrated, a z-loss of 0.1, dropout 0.1", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.1}),
     ("calibrated, a z-loss of 0.1, dropout 0.3", 30, {"calibrate": "true", "z_loss": 0.1, "dropout": 0.3}),
+    ("decay 1", 30, {"calibrate": "true", "z_loss": 0.01, "weight_decay": 1}),
+    ("decay 1.5", 30, {"calibrate": "true", "z_loss": 0.01, "weight_decay": 1.5}),
+    ("decay 2.5", 30, {"calibrate": "true", "z_loss": 0.01, "weight_decay": 2.5}),
+    ("decay 1.5, dropout 0.1", 30, {"calibrate": "true", "z_loss": 0.01, "weight_decay": 1.5, "dropout": 0.1}),
+    ("decay 1.5, dropout 0.3", 30, {"calibrate": "true", "z_loss": 0.01, "weight_decay": 1.5, "dropout": 0.3}),
     ("dropout 0.2, decay 0.5", 90, {}),
     ("calibrated, a z-loss of 0.01: the default", 90, {"calibrate": "true", "z_loss": 0.01}),
 ]
