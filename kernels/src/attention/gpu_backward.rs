@@ -13,26 +13,53 @@ use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::Tens
 /// Units of a cube that sums rows.
 const ROW_UNITS: usize = 128;
 
-/// `dots[row] = sum(dy * y)` over a head, for every row of every head: `[batch * n_head, time]`.
+/// `dots[row] = sum(dy * y)` over a head, for every row of every head: `[batch * n_head, time]`. Rows
+/// are shared out among units in the order in which they lie, so that those side by side read what
+/// lies side by side.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn row_dots<T: Float, N: Size>(
     y: &[Vector<T, N>],
     dy: &[Vector<T, N>],
     dots: &mut [f32],
-    layout: Layout,
+    rows: usize,
+    n_head: usize,
+    time: usize,
     #[comptime] vectors: usize,
     #[define(T)] _type: ElemType,
 ) {
-    let position = ABSOLUTE_POS_X as usize;
-    let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
-    if position < layout.time {
-        let start = ((row * layout.time + position) * layout.n_head + head) * vectors;
-        let mut sums = Vector::<f32, N>::zeroed();
-        for i in 0..vectors {
-            sums = fma(Vector::<f32, N>::cast_from(y[start + i]), Vector::<f32, N>::cast_from(dy[start + i]), sums);
+    let (lanes, together) = comptime!(row_units(vectors));
+    let mut parts = Shared::<[f32]>::new_slice(ROW_UNITS);
+    let unit = UNIT_POS as usize;
+    let (row, lane) = (CUBE_POS * together + unit / lanes, unit % lanes);
+    let mut sums = Vector::<f32, N>::zeroed();
+    if unit < comptime!(together * lanes) && row < rows {
+        #[unroll]
+        for i in 0..comptime!(vectors.div_ceil(lanes)) {
+            let vector = lane + i * lanes;
+            if vector < vectors {
+                let at = row * vectors + vector;
+                sums = fma(Vector::<f32, N>::cast_from(y[at]), Vector::<f32, N>::cast_from(dy[at]), sums);
+            }
         }
-        dots[(row * layout.n_head + head) * layout.time + position] = sum_of_lanes::<N>(sums);
     }
+    parts[unit] = sum_of_lanes::<N>(sums);
+    sync_cube();
+    let row = CUBE_POS * together + unit;
+    if unit < together && row < rows {
+        let mut dot = 0.0f32;
+        #[unroll]
+        for lane in 0..lanes {
+            dot += parts[unit * lanes + lane];
+        }
+        let (position, head) = (row / n_head, row % n_head);
+        dots[(position / time * n_head + head) * time + position % time] = dot;
+    }
+}
+
+/// Units that share a row of so many vectors, and rows that a cube of [`ROW_UNITS`] has.
+const fn row_units(vectors: usize) -> (usize, usize) {
+    let lanes = if vectors < ROW_UNITS { vectors } else { ROW_UNITS };
+    (lanes, ROW_UNITS / lanes)
 }
 
 /// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and
@@ -238,9 +265,13 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
     let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
     let (line, n_head, dqkv) = (shape.line, shape.heads.n_head, unfilled_like(&qkv));
     let dots = unfilled(&y, [shape.batch * n_head, shape.time], DType::F32);
-    for (grid, layout) in shape.launches(&y, ROW_UNITS, ROW_UNITS, n_head) {
-        // SAFETY: as in `launch`.
-        unsafe { launch!(row_dots, grid, line, [&y, &dy, &dots], layout, shape.vectors(), elem(y.dtype)) };
+    let (rows, (_, together)) = (shape.batch * shape.time * n_head, row_units(shape.vectors()));
+    if rows > 0 {
+        let grid = Grid::cubes(&[&y], rows.div_ceil(together), ROW_UNITS);
+        // SAFETY: the kernel looks at `rows` before it reads or writes a place.
+        unsafe {
+            launch!(row_dots, grid, line, [&y, &dy, &dots], rows, n_head, shape.time, shape.vectors(), elem(y.dtype));
+        }
     }
     let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
     #[cfg(feature = "cuda")]

@@ -9,6 +9,8 @@ use super::CrossEntropy;
 use crate::gpu::finite::is_finite;
 use crate::gpu::prelude::*;
 use crate::gpu::sum::{UNITS, cube_max, cube_sum};
+use crate::gpu::tensor::vector_size;
+use crate::gpu::tile::sum_of_lanes;
 
 /// Below every logit.
 const LOWEST: f32 = -3.0e38;
@@ -64,6 +66,7 @@ impl CrossEntropy {
         // at once and a row's second reading finds it in the cache.
         let most = logits.client.properties().hardware.max_units_per_cube.min(1024);
         let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 8) };
+        let (stride, vector) = (stride(logits), vector_size(stride(logits)));
         let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));
         // SAFETY: as many as there are.
         let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
@@ -75,16 +78,17 @@ impl CrossEntropy {
             launch!(
                 cross_entropy_rows,
                 Grid::cubes(&[logits], rows, units as usize),
+                vector,
                 [logits, ids, &minimised, &cross_entropy],
                 rows,
                 vocab,
-                stride(logits),
+                stride / vector,
                 self.factor / rows as f32,
                 self.objective.z_loss as f32,
                 self.objective.label_smoothing as f32,
                 with_gradient,
                 units,
-                each,
+                (each / vector).max(1),
                 elem(logits.dtype)
             );
             launch!(mean_of_rows, one_cube, [minimised, cross_entropy, &means[0], &means[1]], rows, self.factor);
@@ -98,11 +102,12 @@ impl CrossEntropy {
 ///
 /// The softmax's denominator is summed relative to the largest logit so far, which makes one
 /// reading enough (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3);
-/// `each` values at a time, so that as many loads are under way.
+/// `each` vectors at a time, so that as many loads are under way. What follows the last logit in its
+/// vector lies between two rows, and stays as it is.
 #[allow(clippy::manual_div_ceil)] // CubeCL does not translate div_ceil
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn cross_entropy_rows<F: Float>(
-    logits: &mut [F],
+fn cross_entropy_rows<F: Float, N: Size>(
+    logits: &mut [Vector<F, N>],
     targets: &[u32],
     minimised: &mut [f32],
     cross_entropy: &mut [f32],
@@ -122,25 +127,49 @@ fn cross_entropy_rows<F: Float>(
         terminate!();
     }
     let start = row * stride;
+    let vectors = (vocab + N::value() - 1) / N::value();
     let at_once = comptime!(units as usize * each);
-    let blocks = (vocab + at_once - 1) / at_once;
-    let target = targets[row] as usize;
-    let of_target = f32::cast_from(logits[start + target]);
+    let blocks = (vectors + at_once - 1) / at_once;
+    let (target, lane_of_target) = (targets[row] as usize / N::value(), targets[row] as usize % N::value());
+    let mut of_target = f32::new(0.0);
+    let near_target = Vector::<f32, N>::cast_from(logits[start + target]);
+    #[unroll]
+    for lane in 0..N::value() {
+        of_target = select(lane == lane_of_target, near_target.extract(lane), of_target);
+    }
 
     let mut largest = f32::new(LOWEST);
     let mut denominator = f32::new(0.0);
-    let mut sum = f32::new(0.0);
-    let mut x = Array::<f32>::new(each);
+    let mut sums = Vector::<f32, N>::new(f32::new(0.0));
+    let mut x = Array::<Vector<f32, N>>::new(each);
     for block in 0..blocks {
         let first = block * at_once + UNIT_POS as usize;
+        #[unroll]
+        for k in 0..each {
+            let i = first + k * units as usize;
+            x[k] = Vector::cast_from(logits[start + select(i < vectors, i, 0)]);
+        }
         let mut top = largest;
         #[unroll]
         for k in 0..each {
             let i = first + k * units as usize;
-            let value = f32::cast_from(logits[start + select(i < vocab, i, 0)]);
-            x[k] = select(i < vocab, value, f32::new(LOWEST));
-            sum += select(i < vocab, value, f32::new(0.0));
-            top = select(x[k] > top, x[k], top);
+            let mut counted = x[k];
+            if (i + 1) * N::value() > vocab {
+                let mut beyond = x[k];
+                #[unroll]
+                for lane in 0..N::value() {
+                    if i * N::value() + lane >= vocab {
+                        counted.insert(lane, f32::new(0.0));
+                        beyond.insert(lane, f32::new(LOWEST));
+                    }
+                }
+                x[k] = beyond;
+            }
+            sums += counted;
+            #[unroll]
+            for lane in 0..N::value() {
+                top = f32::max(top, x[k].extract(lane));
+            }
         }
         if top > largest {
             denominator *= (largest - top).exp();
@@ -148,13 +177,16 @@ fn cross_entropy_rows<F: Float>(
         }
         #[unroll]
         for k in 0..each {
-            denominator += (x[k] - largest).exp();
+            #[unroll]
+            for lane in 0..N::value() {
+                denominator += (x[k].extract(lane) - largest).exp();
+            }
         }
     }
     let of_unit = largest;
     let largest = cube_max(of_unit, units);
     let denominator = cube_sum(denominator * (of_unit - largest).exp(), units);
-    let sum = cube_sum(sum, units);
+    let sum = cube_sum(sum_of_lanes::<N>(sums), units);
     let log_denominator = denominator.ln() + largest;
 
     if UNIT_POS == 0 {
@@ -178,14 +210,24 @@ fn cross_entropy_rows<F: Float>(
             #[unroll]
             for k in 0..each {
                 let i = first + k * units as usize;
-                x[k] = f32::cast_from(logits[start + select(i < vocab, i, 0)]);
+                x[k] = Vector::cast_from(logits[start + select(i < vectors, i, 0)]);
             }
             #[unroll]
             for k in 0..each {
                 let i = first + k * units as usize;
-                if i < vocab {
-                    let of_softmax = scale * (x[k] - largest).exp() - evenly;
-                    logits[start + i] = F::cast_from(of_softmax - select(i == target, at_target, f32::new(0.0)));
+                let mut gradient = x[k];
+                #[unroll]
+                for lane in 0..N::value() {
+                    let mut of_logit = scale * (x[k].extract(lane) - largest).exp() - evenly;
+                    if i == target && lane == lane_of_target {
+                        of_logit -= at_target;
+                    }
+                    if i * N::value() + lane < vocab {
+                        gradient.insert(lane, of_logit);
+                    }
+                }
+                if i < vectors {
+                    logits[start + i] = Vector::cast_from(gradient);
                 }
             }
         }

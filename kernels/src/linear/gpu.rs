@@ -10,7 +10,7 @@
 use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
-use crate::gpu::products::{product, spaced_product};
+use crate::gpu::products::{biased_product, product, spaced_product};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
 
@@ -266,10 +266,12 @@ fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (
 /// `x W`, and `+ b` where there is one: `[..., n_out]` in the type of `x`.
 fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTensor {
     let (shape, dtype) = (with_width(&x, weight.meta.shape()[1]), x.dtype);
-    let mut y = product(matrix(x), weight, dtype);
-    if let Some(bias) = bias {
-        y = add_bias(y, bias);
-    }
+    let (x, bias) = (matrix(x), bias.map(float32));
+    let y = bias.as_ref().and_then(|bias| biased_product(&x, &weight, bias, dtype));
+    let y = y.unwrap_or_else(|| {
+        let y = product(x, weight, dtype);
+        if let Some(bias) = bias { add_bias(y, bias) } else { y }
+    });
     with_rows(y, shape)
 }
 

@@ -27,9 +27,16 @@ pub fn adamw(parameter: Tensor<1>, gradient: Tensor<1>, moments: [Tensor<1>; 2],
     [parameter, first, second].map(from_flex)
 }
 
-/// Matrix and momentum `[in, out]` after one step.
-pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update: &MuonUpdate) -> [Tensor<2>; 2] {
-    let columns = update.widths.iter().sum();
+/// Matrix and momentum `[in, out]` after one step, the matrix being several of these `widths` side
+/// by side: in float32 on the CPU.
+pub fn muon(
+    matrix: Tensor<2>,
+    gradient: Tensor<2>,
+    momentum: Tensor<2>,
+    widths: &[usize],
+    update: MuonUpdate,
+) -> [Tensor<2>; 2] {
+    let columns = widths.iter().sum();
     let [gradient, mut matrix, mut momentum] = [gradient, matrix, momentum].map(|tensor| contiguous(flex(tensor)));
     let mut direction = unfilled(values::<f32>(&gradient).len());
     values_mut(&mut momentum)
@@ -39,10 +46,10 @@ pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update:
         .for_each(|((momentum, gradient), direction)| {
             nesterov(momentum, gradient, direction, update.momentum, update.scale);
         });
-    let steps = orthogonal_parts(direction, columns, update);
+    let steps = orthogonal_parts(direction, widths, update);
     values_mut(&mut matrix).par_chunks_mut(columns).enumerate().for_each(|(row, values)| {
         let mut rest = values;
-        for (width, (part, step_size)) in update.widths.iter().copied().zip(&steps) {
+        for (width, (part, step_size)) in widths.iter().copied().zip(&steps) {
             let (values, right) = rest.split_at_mut(width);
             decay_and_step(values, &part[row * width..(row + 1) * width], update.keep, *step_size);
             rest = right;
@@ -69,9 +76,9 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
     from_flex(new(vec![total as f32], [1]))
 }
 
-/// The parts of a direction with `columns` columns, each orthogonal, with what it is to be
-/// multiplied by.
-fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) -> Vec<(Vec<f32>, f32)> {
+/// The parts of a direction, of these widths, each orthogonal, with what it is to be multiplied by.
+fn orthogonal_parts(direction: Vec<f32>, widths: &[usize], update: MuonUpdate) -> Vec<(Vec<f32>, f32)> {
+    let columns: usize = widths.iter().sum();
     let n_in = direction.len() / columns;
     let orthogonal = |mut part: Vec<f32>, width| {
         match update.precision {
@@ -80,11 +87,11 @@ fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) ->
         }
         (part, update.step_size(n_in, width))
     };
-    if update.widths.len() == 1 {
+    if widths.len() == 1 {
         return vec![orthogonal(direction, columns)];
     }
-    let parts = update.widths.par_iter().enumerate().map(|(i, &width)| {
-        let first: usize = update.widths[..i].iter().sum();
+    let parts = widths.par_iter().enumerate().map(|(i, &width)| {
+        let first: usize = widths[..i].iter().sum();
         let rows = direction.chunks_exact(columns).flat_map(|row| &row[first..first + width]);
         orthogonal(rows.copied().collect(), width)
     });

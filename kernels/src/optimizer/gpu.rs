@@ -18,7 +18,7 @@ const CHUNK: usize = UNITS as usize * EACH;
 const EACH_SUMMED: usize = 64;
 /// See [`EACH_SUMMED`].
 const CHUNK_SUMMED: usize = UNITS as usize * EACH_SUMMED;
-/// Tensors of a parameter in one launch at most. Each takes a stretch of code, so more of them
+/// Parameters in one launch at most. Each takes a stretch of code, so more of them
 /// compile longer.
 const MOST_TOGETHER: usize = 16;
 /// Buffers that a launch has beside those of the parameters, the runtime's own among them.
@@ -120,6 +120,12 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     verdict
 }
 
+/// Parameters that one launch takes at most, `buffers` of each.
+pub(super) fn most_together(client: &Client, buffers: usize) -> usize {
+    let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
+    (bindings as usize / buffers).clamp(1, MOST_TOGETHER)
+}
+
 /// Groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of
 /// `chunk` values: a grid, the tensors, how many there are, and how many cubes they have. `length`
 /// gives a tensor as long as the work; `argument` is given the number of its first cube and of its
@@ -131,11 +137,10 @@ fn groups<T, A: LaunchArg>(
     argument: impl Fn(T, usize, usize) -> A::RuntimeArg,
 ) -> Vec<(Grid, SequenceArg<A>, [usize; 2])> {
     let Some(client) = work.first().map(|one| length(one).client.clone()) else { return Vec::new() };
-    let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
-    let together = (bindings as usize / buffers).clamp(1, MOST_TOGETHER);
+    let most = most_together(&client, buffers);
     let (mut work, mut groups) = (work.into_iter(), Vec::new());
     while work.len() > 0 {
-        let group: Vec<T> = work.by_ref().take(together).collect();
+        let group: Vec<T> = work.by_ref().take(most).collect();
         let lengths: Vec<_> = group.iter().map(&length).collect();
         let cubes = lengths.iter().map(|tensor| tensor.meta.num_elements().div_ceil(chunk)).sum();
         let (grid, count) = (Grid::cubes(&lengths, cubes, UNITS as usize), group.len());

@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used)]
-use burn::tensor::{Device, Distribution, FloatDType};
+use burn::tensor::{Device, Distribution, FloatDType, Tensor};
 use itertools::Itertools;
 use proptest::prelude::*;
 
+use super::update::{SMALLEST_NORM, STEPS, X, X3, X5};
 use super::*;
 
 fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
@@ -13,10 +14,8 @@ fn largest_difference(a: &Tensor<2>, b: &Tensor<2>) -> f32 {
     values(a).iter().zip_eq(values(b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-fn update(widths: Vec<usize>) -> MuonUpdate {
-    let precision = FloatDType::F32;
-    MuonUpdate { widths, momentum: 0.9, learning_rate: 0.02, keep: 0.99, scale: 0.5, precision }
-}
+const UPDATE: MuonUpdate =
+    MuonUpdate { momentum: 0.9, learning_rate: 0.02, keep: 0.99, scale: 0.5, precision: FloatDType::F32 };
 
 fn random(size: [usize; 2]) -> Tensor<2> {
     Tensor::random(size, Distribution::Normal(0.0, 1.0), &Device::flex())
@@ -103,6 +102,45 @@ fn squares_are_summed_over_all_values() {
     }
 }
 
+/// The textbook formulas, in burn's tensor operations.
+fn plain_muon(
+    matrix: Tensor<2>,
+    gradient: Tensor<2>,
+    momentum: Tensor<2>,
+    widths: &[usize],
+    update: MuonUpdate,
+) -> [Tensor<2>; 2] {
+    let n_in = matrix.dims()[0];
+    let gradient = gradient * update.scale;
+    let momentum = momentum * update.momentum + gradient.clone() * (1.0 - update.momentum);
+    // Nesterov: the momentum as it would be after this gradient once more.
+    let direction = momentum.clone() * update.momentum + gradient * (1.0 - update.momentum);
+    let mut first = 0;
+    let steps = widths.iter().map(|&width| {
+        let part = direction.clone().narrow(1, first, width);
+        first += width;
+        orthogonal(part) * update.step_size(n_in, width)
+    });
+    let step = Tensor::cat(steps.collect(), 1);
+    [matrix * update.keep - step, momentum]
+}
+
+/// The matrix with its singular values brought near 1, by Newton and Schulz's iteration.
+fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
+    let [rows, columns] = matrix.dims();
+    // The Gram matrix of the shorter side is the smaller one.
+    let is_tall = rows > columns;
+    let matrix = if is_tall { matrix.transpose() } else { matrix };
+    let norm = matrix.clone().powi_scalar(2).sum().sqrt().clamp_min(SMALLEST_NORM).into_scalar::<f32>();
+    let mut x = matrix / norm;
+    for _ in 0..STEPS {
+        let gram = x.clone().matmul(x.clone().transpose());
+        let polynomial = gram.clone() * X3 + gram.clone().matmul(gram) * X5;
+        x = x.clone() * X + polynomial.matmul(x);
+    }
+    if is_tall { x.transpose() } else { x }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -111,8 +149,8 @@ proptest! {
     fn the_kernel_computes_the_formulas(n_in in 1usize..40, widths in prop::collection::vec(1usize..40, 1..4)) {
         let size = [n_in, widths.iter().sum()];
         let (matrix, gradient, momentum) = (random(size), random(size), random(size));
-        let plain = plain_muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(widths.clone()));
-        let ours = muon(matrix, gradient, momentum, &update(widths));
+        let plain = plain_muon(matrix.clone(), gradient.clone(), momentum.clone(), &widths, UPDATE);
+        let ours = muon(matrix, gradient, momentum, &widths, UPDATE);
         prop_assert!(largest_difference(&plain[0], &ours[0]) < 2e-5);
         prop_assert!(largest_difference(&plain[1], &ours[1]) < 1e-6);
     }
@@ -123,9 +161,9 @@ proptest! {
     #[test]
     fn bfloat16_orthogonalises_nearly_as_well(n_in in 1usize..100, n_out in 1usize..100) {
         let (matrix, gradient, momentum) = (random([n_in, n_out]), random([n_in, n_out]), random([n_in, n_out]));
-        let in_bfloat16 = MuonUpdate { precision: FloatDType::BF16, ..update(vec![n_out]) };
-        let exact = muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(vec![n_out]));
-        let short = muon(matrix.clone(), gradient, momentum, &in_bfloat16);
+        let in_bfloat16 = MuonUpdate { precision: FloatDType::BF16, ..UPDATE };
+        let exact = muon(matrix.clone(), gradient.clone(), momentum.clone(), &[n_out], UPDATE);
+        let short = muon(matrix.clone(), gradient, momentum, &[n_out], in_bfloat16);
         let step = |after: &Tensor<2>| values(&(after.clone() - matrix.clone() * 0.99));
         let (exact, short) = (step(&exact[0]), step(&short[0]));
         let dot = |a: &[f32], b: &[f32]| a.iter().zip_eq(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
@@ -140,10 +178,10 @@ proptest! {
         let (matrix, gradient, momentum) = (random(size), random(size), random(size));
         let part = |from: &Tensor<2>, start, width| from.clone().narrow(1, start, width);
         let alone = |start, width| {
-            muon(part(&matrix, start, width), part(&gradient, start, width), part(&momentum, start, width), &update(vec![width]))
+            muon(part(&matrix, start, width), part(&gradient, start, width), part(&momentum, start, width), &[width], UPDATE)
         };
         let (a, b) = (alone(0, first), alone(first, second));
-        let joint = muon(matrix.clone(), gradient.clone(), momentum.clone(), &update(vec![first, second]));
+        let joint = muon(matrix.clone(), gradient.clone(), momentum.clone(), &[first, second], UPDATE);
         prop_assert_eq!(values(&Tensor::cat(vec![a[0].clone(), b[0].clone()], 1)), values(&joint[0]));
         prop_assert_eq!(values(&Tensor::cat(vec![a[1].clone(), b[1].clone()], 1)), values(&joint[1]));
     }

@@ -22,11 +22,9 @@ pub struct Update {
     pub scale: f32,
 }
 
-/// The numbers of one step of Muon for one matrix.
-#[derive(Clone, Debug)]
+/// The numbers of one step of Muon.
+#[derive(Clone, Copy, Debug)]
 pub struct MuonUpdate {
-    /// Columns of each matrix that stands in it.
-    pub widths: Vec<usize>,
     /// Decay of the momentum.
     pub momentum: f32,
     /// Muon's own learning rate.
@@ -35,8 +33,8 @@ pub struct MuonUpdate {
     pub keep: f32,
     /// What clipping leaves of the gradient.
     pub scale: f32,
-    /// What the products of the orthogonalisation multiply on the CPU, float32 or bfloat16: they
-    /// are summed in float32. On a GPU it is float32.
+    /// What the products of the orthogonalisation multiply, bfloat16 or else float32: they are
+    /// summed in float32. On a GPU the matrices are kept in it from round to round.
     pub precision: FloatDType,
 }
 

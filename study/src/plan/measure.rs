@@ -16,10 +16,10 @@ use ember_training::step::gradient::{Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 use ember_training::{distributed::Alone, memory::keeping::keep_where_there_is_room};
 
-use super::speed::{Speed, Timed, step_flops};
+use super::speed::{Looking, Speed, Timed, step_flops};
 
 /// Steps after the first that make a measurement, where there is time for so many.
-const STEPS: u32 = 12;
+const STEPS: usize = 12;
 
 /// A model with all that a step needs, in memory only.
 pub struct Bench<'a> {
@@ -30,6 +30,7 @@ pub struct Bench<'a> {
     optimizer: Optimizer,
     /// The model as it is; none while a step is taken.
     pub gpt: Option<Gpt>,
+    on_gpu: bool,
     step: u64,
     go_on: &'a dyn Fn() -> bool,
 }
@@ -50,7 +51,8 @@ impl<'a> Bench<'a> {
         let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
         let gpt = Some(gpt.with_precision(float_dtype(config.precision)));
         let (config, shape, optimizer) = (config.clone(), shape.clone(), Optimizer::new(config));
-        Ok(Self { config, shape, windows, val_windows, optimizer, gpt, step: 0, go_on })
+        let on_gpu = !is_cpu(&selected.device);
+        Ok(Self { config, shape, windows, val_windows, optimizer, gpt, on_gpu, step: 0, go_on })
     }
 
     /// The windows of the next step.
@@ -94,60 +96,75 @@ impl<'a> Bench<'a> {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Times steps until `limit` has gone by, three at least where the device is not very slow.
+    /// Times steps until `limit` has gone by, three at least where the device is not very slow; on a GPU
+    /// those that compile kernels are not counted.
     ///
     /// # Errors
     /// As [`Self::gradient`].
     pub fn time(&mut self, limit: Duration) -> Result<Timed> {
-        let began = Instant::now();
-        let first_s = self.timed_step()?;
-        let (mut total_s, mut steps) = (0.0, 0);
-        while steps < STEPS
-            && (steps == 0 || began.elapsed() + Duration::from_secs_f64(total_s / f64::from(steps)) < limit)
-        {
-            total_s += self.timed_step()?;
-            steps += 1;
+        let mut began = Instant::now();
+        let mut first_s = self.timed_step()?;
+        if self.on_gpu {
+            // The moments are there from the second step on, and what adds to them is compiled then.
+            first_s += self.timed_step()?;
+            began = Instant::now();
         }
+        let (mut steps_s, mut total_s) = (Vec::new(), 0.0);
+        while steps_s.len() < STEPS
+            && (steps_s.is_empty() || began.elapsed() + Duration::from_secs_f64(total_s / steps_s.len() as f64) < limit)
+        {
+            let step_s = self.timed_step()?;
+            steps_s.push(step_s);
+            total_s += step_s;
+        }
+        // A GPU's may still compile one or another.
+        let step_s = if self.on_gpu { median(&mut steps_s) } else { total_s / steps_s.len() as f64 };
         let TrainConfig { n_layer, n_embd, context_length, .. } = self.config;
         let (windows, flops) = (self.config.windows_per_step(), step_flops(&self.config, &self.shape));
-        let step_s = total_s / f64::from(steps);
         Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
     }
 
-    /// Seconds to evaluate one token, and to write one.
+    /// Times an evaluation and a sample, and says how many seconds the compiling of a GPU's kernels
+    /// for them took.
     ///
     /// # Errors
     /// When the model cannot score.
-    fn time_looking(&self, dataset: &Dataset) -> Result<[f64; 2]> {
-        let Some(gpt) = &self.gpt else { return Ok([0.0; 2]) };
+    fn time_looking(&self, dataset: &Dataset) -> Result<(Looking, f64)> {
+        let Some(gpt) = &self.gpt else { return Err(Error::NoModel) };
         let plain = gpt.valid().with_precision(FloatDType::F32);
-        let some = self.val_windows.evenly_spaced(4);
-        let tokens = some.len() as f64 * some.context_length() as f64;
+        let windows = if self.on_gpu { LOOKED_AT_ON_GPU.div_ceil(self.config.context_length) } else { 4 };
+        let some = self.val_windows.evenly_spaced(windows);
         let evaluate = || match self.config.calibrate {
             true => evaluate_confidence(&plain, &some, &Alone, &|| false).map(drop),
             false => evaluate(&plain, &some, &Alone, &|| false).map(drop),
         };
-        if !is_cpu(&plain.device()) {
-            evaluate()?;
-        }
-        let began = Instant::now();
-        evaluate()?;
-        let evaluate_s = began.elapsed().as_secs_f64() / tokens;
         let sampling = sample::sampling(&dataset.manifest, &dataset.tokenizer);
         let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..self.config.clone() };
-        if !is_cpu(&plain.device()) {
-            // Once for the kernels to be compiled.
-            sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false)?;
-        }
+        let write = || sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false).map(drop);
         let began = Instant::now();
-        sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false)?;
-        Ok([evaluate_s, began.elapsed().as_secs_f64() / 8.0])
+        if self.on_gpu {
+            evaluate()?;
+            write()?;
+        }
+        let compiled_s = began.elapsed().as_secs_f64();
+        let began = Instant::now();
+        evaluate()?;
+        let evaluate_token_s = began.elapsed().as_secs_f64() / (some.len() as f64 * some.context_length() as f64);
+        let began = Instant::now();
+        write()?;
+        let sample_token_s = began.elapsed().as_secs_f64() / few.sample_tokens as f64;
+        Ok((Looking { evaluate_token_s, sample_token_s }, compiled_s))
     }
 }
 
-/// A step whose first run takes longer than this share of the time is not tried at other shapes: on
-/// a GPU nearly all of it is the compiling of kernels, which every shape needs anew.
-const SLOW_SHARE: f64 = 0.2;
+/// The middle one.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Tokens evaluated for a measurement on a GPU: fewer would be mostly overhead.
+const LOOKED_AT_ON_GPU: usize = 16 << 10;
 
 /// A run that is considered.
 pub struct Candidate {
@@ -190,14 +207,24 @@ const MOST_TOKEN_S: f64 = 0.02;
 /// As [`Bench::time_looking`], without trying what would compile for minutes: a forward pass is a
 /// third of a step, and of one row's token takes as long as of a few where nearly all of it is
 /// overhead.
-fn guess_looking(timed: &Timed) -> [f64; 2] {
+fn guess_looking(timed: &Timed) -> Looking {
     let tokens = (timed.windows * timed.context_length) as f64;
     let forward_s = timed.step_s / 3.0;
-    [forward_s / tokens, forward_s.min(MOST_TOKEN_S)]
+    Looking { evaluate_token_s: forward_s / tokens, sample_token_s: forward_s.min(MOST_TOKEN_S) }
 }
 
-/// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a
-/// GPU's kernels not counted; `go_on` is asked before each pass.
+/// How long the device may be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For steps.
+    pub timing: Duration,
+    /// For the compiling of a GPU's kernels, which every shape needs anew: no other is tried once so much
+    /// is spent.
+    pub compiling: Duration,
+}
+
+/// Times a few `candidates`, in their order, of which those are left out that would take too long by
+/// the rate of the others; `go_on` is asked before each pass.
 ///
 /// # Errors
 /// When not even the first can be trained, or `go_on` says to stop.
@@ -205,30 +232,35 @@ pub fn speed(
     candidates: &[&Candidate],
     dataset: &Dataset,
     selected: &Selected,
-    limit: Duration,
+    limits: Limits,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Speed> {
     let began = Instant::now();
     let mut speed = Speed::default();
     for (number, candidate) in candidates.iter().enumerate() {
-        let left = limit.saturating_sub(began.elapsed());
+        let timing_s = began.elapsed().as_secs_f64() - speed.compiled_s;
+        let left = limits.timing.saturating_sub(Duration::from_secs_f64(timing_s.max(0.0)));
         let share = left / (candidates.len() - number) as u32;
-        // By the rate of the smaller ones, so that it will hardly take longer: two steps at least
-        // must be possible.
-        if number > 0 && 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64() {
-            break;
+        let compiled = speed.compiled_s >= limits.compiling.as_secs_f64();
+        // Two steps at least must be possible.
+        if number > 0 && (compiled || 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64()) {
+            continue;
         }
         let mut bench = candidate.bench(dataset, selected, go_on)?;
         let timed = bench.time(share)?;
-        let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
+        if bench.on_gpu {
+            speed.compiled_s += timed.first_s;
+        }
         if number == 0 {
-            [speed.evaluate_token_s, speed.sample_token_s] =
-                if slow { guess_looking(&timed) } else { bench.time_looking(dataset)? };
+            let (looking, compiled_s) = match speed.compiled_s < limits.compiling.as_secs_f64() {
+                true => bench.time_looking(dataset)?,
+                false => (guess_looking(&timed), 0.0),
+            };
+            speed.looking = looking;
+            speed.looked_token_s = timed.token_s();
+            speed.compiled_s += compiled_s;
         }
         speed.add(timed);
-        if slow {
-            break;
-        }
     }
     speed.measured_s = began.elapsed().as_secs_f64();
     Ok(speed)

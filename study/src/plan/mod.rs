@@ -33,7 +33,7 @@ use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
 use ember_training::{note::Note, run::time_budget::Pace, units::grouped, units::short};
 use fit::{Estimate, Fit, Run};
-use measure::{Candidate, sizes};
+use measure::{Candidate, Limits, sizes};
 use speed::Speed;
 use text::Statistics;
 
@@ -63,7 +63,10 @@ const FEWEST_STEPS: u64 = 60;
 const MOST_PARAMETERS_A_TOKEN: f64 = 10.0;
 
 /// The most time for measuring the device.
-pub const MEASURING: Duration = Duration::from_secs(18);
+pub const MEASURING: Limits = Limits { timing: Duration::from_secs(18), compiling: Duration::from_secs(120) };
+
+/// The share of its time that a run is planned for at least, however long measuring took.
+const LEAST_SHARE: f64 = 0.2;
 
 /// What is wanted.
 pub struct Request<'a> {
@@ -71,10 +74,12 @@ pub struct Request<'a> {
     pub settings: Settings,
     /// Seconds for the whole of it: training, evaluations, saves, samples.
     pub seconds: f64,
+    /// Whether the device is measured in these seconds, too.
+    pub measured_within: bool,
     /// Bytes that training may take, where that is known.
     pub memory_bytes: Option<u64>,
-    /// For measuring the device.
-    pub measuring: Duration,
+    /// For measuring the device: in all, and for the compiling of a GPU's kernels besides.
+    pub measuring: Limits,
     /// Processes that share every step; each has a device as fast as this one, and what they say to
     /// each other is not foreseen.
     pub processes: usize,
@@ -134,16 +139,19 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
         by_document: dataset.manifest.window_rule == WindowRule::DocumentStart,
     };
     let mut candidates = planner.candidates()?;
-    let limit = request.measuring.mul_f64(0.7);
-    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, limit, request.go_on)?;
+    let Limits { timing, compiling } = request.measuring;
+    let limits = Limits { timing: timing.mul_f64(0.7), compiling };
+    let to_measure = to_measure(&candidates, selected.gpu);
+    let mut speed = measure::speed(&to_measure, dataset, selected, limits, request.go_on)?;
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
-    let left = request.measuring.as_secs_f64() - speed.measured_s;
+    let left = timing.as_secs_f64() - (speed.measured_s - speed.compiled_s);
     candidates.retain(|candidate| sizes(&candidate.config) == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
-    let compiles_quickly = is_cpu(&selected.device) || speed.timed.iter().all(|timed| timed.first_s < 2.0);
-    if !known && 4.0 * best.step_s < left && compiles_quickly {
+    let compiles_s = speed.timed.iter().map(|timed| timed.first_s).fold(f64::INFINITY, f64::min);
+    let compiles_in_time = is_cpu(&selected.device) || speed.compiled_s + compiles_s < compiling.as_secs_f64();
+    if !known && 4.0 * best.step_s < left && compiles_in_time {
         let began = Instant::now();
         speed.add(chosen.bench(dataset, selected, request.go_on)?.time(Duration::from_secs_f64(left))?);
         speed.measured_s += began.elapsed().as_secs_f64();
@@ -228,6 +236,12 @@ impl Planner<'_> {
         Ok((Candidate { config, share, shape, available }, reasons))
     }
 
+    /// Seconds that measuring the device has left.
+    fn seconds(&self, speed: &Speed) -> f64 {
+        let Request { seconds, measured_within, .. } = *self.request;
+        if measured_within { (seconds - speed.measured_s).max(LEAST_SHARE * seconds) } else { seconds }
+    }
+
     /// The candidate with the lowest predicted loss of those that time allows.
     fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
         let (proposals, refused): (Vec<Proposal>, Vec<Error>) =
@@ -249,6 +263,7 @@ impl Planner<'_> {
         let with_steps = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
         let sized = with_steps(sizes.max_steps)?.0;
         let step_s = speed.step_s(sized.flops());
+        let whole_s = self.seconds(speed);
         let look_s = |run: &Candidate| speed.look_s(&run.share, &run.shape, self.text.val_tokens);
         let seconds = |run: &Candidate| {
             let TrainConfig { max_steps, eval_interval, .. } = run.config;
@@ -259,18 +274,15 @@ impl Planner<'_> {
             with_steps(sizes.max_steps)?
         } else {
             // How often and how long a run looks depends on its length.
-            let affordable = (self.request.seconds / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
-            let steps = largest_that_fits(affordable.min(most), |steps| {
-                Ok(seconds(&with_steps(steps)?.0) <= self.request.seconds)
-            })?;
+            let affordable = (whole_s / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
+            let steps = largest_that_fits(affordable.min(most), |steps| Ok(seconds(&with_steps(steps)?.0) <= whole_s))?;
             with_steps(steps)?
         };
         let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
         let run = Run::new(&self.text, n_layer, n_embd, config.max_steps, config.tokens_per_step());
-        let ends_early = self.request.settings.max_steps.is_none()
-            && config.max_steps == most
-            && seconds < 0.9 * self.request.seconds;
+        let ends_early =
+            self.request.settings.max_steps.is_none() && config.max_steps == most && seconds < 0.9 * whole_s;
         Ok(Proposal {
             parameters: shape.parameters() as u64,
             tokens: run.tokens as u64,
@@ -301,14 +313,16 @@ fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u6
     Ok(largest)
 }
 
-/// The smallest candidate, and some with 6, 40 and 250 times its work.
-fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
+/// The smallest candidate and some with 6, 40 and 250 times its work; on a GPU, where small ones are all
+/// overhead and each one's kernels are compiled, first the most telling.
+fn to_measure(candidates: &[Candidate], on_gpu: bool) -> Vec<&Candidate> {
+    let times: &[f64] = if on_gpu { &[40.0, 4000.0, 1.0, 400.0] } else { &[1.0, 6.0, 40.0, 250.0] };
     let Some(least) = candidates.first().map(Candidate::flops) else { return Vec::new() };
     let nearest = |times: f64| {
         let near = |candidate: &Candidate| (candidate.flops() / (times * least)).ln().abs();
         candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b)))
     };
-    [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| sizes(&candidate.config)).collect()
+    times.iter().filter_map(|times| nearest(*times)).unique_by(|candidate| sizes(&candidate.config)).collect()
 }
 
 /// What a person should know of a text and a run before it begins.

@@ -18,17 +18,31 @@ pub struct Timed {
     pub windows: usize,
     /// Model FLOPs of a step.
     pub flops: f64,
-    /// Seconds of the first step, which on a GPU compiles the kernels.
+    /// Seconds of the first step; on a GPU of the first two, which compile the kernels.
     pub first_s: f64,
-    /// Mean seconds of the others.
+    /// Seconds of each of the others.
     pub step_s: f64,
 }
 
 impl Timed {
+    /// Seconds of a token that is learned from.
+    pub fn token_s(&self) -> f64 {
+        self.step_s / (self.windows * self.context_length).max(1) as f64
+    }
+
     /// Model FLOPs a second.
     pub fn rate(&self) -> f64 {
         self.flops / self.step_s.max(1e-9)
     }
+}
+
+/// What it takes to look at a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Looking {
+    /// Seconds to evaluate one token.
+    pub evaluate_token_s: f64,
+    /// Seconds to write one token.
+    pub sample_token_s: f64,
 }
 
 /// Effective FLOP/s by the size of a step: small steps are mostly overhead, large ones come near
@@ -37,12 +51,15 @@ impl Timed {
 pub struct Speed {
     /// What was timed, by the size of a step.
     pub timed: Vec<Timed>,
-    /// Seconds to evaluate one token with the first of them.
-    pub evaluate_token_s: f64,
-    /// Seconds to write one token with the first of them.
-    pub sample_token_s: f64,
+    /// A look at the model of one of them,
+    #[serde(flatten)]
+    pub looking: Looking,
+    /// which learns from a token in so many seconds.
+    pub looked_token_s: f64,
     /// Seconds that all of the measuring took.
     pub measured_s: f64,
+    /// Seconds of these in which a GPU's kernels were compiled.
+    pub compiled_s: f64,
 }
 
 impl Speed {
@@ -77,18 +94,16 @@ impl Speed {
         /// A disk that takes 200 MB/s, and the dozen files that are made sure of one by one.
         const DISK: f64 = 2e8;
         const FILES_S: f64 = 0.05;
-        let Some(first) = self.timed.first() else { return 0.0 };
         // A token evaluated or written costs in proportion to a token trained.
-        let token_s = |step_s: f64, tokens: f64| step_s / tokens;
-        let first_token = token_s(first.step_s, (first.windows * first.context_length) as f64);
-        let step_s = self.step_s(step_flops(config, shape));
-        let times = token_s(step_s, config.tokens_per_step() as f64) / first_token.max(1e-12);
+        let token_s = self.step_s(step_flops(config, shape)) / config.tokens_per_step() as f64;
+        let times = token_s / self.looked_token_s.max(1e-12);
+        let Looking { evaluate_token_s, sample_token_s } = self.looking;
         let evaluated = if config.eval_tokens == 0 { val_tokens } else { config.eval_tokens.min(val_tokens) } as f64;
         let samples = config.sample_prompts.len().max(1) as f64;
         let sampled = if config.sample_interval > 0 { config.sample_tokens as f64 * samples } else { 0.0 };
         let saved = 12.0 * shape.parameters() as f64 / DISK + FILES_S;
         // Decoding works on one row: overhead, which hardly grows with the width.
-        evaluated * self.evaluate_token_s * times + sampled * self.sample_token_s * times.sqrt().max(1.0) + saved
+        evaluated * evaluate_token_s * times + sampled * sample_token_s * times.sqrt().max(1.0) + saved
     }
 }
 

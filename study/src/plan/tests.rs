@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use super::{speed::Timed, speed::step_flops, *};
+use super::speed::{Looking, Timed, step_flops};
+use super::*;
 
 /// The candidates for `processes` that may take `memory_bytes` each, with these keys set.
 fn candidates(set: &str, processes: usize, memory_bytes: Option<u64>) -> Result<Vec<Candidate>> {
@@ -20,6 +21,7 @@ fn planning<T>(
     let request = Request {
         settings: Settings::from_toml_str(set).unwrap(),
         seconds: 600.0,
+        measured_within: false,
         memory_bytes,
         measuring: MEASURING,
         processes,
@@ -36,7 +38,8 @@ fn planning<T>(
 fn a_run_is_as_long_as_its_time() {
     let timed =
         Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s: 0.2 };
-    let dear = Speed { timed: vec![timed], evaluate_token_s: 6e-4, sample_token_s: 1e-3, measured_s: 1.0 };
+    let looking = Looking { evaluate_token_s: 6e-4, sample_token_s: 1e-3 };
+    let dear = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
     let all = planning("", 1, None, |planner| {
         planner
             .candidates()?
@@ -100,7 +103,8 @@ fn the_work_of_a_step_is_that_of_the_model() {
 fn what_a_recipe_says_beside_a_value_is_true_of_it() {
     let timed =
         Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s: 0.004 };
-    let speed = Speed { timed: vec![timed], evaluate_token_s: 1e-6, sample_token_s: 1e-4, measured_s: 1.0 };
+    let looking = Looking { evaluate_token_s: 1e-6, sample_token_s: 1e-4 };
+    let speed = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
     let written = |set: &str| {
         let smallest =
             planning(set, 1, None, |planner| planner.proposal(&planner.candidates()?[0].config, &speed)).unwrap();

@@ -35,6 +35,9 @@ pub fn all() -> Vec<Check> {
         kernel("linear", [x, weight, vector(N_OUT)], |[x, w, b], to| {
             linear(cast(x, to), matrix(w, to), Some(cast(flat(b), to)))
         }),
+        kernel("linear of whole tiles", [[2, 128, 128], [1, 128, 256], vector(256)], |[x, w, b], to| {
+            linear(cast(x, to), matrix(w, to), Some(cast(flat(b), to)))
+        }),
         kernel("linear without bias", [x, weight], |[x, w], to| linear(cast(x, to), matrix(w, to), None)),
         kernel("linear onto a residual", [y, x, weight, vector(N_OUT)], |[y, x, w, b], to| {
             linear_onto(y, cast(x, to), matrix(w, to), Some(cast(flat(b), to)), None)

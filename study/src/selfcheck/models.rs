@@ -58,7 +58,7 @@ fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Ve
         gpt.with_precision(precision)
     };
     let (batch, plain, training) = (batch(), model(device), device.clone().autodiff());
-    let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01, precision: FloatDType::F32 };
+    let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01, precision };
     vec![
         vec![values(batch_logits(&plain, &batch))],
         best_tokens(&plain, &batch),

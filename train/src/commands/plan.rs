@@ -118,6 +118,7 @@ fn for_device(
     let request = Request {
         settings,
         seconds: 60.0 * minutes,
+        measured_within: false,
         memory_bytes: memory::available(memory_limit, selected),
         measuring: MEASURING,
         processes: 1,

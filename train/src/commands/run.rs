@@ -6,7 +6,7 @@ use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_study::error::Error as StudyError;
-use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
+use ember_study::plan::{self, MEASURING, Request, fit::Estimate, measure::Limits, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
 use ember_training::run::time_budget::{Pace, TimeBudget};
 use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter, text};
@@ -21,8 +21,11 @@ pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 /// A run of which nobody says how long it is takes so many: a coffee's worth.
 pub const MINUTES: f64 = 10.0;
 
-/// The share of a run's time in which the device may be measured.
+/// The share of a run's time in which the device may be measured, and that in which a GPU's kernels may
+/// be compiled for it.
 const MEASURING_SHARE: f64 = 0.1;
+/// See [`MEASURING_SHARE`].
+const COMPILING_SHARE: f64 = 0.25;
 
 /// What stands above the table of keys.
 const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
@@ -160,10 +163,14 @@ impl Program<'_> {
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Chosen>> {
         let text = Statistics::new(known.dataset, 1.0)?;
-        let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * deadline.seconds));
-        let spent = (deadline.began.elapsed() + measuring).as_secs_f64();
+        let share = |share: f64| Duration::from_secs_f64(share * deadline.seconds);
+        let measuring = Limits {
+            timing: MEASURING.timing.min(share(MEASURING_SHARE)),
+            compiling: MEASURING.compiling.min(share(COMPILING_SHARE)),
+        };
+        let spent = deadline.began.elapsed().as_secs_f64();
         let seconds = TimeBudget::aim(deadline.seconds) - spent;
-        if seconds < 0.2 * deadline.seconds {
+        if seconds - measuring.timing.as_secs_f64() < 0.2 * deadline.seconds {
             let [spent, whole] = [spent, deadline.seconds].map(duration);
             if text::prepared(&settings.data()?.text).is_some() {
                 bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
@@ -176,7 +183,16 @@ impl Program<'_> {
         let fine_tuning = settings.init().is_some();
         let Known { dataset, selected, processes, memory, shape, .. } = *known;
         let go_on = &|| !self.interrupt.requested();
-        let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape, go_on };
+        let request = Request {
+            settings,
+            seconds,
+            measured_within: true,
+            memory_bytes: memory,
+            measuring,
+            processes,
+            shape,
+            go_on,
+        };
         let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
         let proposed = propose(&request, dataset, text, selected);
         drop(wait);

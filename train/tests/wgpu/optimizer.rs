@@ -2,16 +2,26 @@
 
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor, TensorData};
-use ember_model::{Gpt, GptConfig, ParameterMapper};
-use ember_training::step::optimizer::{AdamWConfig, Decided, Halt, Optimizer, OptimizerConfig, global_norm};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use ember_model::{Gpt, GptConfig, MlpKind, ParameterMapper};
+use ember_training::step::optimizer::{
+    AdamWConfig, Decided, Halt, MuonConfig, Optimizer, OptimizerConfig, global_norm,
+};
+use itertools::iproduct;
 use proptest::prelude::*;
 
 use crate::gpu;
 
+const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+
 fn config(ema_decay: f64) -> OptimizerConfig {
-    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
-    OptimizerConfig { ema_decay, ..adamw.into() }
+    OptimizerConfig { ema_decay, ..ADAMW.into() }
+}
+
+/// Muon for the blocks' matrices.
+fn with_muon(ema_decay: f64) -> OptimizerConfig {
+    let muon = MuonConfig { relative_rate: 2.0, momentum: 0.9, weight_decay: 0.1, precision: FloatDType::F32 };
+    OptimizerConfig { muon: Some(muon), ..config(ema_decay) }
 }
 
 /// Gradients drawn from (seed, parameter), one of which may be spoilt.
@@ -53,9 +63,9 @@ fn close(a: &[f32], b: &[f32], allowed: f32) {
 type AfterFourSteps = (Vec<f32>, Vec<f32>, Vec<f64>, Vec<(String, Vec<f32>)>);
 
 /// The weights, the average's and the norms after four steps, the moments by name.
-fn steps(shape: &GptConfig, device: &Device, seed: u64, clip: f64) -> AfterFourSteps {
+fn steps(shape: &GptConfig, config: OptimizerConfig, device: &Device, seed: u64, clip: f64) -> AfterFourSteps {
     let mut gpt = Gpt::new(shape, seed, &device.clone().autodiff()).unwrap();
-    let mut optimizer = Optimizer::new(config(0.9));
+    let mut optimizer = Optimizer::new(config);
     let mut norms = Vec::new();
     for step in 0..4 {
         let gradients = gradients(&gpt, seed + step, 0.1, None);
@@ -75,8 +85,8 @@ fn steps_are_the_cpus() {
     let cases = (1usize..3, 1usize..4, 3usize..40, 2usize..600, 0u64..100, prop::sample::select(vec![0.0, 0.5]));
     proptest!(ProptestConfig::with_cases(4), |((n_layer, head, width, vocab, seed, clip) in cases)| {
         let shape = GptConfig::new(vocab, 5, n_layer, head, head * width);
-        let there = steps(&shape, &device, seed, clip);
-        let here = steps(&shape, &Device::flex(), seed, clip);
+        let there = steps(&shape, config(0.9), &device, seed, clip);
+        let here = steps(&shape, config(0.9), &Device::flex(), seed, clip);
         close(&there.0, &here.0, 2e-5);
         close(&there.1, &here.1, 2e-5);
         for (a, b) in there.2.iter().zip(&here.2) {
@@ -89,14 +99,40 @@ fn steps_are_the_cpus() {
     });
 }
 
+/// More matrices than one launch takes on any device, of which several stand side by side, some of
+/// them wider than others; parts wider than high and higher than wide, of more than one chunk.
+#[test]
+fn steps_by_muon_are_the_cpus() {
+    let Some(device) = gpu() else { return };
+    let cases = [(1, 1, 9, 30), (2, 1, 16, 80), (4, 2, 24, 700), (18, 3, 4, 12)];
+    for (n_layer, n_kv_head, head_size, n_inner) in cases {
+        let n_head = 2 * n_kv_head;
+        let shape = GptConfig::new(50, 5, n_layer, n_head, n_head * head_size);
+        let shape = GptConfig { n_kv_head, n_inner, mlp: MlpKind::SwiGlu, ..shape };
+        let [there, here] = [&device, &Device::flex()].map(|device| steps(&shape, with_muon(0.9), device, 3, 0.5));
+        close(&there.0, &here.0, 2e-4);
+        close(&there.1, &here.1, 2e-4);
+        for ((name, a), (_, b)) in there.3.iter().zip(&here.3) {
+            assert_eq!(a.len(), b.len(), "{name}");
+            close(a, b, 1e-6);
+        }
+    }
+}
+
 /// A device's decisions take the same steps as a host that knows the norm, and a restored optimizer
 /// goes on with the same bits.
 #[test]
 fn a_decision_steps_as_the_host_would() {
     let Some(device) = gpu() else { return };
+    for config in [config, with_muon] {
+        check_decisions(&device, config);
+    }
+}
+
+fn check_decisions(device: &Device, config: fn(f64) -> OptimizerConfig) {
     let training = device.clone().autodiff();
     let shape = GptConfig::new(11, 5, 2, 1, 9);
-    let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
+    let loss = |value: f32| Tensor::<1>::from_floats([value], device);
     let halt = Halt::new(&training);
     let (mut by_host, mut by_device) = (Optimizer::new(config(0.9)), Optimizer::new(config(0.9)));
     let [mut a, mut b] = [0, 1].map(|_| Gpt::new(&shape, 1, &training).unwrap());
@@ -115,7 +151,7 @@ fn a_decision_steps_as_the_host_would() {
 
     let stored = by_device.stored().into_iter().collect();
     let mut restored = Optimizer::new(config(0.0));
-    restored.restore(&b, 3, stored, &device).unwrap();
+    restored.restore(&b, 3, stored, device).unwrap();
     let copy = b.clone();
     let [for_b, for_copy] = [&b, &copy].map(|gpt| gradients(gpt, 7, 0.1, None));
     let b = by_device.step(b, for_b, 1.0, 1e-2);
@@ -131,9 +167,10 @@ fn what_is_not_finite_halts_the_device() {
     let training = device.clone().autodiff();
     let shape = GptConfig::new(11, 5, 1, 1, 6);
     let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
-    for (spoilt, spoilt_loss) in [(Some(f32::NAN), 1.0), (Some(f32::INFINITY), 1.0), (None, f32::NAN)] {
+    let cases = [(Some(f32::NAN), 1.0), (Some(f32::INFINITY), 1.0), (None, f32::NAN)];
+    for ((spoilt, spoilt_loss), config) in iproduct!(cases, [config(0.9), with_muon(0.9)]) {
         let mut halt = Halt::new(&training);
-        let mut optimizer = Optimizer::new(config(0.9));
+        let mut optimizer = Optimizer::new(config);
         let mut gpt = Gpt::new(&shape, 1, &training).unwrap();
         let mut decisions = Vec::new();
         let mut step = |gpt: Gpt, halt: &Halt, optimizer: &mut Optimizer, number, spoilt, loss| {

@@ -4,6 +4,8 @@
 //! matrices.
 
 mod few_rows;
+#[cfg(all(test, feature = "autodiff"))]
+mod tests;
 mod tiled;
 #[cfg(feature = "cuda")]
 mod warpgroups;
@@ -23,7 +25,7 @@ use cubek::matmul::multi_level::routines::batch::simple::SimpleArgs;
 use cubek::matmul::routine::BlueprintStrategy;
 use cubek::std::InputBinding;
 
-use super::tensor::{contiguous, cube, unfilled};
+use super::tensor::{contiguous, cube, unfilled, with_width};
 
 static TUNED: AtomicBool = AtomicBool::new(false);
 
@@ -51,12 +53,26 @@ pub(crate) fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
 /// cores can take the result as a factor.
 pub(crate) fn spaced_product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
     if names_tensor_cores(&a.client)
-        && let Some(y) =
-            few_rows::product(&a, &b, to).or_else(|| by_warpgroups(&a, &b, to)).or_else(|| tiled::product(&a, &b, to))
+        && let Some(y) = few_rows::product(&a, &b, to)
+            .or_else(|| by_warpgroups(&a, &b, None, to))
+            .or_else(|| tiled::product(&a, &b, to))
     {
         return y;
     }
-    let y = unfilled(&a, [a.meta.shape()[0], b.meta.shape()[1]], to);
+    by_runtime(a, b, to)
+}
+
+/// `a b` for `a` `[count, m, k]` and `b` `[count, k, n]` of one type, each by itself, rounded to `to` from
+/// sums in float32.
+pub(crate) fn batched_product(a: &CubeTensor, b: &CubeTensor, to: DType) -> CubeTensor {
+    let ours = || by_warpgroups(a, b, None, to).or_else(|| tiled::product(a, b, to)).map(contiguous);
+    let ours = if names_tensor_cores(&a.client) { ours() } else { None };
+    ours.unwrap_or_else(|| by_runtime(a.clone(), b.clone(), to))
+}
+
+/// `a b` by a kernel of the runtime's, for factors of two or more dimensions.
+fn by_runtime(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
+    let y = unfilled(&a, with_width(&a, b.meta.shape()[b.meta.shape().num_dims() - 1]), to);
     let done = if names_tensor_cores(&a.client) {
         by_tensor_cores(a, b, y.clone()).map(|()| y)
     } else {
@@ -67,10 +83,15 @@ pub(crate) fn spaced_product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTen
     y
 }
 
+/// `a b + bias` for `bias` `[n]` in float32, as [`product`] gives it, where one kernel does both.
+pub(crate) fn biased_product(a: &CubeTensor, b: &CubeTensor, bias: &CubeTensor, to: DType) -> Option<CubeTensor> {
+    by_warpgroups(a, b, Some(bias), to).map(contiguous)
+}
+
 /// By the tensor cores' own way on Hopper.
-fn by_warpgroups(_a: &CubeTensor, _b: &CubeTensor, _to: DType) -> Option<CubeTensor> {
+fn by_warpgroups(_a: &CubeTensor, _b: &CubeTensor, _bias: Option<&CubeTensor>, _to: DType) -> Option<CubeTensor> {
     #[cfg(feature = "cuda")]
-    return warpgroups::product(_a, _b, _to);
+    return warpgroups::product(_a, _b, _bias, _to);
     #[cfg(not(feature = "cuda"))]
     None
 }

@@ -9,6 +9,7 @@
 //! A factor may lie along the depth or across it; it is put into shared memory as it lies, and the
 //! tensor cores are told.
 
+use burn::tensor::Shape;
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 
 use crate::gpu::prelude::*;
@@ -73,6 +74,8 @@ pub struct Place {
     pub stride: usize,
     /// Its extent across the depth.
     pub extent: usize,
+    /// Vectors from a factor to the next, where there are several, one for each cube along z.
+    pub between: usize,
 }
 
 /// What of a factor a cube fetches.
@@ -87,6 +90,7 @@ fn fetch<T: Float, N: Size>(
     #[comptime] lies: Lies,
 ) {
     let vectors = comptime!(lies.vectors());
+    let start = CUBE_POS_Z as usize * place.between;
     #[unroll]
     for i in 0..FETCHED {
         let at = i * UNITS + UNIT_POS as usize;
@@ -95,7 +99,7 @@ fn fetch<T: Float, N: Size>(
         if comptime!(lies.along) {
             let k = depth + vector * LINE;
             if first + row < place.extent && k < end {
-                value = factor[(first + row) * place.stride + k / LINE];
+                value = factor[start + (first + row) * place.stride + k / LINE];
                 if comptime!(lies.ragged) && k + LINE > end {
                     #[unroll]
                     for l in 0..LINE {
@@ -107,7 +111,7 @@ fn fetch<T: Float, N: Size>(
             let k = depth + row;
             let column = first + vector * LINE;
             if k < end && column < place.extent {
-                value = factor[k * place.stride + column / LINE];
+                value = factor[start + k * place.stride + column / LINE];
             }
         }
         fetched[i] = value;
@@ -130,7 +134,8 @@ fn put<T: Float, N: Size>(
     }
 }
 
-/// `out[part] = a b` over the depths of a part: cubes along y take one each.
+/// `out[factors, part] = a b` over the depths of a part: cubes along y take one each, those along z one
+/// pair of factors each.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn tiled<T: Float, O: Float, N: Size>(
     a: &[Vector<T, N>],
@@ -210,7 +215,7 @@ fn tiled<T: Float, O: Float, N: Size>(
     let from = plane * comptime!(SIDE * SCRATCH);
     let lane = UNIT_POS as usize % PLANE;
     let (row, half) = (lane / HALVES, lane % HALVES);
-    let out_first = CUBE_POS_Y as usize * place_a.extent * out_stride;
+    let out_first = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) as usize * place_a.extent * out_stride;
     #[unroll]
     for i in 0..FRAGMENTS {
         #[unroll]
@@ -279,19 +284,23 @@ fn sum_of_parts<O: Float, N: Size>(
     }
 }
 
-/// A factor as the kernel takes it, its dimension `across` being the one that is not the depth;
-/// `None` where it does not lie in whole vectors.
+/// A factor as the kernel takes it, or a list of them: of the last two dimensions number `across` is the
+/// one that is not the depth. `None` where it does not lie in whole vectors.
 pub fn factor(tensor: &CubeTensor, across: usize) -> Option<(Lies, Place, PlaceLaunch)> {
+    let rank = tensor.meta.shape().num_dims();
+    let (shape, strides) = (&tensor.meta.shape()[rank - 2..], &tensor.meta.strides()[rank - 2..]);
+    let between = if rank > 2 { tensor.meta.strides()[0] } else { 0 };
     let depth = 1 - across;
-    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
     let along = strides[depth] == 1;
     let (rows, columns) = if along { (across, depth) } else { (depth, across) };
     let stride = strides[rows];
-    let whole = strides[columns] == 1 && stride.is_multiple_of(LINE) && shape[columns].next_multiple_of(LINE) <= stride;
+    let whole = strides[columns] == 1
+        && [stride, between].iter().all(|step| step.is_multiple_of(LINE))
+        && shape[columns].next_multiple_of(LINE) <= stride;
     let begins = tensor.handle.offset_start.unwrap_or(0).is_multiple_of((LINE * tensor.dtype.size()) as u64);
     let lies = Lies { along, ragged: along && !shape[depth].is_multiple_of(LINE) };
-    let place = Place { stride: stride / LINE, extent: shape[across] };
-    (whole && begins).then(|| (lies, place, PlaceLaunch::new(place.stride, place.extent)))
+    let place = Place { stride: stride / LINE, extent: shape[across], between: between / LINE };
+    (whole && begins).then(|| (lies, place, PlaceLaunch::new(place.stride, place.extent, place.between)))
 }
 
 /// Fewest columns, and least depth, that are worth a tile.
@@ -301,10 +310,17 @@ const AT_ONCE: usize = 2;
 /// Slices that a part of the depth has at least.
 const FEWEST_SLICES: usize = 8;
 
-/// `a b`, its rows as far apart as [`row_stride`] says; `None` where this is not for such factors or
-/// such a device.
+/// How many pairs of factors there are, the rows of `a`, the depth, and the columns of `b`.
+pub fn sizes(a: &CubeTensor, b: &CubeTensor) -> [usize; 4] {
+    let (a, b) = (a.meta.shape(), b.meta.shape());
+    let rank = a.num_dims();
+    [a[..rank - 2].iter().product(), a[rank - 2], a[rank - 1], b[rank - 1]]
+}
+
+/// `a b` for `[m, depth]` and `[depth, n]`, or for each pair in two lists of such factors, its rows as far
+/// apart as [`row_stride`] says; `None` where this is not for such factors or such a device.
 pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
-    let ([m, depth], n) = ([a.meta.shape()[0], a.meta.shape()[1]], b.meta.shape()[1]);
+    let [count, m, depth, n] = sizes(a, b);
     let fits = a.dtype == b.dtype && n >= FEWEST && depth >= FEWEST;
     if !fits || !takes(&a.client, a.dtype) {
         return None;
@@ -314,12 +330,12 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     let stride = row_stride(n);
     let tiles = m.div_ceil(TILE) * stride.div_ceil(TILE);
     let at_once = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize * AT_ONCE;
-    let most = depth / (DEPTH * FEWEST_SLICES);
+    let most = if count == 1 { depth / (DEPTH * FEWEST_SLICES) } else { 1 };
     let part = depth.div_ceil((at_once / tiles).clamp(1, most.max(1))).next_multiple_of(DEPTH);
     let parts = depth.div_ceil(part);
     let summed = if parts > 1 { DType::F32 } else { to };
-    let out = unfilled(a, [parts * m, stride], summed);
-    let cubes = CubeCount::Static(tiles as u32, parts as u32, 1);
+    let out = unfilled(a, [count * parts * m, stride], summed);
+    let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
     let grid = Grid::new(&[a, b, &out], cubes, CubeDim::new_1d(UNITS as u32));
     let types = [a.dtype, summed].map(elem);
     let lies = [lies_a, lies_b];
@@ -328,23 +344,25 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     unsafe {
         launch!(tiled, grid, LINE, [a, b, &out], place_a, place_b, stride / LINE, depth, part, lies, types);
     }
-    Some(sum_parts(out, parts, [m, n], to))
+    Some(sum_parts(out, parts, with_width(a, n), to))
 }
 
-/// The sum of the parts of a result of `m` rows and `n` columns, which are below each other.
-pub fn sum_parts(out: CubeTensor, parts: usize, [m, n]: [usize; 2], to: DType) -> CubeTensor {
+/// The sum of the parts of a result of this shape, which are below each other. Of a list of results each
+/// is one part.
+pub fn sum_parts(out: CubeTensor, parts: usize, shape: Shape, to: DType) -> CubeTensor {
+    let [rows, n] = [shape.num_elements() / shape[shape.num_dims() - 1].max(1), shape[shape.num_dims() - 1]];
     let stride = row_stride(n);
     let mut y = out;
     if parts > 1 {
-        let (partial, length) = (y, m * stride / LINE);
-        y = unfilled(&partial, [m, stride], to);
+        let (partial, length) = (y, rows * stride / LINE);
+        y = unfilled(&partial, [rows, stride], to);
         // SAFETY: the kernel looks at `length` before it reads or writes a place.
         unsafe {
             launch!(sum_of_parts, Grid::each(&[&partial], length), LINE, [&partial, &y], length, parts, elem(to));
         }
     }
-    *y.meta = Metadata::new([m, n], [stride, 1]);
-    y
+    *y.meta = Metadata::new([rows, n], [stride, 1]);
+    with_rows(y, shape)
 }
 
 /// Numbers from a row of a result of so many columns to the next: whole vectors, so that it can be

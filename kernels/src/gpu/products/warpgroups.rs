@@ -7,7 +7,7 @@
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{LINE, Lies, Place, factor, row_stride, sum_parts};
+use crate::gpu::products::tiled::{LINE, Lies, Place, factor, row_stride, sizes, sum_parts};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
@@ -48,6 +48,8 @@ struct Form {
     half: Half,
     /// The sums are written as they are, not rounded to the factors' type.
     whole: bool,
+    /// The sums begin with a bias.
+    biased: bool,
 }
 
 impl Form {
@@ -81,6 +83,7 @@ fn copy_slice<T: Float, N: Size>(
     #[comptime] lies: Lies,
 ) {
     let vectors = comptime!(if lies.along { DEPTH / LINE } else { rows / LINE });
+    let start = CUBE_POS_Z as usize * place.between;
     #[unroll]
     for i in 0..comptime!(rows * DEPTH / LINE / UNITS) {
         let at = UNIT_POS as usize + i * UNITS;
@@ -91,7 +94,7 @@ fn copy_slice<T: Float, N: Size>(
         if comptime!(lies.along) {
             let k = depth + vector * LINE;
             if first + row < place.extent && k < end {
-                from = (first + row) * place.stride + k / LINE;
+                from = start + (first + row) * place.stride + k / LINE;
                 numbers = LINE.runtime();
                 if comptime!(lies.ragged) {
                     numbers = usize::min(end - k, LINE);
@@ -101,7 +104,7 @@ fn copy_slice<T: Float, N: Size>(
             within += vector / SHUFFLED * comptime!(NEXT);
             let column = first + vector * LINE;
             if depth + row < end && column < place.extent {
-                from = (depth + row) * place.stride + column / LINE;
+                from = start + (depth + row) * place.stride + column / LINE;
                 numbers = LINE.runtime();
             }
         }
@@ -109,11 +112,14 @@ fn copy_slice<T: Float, N: Size>(
     }
 }
 
-/// `out[part] = a b` over the depths of a part: cubes along y take one each.
+/// `out[factors, part] = a b` over the depths of a part, which cubes along y take one each, as those along z
+/// take a pair of factors; and `+ bias` in the first part, where the product is `biased`. Else `bias` is not
+/// read.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn by_warpgroups<T: Float, N: Size>(
     a: &[Vector<T, N>],
     b: &[Vector<T, N>],
+    bias: &[f32],
     out: &mut [Vector<u32, Const<WORDS>>],
     place_a: Place,
     place_b: Place,
@@ -144,6 +150,12 @@ fn by_warpgroups<T: Float, N: Size>(
     #[unroll]
     for i in 0..SUMS {
         sums[i] = 0.0;
+        if comptime!(form.biased) {
+            let column = first_n + comptime!(i / 4 * 8 + i % 2) + UNIT_POS as usize % 4 * 2;
+            if begin == 0 && column < place_b.extent {
+                sums[i] = bias[column];
+            }
+        }
     }
 
     #[unroll]
@@ -182,7 +194,7 @@ fn by_warpgroups<T: Float, N: Size>(
     let sums = ptx::finished(&taken(&sums, SUMS), SUMS);
 
     let (plane, lane) = (UNIT_POS as usize / PLANE, UNIT_POS % comptime!(PLANE as u32));
-    let first_out = CUBE_POS_Y as usize * place_a.extent * out_stride;
+    let first_out = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) as usize * place_a.extent * out_stride;
     #[unroll]
     for lower in 0..2usize {
         let m = first_m + plane * STEP + lower * 8 + lane as usize / 4;
@@ -226,10 +238,10 @@ fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usiz
     (1..=MOST_PARTS.min(slices / FEWEST_SLICES).max(1)).min_by_key(nanoseconds).unwrap_or(1)
 }
 
-/// `a b` as [`tiled`](super::tiled::product) gives it; `None` where this is not for such factors or
-/// such a device.
-pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
-    let ([m, depth], n) = ([a.meta.shape()[0], a.meta.shape()[1]], b.meta.shape()[1]);
+/// `a b` as [`tiled`](super::tiled::product) gives it, `+ bias` (float32) where there is one; `None` where
+/// this is not for such factors or such a device.
+pub fn product(a: &CubeTensor, b: &CubeTensor, bias: Option<&CubeTensor>, to: DType) -> Option<CubeTensor> {
+    let [count, m, depth, n] = sizes(a, b);
     let halves = [DType::F16, DType::BF16].contains(&a.dtype) && a.dtype == b.dtype;
     let properties = a.client.properties();
     if !is_hopper(&a.client)
@@ -247,19 +259,33 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
     let multiprocessors = properties.hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
     let slices = depth.div_ceil(DEPTH);
-    let part = slices.div_ceil(best_parts(tiles, slices, multiprocessors, m * stride)) * DEPTH;
+    let parts = if count == 1 { best_parts(tiles, slices, multiprocessors, m * stride) } else { 1 };
+    let part = slices.div_ceil(parts) * DEPTH;
     let parts = depth.div_ceil(part);
     let written = if parts > 1 { DType::F32 } else { to };
     let half = if a.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
-    let form = Form { lies: [lies_a, lies_b], half, whole: written == DType::F32 };
-    let out = unfilled(a, [parts * m, stride], written);
+    let form = Form { lies: [lies_a, lies_b], half, whole: written == DType::F32, biased: bias.is_some() };
+    let out = unfilled(a, [count * parts * m, stride], written);
     let words = stride / form.written();
-    let grid =
-        Grid::new(&[a, b, &out], CubeCount::Static(tiles as u32, parts as u32, 1), CubeDim::new_1d(UNITS as u32));
+    let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
+    let grid = Grid::new(&[a, b, &out], cubes, CubeDim::new_1d(UNITS as u32));
     // SAFETY: the kernel reads each factor below its extent and the depth, and writes rows below `m`
     // of vectors below the stride, for each part.
     unsafe {
-        launch!(by_warpgroups, grid, LINE, [a, b, &out], place_a, place_b, words, depth, part, form, elem(a.dtype));
+        let bias = bias.unwrap_or(&out);
+        launch!(
+            by_warpgroups,
+            grid,
+            LINE,
+            [a, b, bias, &out],
+            place_a,
+            place_b,
+            words,
+            depth,
+            part,
+            form,
+            elem(a.dtype)
+        );
     }
-    Some(sum_parts(out, parts, [m, n], to))
+    Some(sum_parts(out, parts, with_width(a, n), to))
 }

@@ -151,7 +151,7 @@ impl Run {
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let came_damaged = come_damaged(&gpt, reporter);
-        let in_flight = InFlight::new(&config, &optimizer, group, &gpt.device());
+        let in_flight = InFlight::new(&config, group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
         let card = Card::new(folder.name(), &config, dataset.manifest.clone(), gpt.config())?;
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };

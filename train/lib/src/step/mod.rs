@@ -103,13 +103,12 @@ struct Handed {
 impl InFlight {
     /// For a run whose steps the device can decide on by itself; `None` where the host must: on the
     /// CPU, whose results are there anyway; among several processes, which add up gradients by way
-    /// of the hosts; with Muon; with `spikes`, which go by the norms before; and in float16, whose
-    /// scale of the loss does.
-    pub fn new(config: &TrainConfig, optimizer: &Optimizer, group: &dyn ProcessGroup, device: &Device) -> Option<Self> {
+    /// of the hosts; with `spikes`, which go by the norms before; and in float16, whose scale of the
+    /// loss does.
+    pub fn new(config: &TrainConfig, group: &dyn ProcessGroup, device: &Device) -> Option<Self> {
         let alone = !is_cpu(device) && group.size() == 1;
         let decides = config.spikes == Spikes::Off && config.precision != Precision::F16;
-        (alone && decides && optimizer.can_follow_a_decision())
-            .then(|| Self { halt: Halt::new(device), queue: VecDeque::new() })
+        (alone && decides).then(|| Self { halt: Halt::new(device), queue: VecDeque::new() })
     }
 }
 

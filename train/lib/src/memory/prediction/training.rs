@@ -90,7 +90,7 @@ impl<'a> Step<'a> {
             Kernels::Gpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
         };
         // The optimizer's step has all gradients, and its own work, when the passes' work is over.
-        let stepping = bytes(parameters + self.optimizer_work());
+        let stepping = bytes(parameters) + self.optimizer_work();
         Parts {
             weights_bytes,
             gradients_bytes: bytes(parameters),
@@ -138,10 +138,16 @@ impl<'a> Step<'a> {
         2 * self.shape.parameters() - self.muons_matrices().iter().sum::<usize>() * self.shape.n_layer
     }
 
-    /// Values that the optimizer works with beside weights, moments and gradients: Muon's
-    /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both.
-    fn optimizer_work(&self) -> usize {
-        5 * self.muons_matrices().into_iter().max().unwrap_or(0)
+    /// Bytes that the optimizer works with beside weights, moments and gradients: Muon's
+    /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both. A GPU
+    /// steps the matrices that are alike in all blocks together, in the type of their products.
+    fn optimizer_work(&self) -> u64 {
+        let largest = self.muons_matrices().into_iter().max().unwrap_or(0);
+        if self.kernels == Kernels::Cpu {
+            return bytes(5 * largest);
+        }
+        let in_float32 = bytes(4 * largest * self.shape.n_layer);
+        if self.precision == Precision::Bf16 { in_float32 / 2 } else { in_float32 }
     }
 
     /// Sizes of the matrices of one block, where Muon steps them.

@@ -14,9 +14,9 @@ use crate::config::TrainConfig;
 /// saves.
 pub const MOST_LOGITS: usize = 32 << 20;
 
-/// The same on a GPU: 256 MiB of bfloat16. Its products take this many rows to be at their full
+/// The same on a GPU: 512 MiB of bfloat16. Its products take this many rows to be at their full
 /// speed, and each piece more costs one more sum of two gradients of the head.
-pub const MOST_LOGITS_ON_GPU: usize = 128 << 20;
+pub const MOST_LOGITS_ON_GPU: usize = 256 << 20;
 
 /// How the windows of a step go through the model.
 #[derive(Clone, Copy, Debug)]

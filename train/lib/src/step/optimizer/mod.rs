@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
 use burn::{module::ParamId, optim::GradientsParams};
-use ember_kernels::optimizer::gpu::{self, AdamWStep};
-use ember_kernels::{gpu::tensor::cube, is_cpu, optimizer::sum_of_squares};
+use ember_kernels::optimizer::{gpu, gpu_muon, sum_of_squares};
+use ember_kernels::{gpu::tensor::cube, is_cpu};
 use ember_model::{Gpt, GptConfig, Parameter, ParameterMapper};
 
 pub use adamw::AdamWConfig;
@@ -115,7 +115,7 @@ impl Optimizer {
     }
 
     /// As [`Self::step`] on a GPU, if and as far as the device's `decision` on the gradients says:
-    /// the host need not know it. Only where [`Self::can_follow_a_decision`].
+    /// the host need not know it.
     pub fn step_as_decided(
         &mut self,
         gpt: Gpt,
@@ -124,12 +124,6 @@ impl Optimizer {
         learning_rate: f64,
     ) -> Gpt {
         self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: 1.0 }, Some(decision))
-    }
-
-    /// Whether all of its steps are kernels that read a decision: those of AdamW and of the average
-    /// are.
-    pub fn can_follow_a_decision(&self) -> bool {
-        self.config.muon.is_none()
     }
 
     /// Forgets that steps were handed to the device which it did not take: only `taken` were.
@@ -145,11 +139,15 @@ impl Optimizer {
     fn step_by(&mut self, gpt: Gpt, mut gradients: GradientsParams, rate: Rate, decision: Option<&Decision>) -> Gpt {
         self.steps += 1;
         let shape = gpt.config().clone();
-        let on_gpu = decision.map(|_| Vec::new());
+        let on_gpu = decision.map(|_| Gathered::default());
         let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
         let gpt = gpt.map_parameters(&mut step);
-        if let (Some(steps), Some(decision)) = (step.on_gpu, decision) {
-            gpu::adamw(steps, cube(decision.values.clone()), self.config.adamw.numbers(self.steps, rate, 1));
+        if let (Some(Gathered { adamw, muon }), Some(decision)) = (step.on_gpu, decision) {
+            let verdict = cube(decision.values.clone());
+            if let Some(config) = self.config.muon {
+                gpu_muon::muon(muon, &verdict, &config.numbers(rate));
+            }
+            gpu::adamw(adamw, verdict, self.config.adamw.numbers(self.steps, rate, 1));
         }
         if let Some(average) = &mut self.average {
             average.follow(&gpt, self.steps, decision);
@@ -225,8 +223,15 @@ struct Step<'a> {
     gradients: &'a mut GradientsParams,
     shape: GptConfig,
     rate: Rate,
-    /// On a GPU: AdamW's part, gathered for few launches.
-    on_gpu: Option<Vec<AdamWStep>>,
+    /// On a GPU: its parts, gathered for few launches.
+    on_gpu: Option<Gathered>,
+}
+
+/// The parts of a step on a GPU.
+#[derive(Default)]
+struct Gathered {
+    adamw: Vec<gpu::AdamWStep>,
+    muon: Vec<gpu_muon::MuonStep>,
 }
 
 impl ParameterMapper for Step<'_> {
@@ -236,13 +241,18 @@ impl ParameterMapper for Step<'_> {
         if let Some(muon) = config.muon_of(name, D) {
             let size = parameter.dims();
             let [matrix, gradient] = [parameter, gradient].map(|tensor| tensor.reshape([size[0], size[1]]));
-            return muon.update(moments, name, matrix, gradient, &self.shape, self.rate).reshape(size);
+            let Some(gathered) = &mut self.on_gpu else {
+                return muon.update(moments, name, matrix, gradient, &self.shape, self.rate).reshape(size);
+            };
+            let (matrix, step) = muon.prepare(moments, name, matrix, gradient, &self.shape);
+            gathered.muon.push(step);
+            return matrix.reshape(size);
         }
         let Some(gathered) = &mut self.on_gpu else {
             return config.adamw.update(moments, name, parameter, gradient, *steps, self.rate);
         };
         let (parameter, step) = config.adamw.prepare(moments, name, parameter, gradient, self.rate);
-        gathered.push(step);
+        gathered.adamw.push(step);
         parameter
     }
 }

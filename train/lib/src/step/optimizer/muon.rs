@@ -12,7 +12,8 @@
 //! the CPU, where such products are summed in float32; everything else is float32.
 
 use burn::tensor::{FloatDType, Tensor};
-use ember_kernels::optimizer::{MuonUpdate, muon};
+use ember_kernels::gpu::tensor::{cube, float32, from_cube};
+use ember_kernels::optimizer::{MuonUpdate, gpu::own, gpu_muon::MuonStep, muon};
 use ember_model::GptConfig;
 
 use super::state::{Moments, Rate};
@@ -26,7 +27,7 @@ pub struct MuonConfig {
     pub momentum: f64,
     /// Share of a matrix, times Muon's learning rate, that each step takes away.
     pub weight_decay: f64,
-    /// What the products of the orthogonalisation multiply on the CPU: float32 or bfloat16.
+    /// What the products of the orthogonalisation multiply: bfloat16 or else float32.
     pub precision: FloatDType,
 }
 
@@ -34,7 +35,7 @@ pub struct MuonConfig {
 pub(super) const KIND: &str = "momentum";
 
 impl MuonConfig {
-    /// The matrix `[in, out]` called `name` of a model of this shape after a step.
+    /// The matrix `[in, out]` called `name` of a model of this shape, on the CPU, after a step.
     pub(super) fn update(
         self,
         moments: &mut Moments,
@@ -46,18 +47,38 @@ impl MuonConfig {
     ) -> Tensor<2> {
         let [n_in, n_out] = matrix.dims();
         let momentum = moments.take(KIND, name, &matrix).reshape([n_in, n_out]);
+        let [matrix, momentum] = muon(matrix, gradient, momentum, &parts(shape, name, n_out), self.numbers(rate));
+        moments.put(KIND, name, momentum.reshape([n_in * n_out]));
+        matrix
+    }
+
+    /// The matrix, on a GPU, and its part of the step that [`muon`](ember_kernels::optimizer::gpu_muon::muon)
+    /// is to take: it is changed in place then.
+    pub(super) fn prepare(
+        self,
+        moments: &mut Moments,
+        name: &str,
+        matrix: Tensor<2>,
+        gradient: Tensor<2>,
+        shape: &GptConfig,
+    ) -> (Tensor<2>, MuonStep) {
+        let widths = parts(shape, name, matrix.dims()[1]);
+        let momentum = own(moments.take(KIND, name, &matrix));
+        moments.put(KIND, name, from_cube(momentum.clone()));
+        let (matrix, gradient) = (own(matrix), float32(cube(gradient)));
+        (from_cube(matrix.clone()), MuonStep { matrix, gradient, momentum, widths })
+    }
+
+    /// The numbers of a step.
+    pub(super) fn numbers(self, rate: Rate) -> MuonUpdate {
         let learning_rate = rate.learning_rate * self.relative_rate;
-        let update = MuonUpdate {
-            widths: parts(shape, name, n_out),
+        MuonUpdate {
             momentum: self.momentum as f32,
             learning_rate: learning_rate as f32,
             keep: (1.0 - learning_rate * self.weight_decay) as f32,
             scale: rate.gradient_scale as f32,
             precision: self.precision,
-        };
-        let [matrix, momentum] = muon(matrix, gradient, momentum, &update);
-        moments.put(KIND, name, momentum.reshape([n_in * n_out]));
-        matrix
+        }
     }
 }
 

@@ -1,0 +1,302 @@
+//! Muon on a GPU. The matrices that are alike in all blocks are stepped together: what would be some
+//! forty launches for each of them is some thirty for all.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::FloatDType;
+
+use super::gpu::{SCALE, TAKEN, most_together};
+use super::update::{MuonUpdate, SMALLEST_NORM, STEPS, X, X3, X5};
+use crate::{gpu::prelude::*, gpu::products::batched_product, gpu::sum::UNITS, gpu::sum::cube_sum};
+
+/// Values of a part that one unit takes, and that a cube takes.
+const EACH: usize = 8;
+/// See [`EACH`].
+const CHUNK: usize = UNITS as usize * EACH;
+
+/// One matrix `[n_in, n_out]`, contiguous float32, with all that its step reads and writes.
+pub struct MuonStep {
+    /// Changed in place.
+    pub matrix: CubeTensor,
+    /// As large.
+    pub gradient: CubeTensor,
+    /// As large, changed in place.
+    pub momentum: CubeTensor,
+    /// Columns of each matrix that stands in it.
+    pub widths: Vec<usize>,
+}
+
+/// One step of Muon for each of `steps` along the gradient that `verdict` is about; none where it
+/// says so. Clipping is the verdict's, not the update's.
+pub fn muon(steps: Vec<MuonStep>, verdict: &CubeTensor, update: &MuonUpdate) {
+    let mut alike = BTreeMap::<_, Vec<MuonStep>>::new();
+    for step in steps {
+        let rows = step.matrix.meta.shape()[0];
+        alike.entry((rows, step.widths.clone())).or_default().push(step);
+    }
+    for ((rows, widths), steps) in alike {
+        let (columns, mut first) = (widths.iter().sum(), 0);
+        for equal in widths.chunk_by(|a, b| a == b) {
+            let parts = Parts { rows, columns, first, width: equal[0], count: equal.len() };
+            step_parts(&steps, parts, verdict, update);
+            first += parts.width * parts.count;
+        }
+    }
+}
+
+/// Neighbours of one width in each of some matrices.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// Rows of a matrix, and of a part.
+    rows: usize,
+    /// Columns of a matrix.
+    columns: usize,
+    /// Its first column that is one of theirs.
+    first: usize,
+    /// Columns of a part.
+    width: usize,
+    /// Parts in a matrix.
+    count: usize,
+}
+
+impl Parts {
+    /// Values of a part.
+    const fn values(self) -> usize {
+        self.rows * self.width
+    }
+
+    /// Cubes that share a part.
+    const fn cubes(self) -> usize {
+        self.values().div_ceil(CHUNK)
+    }
+
+    fn argument(self) -> PlacesLaunch {
+        PlacesLaunch::new(self.columns, self.first, self.width, self.count, self.values())
+    }
+}
+
+/// Steps these parts of all the matrices.
+fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &MuonUpdate) {
+    let dtype = if update.precision == FloatDType::BF16 { DType::BF16 } else { DType::F32 };
+    let all = steps.len() * parts.count;
+    let x = unfilled(verdict, [all, parts.rows, parts.width], dtype);
+    let sums = unfilled(verdict, [all, parts.cubes()], DType::F32);
+    let grid = |tensors: &[&CubeTensor], number: usize| Grid::cubes(tensors, number * parts.cubes(), UNITS as usize);
+
+    for (some, before) in together(steps, &verdict.client, 2) {
+        let matrices = some.iter().map(|step| {
+            let [gradient, momentum] = [&step.gradient, &step.momentum].map(|tensor| tensor.clone().into_buffer_arg());
+            FollowedLaunch::new(gradient, momentum)
+        });
+        let grid = grid(&[&x, &some[0].matrix], some.len() * parts.count);
+        let (places, matrices, decay, count) = (parts.argument(), matrices.collect(), update.momentum, some.len());
+        // SAFETY: the kernel reads and writes places of the parts, of which there are `count` times
+        // as many as in a matrix, and a sum for each of their cubes.
+        unsafe { launch!(directions, grid, [verdict, &x, &sums], matrices, places, before, decay, count, elem(dtype)) };
+    }
+    // SAFETY: as above.
+    unsafe { launch!(normalise, grid(&[&x], all), [&x, &sums], parts.values(), all, elem(dtype)) };
+    let x = orthogonal(x);
+    let step_size = update.step_size(parts.rows, parts.width);
+    for (some, before) in together(steps, &verdict.client, 1) {
+        let matrices = some.iter().map(|step| MovedLaunch::new(step.matrix.clone().into_buffer_arg()));
+        let grid = grid(&[&x, &some[0].matrix], some.len() * parts.count);
+        let (places, matrices, keep, count) = (parts.argument(), matrices.collect(), update.keep, some.len());
+        // SAFETY: as above.
+        unsafe { launch!(moves, grid, [verdict, &x], matrices, places, before, keep, step_size, count, elem(dtype)) };
+    }
+}
+
+/// As many matrices as one launch takes, `buffers` of each, and how many are before them.
+fn together<'a>(
+    steps: &'a [MuonStep],
+    client: &Client,
+    buffers: usize,
+) -> impl Iterator<Item = (&'a [MuonStep], usize)> + use<'a> {
+    let most = most_together(client, buffers);
+    steps.chunks(most).enumerate().map(move |(number, some)| (some, number * most))
+}
+
+/// The matrices `[count, rows, columns]`, of norm 1, with their singular values brought near 1, by
+/// Newton and Schulz's iteration.
+fn orthogonal(mut x: CubeTensor) -> CubeTensor {
+    let (dtype, is_tall) = (x.dtype, x.meta.shape()[1] > x.meta.shape()[2]);
+    for _ in 0..STEPS {
+        let transposed = transposed(x.clone());
+        // The Gram matrix of the shorter side is the smaller one.
+        let [left, right] = if is_tall { [&transposed, &x] } else { [&x, &transposed] };
+        let gram = batched_product(left, right, dtype);
+        let polynomial = combined(X5, batched_product(&gram, &gram, dtype), X3, &gram);
+        let [left, right] = if is_tall { [&x, &polynomial] } else { [&polynomial, &x] };
+        let product = batched_product(left, right, dtype);
+        drop(transposed);
+        x = combined(X, x, 1.0, &product);
+    }
+    x
+}
+
+/// Each matrix of a contiguous list with rows and columns exchanged.
+fn transposed(mut x: CubeTensor) -> CubeTensor {
+    let [count, rows, columns] = [0, 1, 2].map(|i| x.meta.shape()[i]);
+    *x.meta = Metadata::new([count, columns, rows], [rows * columns, 1, columns]);
+    x
+}
+
+/// `a x + b y`, in the place of `x`, which nobody else needs.
+fn combined(a: f32, x: CubeTensor, b: f32, y: &CubeTensor) -> CubeTensor {
+    let (grid, vector, vectors) = Grid::vectors(&x);
+    // SAFETY: the kernel looks at `vectors` before it reads or writes a place.
+    unsafe { launch!(combine, grid, vector, [&x, y], a, b, vectors, elem(x.dtype)) };
+    x
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn combine<T: Float, N: Size>(
+    x: &mut [Vector<T, N>],
+    y: &[Vector<T, N>],
+    a: f32,
+    b: f32,
+    vectors: usize,
+    #[define(T)] _type: ElemType,
+) {
+    if ABSOLUTE_POS < vectors {
+        let of_x = Vector::new(a) * Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]);
+        let of_y = Vector::new(b) * Vector::<f32, N>::cast_from(y[ABSOLUTE_POS]);
+        x[ABSOLUTE_POS] = Vector::cast_from(of_x + of_y);
+    }
+}
+
+/// [`Parts`] as kernels see them.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+struct Places {
+    columns: usize,
+    first: usize,
+    width: usize,
+    count: usize,
+    values: usize,
+}
+
+#[cube]
+impl Places {
+    /// Where value number `i` of part `part` of a matrix is in it.
+    fn within(&self, part: usize, i: usize) -> usize {
+        i / self.width * self.columns + self.first + part * self.width + i % self.width
+    }
+}
+
+#[derive(CubeType, CubeLaunch)]
+struct Followed {
+    gradient: Box<[f32]>,
+    momentum: Box<[f32]>,
+}
+
+/// Brings the momentum of `count` matrices up to date, and writes the direction of each part, one
+/// after the other behind those of the matrices `before`, with the sum of the squares of each chunk.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn directions<T: Float>(
+    verdict: &[f32],
+    x: &mut [T],
+    sums: &mut [f32],
+    mut matrices: Sequence<Followed>,
+    places: Places,
+    before: usize,
+    decay: f32,
+    #[comptime] count: usize,
+    #[define(T)] _type: ElemType,
+) {
+    let chunks = places.values.div_ceil(CHUNK);
+    let (number, chunk) = (CUBE_POS / chunks, CUBE_POS % chunks);
+    let (matrix, part) = (number / places.count, number % places.count);
+    let first_part = before * places.count;
+    let scale = verdict[SCALE];
+    let is_taken = verdict[TAKEN] == f32::new(1.0);
+    let mut square = f32::new(0.0);
+    #[unroll]
+    for t in 0..count {
+        if matrix == t {
+            let tensors = matrices.index_mut(t);
+            for k in 0..EACH {
+                let i = chunk * CHUNK + k * UNITS as usize + UNIT_POS as usize;
+                if i < places.values {
+                    let at = places.within(part, i);
+                    let share = (f32::new(1.0) - decay) * (tensors.gradient[at] * scale);
+                    let momentum = decay * tensors.momentum[at] + share;
+                    // Nesterov: the momentum as it would be after this gradient once more.
+                    let direction = decay * momentum + share;
+                    if is_taken {
+                        tensors.momentum[at] = momentum;
+                    }
+                    square += direction * direction;
+                    x[(first_part + number) * places.values + i] = T::cast_from(direction);
+                }
+            }
+        }
+    }
+    let square = cube_sum(square, UNITS);
+    if UNIT_POS == 0 && matrix < count {
+        sums[first_part * chunks + CUBE_POS] = square;
+    }
+}
+
+/// Divides each of `count` parts by its norm, so that no singular value is above 1.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn normalise<T: Float>(x: &mut [T], sums: &[f32], values: usize, count: usize, #[define(T)] _type: ElemType) {
+    let chunks = values.div_ceil(CHUNK);
+    let (number, chunk) = (CUBE_POS / chunks, CUBE_POS % chunks);
+    let mut square = f32::new(0.0);
+    if number < count {
+        let mut i = UNIT_POS as usize;
+        while i < chunks {
+            square += sums[number * chunks + i];
+            i += UNITS as usize;
+        }
+    }
+    let norm = f32::max(cube_sum(square, UNITS).sqrt(), f32::new(SMALLEST_NORM));
+    for k in 0..EACH {
+        let i = chunk * CHUNK + k * UNITS as usize + UNIT_POS as usize;
+        if number < count && i < values {
+            let at = number * values + i;
+            x[at] = T::cast_from(f32::cast_from(x[at]) / norm);
+        }
+    }
+}
+
+#[derive(CubeType, CubeLaunch)]
+struct Moved {
+    matrix: Box<[f32]>,
+}
+
+/// Moves `count` matrices along the orthogonal directions `x` of their parts.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn moves<T: Float>(
+    verdict: &[f32],
+    x: &[T],
+    mut matrices: Sequence<Moved>,
+    places: Places,
+    before: usize,
+    keep: f32,
+    step_size: f32,
+    #[comptime] count: usize,
+    #[define(T)] _type: ElemType,
+) {
+    if verdict[TAKEN] != f32::new(1.0) {
+        terminate!();
+    }
+    let chunks = places.values.div_ceil(CHUNK);
+    let (number, chunk) = (CUBE_POS / chunks, CUBE_POS % chunks);
+    let (matrix, part) = (number / places.count, number % places.count);
+    #[unroll]
+    for t in 0..count {
+        if matrix == t {
+            let tensors = matrices.index_mut(t);
+            for k in 0..EACH {
+                let i = chunk * CHUNK + k * UNITS as usize + UNIT_POS as usize;
+                if i < places.values {
+                    let at = places.within(part, i);
+                    let direction = f32::cast_from(x[(before * places.count + number) * places.values + i]);
+                    tensors.matrix[at] = tensors.matrix[at] * keep - step_size * direction;
+                }
+            }
+        }
+    }
+}
