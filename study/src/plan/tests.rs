@@ -21,7 +21,7 @@ fn planning<T>(
     let request = Request {
         settings: Settings::from_toml_str(set).unwrap(),
         seconds: 600.0,
-        measured_within: false,
+        measured_within: true,
         memory_bytes,
         measuring: MEASURING,
         processes,
@@ -56,6 +56,34 @@ fn a_run_is_as_long_as_its_time() {
             "{seconds} s, {max_steps} by {eval_interval}, {step_s} and {look_s}"
         );
     }
+}
+
+/// What measuring the device has taken is gone, but a run is planned for some of its time at least.
+#[test]
+fn a_run_is_planned_for_the_time_that_measuring_left() {
+    let timed =
+        Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s: 0.2 };
+    let planned = |measured_s: f64| {
+        let looking = Looking { evaluate_token_s: 1e-6, sample_token_s: 1e-6 };
+        let speed =
+            Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], measured_s, ..Speed::default() };
+        planning("", 1, None, |planner| planner.proposal(&planner.candidates()?[0].config, &speed)).unwrap().seconds
+    };
+    for (measured_s, most) in [(0.0, 600.0), (100.0, 500.0), (599.0, 120.0), (1e6, 120.0)] {
+        let seconds = planned(measured_s);
+        assert!(seconds <= most && seconds > 0.95 * most, "{seconds} s of {most}, {measured_s} of them measuring");
+    }
+}
+
+/// The CPU is measured from small to large; a GPU where it says most first.
+#[test]
+fn four_shapes_are_measured() {
+    let candidates = candidates("", 1, None).unwrap();
+    let of = |on_gpu| to_measure(&candidates, on_gpu).into_iter().map(Candidate::flops).collect::<Vec<_>>();
+    let (on_cpu, on_gpu) = (of(false), of(true));
+    assert!(on_cpu.len() == 4 && on_cpu.is_sorted(), "{on_cpu:?}");
+    assert_eq!((on_gpu.len(), on_gpu[2]), (4, on_cpu[0]));
+    assert!((1e10..1e11).contains(&on_gpu[0]) && on_gpu[1] > 1e12, "{on_gpu:?}");
 }
 
 #[test]
