@@ -335,10 +335,11 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(copy: *const Rectangle, stream: Poin
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Pointer, image: *const c_void) -> Status {
     called("cuModuleLoadData");
-    if refused_while_recording("cuModuleLoadData") {
+    let text = unsafe { CStr::from_ptr(image as *const c_char) }.to_string_lossy();
+    let kernel = text.split(".entry ").nth(1).and_then(|after| after.split('(').next()).unwrap_or("no kernel");
+    if refused_while_recording(&format!("cuModuleLoadData of {}", kernel.trim())) {
         return CAPTURE_UNSUPPORTED;
     }
-    let text = unsafe { CStr::from_ptr(image as *const c_char) }.to_string_lossy();
     match parse::parse(&text) {
         Ok(parsed) => {
             if let (Some(folder), Some(kernel)) = (std::env::var_os("SOFTCUDA_PTX"), parsed.kernels.first()) {
