@@ -68,6 +68,9 @@ pub const MEASURING: Limits = Limits { timing: Duration::from_secs(18), compilin
 /// The share of its time that a run is planned for at least, however long measuring took.
 const LEAST_SHARE: f64 = 0.2;
 
+/// The share of its time that a run spends on looks at most, where it has more than one.
+const LOOKING_SHARE: f64 = 0.25;
+
 /// What is wanted.
 pub struct Request<'a> {
     /// What somebody set.
@@ -194,7 +197,7 @@ impl Planner<'_> {
                 let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
                 let context = fitting_context(context, &self.text.facts());
                 let batch_size = (tokens / context).max(1).next_multiple_of(self.request.processes);
-                self.candidate([*n_layer, *n_embd, context, batch_size], 1000)
+                self.candidate([*n_layer, *n_embd, context, batch_size], 1000, None)
             })
             .partition_result();
         // The first that was refused is the smallest.
@@ -207,9 +210,9 @@ impl Planner<'_> {
         Ok(candidates)
     }
 
-    /// The candidate with these blocks, width, context, batch and steps, where nobody set others,
-    /// and the reasons for all that follows from them.
-    fn candidate(&self, sizes: [usize; 4], steps: u64) -> Result<(Candidate, Vec<Note>)> {
+    /// The candidate with these blocks, width, context, batch, steps and steps between looks, where
+    /// nobody set others, and the reasons for all that follows from them.
+    fn candidate(&self, sizes: [usize; 4], steps: u64, interval: Option<u64>) -> Result<(Candidate, Vec<Note>)> {
         let mut settings = self.request.settings.clone();
         let [n_layer, n_embd, context_length, batch_size] = sizes;
         settings.n_layer.get_or_insert(n_layer);
@@ -217,6 +220,11 @@ impl Planner<'_> {
         settings.context_length.get_or_insert(context_length);
         settings.batch_size.get_or_insert(batch_size);
         settings.max_steps.get_or_insert(steps);
+        if let Some(interval) = interval {
+            settings.eval_interval.get_or_insert(interval);
+            settings.checkpoint_interval.get_or_insert(interval);
+            settings.sample_interval.get_or_insert(interval);
+        }
         let (mut config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
         let (windows, processes) = (config.windows_per_step(), self.request.processes);
         if !windows.is_multiple_of(processes) {
@@ -257,10 +265,28 @@ impl Planner<'_> {
         best.ok_or_else(|| refused.into_iter().next().unwrap_or(Error::NothingToPlan))
     }
 
-    /// The candidate with its length, and what will come of it.
+    /// The candidate with its length, and what will come of it: with as many looks as a run has, or
+    /// with fewer where those would take more than their share of the time.
     fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
+        let usual = self.proposal_with(sizes, speed, None)?;
+        let most = LOOKING_SHARE * self.seconds(speed);
+        let looking = usual.seconds - usual.config.max_steps as f64 * usual.step_s;
+        if looking <= most || self.request.settings.has("eval_interval") {
+            return Ok(usual);
+        }
+        let looks = (most / usual.look_s).max(1.0).floor();
+        let steps = (self.seconds(speed) - looks * usual.look_s) / usual.step_s.max(1e-9);
+        let interval = (steps / looks).clamp(1.0, 1e12).ceil() as u64;
+        let mut fewer = self.proposal_with(sizes, speed, Some(interval))?;
+        let steps = fewer.look_s / fewer.step_s.max(1e-9);
+        fewer.reasons.push(format!("eval_interval = {interval}: a look takes as long as {steps:.0} steps"));
+        Ok(fewer)
+    }
+
+    /// The same with so many steps between looks.
+    fn proposal_with(&self, sizes: &TrainConfig, speed: &Speed, interval: Option<u64>) -> Result<Proposal> {
         let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *sizes;
-        let with_steps = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
+        let with_steps = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps, interval);
         let sized = with_steps(sizes.max_steps)?.0;
         let step_s = speed.step_s(sized.flops());
         let whole_s = self.seconds(speed);
