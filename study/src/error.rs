@@ -100,12 +100,16 @@ from_below!(Other: ember_decoding::Error, ember_model::Error, FileError, output:
 
 impl Error {
     /// What `cause` is, where it is an [`Error`] that only wraps it, or one of the trainer's; else
-    /// `cause` itself.
+    /// `cause` itself. The one may wrap the other: a plan's errors are a run's, and hold the trainer's.
     pub fn unwrapped<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
         match cause.downcast_ref::<Self>() {
-            Some(Self::Training(error)) => TrainingError::unwrapped(error),
+            Some(Self::Training(error)) => Self::unwrapped(error),
             Some(Self::Other(error)) => &**error,
-            _ => TrainingError::unwrapped(cause),
+            Some(_) => cause,
+            None => {
+                let inner = TrainingError::unwrapped(cause);
+                if inner.is::<Self>() { Self::unwrapped(inner) } else { inner }
+            }
         }
     }
 }

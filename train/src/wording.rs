@@ -215,6 +215,15 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_fails_in_a_plan_is_gone_in_a_run() {
+        let lost = "Read(\"The device is poisoned\\nCaused by:\\n  Unknown: Device is lost\\nBacktrace:\\n\")";
+        let in_training = Error::Device(lost.to_owned());
+        let in_a_plan = StudyError::from(in_training);
+        let in_a_run = cause(in_a_plan.into());
+        assert!(said(in_a_run.into()).to_string().starts_with("the device is gone (Unknown: Device is lost): its"));
+    }
+
+    #[test]
     fn a_command_that_cannot_change_the_precision_does_not_advise_it() {
         let problem = "does not know BF16".to_owned();
         let precision = |problem| ConfigError::Precision {

@@ -7,7 +7,7 @@ use ember_model::device;
 
 use super::bench::random_windows;
 use crate::prelude::*;
-use ember_study::plan::measure::Bench;
+use ember_study::{ledger::meter::wait_for, plan::measure::Bench};
 use ember_training::config::TrainConfig;
 
 /// Arguments of `first-steps`.
@@ -42,6 +42,6 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     for _ in 0..STEPS {
         bench.timed_step()?;
     }
-    selected.device.sync().map_err(|error| anyhow!("the device failed: {error:?}"))?;
+    wait_for(&selected.device)?;
     Ok(Outcome::Done)
 }
