@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, two hours of two cores in all,
+# Trains the small models that `ember-train plan` predicts the loss from, three hours of two cores in all,
 # and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
 #   bench/fit_points.sh SHAKESPEARE TEXTS [WORK_FOLDER] >study/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. What the WORK_FOLDER holds
@@ -90,6 +90,8 @@ python-bpe4096           2  96  64 16 1226
 russian-bpe4096          2  96  64 16 1097
 c-bpe8192                2  64  64 16  812
 c-bpe8192                4 128  64 16 2198
+c-bpe8192                4 192 128  8 6224
+python-bpe4096           4 192 128  8 5661
 RUNS
 
 for text in */manifest.json; do

@@ -2,26 +2,28 @@
 //!
 //! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
 //! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
-//! tokens. Four things are added. It is anchored in the text, so that one fit serves several texts
+//! tokens. Five things are added. It is anchored in the text, so that one fit serves several texts
 //! and tokenizers: its unit is between the loss of trigrams with a cache and that of somebody who only
 //! spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks back
-//! much further than one of characters. Repeated tokens count for less and less ([Muennighoff
+//! much further than one of characters. Where a cache says much that trigrams do not, as in code, a
+//! model learns for longer, and goes further. Repeated tokens count for less and less ([Muennighoff
 //! et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). In large steps they teach less. And
 //! a run of a few hundred steps is still on its way down from the loss of single tokens by their
 //! frequency.
 //!
 //! ```text
-//! late = A (e + (1 - e) ((N0 / N)^a + (D0 / D)^b))    A = HC^p (2 H0 / 3)^(1 - p); HC: trigrams with a cache; H0: spelling
+//! late = A (E + (1 - E) ((N0 / N)^a + (D1 / D)^b))    A = HC^p (2 H0 / 3)^(1 - p); HC: trigrams with a cache; H0: spelling
+//! E = e C^-c    D1 = D0 C^h                           C = H3 / HC; H3: loss of trigrams
 //! loss = late + (H1 - late) / (1 + (S / S0)^g)        H1: loss of unigrams; S: steps
 //! D    = W / (1 + B / (5 W^(1/2)))                    N: parameters of the blocks; B: tokens of a step
 //! W    = U (1 + R (1 - exp(-r / R)))                  U: tokens seen once; r: how often they are repeated; R = 15.4
 //! ```
 //!
 //! Of the built-in stories the least loss there can be is known, and no model that was trained for
-//! long is far above it: it is in the place of A e, a tenth of it in that of A (1 - e), and the
+//! long is far above it: it is in the place of A E, a tenth of it in that of A (1 - E), and the
 //! loss of trigrams in that of H1.
 //!
-//! The eight constants are found anew each time from [`points`], the measured runs that are kept
+//! The ten constants are found anew each time from [`points`], the measured runs that are kept
 //! beside this file, by least squares of the logarithm of the loss. It takes a fraction of a
 //! second, and nothing can drift apart.
 
@@ -155,9 +157,13 @@ pub struct Constants {
     pub g: f64,
     /// The trigrams' and the cache's part in the unit.
     pub p: f64,
+    /// How much lower the share is that no model goes below, the more the cache says.
+    pub c: f64,
+    /// How many more tokens it takes there.
+    pub h: f64,
 }
 
-const CONSTANTS: usize = 8;
+const CONSTANTS: usize = 10;
 
 /// Who knows words but no sentences needs, roughly, this share of what who spells them does: 2 nats
 /// a letter of English.
@@ -168,7 +174,7 @@ const ABOVE_THE_FLOOR: f64 = 0.1;
 
 impl Constants {
     /// Where the search begins, and what a constant stays near that the points say nothing of.
-    const START: [f64; CONSTANTS] = [0.6, 3e4, 0.35, 1e5, 0.35, 50.0, 1.5, 0.5];
+    const START: [f64; CONSTANTS] = [0.6, 3e4, 0.35, 1e5, 0.35, 50.0, 1.5, 0.5, 1.0, 3.0];
 
     /// How strongly it stays there: a constant e times too large counts as much as a point that is
     /// so far off.
@@ -176,8 +182,19 @@ impl Constants {
 
     /// From logarithms, which keep every constant positive.
     fn from_logarithms(at: &[f64; CONSTANTS]) -> Self {
-        let [e, n0, a, d0, b, s0, g, p] = at.map(|logarithm| logarithm.clamp(-20.0, 20.0).exp());
-        Self { e: e.min(1.0), n0, a: a.min(2.0), d0, b: b.min(2.0), s0, g: g.min(4.0), p: p.min(1.0) }
+        let [e, n0, a, d0, b, s0, g, p, c, h] = at.map(|logarithm| logarithm.clamp(-20.0, 20.0).exp());
+        Self {
+            e: e.min(1.0),
+            n0,
+            a: a.min(2.0),
+            d0,
+            b: b.min(2.0),
+            s0,
+            g: g.min(4.0),
+            p: p.min(1.0),
+            c: c.min(4.0),
+            h: h.min(16.0),
+        }
     }
 
     /// The loss of a run, in nats per token.
@@ -185,11 +202,14 @@ impl Constants {
         let Statistics { ngram_losses: [unigrams, _, trigrams, ..], .. } = *run.text;
         let Statistics { trigram_cache_loss, spelled_loss, entropy_floor, .. } = *run.text;
         let unit = trigram_cache_loss.powf(self.p) * (OF_SPELLING * spelled_loss).powf(1.0 - self.p);
+        let cache = trigrams / trigram_cache_loss;
+        let share = self.e * cache.powf(-self.c);
         let (least, above, first) = match entropy_floor {
             Some(floor) => (floor, ABOVE_THE_FLOOR * floor, trigrams),
-            None => (self.e * unit, (1.0 - self.e) * unit, unigrams),
+            None => (share * unit, (1.0 - share) * unit, unigrams),
         };
-        let lacking = (self.n0 / run.parameters).powf(self.a) + (self.d0 / run.taught()).powf(self.b);
+        let tokens = self.d0 * cache.powf(self.h);
+        let lacking = (self.n0 / run.parameters).powf(self.a) + (tokens / run.taught()).powf(self.b);
         // Who knows the counts of the tokens alone has this loss: a run that is too short for the
         // formula's powers has it, too.
         let late = (least + above * lacking).min(first);
@@ -365,7 +385,7 @@ mod tests {
     #[test]
     fn losses_made_by_the_formula_are_predicted() {
         let mut points = points().unwrap();
-        let truth = Constants { e: 0.55, n0: 2e4, a: 0.5, d0: 8e4, b: 0.6, s0: 60.0, g: 1.2, p: 0.4 };
+        let truth = Constants { e: 0.55, n0: 2e4, a: 0.5, d0: 8e4, b: 0.6, s0: 60.0, g: 1.2, p: 0.4, c: 1.0, h: 4.0 };
         for point in &mut points {
             point.val_loss = truth.loss(point.run());
         }
@@ -382,7 +402,7 @@ mod tests {
             parameters in 1e4f64..1e9, tokens in 1e4f64..1e10, steps in 10.0f64..1e6, more in 1.0f64..10.0,
         ) {
             let text = points().unwrap()[0].statistics.clone();
-            let constants = Constants { e: 0.5, n0: 2e4, a: 0.6, d0: 4e5, b: 0.3, s0: 70.0, g: 0.8, p: 0.5 };
+            let constants = Constants { e: 0.5, n0: 2e4, a: 0.6, d0: 4e5, b: 0.3, s0: 70.0, g: 0.8, p: 0.5, c: 1.0, h: 4.0 };
             let run = Run { text: &text, parameters, tokens, steps };
             let loss = constants.loss(run);
             let larger = Run { parameters: more * parameters, ..run };
