@@ -108,9 +108,10 @@ impl Shown {
         let left = (now - self.began).as_secs_f64() / done as f64 * (expected - done) as f64;
         if self.in_a_bar {
             let bar = self.bar.get_or_insert_with(|| new_bar(expected));
+            // First what its first frame should not be without.
+            bar.set_message(format!("some {left:.0} s left"));
             bar.set_length(expected as u64);
             bar.set_position(done as u64);
-            bar.set_message(format!("some {left:.0} s left"));
         } else if now - self.last >= LINE_EVERY {
             self.last = now;
             let line = format!("the GPU compiles its kernels: {done} of about {expected}, some {left:.0} s left");

@@ -239,8 +239,8 @@ fn opened(device: Device) -> Found {
 /// is checked.
 ///
 /// # Errors
-/// What went wrong, to come after the device's name: "does not know ...", "failed ...", "computed
-/// ...".
+/// What went wrong, to come after the device's name: "does not compute in ...", "failed ...",
+/// "computed ...".
 pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
     const N: usize = 16;
     // Small whole numbers, and sums below 256: exact in every type, whatever the sums are kept in.
@@ -252,15 +252,24 @@ pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
         let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device).cast(dtype);
         Some(linear(a.clone().unsqueeze(), a, None).cast(FloatDType::F32).into_data().iter::<f32>().collect::<Vec<_>>())
     })
-    .map_err(|problem| format!("failed a small computation ({problem})"))?;
-    let Some(product) = product else { return Err(format!("does not know {dtype:?}")) };
+    .map_err(|problem| format!("failed a small computation in {} ({problem})", name(dtype)))?;
+    let Some(product) = product else { return Err(format!("does not compute in {}", name(dtype))) };
     for (i, got) in product.iter().enumerate() {
         let want: f32 = (0..N).map(|k| numbers[i / N * N + k] * numbers[k * N + i % N]).sum();
         if *got != want {
-            return Err(format!("computed {got} where {want} is right"));
+            return Err(format!("computed {got} in {} where {want} is right", name(dtype)));
         }
     }
     Ok(())
+}
+
+const fn name(dtype: FloatDType) -> &'static str {
+    match dtype {
+        FloatDType::F64 => "float64",
+        FloatDType::F32 | FloatDType::Flex32 => "float32",
+        FloatDType::F16 => "float16",
+        FloatDType::BF16 => "bfloat16",
+    }
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_command_that_cannot_change_the_precision_does_not_advise_it() {
-        let problem = "does not know BF16".to_owned();
+        let problem = "does not compute in bfloat16".to_owned();
         let precision = |problem| ConfigError::Precision {
             precision: "bf16".to_owned(),
             device: "wgpu:0".to_owned(),
@@ -235,7 +235,7 @@ mod tests {
         let line = |error: Error| precision_kept(error, "use another --device").to_string();
         assert_eq!(
             line(precision(problem).into()),
-            "precision = bf16: wgpu:0 (a GPU) does not know BF16; use another --device"
+            "precision = bf16: wgpu:0 (a GPU) does not compute in bfloat16; use another --device"
         );
         let other = ConfigError::UnknownKey { name: "zzzz".to_owned(), nearest: None };
         assert_eq!(line(other.into()), "there is no key \"zzzz\"");

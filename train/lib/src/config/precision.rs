@@ -48,7 +48,7 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
             chosen(Precision::Bf16, "this processor multiplies bfloat16, in two thirds of float32's time")
         }
         Ok(()) => chosen(Precision::Bf16, &format!("{id} multiplies bfloat16, at half the memory")),
-        Err(problem) => chosen(Precision::F32, &format!("in bfloat16 {id} {problem}")),
+        Err(problem) => chosen(Precision::F32, &format!("{id} {problem}")),
     }
 }
 
