@@ -376,7 +376,10 @@ mod tests {
         let spread = quantile(&fit.text_left_out, 0.9);
         let inside = fit.text_left_out.iter().filter(|error| error.abs() <= spread).count();
         assert!(10 * inside >= 9 * points.len() && spread < 0.3, "{:?}", fit.text_left_out);
-        for point in &points {
+        for (point, residual) in points.iter().zip(&fit.residuals) {
+            // Runs that somebody planned are met within a tenth.
+            let is_planned = ["bench/promises.py", "bench/nanogpt.py"].iter().any(|by| point.from.starts_with(by));
+            assert!(!is_planned || residual.abs() < 0.1, "{} {residual}", point.text);
             let estimate = fit.estimate(point.run());
             assert!(estimate.low < estimate.loss && estimate.loss < estimate.high);
         }
