@@ -252,18 +252,19 @@ pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
         let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device).cast(dtype);
         Some(linear(a.clone().unsqueeze(), a, None).cast(FloatDType::F32).into_data().iter::<f32>().collect::<Vec<_>>())
     })
-    .map_err(|problem| format!("failed a small computation in {} ({problem})", name(dtype)))?;
-    let Some(product) = product else { return Err(format!("does not compute in {}", name(dtype))) };
+    .map_err(|problem| format!("failed a small computation in {} ({problem})", type_name(dtype)))?;
+    let Some(product) = product else { return Err(format!("does not compute in {}", type_name(dtype))) };
     for (i, got) in product.iter().enumerate() {
         let want: f32 = (0..N).map(|k| numbers[i / N * N + k] * numbers[k * N + i % N]).sum();
         if *got != want {
-            return Err(format!("computed {got} in {} where {want} is right", name(dtype)));
+            return Err(format!("computed {got} in {} where {want} is right", type_name(dtype)));
         }
     }
     Ok(())
 }
 
-const fn name(dtype: FloatDType) -> &'static str {
+/// The type in words.
+pub const fn type_name(dtype: FloatDType) -> &'static str {
     match dtype {
         FloatDType::F64 => "float64",
         FloatDType::F32 | FloatDType::Flex32 => "float32",

@@ -6,7 +6,7 @@ use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
 use ember_data::{prepare::Dataset, random, tokens::TokenFile};
 use ember_decoding::{bench::Spread, run_folder};
 use ember_kernels::gpu::attention_said;
-use ember_model::folder;
+use ember_model::{device::type_name, folder};
 use rand_chacha::rand_core::Rng;
 use serde_json::json;
 
@@ -249,11 +249,7 @@ fn table(speed: &Speed, precision: Precision) -> String {
     let Spread { median, min, max } = speed.utilisation;
     let [median, least, most] = [median, min, max].map(|share| format!("{:.1}%", 100.0 * share));
     let product = speed.product_flops_per_s / 1e9;
-    let in_type = match precision {
-        Precision::F32 => "float32",
-        Precision::Bf16 => "bfloat16",
-        Precision::F16 => "float16",
-    };
+    let in_type = type_name(precision::float_dtype(precision));
     let peak = match speed.reserved_bytes {
         Some(reserved) => format!("{} in use, {} held", bytes(speed.peak_bytes), bytes(reserved)),
         None => bytes(speed.peak_bytes),
