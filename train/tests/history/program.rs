@@ -83,6 +83,8 @@ impl Trains for Program {
         let ended = match output.status.code() {
             Some(0 | INTERRUPTED) => Some(Ok(())),
             Some(OF_MPIRUN_BY_SIGNAL..) | None => None,
+            // Or `mpirun` hears first of a process that missed the killed one.
+            Some(1) if matches!(signal, Some((_, libc::SIGKILL))) && said.contains(MISSED) => None,
             code => Some(Err(failure(&said, code))),
         };
         let journal = std::fs::read_to_string(journal).expect("the witness was not loaded");
@@ -95,6 +97,8 @@ impl Trains for Program {
 const INTERRUPTED: i32 = 130;
 /// From here on, what a signal that ended one of its processes makes of the exit code of `mpirun`.
 const OF_MPIRUN_BY_SIGNAL: i32 = 129;
+/// What the process of another rank says of the killed one, before it ends with an error.
+const MISSED: &str = "error: run: the process of rank 0 ";
 
 /// What a program said that ended with this code: its line of an error, or that of the first of
 /// several processes, behind which the others and `mpirun` have words of their own.
