@@ -3,17 +3,18 @@
 //! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
 //! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
 //! tokens. Five things are added. It is anchored in the text, so that one fit serves several texts
-//! and tokenizers: its unit is between the loss of trigrams with a cache and that of somebody who only
-//! spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks back
-//! much further than one of characters. Where a cache says much that trigrams do not, as in code, a
-//! model learns for longer, and goes further. Repeated tokens count for less and less ([Muennighoff
-//! et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). In large steps they teach less. And
-//! a run of a few hundred steps is still on its way down from the loss of single tokens by their
-//! frequency.
+//! and tokenizers: its unit is between the loss of trigrams with a cache and that of somebody who
+//! only spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks
+//! back much further than one of characters. Where a cache says much that trigrams do not, as in
+//! code, a model learns for longer, and goes further; it goes further, too, where sequences of four
+//! tokens say much, as in sayings that come again and again. Repeated tokens count for less and
+//! less ([Muennighoff et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). In large steps
+//! they teach less. And a run of a few hundred steps is still on its way down from the loss of
+//! single tokens by their frequency.
 //!
 //! ```text
 //! late = A (E + (1 - E) ((N0 / N)^a + (D1 / D)^b))    A = HC^p (2 H0 / 3)^(1 - p); HC: trigrams with a cache; H0: spelling
-//! E = e C^-c    D1 = D0 C^h                           C = H3 / HC; H3: loss of trigrams
+//! E = e (C F)^-c    D1 = D0 C^h                       C = H3 / HC; F = H3 / H4: trigrams, sequences of four
 //! loss = late + (H1 - late) / (1 + (S / S0)^g)        H1: loss of unigrams; S: steps
 //! D    = W / (1 + B / (5 W^(1/2)))                    N: parameters of the blocks; B: tokens of a step
 //! W    = U (1 + R (1 - exp(-r / R)))                  U: tokens seen once; r: how often they are repeated; R = 15.4
@@ -157,9 +158,9 @@ pub struct Constants {
     pub g: f64,
     /// The trigrams' and the cache's part in the unit.
     pub p: f64,
-    /// How much lower the share is that no model goes below, the more the cache says.
+    /// How much lower the share is that no model goes below, the more the cache and a fourth token say.
     pub c: f64,
-    /// How many more tokens it takes there.
+    /// How many more tokens it takes where the cache says much.
     pub h: f64,
 }
 
@@ -199,11 +200,11 @@ impl Constants {
 
     /// The loss of a run, in nats per token.
     pub fn loss(&self, run: Run<'_>) -> f64 {
-        let Statistics { ngram_losses: [unigrams, _, trigrams, ..], .. } = *run.text;
+        let Statistics { ngram_losses: [unigrams, _, trigrams, fourgrams, ..], .. } = *run.text;
         let Statistics { trigram_cache_loss, spelled_loss, entropy_floor, .. } = *run.text;
         let unit = trigram_cache_loss.powf(self.p) * (OF_SPELLING * spelled_loss).powf(1.0 - self.p);
-        let cache = trigrams / trigram_cache_loss;
-        let share = self.e * cache.powf(-self.c);
+        let (cache, fourth) = (trigrams / trigram_cache_loss, trigrams / fourgrams);
+        let share = (self.e * (cache * fourth).powf(-self.c)).min(1.0);
         let (least, above, first) = match entropy_floor {
             Some(floor) => (floor, ABOVE_THE_FLOOR * floor, trigrams),
             None => (share * unit, (1.0 - share) * unit, unigrams),

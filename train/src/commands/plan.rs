@@ -304,11 +304,11 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     let percent = |error: f64| format!("{:+.1}%", 100.0 * error);
     let mut text = format!(
         "late = A (E + (1 - E) ((N0 / N)^a + (D1 / D)^b)), A = HC^p (2 H0 / 3)^(1 - p)\n\
-         E    = e C^-c, D1 = D0 C^h, C = H3 / HC\n\
+         E    = e (C F)^-c, D1 = D0 C^h, C = H3 / HC, F = H3 / H4\n\
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
          D    = W / (1 + B / (5 W^(1/2))), W = U (1 + R (1 - exp(-r / R)))\n\
          e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, p = {p:.3}, c = {c:.3}, h = {h:.3}, R = 15.4\n\n\
-         H1: loss of unigrams; H3: of trigrams; HC: of those with a cache of 64 tokens; H0: of who spells each token, or points at it among those;\n\
+         H1, H3, H4: loss of unigrams, trigrams, sequences of four; HC: of trigrams with a cache of 64 tokens; H0: of who spells each token, or points at it among those;\n\
          N: parameters of the blocks; B: tokens of a step; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
          {:<26}{:>9}{:>9}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}{:>9}\n",
         "text", "N", "tokens", "U", "S", "measured", "fit", "off", "left out", "text out",
