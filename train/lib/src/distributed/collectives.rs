@@ -4,6 +4,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::process_group::ProcessGroup;
+use super::said_elsewhere;
 use crate::error::{GroupError, Result};
 
 /// The bytes of every process, by rank.
@@ -85,6 +86,6 @@ pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
             Err(GroupError::OfRank { rank: first, source: error.into() }.into())
         }
         Err(error) if first == group.rank() => Err(error),
-        _ => Err(GroupError::SaidElsewhere(codes[first] as u8).into()),
+        _ => Err(said_elsewhere(codes[first] as u8)),
     }
 }

@@ -22,9 +22,7 @@ pub mod watch;
 
 use ember_host::interrupt::Interrupt;
 
-#[cfg(not(feature = "mpi"))]
-use crate::error::GroupError;
-use crate::error::Result;
+use crate::error::{Error, GroupError, Result};
 
 pub use collectives::{all_gather, all_ok, all_reduce_f64, broadcast, broadcast_number};
 pub use launch::Launch;
@@ -50,9 +48,14 @@ fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Res
 fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
     let error = GroupError::NoMpi(launch.size).into();
     if launch.rank > 0 {
-        // The process of rank 0 says it, which mpirun would end as soon as another has ended.
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        return Err(GroupError::SaidElsewhere((program.code)(&error)).into());
+        return Err(said_elsewhere((program.code)(&error)));
     }
     Err(error)
+}
+
+/// The error of a process that leaves it to another to say why all end. The other one gets a second
+/// for it: `mpirun` ends all processes as soon as one of them has ended.
+fn said_elsewhere(code: u8) -> Error {
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    GroupError::SaidElsewhere(code).into()
 }
