@@ -4,8 +4,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::process_group::ProcessGroup;
-use super::said_elsewhere;
-use crate::error::{GroupError, Result};
+use crate::error::{Error, GroupError, Result};
 
 /// The bytes of every process, by rank.
 ///
@@ -88,4 +87,11 @@ pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
         Err(error) if first == group.rank() => Err(error),
         _ => Err(said_elsewhere(codes[first] as u8)),
     }
+}
+
+/// The error of a process that leaves it to another to say why all end. The other one gets a second
+/// for it: `mpirun` ends all processes as soon as one of them has ended.
+pub(super) fn said_elsewhere(code: u8) -> Error {
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    GroupError::SaidElsewhere(code).into()
 }

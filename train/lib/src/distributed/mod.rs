@@ -22,7 +22,9 @@ pub mod watch;
 
 use ember_host::interrupt::Interrupt;
 
-use crate::error::{Error, GroupError, Result};
+#[cfg(not(feature = "mpi"))]
+use crate::error::GroupError;
+use crate::error::Result;
 
 pub use collectives::{all_gather, all_ok, all_reduce_f64, broadcast, broadcast_number};
 pub use launch::Launch;
@@ -48,14 +50,7 @@ fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Res
 fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
     let error = GroupError::NoMpi(launch.size).into();
     if launch.rank > 0 {
-        return Err(said_elsewhere((program.code)(&error)));
+        return Err(collectives::said_elsewhere((program.code)(&error)));
     }
     Err(error)
-}
-
-/// The error of a process that leaves it to another to say why all end. The other one gets a second
-/// for it: `mpirun` ends all processes as soon as one of them has ended.
-fn said_elsewhere(code: u8) -> Error {
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    GroupError::SaidElsewhere(code).into()
 }
