@@ -46,6 +46,7 @@ pub mod gpu;
 #[path = "no_gpu.rs"]
 pub mod gpu;
 mod halves;
+mod head_loss;
 mod heads;
 pub mod limits;
 mod linear;
@@ -73,9 +74,10 @@ pub use gelu::gelu;
 pub use gemm::multiplies_bf16;
 #[cfg(not(feature = "gpu"))]
 pub use gpu::argmax;
+pub use head_loss::head_loss;
 pub use heads::Heads;
 pub use linear::{linear, linear_gelu, linear_onto, unembed};
-pub use norm::{layer_norm, rms_norm};
+pub use norm::{Norm, layer_norm, rms_norm};
 pub use packed::{packed_linear, packed_linear_onto};
 pub use qk_norm::qk_norm;
 pub use rotary::{Rotary, rotate};

@@ -26,6 +26,27 @@ pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Deb
     /// The gradient of each input, given that of the first output.
     fn backward(&self, kept: Self::Kept, dy: FloatTensor<B>) -> [FloatTensor<B>; N];
 
+    /// Whether a branch begins here: the first input goes on past the operation as well, to where
+    /// what has become of the result is added to it. So by the time of the backward it has the
+    /// gradient from there.
+    fn begins_branch(&self) -> bool {
+        false
+    }
+
+    /// As [`Self::backward`], each gradient added to the one that the input has already.
+    fn backward_onto(
+        &self,
+        kept: Self::Kept,
+        dy: FloatTensor<B>,
+        there: [Option<FloatTensor<B>>; N],
+    ) -> [FloatTensor<B>; N] {
+        let mut there = there.into_iter();
+        self.backward(kept, dy).map(|gradient| match there.next().flatten() {
+            Some(there) => B::float_add(gradient, there),
+            None => gradient,
+        })
+    }
+
     /// [`Self::forward`] where no gradient is wanted.
     fn infer(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M] {
         self.forward(inputs).0
@@ -135,7 +156,12 @@ mod autodiff {
         fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
             let dy = gradients.consume::<B>(&ops.node);
             let (operation, kept) = ops.state;
-            for (parent, gradient) in ops.parents.into_iter().zip(operation.backward(kept, dy)) {
+            // A leaf's gradient stays where it is, for whoever asks for it.
+            let stream = ops.parents[0].as_ref().filter(|x| operation.begins_branch() && !x.parents.is_empty());
+            let mut there = [const { None }; N];
+            there[0] = stream.map(|x| gradients.consume::<B>(x));
+            let made = operation.backward_onto(kept, dy, there);
+            for (parent, gradient) in ops.parents.into_iter().zip(made) {
                 if let Some(parent) = parent {
                     gradients.register::<B>(parent.id, gradient);
                 }

@@ -36,7 +36,7 @@ impl Pass<'_> {
     /// The normalised copy of the residual stream that a branch reads, in the type that it computes
     /// in.
     fn norm(&self, norm: &Norm, x: Tensor<3>) -> Tensor<3> {
-        norm.forward(x, self.config, self.precision)
+        norm.forward_branch(x, self.config, self.precision)
     }
 }
 
@@ -206,6 +206,14 @@ impl Gpt {
     /// sums in float32, so that no copy of them is made.
     pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
         self.head().unembed(hidden, self.precision)
+    }
+
+    /// What [`Self::logits_as_computed`] multiplies, `hidden` `[batch, time, n_embd]` and the head
+    /// `[vocab_size, n_embd]`, both in the type that the model computes in: for a loss that makes the logits
+    /// itself. Packed weights have none.
+    pub fn factors_of_logits(&self, hidden: Tensor<3>) -> Option<(Tensor<3>, Tensor<2>)> {
+        let table = self.head().weight.values()?;
+        Some((cast(hidden, self.precision), cast(table, self.precision)))
     }
 
     fn head(&self) -> &Embedding {

@@ -135,12 +135,21 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// `x` `[batch, time, n_embd]` is float32; what comes out is of type `to`.
+    /// The normalised copy of a float32 `x` `[batch, time, n_embd]`, of type `to`.
     pub(crate) fn forward(&self, x: Tensor<3>, config: &GptConfig, to: FloatDType) -> Tensor<3> {
-        let (weight, epsilon) = (self.weight.val(), config.norm_epsilon);
-        match config.norm {
-            NormKind::LayerNorm => kernels::layer_norm(x, weight, self.bias.as_ref().map(Param::val), epsilon, to),
-            NormKind::RmsNorm => kernels::rms_norm(x, weight, epsilon, to),
+        self.normalised(x, config.norm, kernels::Norm::new(config.norm_epsilon, to))
+    }
+
+    /// As [`Self::forward`], for a branch that is added to `x` in the end.
+    pub(crate) fn forward_branch(&self, x: Tensor<3>, config: &GptConfig, to: FloatDType) -> Tensor<3> {
+        self.normalised(x, config.norm, kernels::Norm::new(config.norm_epsilon, to).of_branch())
+    }
+
+    fn normalised(&self, x: Tensor<3>, kind: NormKind, norm: kernels::Norm) -> Tensor<3> {
+        let weight = self.weight.val();
+        match kind {
+            NormKind::LayerNorm => kernels::layer_norm(x, weight, self.bias.as_ref().map(Param::val), norm),
+            NormKind::RmsNorm => kernels::rms_norm(x, weight, norm),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Cross-entropy on the CPU: the loss and the gradient of the logits in one pass, in place of the
 //! logits.
 
-use super::CrossEntropy;
+use super::{CrossEntropy, Scaled};
 use crate::cpu::prelude::*;
 
 /// Rows of logits one task takes; also the unit in which losses are summed, so that the sum does
@@ -21,20 +21,27 @@ impl Operation<Flex, 1, 2> for CrossEntropy {
         let losses: Vec<[f64; 2]> = logits
             .par_chunks_mut(ROWS * vocab)
             .zip(self.targets.par_chunks(ROWS))
-            .map(|(logits, targets)| chunk(logits, targets, 1.0 / rows as f32, z_loss, smoothing))
+            .map(|(logits, targets)| chunk(logits, targets, self.factor / rows as f32, z_loss, smoothing))
             .collect();
         let mean = |which: usize| losses.iter().map(|losses| losses[which]).sum::<f64>() / rows as f64;
-        ([0, 1].map(|which| new(vec![mean(which) as f32], [1])), gradient)
+        let means = [f64::from(self.factor) * mean(0), mean(1)];
+        (means.map(|mean| new(vec![mean as f32], [1])), gradient)
     }
 
     fn backward(&self, gradient: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
+        [Flex::scaled(gradient, dy)]
+    }
+}
+
+impl Scaled for Flex {
+    fn scaled(gradient: FlexTensor, dy: FlexTensor) -> FlexTensor {
         let factor: f32 = values(&contiguous(dy))[0];
         if factor == 1.0 {
-            return [gradient];
+            return gradient;
         }
-        let mut gradient = contiguous(gradient);
+        let (mut gradient, dtype) = (float32(gradient.clone()), gradient.dtype());
         values_mut(&mut gradient).par_chunks_mut(8192).for_each(|chunk| chunk.iter_mut().for_each(|g| *g *= factor));
-        [gradient]
+        cast(gradient, dtype.into())
     }
 }
 

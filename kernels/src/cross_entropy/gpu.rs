@@ -5,7 +5,8 @@
 //! The logits have the type that the model computes in, and so has their gradient; every sum is
 //! float32, as under PyTorch's autocast.
 
-use super::CrossEntropy;
+use super::{CrossEntropy, Scaled};
+use crate::gpu::exponential::{exp, has_instruction};
 use crate::gpu::finite::is_finite;
 use crate::gpu::prelude::*;
 use crate::gpu::sum::{UNITS, cube_max, cube_sum};
@@ -28,20 +29,25 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
         (self.means(&logits, true), logits)
     }
 
-    /// The gradient times `dy`, which is nearly always 1.
     fn backward(&self, gradient: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
-        let gradient = writable(gradient);
-        let values = self.targets.len() * stride(&gradient);
+        [CubeBackend::scaled(gradient, dy)]
+    }
+
+    fn infer(&self, [logits]: [CubeTensor; 1]) -> [CubeTensor; 2] {
+        self.means(&in_rows(logits), false)
+    }
+}
+
+impl Scaled for CubeBackend {
+    fn scaled(gradient: CubeTensor, dy: CubeTensor) -> CubeTensor {
+        let gradient = writable(in_rows(gradient));
+        let values = rows_and_width(&gradient)[0] * stride(&gradient);
         let (most, ..) = gradient.client.properties().hardware.max_cube_count;
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES.min(most) as usize) as u32;
         let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));
         // SAFETY: the kernel reads and writes below the length of `gradient` alone.
         unsafe { launch!(multiply, grid, [&gradient, float32(dy)], values, elem(gradient.dtype)) };
-        [gradient]
-    }
-
-    fn infer(&self, [logits]: [CubeTensor; 1]) -> [CubeTensor; 2] {
-        self.means(&in_rows(logits), false)
+        gradient
     }
 }
 
@@ -55,6 +61,29 @@ fn stride(logits: &CubeTensor) -> usize {
     row_stride(logits).unwrap_or_else(|| rows_and_width(logits)[1])
 }
 
+/// Numbers that a unit reads at once: of a half type twice as many, where the device takes 16 bytes.
+fn widest(logits: &CubeTensor) -> usize {
+    let wide = 16 / logits.dtype.size();
+    let begins = logits.handle.offset_start.unwrap_or(0).is_multiple_of(16);
+    if begins && stride(logits).is_multiple_of(wide) && has_instruction(&logits.client) {
+        return wide;
+    }
+    vector_size(stride(logits))
+}
+
+/// What the kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// Whether the logits become their gradient.
+    with_gradient: bool,
+    /// Units of a cube.
+    units: u32,
+    /// Vectors that a unit has at once.
+    each: usize,
+    /// See [`has_instruction`].
+    has_exp: bool,
+}
+
 impl CrossEntropy {
     /// The two means over all rows of `logits`, which becomes its gradient where that is wanted.
     fn means(&self, logits: &CubeTensor, with_gradient: bool) -> [CubeTensor; 2] {
@@ -65,8 +94,10 @@ impl CrossEntropy {
         // For a large vocabulary as many units as a cube may have, so that few rows are under way
         // at once and a row's second reading finds it in the cache.
         let most = logits.client.properties().hardware.max_units_per_cube.min(1024);
-        let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 8) };
-        let (stride, vector) = (stride(logits), vector_size(stride(logits)));
+        let (units, at_once) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 16) };
+        let (stride, vector) = (stride(logits), widest(logits));
+        let (each, has_exp) = ((at_once / vector).max(1), has_instruction(&logits.client));
+        let form = Form { with_gradient, units, each, has_exp };
         let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));
         // SAFETY: as many as there are.
         let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
@@ -86,9 +117,7 @@ impl CrossEntropy {
                 self.factor / rows as f32,
                 self.objective.z_loss as f32,
                 self.objective.label_smoothing as f32,
-                with_gradient,
-                units,
-                (each / vector).max(1),
+                form,
                 elem(logits.dtype)
             );
             launch!(mean_of_rows, one_cube, [minimised, cross_entropy, &means[0], &means[1]], rows, self.factor);
@@ -102,7 +131,7 @@ impl CrossEntropy {
 ///
 /// The softmax's denominator is summed relative to the largest logit so far, which makes one
 /// reading enough (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3);
-/// `each` vectors at a time, so that as many loads are under way. What follows the last logit in its
+/// some vectors at a time, so that as many loads are under way. What follows the last logit in its
 /// vector lies between two rows, and stays as it is.
 #[allow(clippy::manual_div_ceil)] // CubeCL does not translate div_ceil
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -117,11 +146,10 @@ fn cross_entropy_rows<F: Float, N: Size>(
     weight: f32,
     z_loss: f32,
     smoothing: f32,
-    #[comptime] with_gradient: bool,
-    #[comptime] units: u32,
-    #[comptime] each: usize,
+    #[comptime] form: Form,
     #[define(F)] _dtype: ElemType,
 ) {
+    let (units, each, has_exp) = comptime!((form.units, form.each, form.has_exp));
     let row = CUBE_POS;
     if row >= rows {
         terminate!();
@@ -172,20 +200,20 @@ fn cross_entropy_rows<F: Float, N: Size>(
             }
         }
         if top > largest {
-            denominator *= (largest - top).exp();
+            denominator *= exp(largest - top, has_exp);
             largest = top;
         }
         #[unroll]
         for k in 0..each {
             #[unroll]
             for lane in 0..N::value() {
-                denominator += (x[k].extract(lane) - largest).exp();
+                denominator += exp(x[k].extract(lane) - largest, has_exp);
             }
         }
     }
     let of_unit = largest;
     let largest = cube_max(of_unit, units);
-    let denominator = cube_sum(denominator * (of_unit - largest).exp(), units);
+    let denominator = cube_sum(denominator * exp(of_unit - largest, has_exp), units);
     let sum = cube_sum(sum_of_lanes::<N>(sums), units);
     let log_denominator = denominator.ln() + largest;
 
@@ -199,7 +227,7 @@ fn cross_entropy_rows<F: Float, N: Size>(
         let minimised_loss = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
         minimised[row] = select(all_finite, minimised_loss, sum);
     }
-    if with_gradient {
+    if comptime!(form.with_gradient) {
         // Divided by the denominator, not less its logarithm in the exponent: beside large logits
         // float32 holds the logarithm to 1e-6 or worse, and each probability would be wrong by that.
         let scale = weight * (f32::new(1.0) + f32::new(2.0) * z_loss * log_denominator) / denominator;
@@ -218,12 +246,20 @@ fn cross_entropy_rows<F: Float, N: Size>(
                 let mut gradient = x[k];
                 #[unroll]
                 for lane in 0..N::value() {
-                    let mut of_logit = scale * (x[k].extract(lane) - largest).exp() - evenly;
-                    if i == target && lane == lane_of_target {
-                        of_logit -= at_target;
+                    gradient.insert(lane, scale * exp(x[k].extract(lane) - largest, has_exp) - evenly);
+                }
+                if i == target {
+                    #[unroll]
+                    for lane in 0..N::value() {
+                        let less = select(lane == lane_of_target, at_target, f32::new(0.0));
+                        gradient.insert(lane, gradient.extract(lane) - less);
                     }
-                    if i * N::value() + lane < vocab {
-                        gradient.insert(lane, of_logit);
+                }
+                if (i + 1) * N::value() > vocab {
+                    #[unroll]
+                    for lane in 0..N::value() {
+                        let is_logit = i * N::value() + lane < vocab;
+                        gradient.insert(lane, select(is_logit, gradient.extract(lane), x[k].extract(lane)));
                     }
                 }
                 if i < vectors {

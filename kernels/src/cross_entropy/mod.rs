@@ -7,6 +7,8 @@ mod gpu;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 
+use burn::backend::Backend;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::{FloatDType, Tensor};
 #[cfg(test)]
 use burn::tensor::{Int, TensorData, activation};
@@ -48,24 +50,34 @@ pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
 ///
 /// The loss and its gradient are one pass of ours over the logits, in whose place the gradient is
 /// put. On a GPU the logits may be of the type that the model computes in, and their gradient is
-/// then too. There the kernel divides: that saves another pass over them, and float16 loses the
-/// smallest gradients where they are divided later.
+/// then too. The kernel divides: that saves another pass over them, and float16 loses the smallest
+/// gradients where they are divided later.
 pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
-    let on_cpu = is_cpu(&logits.device());
-    let (logits, factor) = if on_cpu { (cast(logits, FloatDType::F32), 1.0) } else { (logits, (1.0 / divisor) as f32) };
-    let operation = CrossEntropy { targets: targets.to_vec(), objective, factor };
+    let logits = if is_cpu(&logits.device()) { cast(logits, FloatDType::F32) } else { logits };
+    let operation = CrossEntropy::new(targets, objective, 1.0 / divisor);
     let [objective, cross_entropy] = outputs_of(operation, [logits.into_dispatch()]).map(Tensor::<1>::from_dispatch);
-    let objective = if on_cpu && divisor != 1.0 { objective / divisor } else { objective };
     Loss { objective, cross_entropy }
 }
 
 /// Puts out `factor` times what is minimised, and the cross-entropy, of logits `[batch, time,
-/// vocab]`; each a mean over the positions. The CPU knows no other factor than 1.
+/// vocab]`; each a mean over the positions.
 #[derive(Clone, Debug)]
-struct CrossEntropy {
+pub(crate) struct CrossEntropy {
     targets: Vec<u32>,
     objective: Objective,
     factor: f32,
+}
+
+impl CrossEntropy {
+    pub(crate) fn new(targets: &[u32], objective: Objective, factor: f64) -> Self {
+        Self { targets: targets.to_vec(), objective, factor: factor as f32 }
+    }
+}
+
+/// A backend whose losses keep their gradient for the backward.
+pub(crate) trait Scaled: Backend {
+    /// `gradient` times `dy` `[1]`, which is nearly always 1: then it is left as it is.
+    fn scaled(gradient: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 /// The formulas in burn's tensor operations: the reference for our kernels.

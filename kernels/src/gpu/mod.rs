@@ -5,6 +5,7 @@ pub mod adapters;
 pub mod bandwidth;
 pub mod compiling;
 pub(crate) mod engine;
+pub(crate) mod exponential;
 pub(crate) mod finite;
 pub(crate) mod launch;
 pub mod products;

@@ -40,6 +40,9 @@ pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usi
 pub const COLUMNS: usize = 16;
 /// See [`COLUMNS`].
 pub const LANES: usize = 16;
+/// Rows that a unit of [`column_sums`] asks for before it adds them, so that it waits for memory once
+/// for all of them.
+const ASKED: usize = 8;
 
 /// Writes the sum over a cube's [`LANES`] of what each has summed of its column to the row of the
 /// cube's group in `sums` `[groups, width]`.
@@ -71,10 +74,20 @@ fn column_sums_kernel<T: Float, N: Size>(
     let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
     let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
     let mut sum = Vector::<f32, N>::new(f32::new(0.0));
-    for step in 0..steps {
-        let row = first + step * LANES;
-        if row < rows && column < width {
-            sum += Vector::cast_from(x[row * width + column]);
+    for block in 0..steps.div_ceil(ASKED) {
+        let mut values = Array::<Vector<f32, N>>::new(ASKED);
+        #[unroll]
+        for i in 0..ASKED {
+            let step = block * ASKED + i;
+            let row = first + step * LANES;
+            values[i] = Vector::zeroed();
+            if step < steps && row < rows && column < width {
+                values[i] = Vector::cast_from(x[row * width + column]);
+            }
+        }
+        #[unroll]
+        for i in 0..ASKED {
+            sum += values[i];
         }
     }
     write_column_sum::<N>(sum, sums, column, width);

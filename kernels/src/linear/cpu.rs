@@ -1,7 +1,8 @@
 //! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
 //! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
-use burn::{backend::ops::FloatTensorOps, tensor::FloatDType, tensor::bf16};
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{DType, FloatDType, bf16};
 
 use super::{Linear, LinearGelu, LinearOnto, Unembed, one_row::add_one_row, one_row::one_row_transposed};
 use crate::gelu::cpu::{gelu, gelu_backward};
@@ -50,31 +51,56 @@ impl Operation<Flex, 4> for LinearOnto {
     type Kept = [FlexTensor; 2];
 
     fn forward(&self, [residual, x, weight, bias]: [FlexTensor; 4]) -> ([FlexTensor; 1], Self::Kept) {
-        let kept = [x.clone(), weight.clone()];
+        ([self.onto(residual, x.clone(), weight.clone(), Some(bias))], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 4] {
+        let of_branch = self.of_branch(dy.clone(), x.dtype());
+        let [dx, dweight, dbias] = linear_backward(x, weight, of_branch);
+        [dy, dx, dweight, dbias]
+    }
+}
+
+impl Operation<Flex, 3> for LinearOnto {
+    type Kept = [FlexTensor; 2];
+
+    fn forward(&self, [residual, x, weight]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
+        ([self.onto(residual, x.clone(), weight.clone(), None)], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
+        let of_branch = self.of_branch(dy.clone(), x.dtype());
+        let [dx, dweight] = product_backward(x, weight, of_branch);
+        [dy, dx, dweight]
+    }
+}
+
+impl LinearOnto {
+    /// `residual + dropout(x W + b)`.
+    fn onto(&self, residual: FlexTensor, x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
         // Dropout is of the branch alone, which must then be there by itself.
         if let Some(mask) = self.dropout {
-            let branch = cast(linear(x, weight, Some(bias)), FloatDType::F32);
-            return ([Flex::float_add(residual, dropped(branch, mask))], kept);
+            let branch = cast(linear(x, weight, bias), FloatDType::F32);
+            return Flex::float_add(residual, dropped(branch, mask));
         }
-        let (residual, bias) = (float32(residual), float32(bias));
+        let (residual, bias) = (float32(residual), bias.map(float32));
         let [_, n_out] = dims(&weight);
-        let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
+        let added = Added { bias: bias.as_ref().map(values), residual: Some(values(&residual)) };
         let y = if is_bf16(&weight) {
             times::<bf16, _>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added)
         } else {
             forward(values(&float32(x)), values(&float32(weight)), n_out, added)
         };
-        ([new(y, residual.layout().shape().clone())], kept)
+        new(y, residual.layout().shape().clone())
     }
 
-    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 4] {
-        let dtype = x.dtype();
-        let of_branch = match self.dropout {
-            Some(mask) => dropped(dy.clone(), mask),
-            None => dy.clone(),
+    /// The gradient of the branch in its type, given that of the sum.
+    fn of_branch(&self, dy: FlexTensor, dtype: DType) -> FlexTensor {
+        let dropped = match self.dropout {
+            Some(mask) => dropped(dy, mask),
+            None => dy,
         };
-        let [dx, dweight, dbias] = linear_backward(x, weight, cast(of_branch, dtype.into()));
-        [dy, dx, dweight, dbias]
+        cast(dropped, dtype.into())
     }
 }
 

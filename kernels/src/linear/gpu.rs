@@ -10,7 +10,7 @@
 use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
-use crate::gpu::products::{biased_product, product, spaced_product};
+use crate::gpu::products::{biased_product, product, product_onto, spaced_product};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
 
@@ -63,13 +63,28 @@ impl Operation<CubeBackend, 4> for LinearOnto {
 
     fn forward(&self, [residual, x, weight, bias]: [CubeTensor; 4]) -> ([CubeTensor; 1], Self::Kept) {
         let branch = product(matrix(x.clone()), weight.clone(), x.dtype);
-        ([onto(residual, branch, bias, self.dropout)], [x, weight])
+        ([onto(residual, branch, Some(bias), self.dropout)], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 4] {
-        let (dbranch, dbias) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype);
+        let (dbranch, sums) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype, true);
         let [dx, dweight] = linear_backward(x, weight, dbranch);
-        [dy, dx, dweight, dbias]
+        [dy, dx, dweight, of_groups(sums)]
+    }
+}
+
+impl Operation<CubeBackend, 3> for LinearOnto {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [residual, x, weight]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        let branch = product(matrix(x.clone()), weight.clone(), x.dtype);
+        ([onto(residual, branch, None, self.dropout)], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        let (dbranch, _) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype, false);
+        let [dx, dweight] = linear_backward(x, weight, dbranch);
+        [dy, dx, dweight]
     }
 }
 
@@ -82,13 +97,26 @@ impl Operation<CubeBackend, 2> for Unembed {
         ([with_rows(y, shape)], [x, weight])
     }
 
-    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
-        let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
-        let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
-        let dweight = product(transposed(dy.clone()), x, DType::F32);
-        let dx = product(dy, weight, dtype);
-        [with_rows(dx, shape), dweight]
+    fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
+        unembed_backward(kept, dy, [None, None])
     }
+
+    fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, there: [Option<CubeTensor>; 2]) -> [CubeTensor; 2] {
+        unembed_backward(kept, dy, there)
+    }
+}
+
+/// Gradients of `x` and the table of an [`Unembed`], each added to the one that is there.
+fn unembed_backward(
+    [x, weight]: [CubeTensor; 2],
+    dy: CubeTensor,
+    [dx, dweight]: [Option<CubeTensor>; 2],
+) -> [CubeTensor; 2] {
+    let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
+    let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
+    let dweight = product_onto(dweight, transposed(dy.clone()), x, DType::F32);
+    let dx = product_onto(dx.map(matrix), dy, weight, dtype);
+    [with_rows(dx, shape), dweight]
 }
 
 fn transposed(mut matrix: CubeTensor) -> CubeTensor {
@@ -191,11 +219,15 @@ fn onto_kernel<T: Float, N: Size>(
     length: usize,
     width: usize,
     mask: Mask,
+    #[comptime] is_biased: bool,
     #[comptime] drops: bool,
     #[define(T)] _dtype: ElemType,
 ) {
     if ABSOLUTE_POS < length {
-        let mut value = Vector::cast_from(branch[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
+        let mut value = Vector::cast_from(branch[ABSOLUTE_POS]);
+        if is_biased {
+            value += bias[ABSOLUTE_POS % width];
+        }
         if drops {
             value = dropped::<N>(value, ABSOLUTE_POS, &mask);
         }
@@ -204,15 +236,22 @@ fn onto_kernel<T: Float, N: Size>(
 }
 
 /// `residual + dropout(branch + bias)` in float32, over `residual` where nothing else holds it.
-fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Option<DropoutMask>) -> CubeTensor {
-    let (residual, bias) = (contiguous(residual), float32(bias));
+fn onto(
+    residual: CubeTensor,
+    branch: CubeTensor,
+    bias: Option<CubeTensor>,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
+    let (residual, is_biased) = (contiguous(residual), bias.is_some());
+    // What adds no bias reads none either.
+    let bias = bias.map_or_else(|| branch.clone(), float32);
     let [rows, width, vector] = rows_of_vectors(&residual);
     let length = rows * width;
     let (grid, dtype, (mask, drops)) = (Grid::each(&[&residual], length), elem(branch.dtype), mask_launch(dropout));
     let (y, out) = written(&residual, 0);
     // SAFETY: as above.
     unsafe {
-        launch!(onto_kernel, grid, vector, [residual, branch, bias, out], length, width, mask, drops, dtype);
+        launch!(onto_kernel, grid, vector, [residual, branch, bias, out], length, width, mask, is_biased, drops, dtype);
     }
     y
 }
@@ -226,6 +265,7 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
     width: usize,
     steps: usize,
     mask: Mask,
+    #[comptime] sums_up: bool,
     #[comptime] drops: bool,
     #[define(D, T)] _dtypes: [ElemType; 2],
 ) {
@@ -244,23 +284,37 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
             sum += value;
         }
     }
-    write_column_sum::<N>(sum, sums, column, width);
+    if sums_up {
+        write_column_sum::<N>(sum, sums, column, width);
+    }
 }
 
-/// What comes back from the residual stream through dropout, in type `to`, and its columns' sums:
-/// the bias's gradient.
-fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (CubeTensor, CubeTensor) {
+/// What comes back from the residual stream through dropout, in type `to`, and where it `sums_up` its columns'
+/// sums over groups of rows: the bias's gradient.
+fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType, sums_up: bool) -> (CubeTensor, CubeTensor) {
     let [rows, width, vector] = rows_of_vectors(&dy);
     let groups = Groups::of(rows);
     let dbranch = unfilled(&dy, [rows, width * vector], to);
-    let sums = unfilled(&dy, [groups.count, width * vector], DType::F32);
+    let sums = unfilled(&dy, [if sums_up { groups.count } else { 1 }, width * vector], DType::F32);
     let (steps, (mask, drops)) = (groups.steps, mask_launch(dropout));
     let (grid, dtypes) = (groups.grid(&[&dy], width), [elem(dy.dtype), elem(to)]);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(branch_gradient_kernel, grid, vector, [dy, &dbranch, &sums], rows, width, steps, mask, drops, dtypes);
+        launch!(
+            branch_gradient_kernel,
+            grid,
+            vector,
+            [dy, &dbranch, &sums],
+            rows,
+            width,
+            steps,
+            mask,
+            sums_up,
+            drops,
+            dtypes
+        );
     }
-    (dbranch, of_groups(sums))
+    (dbranch, sums)
 }
 
 /// `x W`, and `+ b` where there is one: `[..., n_out]` in the type of `x`.

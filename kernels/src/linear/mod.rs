@@ -40,10 +40,11 @@ pub fn linear_onto(
     bias: Option<Tensor<1>>,
     dropout: Option<DropoutMask>,
 ) -> Tensor<3> {
-    // To add zeros costs next to nothing, and nobody asks for their gradient.
-    let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[1]], &weight.device()));
-    let inputs = [residual.into_dispatch(), x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    apply(LinearOnto { dropout }, inputs)
+    let (residual, x, weight) = (residual.into_dispatch(), x.into_dispatch(), weight.into_dispatch());
+    match bias {
+        Some(bias) => apply(LinearOnto { dropout }, [residual, x, weight, bias.into_dispatch()]),
+        None => apply(LinearOnto { dropout }, [residual, x, weight]),
+    }
 }
 
 /// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table
@@ -59,13 +60,14 @@ struct Linear;
 #[derive(Clone, Debug)]
 struct LinearGelu;
 
+/// Of four inputs, the last the bias, or of three.
 #[derive(Clone, Debug)]
 struct LinearOnto {
     dropout: Option<DropoutMask>,
 }
 
 #[derive(Clone, Debug)]
-struct Unembed;
+pub(crate) struct Unembed;
 
 /// `x W + b` for `x` `[batch, time, n_in]`.
 #[cfg(test)]

@@ -51,6 +51,19 @@ proptest! {
     }
 
     #[test]
+    fn linear_onto_without_bias(time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, probability in 0.0f32..0.9, seed: u64) {
+        let mask = (seed % 2 == 0).then_some(DropoutMask { probability, key: seed });
+        same!(
+            Inputs::new([2, time, n_in], [n_in, n_out], [1, 1], seed),
+            |i: &Inputs| {
+                let residual = Tensor::zeros([2, time, n_out], &device());
+                crate::linear_onto(residual, i.x.clone(), i.matrix.clone(), None, mask)
+            },
+            |i: &Inputs| crate::plain::dropout(crate::plain::linear(i.x.clone(), i.matrix.clone(), None), mask)
+        );
+    }
+
+    #[test]
     fn unembed(batch in 1usize..3, time in 1usize..40, n_embd in 1usize..70, vocab in 1usize..150, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [vocab, n_embd], [1, 1], seed),

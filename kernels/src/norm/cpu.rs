@@ -11,6 +11,10 @@ pub(crate) const ROWS: usize = 32;
 impl Operation<Flex, 3> for Norm {
     type Kept = [FlexTensor; 2];
 
+    fn begins_branch(&self) -> bool {
+        self.begins_branch
+    }
+
     fn forward(&self, inputs: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
         let [x, weight, bias] = inputs.map(contiguous);
         let (weights, biases) = (values(&weight), values(&bias));
@@ -34,6 +38,10 @@ impl Operation<Flex, 3> for Norm {
 
 impl Operation<Flex, 2> for Norm {
     type Kept = [FlexTensor; 2];
+
+    fn begins_branch(&self) -> bool {
+        self.begins_branch
+    }
 
     fn forward(&self, inputs: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
         let [x, weight] = inputs.map(contiguous);

@@ -11,27 +11,47 @@ use crate::{gpu::prelude::*, gpu::sum::of_groups, gpu::sum::over_lanes};
 impl Operation<CubeBackend, 3> for Norm {
     type Kept = [CubeTensor; 2];
 
+    fn begins_branch(&self) -> bool {
+        self.begins_branch
+    }
+
     fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
         ([forward(x.clone(), weight.clone(), Some(bias), self.epsilon, self.to)], [x, weight])
     }
 
-    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
-        let [dx, sums] = backward(x, weight, dy, self.epsilon, true);
-        let [dweight, dbias] = halves(sums);
-        [dx, dweight, dbias]
+    fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        with_halves(backward(kept, dy, None, self.epsilon, true))
+    }
+
+    // The gradients of the weights have nothing to be added to.
+    fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, ..]: [Option<CubeTensor>; 3]) -> [CubeTensor; 3] {
+        with_halves(backward(kept, dy, dx, self.epsilon, true))
     }
 }
 
 impl Operation<CubeBackend, 2> for Norm {
     type Kept = [CubeTensor; 2];
 
+    fn begins_branch(&self) -> bool {
+        self.begins_branch
+    }
+
     fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
         ([forward(x.clone(), weight.clone(), None, self.epsilon, self.to)], [x, weight])
     }
 
-    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
-        backward(x, weight, dy, self.epsilon, false)
+    fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
+        backward(kept, dy, None, self.epsilon, false)
     }
+
+    fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, _]: [Option<CubeTensor>; 2]) -> [CubeTensor; 2] {
+        backward(kept, dy, dx, self.epsilon, false)
+    }
+}
+
+fn with_halves([dx, sums]: [CubeTensor; 2]) -> [CubeTensor; 3] {
+    let [dweight, dbias] = halves(sums);
+    [dx, dweight, dbias]
 }
 
 /// The two halves of a list.
@@ -40,8 +60,10 @@ pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
     [0, half].map(|first| slice(list.clone(), std::slice::from_ref(&(first..first + half))))
 }
 
-/// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
+/// Groups of the backward's rows at most: each sums the gradient of the weights over its own.
 const MOST_GROUPS: usize = 1024;
+/// Rows of a group at least, so that there are not nearly as many sums to be added up as rows.
+const FEWEST_ROWS: usize = 4;
 
 /// What rows there are, and how a row's vectors are shared out to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +76,8 @@ pub struct Share {
     pub centred: bool,
     /// Whether rows are heads.
     pub heads: bool,
+    /// Whether the backward adds to the gradient that is there.
+    pub adds: bool,
 }
 
 impl Share {
@@ -64,7 +88,7 @@ impl Share {
             33..=256 => 8,
             _ => 16,
         };
-        Self { side, each: vectors.div_ceil(side * side).max(1), centred, heads: false }
+        Self { side, each: vectors.div_ceil(side * side).max(1), centred, heads: false, adds: false }
     }
 
     /// Units that share a row.
@@ -85,7 +109,7 @@ impl Share {
     /// How `rows` are shared out to groups, each of which is summed by itself: the rows that one
     /// takes, the cubes, and the groups.
     pub fn groups(self, rows: usize) -> (usize, usize, usize) {
-        let steps = rows.div_ceil(MOST_GROUPS * self.rows()).max(1);
+        let steps = rows.div_ceil(MOST_GROUPS).max(FEWEST_ROWS);
         let cubes = rows.div_ceil(steps * self.rows()).max(1);
         (steps, cubes, cubes * self.rows())
     }
@@ -289,6 +313,9 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
                 if comptime!(!share.heads) || head < layout.normed {
                     value = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
                 }
+                if comptime!(share.adds) {
+                    value += Vector::cast_from(dx[first + column]);
+                }
                 dx[first + column] = Vector::cast_from(value);
             }
         }
@@ -325,13 +352,19 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     y
 }
 
-/// The gradient of `x`, and those of the weights side by side: of `weight` and, where rows are
-/// `centred`, of `bias`.
-fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
-    let [x, weight, dy] = [x, weight, dy].map(contiguous);
+/// The gradient of `x`, added to `dx` where there is one, and those of the weights side by side: of
+/// `weight` and, where rows are `centred`, of `bias`.
+fn backward(
+    kept: [CubeTensor; 2],
+    dy: CubeTensor,
+    dx: Option<CubeTensor>,
+    epsilon: f32,
+    centred: bool,
+) -> [CubeTensor; 2] {
+    let ([x, weight], dy) = (kept.map(contiguous), contiguous(dy));
     let (weight, [rows, width, vector]) = (&weight, rows_of_vectors(&x));
-    let dx = unfilled(&x, x.meta.shape().clone(), DType::F32);
-    let share = Share::of(width, centred);
+    let share = Share { adds: dx.is_some(), ..Share::of(width, centred) };
+    let dx = dx.map_or_else(|| unfilled(&x, x.meta.shape().clone(), DType::F32), |dx| writable(float32(dx)));
     let (steps, cubes, groups) = share.groups(rows);
     let sums = unfilled(&x, [groups, if centred { 2 } else { 1 } * width * vector], DType::F32);
     let (grid, layout) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), all_rows(rows, width));

@@ -5,7 +5,7 @@ use burn::tensor::{DType, FloatDType};
 use proptest::{prelude::*, test_runner::TestRunner};
 
 use crate::gpu::testing::{Inputs, device, same};
-use crate::{self as kernels, plain};
+use crate::{self as kernels, Norm, plain};
 
 /// One and several rows, and of the widths: a single value, odd, one and several vectors for each
 /// of the units that share a row.
@@ -24,15 +24,38 @@ fn norms_are_their_formulas() {
                 "layer_norm",
                 2e-5,
                 &inputs,
-                |i| kernels::layer_norm(i.x.clone(), weight.clone(), Some(bias.clone()), 1e-5, FloatDType::F32),
+                |i| {
+                    kernels::layer_norm(
+                        i.x.clone(),
+                        weight.clone(),
+                        Some(bias.clone()),
+                        Norm::new(1e-5, FloatDType::F32),
+                    )
+                },
                 |i| plain::layer_norm(i.x.clone(), weight.clone(), Some(bias.clone()), 1e-5),
             );
             same(
                 "rms_norm",
                 2e-5,
                 &inputs,
-                |i| kernels::rms_norm(i.x.clone(), weight.clone(), 1e-5, FloatDType::F32),
+                |i| kernels::rms_norm(i.x.clone(), weight.clone(), Norm::new(1e-5, FloatDType::F32)),
                 |i| plain::rms_norm(i.x.clone(), weight.clone(), 1e-5),
+            );
+            let norm = Norm::new(1e-5, FloatDType::F32).of_branch();
+            same(
+                "norms of branches",
+                2e-5,
+                &inputs,
+                |i| {
+                    let x = i.x.clone() * 2.0;
+                    let x = x.clone() + kernels::layer_norm(x, weight.clone(), Some(bias.clone()), norm);
+                    x.clone() + kernels::rms_norm(x, weight.clone(), norm)
+                },
+                |i| {
+                    let x = i.x.clone() * 2.0;
+                    let x = x.clone() + plain::layer_norm(x, weight.clone(), Some(bias.clone()), 1e-5);
+                    x.clone() + plain::rms_norm(x, weight.clone(), 1e-5)
+                },
             );
             Ok(())
         })
@@ -51,7 +74,7 @@ fn norms_put_out_half_precision() {
         "layer_norm",
         4e-3,
         &inputs,
-        |i| kernels::layer_norm(i.x.clone(), weight.clone(), Some(bias.clone()), 1e-5, FloatDType::F16),
+        |i| kernels::layer_norm(i.x.clone(), weight.clone(), Some(bias.clone()), Norm::new(1e-5, FloatDType::F16)),
         |i| plain::layer_norm(i.x.clone(), weight.clone(), Some(bias.clone()), 1e-5).cast(DType::F16),
     );
 }

@@ -13,26 +13,40 @@ use burn::tensor::{FloatDType, Tensor};
 use crate::operation::apply;
 
 /// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then
-/// scales and shifts it; put out as `to` ([Ba et al. 2016](https://arxiv.org/abs/1607.06450),
-/// equation 4).
-pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64, to: FloatDType) -> Tensor<3> {
+/// scales and shifts it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
+pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, norm: Norm) -> Tensor<3> {
     // To shift by zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    apply(Norm { epsilon: epsilon as f32, to }, inputs)
+    apply(norm, inputs)
 }
 
 /// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales
-/// it; put out as `to` ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
-pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
-    apply(Norm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()])
+/// it ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
+pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, norm: Norm) -> Tensor<3> {
+    apply(norm, [x.into_dispatch(), weight.into_dispatch()])
 }
 
-/// LayerNorm of three inputs, the last the bias; RMSNorm of two.
-#[derive(Clone, Debug)]
-struct Norm {
+/// What there is to say of a norm beside its tensors. As an operation it is LayerNorm of three inputs, the
+/// last the bias, and RMSNorm of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
     epsilon: f32,
     to: FloatDType,
+    begins_branch: bool,
+}
+
+impl Norm {
+    /// One that adds `epsilon` to the mean square, and puts out what it makes as `to`.
+    pub fn new(epsilon: f64, to: FloatDType) -> Self {
+        Self { epsilon: epsilon as f32, to, begins_branch: false }
+    }
+
+    /// The same where a branch of the residual stream begins: `x` goes on, and the sum of `x` and what
+    /// becomes of its normalised copy has a gradient. Nothing else may be made of this `x`.
+    pub fn of_branch(self) -> Self {
+        Self { begins_branch: true, ..self }
+    }
 }
 
 /// LayerNorm over the last dimension of `x` `[batch, time, n_embd]`.

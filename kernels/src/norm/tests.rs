@@ -3,7 +3,10 @@
 use burn::tensor::FloatDType;
 use proptest::prelude::*;
 
-use crate::testing::{Inputs, same};
+use crate::{
+    Norm,
+    testing::{Inputs, same},
+};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
@@ -14,7 +17,7 @@ proptest! {
     fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
-            |i: &Inputs| crate::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5, FloatDType::F32),
+            |i: &Inputs| crate::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), Norm::new(1e-5, FloatDType::F32)),
             |i: &Inputs| crate::plain::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5)
         );
     }
@@ -23,7 +26,7 @@ proptest! {
     fn layer_norm_without_bias(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
-            |i: &Inputs| crate::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5, FloatDType::F32),
+            |i: &Inputs| crate::layer_norm(i.x.clone(), i.vectors[0].clone(), None, Norm::new(1e-5, FloatDType::F32)),
             |i: &Inputs| crate::plain::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5)
         );
     }
@@ -32,8 +35,29 @@ proptest! {
     fn rms_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
-            |i: &Inputs| crate::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5, FloatDType::F32),
+            |i: &Inputs| crate::rms_norm(i.x.clone(), i.vectors[0].clone(), Norm::new(1e-5, FloatDType::F32)),
             |i: &Inputs| crate::plain::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5)
+        );
+    }
+
+    // Of a branch: the gradient that `x` has from the sum is there before the norm's.
+    #[test]
+    fn norms_of_branches(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
+        let norm = Norm::new(1e-5, FloatDType::F32).of_branch();
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
+            |i: &Inputs| {
+                let [weight, bias] = &i.vectors;
+                let x = i.x.clone() * 2.0;
+                let x = x.clone() + crate::layer_norm(x, weight.clone(), Some(bias.clone()), norm);
+                x.clone() + crate::rms_norm(x, weight.clone(), norm)
+            },
+            |i: &Inputs| {
+                let [weight, bias] = &i.vectors;
+                let x = i.x.clone() * 2.0;
+                let x = x.clone() + crate::plain::layer_norm(x, weight.clone(), Some(bias.clone()), 1e-5);
+                x.clone() + crate::plain::rms_norm(x, weight.clone(), 1e-5)
+            }
         );
     }
 }

@@ -3,7 +3,7 @@
 use std::array::from_fn;
 
 use burn::tensor::{Device, FloatDType, Tensor};
-use ember_kernels::{Heads, Rotary, cast, causal_attention, gelu, layer_norm, linear, linear_onto};
+use ember_kernels::{Heads, Norm, Rotary, cast, causal_attention, gelu, layer_norm, linear, linear_onto};
 use ember_kernels::{qk_norm, rms_norm, rotate, swiglu, unembed};
 
 use super::check::{Check, random_values, tensor, values};
@@ -44,9 +44,9 @@ pub fn all() -> Vec<Check> {
         }),
         kernel("unembed", [x, [1, VOCAB, WIDTH]], |[x, w], to| unembed(cast(x, to), matrix(w, to))),
         kernel("layer_norm", [x, vector(WIDTH), vector(WIDTH)], |[x, gamma, beta], to| {
-            layer_norm(x, flat(gamma), Some(flat(beta)), EPSILON, to)
+            layer_norm(x, flat(gamma), Some(flat(beta)), Norm::new(EPSILON, to))
         }),
-        kernel("rms_norm", [x, vector(WIDTH)], |[x, gamma], to| rms_norm(x, flat(gamma), EPSILON, to)),
+        kernel("rms_norm", [x, vector(WIDTH)], |[x, gamma], to| rms_norm(x, flat(gamma), Norm::new(EPSILON, to))),
         kernel("qk_norm", [qkv, vector(HEADS.head_size), vector(HEADS.head_size)], |[qkv, q, k], to| {
             qk_norm(cast(qkv, to), flat(q), flat(k), EPSILON, HEADS)
         }),

@@ -7,7 +7,7 @@
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{LINE, Lies, Place, factor, row_stride, sizes, sum_parts};
+use crate::gpu::products::tiled::{LINE, Lies, Place, PlaceLaunch, factor, row_stride, sizes, sum_parts};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
@@ -48,8 +48,18 @@ struct Form {
     half: Half,
     /// The sums are written as they are, not rounded to the factors' type.
     whole: bool,
-    /// The sums begin with a bias.
-    biased: bool,
+    begins: Begins,
+}
+
+/// What the sums begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Begins {
+    /// Nothing.
+    Zero,
+    /// A row that is the same for all.
+    Bias,
+    /// What is there.
+    Result,
 }
 
 impl Form {
@@ -113,13 +123,12 @@ fn copy_slice<T: Float, N: Size>(
 }
 
 /// `out[factors, part] = a b` over the depths of a part, which cubes along y take one each, as those along z
-/// take a pair of factors; and `+ bias` in the first part, where the product is `biased`. Else `bias` is not
-/// read.
+/// take a pair of factors; and in the first part what `form` says they begin with, which is in `first_sums`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn by_warpgroups<T: Float, N: Size>(
     a: &[Vector<T, N>],
     b: &[Vector<T, N>],
-    bias: &[f32],
+    first_sums: &[f32],
     out: &mut [Vector<u32, Const<WORDS>>],
     place_a: Place,
     place_b: Place,
@@ -150,10 +159,16 @@ fn by_warpgroups<T: Float, N: Size>(
     #[unroll]
     for i in 0..SUMS {
         sums[i] = 0.0;
-        if comptime!(form.biased) {
+        if comptime!(form.begins != Begins::Zero) {
             let column = first_n + comptime!(i / 4 * 8 + i % 2) + UNIT_POS as usize % 4 * 2;
-            if begin == 0 && column < place_b.extent {
-                sums[i] = bias[column];
+            let m =
+                first_m + UNIT_POS as usize / PLANE * STEP + comptime!(i / 2 % 2 * 8) + UNIT_POS as usize % PLANE / 4;
+            if begin == 0 && column < place_b.extent && m < place_a.extent {
+                let mut place = column;
+                if comptime!(form.begins == Begins::Result) {
+                    place += m * columns;
+                }
+                sums[i] = first_sums[place];
             }
         }
     }
@@ -238,54 +253,97 @@ fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usiz
     (1..=MOST_PARTS.min(slices / FEWEST_SLICES).max(1)).min_by_key(nanoseconds).unwrap_or(1)
 }
 
+/// How the kernel goes about a product.
+struct Plan {
+    lies: [Lies; 2],
+    places: [PlaceLaunch; 2],
+    half: Half,
+    /// How many pairs of factors there are.
+    count: usize,
+    tiles: usize,
+    depth: usize,
+    /// What a cube takes of the depth, and how many parts of that size there are.
+    part: usize,
+    parts: usize,
+}
+
+impl Plan {
+    /// For `a b` rounded to `to`; `None` where the kernel is not for such factors or such a device.
+    fn of(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<Self> {
+        let [count, m, depth, n] = sizes(a, b);
+        let halves = [DType::F16, DType::BF16].contains(&a.dtype) && a.dtype == b.dtype;
+        if !is_hopper(&a.client)
+            || !halves
+            || m < FEWEST
+            || n < FEWEST
+            || depth < DEPTH
+            || ![a.dtype, DType::F32].contains(&to)
+        {
+            return None;
+        }
+        let (lies_a, _, place_a) = factor(a, 0)?;
+        let (lies_b, _, place_b) = factor(b, 1)?;
+        let stride = row_stride(n);
+        let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
+        let multiprocessors = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
+        let slices = depth.div_ceil(DEPTH);
+        let parts = if count == 1 { best_parts(tiles, slices, multiprocessors, m * stride) } else { 1 };
+        let part = slices.div_ceil(parts) * DEPTH;
+        let half = if a.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
+        let (lies, places, parts) = ([lies_a, lies_b], [place_a, place_b], depth.div_ceil(part));
+        Some(Self { lies, places, half, count, tiles, depth, part, parts })
+    }
+
+    /// Writes the product of `a` and `b`, each part below the one before, to `out`, whose rows are as far
+    /// apart as [`row_stride`] says. Its sums begin with those of `first`, where there are any.
+    fn write(self, a: &CubeTensor, b: &CubeTensor, first: Option<(Begins, &CubeTensor)>, out: &CubeTensor) {
+        let Self { lies, places: [place_a, place_b], half, count, tiles, depth, part, parts } = self;
+        let (begins, first) = first.unwrap_or((Begins::Zero, out));
+        let form = Form { lies, half, whole: out.dtype == DType::F32, begins };
+        let words = row_stride(sizes(a, b)[3]) / form.written();
+        let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
+        let grid = Grid::new(&[a, b, out], cubes, CubeDim::new_1d(UNITS as u32));
+        // SAFETY: the kernel reads each factor below its extent and the depth, and of `first` and `out` rows
+        // below the rows of `a`, of which it writes vectors below the stride, for each part.
+        unsafe {
+            launch!(
+                by_warpgroups,
+                grid,
+                LINE,
+                [a, b, first, out],
+                place_a,
+                place_b,
+                words,
+                depth,
+                part,
+                form,
+                elem(a.dtype)
+            );
+        }
+    }
+}
+
 /// `a b` as [`tiled`](super::tiled::product) gives it, `+ bias` (float32) where there is one; `None` where
 /// this is not for such factors or such a device.
 pub fn product(a: &CubeTensor, b: &CubeTensor, bias: Option<&CubeTensor>, to: DType) -> Option<CubeTensor> {
-    let [count, m, depth, n] = sizes(a, b);
-    let halves = [DType::F16, DType::BF16].contains(&a.dtype) && a.dtype == b.dtype;
-    let properties = a.client.properties();
-    if !is_hopper(&a.client)
-        || !halves
-        || m < FEWEST
-        || n < FEWEST
-        || depth < DEPTH
-        || ![a.dtype, DType::F32].contains(&to)
-    {
-        return None;
-    }
-    let (lies_a, _, place_a) = factor(a, 0)?;
-    let (lies_b, _, place_b) = factor(b, 1)?;
-    let stride = row_stride(n);
-    let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
-    let multiprocessors = properties.hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
-    let slices = depth.div_ceil(DEPTH);
-    let parts = if count == 1 { best_parts(tiles, slices, multiprocessors, m * stride) } else { 1 };
-    let part = slices.div_ceil(parts) * DEPTH;
-    let parts = depth.div_ceil(part);
-    let written = if parts > 1 { DType::F32 } else { to };
-    let half = if a.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
-    let form = Form { lies: [lies_a, lies_b], half, whole: written == DType::F32, biased: bias.is_some() };
-    let out = unfilled(a, [count * parts * m, stride], written);
-    let words = stride / form.written();
-    let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
-    let grid = Grid::new(&[a, b, &out], cubes, CubeDim::new_1d(UNITS as u32));
-    // SAFETY: the kernel reads each factor below its extent and the depth, and writes rows below `m`
-    // of vectors below the stride, for each part.
-    unsafe {
-        let bias = bias.unwrap_or(&out);
-        launch!(
-            by_warpgroups,
-            grid,
-            LINE,
-            [a, b, bias, &out],
-            place_a,
-            place_b,
-            words,
-            depth,
-            part,
-            form,
-            elem(a.dtype)
-        );
-    }
+    let plan = Plan::of(a, b, to)?;
+    let [count, m, _, n] = sizes(a, b);
+    let parts = plan.parts;
+    let out = unfilled(a, [count * parts * m, row_stride(n)], if parts > 1 { DType::F32 } else { to });
+    plan.write(a, b, bias.map(|bias| (Begins::Bias, bias)), &out);
     Some(sum_parts(out, parts, with_width(a, n), to))
+}
+
+/// `y + a b` in the place of a float32 `y`; `y` as it was where this is not for such factors or such a
+/// device.
+pub fn product_onto(y: CubeTensor, a: &CubeTensor, b: &CubeTensor) -> Result<CubeTensor, CubeTensor> {
+    let [count, _, _, n] = sizes(a, b);
+    match Plan::of(a, b, DType::F32) {
+        Some(plan) if plan.parts == 1 && count == 1 && y.dtype == DType::F32 && n == row_stride(n) => {
+            let y = writable(contiguous(y));
+            plan.write(a, b, Some((Begins::Result, &y)), &y);
+            Ok(y)
+        }
+        _ => Err(y),
+    }
 }

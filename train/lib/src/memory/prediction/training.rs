@@ -173,8 +173,8 @@ impl<'a> Step<'a> {
 
     /// Logits that are there at once.
     fn logits(&self) -> usize {
-        let at_once = (self.most_logits() / self.shape.vocab_size).max(1);
-        self.positions().min(at_once) * self.shape.vocab_size
+        let pieces = self.positions().div_ceil((self.most_logits() / self.shape.vocab_size).max(1));
+        self.positions().div_ceil(pieces.max(1)) * self.shape.vocab_size
     }
 
     fn logits_bytes(&self) -> u64 {
@@ -225,27 +225,15 @@ impl<'a> Step<'a> {
         let Pass { embedding, block, norm, head, below } = self.pass();
         let (checkpointed, in_pieces, stream) = (self.activation_checkpointing, self.in_pieces(), self.stream());
         let below = if checkpointed { self.shape.n_layer as u64 * stream } else { below };
-        let mut walk = Walk { kept: below + norm.keeps, ..Walk::default() };
-        if checkpointed || in_pieces {
-            // While the head works: what the blocks left, the last norm's input and output.
-            walk.kept += stream;
+        let mut walk = Walk { kept: below + norm.keeps + head.keeps, ..Walk::default() };
+        if in_pieces {
             self.head_in_pieces(&head, &mut walk);
-            // The gradient of the norm's output, and its product with the output.
-            walk.gradients += stream;
-            walk.note(2 * stream);
+            walk.kept -= head.keeps;
         } else {
-            walk.kept += head.keeps;
             walk.note(self.logits_bytes() + head.forward_work);
             walk.back(&head);
         }
-        let frees_the_output = in_pieces && !checkpointed;
-        if frees_the_output {
-            walk.kept -= stream;
-        }
         walk.back(&norm);
-        if frees_the_output {
-            walk.gradients -= stream;
-        }
         for i in (0..self.shape.n_layer as u64).rev() {
             if checkpointed {
                 walk.kept = i * stream + keeps(&block);
@@ -264,18 +252,15 @@ impl<'a> Step<'a> {
         let all = self.positions() * self.shape.vocab_size;
         let pieces = all.div_ceil(self.logits().max(1)) as u64;
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
-        let whole =
-            Costs { input: head.input / pieces, output: self.logits_bytes(), keeps: head.keeps / pieces, ..*head };
+        let whole = Costs { input: head.input / pieces, output: self.logits_bytes(), ..*head };
         let work = if self.precision == Precision::Bf16 { (whole.input + whole.output) / 2 } else { head.work };
         let piece = Costs { work, ..whole };
         // The second of two whole pieces finds the table's gradient of the first there.
         let earlier = if all >= 2 * self.logits() { table } else { 0 };
-        walk.kept += piece.keeps;
         walk.note(piece.output + piece.forward_work);
         walk.note(piece.output + piece.input + piece.work + table + earlier + self.stream());
         // Two gradients of the table are added into a third when the logits are gone.
         walk.note(if pieces > 1 { 3 * table + self.stream() } else { 0 });
-        walk.kept -= piece.keeps;
         walk.gradients += table;
     }
 }

@@ -14,7 +14,7 @@ use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 
 use crate::error::Result;
-use ember_kernels::cross_entropy::{Loss, cross_entropy, loss_over};
+use ember_kernels::cross_entropy::{Loss, cross_entropy};
 
 use segments::Pass;
 
@@ -106,11 +106,7 @@ pub fn pass(
         return pass.by_block(number, tokens);
     }
     passes.reseed(&[number]);
-    if batch.inputs.len() * gpt.config().vocab_size > passes.most_logits {
-        return pass.head_by_piece(tokens);
-    }
-    let logits = gpt.logits_as_computed(gpt.hidden(tokens));
-    let Loss { objective, cross_entropy } = loss_over(logits, &batch.targets, passes.objective, divisor);
+    let Loss { objective, cross_entropy } = pass.loss(gpt.hidden(tokens));
     pass.add(objective.backward());
     cross_entropy
 }

@@ -4,7 +4,7 @@ use burn::tensor::{Device, FloatDType};
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use itertools::Itertools;
 
-use ember_kernels::cross_entropy::Objective;
+use ember_kernels::cross_entropy::{Objective, loss_over};
 
 use super::*;
 
