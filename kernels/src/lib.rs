@@ -2,9 +2,9 @@
 //!
 //! An operation is a folder: the function and its formula in burn's tensor operations, which the
 //! kernels are tested against, in `mod.rs` (of attention to the cache in `tests.rs`); one kernel of
-//! ours for the CPU, and its gradient, in `cpu.rs`; few for a GPU in `gpu.rs`. Two are less: a
-//! cast, which has no kernel of ours, is one file, and argmax is for a GPU alone. How an operation
-//! is declared says `operation.rs`.
+//! ours for the CPU, and its gradient, in `cpu.rs`; few for a GPU in `gpu.rs`. Three are less: a
+//! cast, which has no kernel of ours, and the head's loss, which is made of others' kernels, are one
+//! file, and argmax is for a GPU alone. How an operation is declared says `operation.rs`.
 //!
 //! Below the operations lie [`simd`] (which instructions a kernel is compiled for), `gemm`
 //! (products of matrices), [`packed`] (weights as decoding reads them), [`arena`] (memory on huge
