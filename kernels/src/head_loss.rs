@@ -116,3 +116,30 @@ where
         losses.unwrap_or_else(|| unreachable!("a loss of no positions"))
     }
 }
+
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
+mod tests {
+    use super::*;
+    use crate::cross_entropy::plain;
+    use crate::gpu::testing::{Inputs, device, same};
+    use crate::plain::unembed;
+
+    /// Pieces of one position, of several, the last of them shorter, and one piece.
+    #[test]
+    fn pieces_are_the_whole() {
+        let Some(device) = device() else { return };
+        let inputs = Inputs::new([2, 15, 20], [1; 3], [50, 20], [1, 1], &device);
+        let targets: Vec<u32> = (0..30).map(|place| place * 31 % 50).collect();
+        let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };
+        for at_once in [1, 7, 30, 100] {
+            let of = |loss: Loss| (loss.objective * 3.0).reshape([1, 1, 1]);
+            same(
+                "head_loss",
+                2e-5,
+                &inputs,
+                |i| of(head_loss(i.x.clone(), i.matrix.clone(), &targets, objective, 2.0, at_once)),
+                |i| of(plain(unembed(i.x.clone(), i.matrix.clone()), &targets, objective)) / 2.0,
+            );
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::array::from_fn;
 
 use burn::tensor::{Device, FloatDType, Tensor};
-use ember_kernels::{Heads, Norm, Rotary, cast, causal_attention, gelu, layer_norm, linear, linear_onto};
+use ember_kernels::{Heads, Norm, Rotary, cast, causal_attention, gelu, head_loss, layer_norm, linear, linear_onto};
 use ember_kernels::{qk_norm, rms_norm, rotate, swiglu, unembed};
 
 use super::check::{Check, random_values, tensor, values};
@@ -59,6 +59,12 @@ pub fn all() -> Vec<Check> {
         kernel("causal_attention", [qkv], |[qkv], to| causal_attention(cast(qkv * 2.0, to), HEADS, None)),
         kernel("heads of 64", [[BATCH, TIME, HEADS_OF_64.width()]], |[qkv], to| {
             causal_attention(cast(qkv * 2.0, to), HEADS_OF_64, None)
+        }),
+        kernel("head and loss in pieces", [[2, 128, 128], [1, 256, 128]], |[x, table], to| {
+            // Pieces of 100, 100 and 56 positions.
+            let targets: Vec<u32> = (0..256).map(|place| place * 31 % 256).collect();
+            let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };
+            head_loss(cast(x, to), matrix(table, to), &targets, objective, 1.0, 100).objective.reshape([1, 1, 1])
         }),
         kernel("cross_entropy", [[BATCH, TIME, VOCAB]], |[logits], to| {
             let targets: Vec<u32> = (0..BATCH * TIME).map(|place| (place * 31 % VOCAB) as u32).collect();

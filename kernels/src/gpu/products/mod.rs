@@ -54,8 +54,11 @@ pub(crate) fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
 /// `y + a b` where there is a `y` `[m, n]` of type `to`, else as [`product`].
 pub(crate) fn product_onto(y: Option<CubeTensor>, a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
     let Some(y) = y else { return product(a, b, to) };
-    let y = if names_tensor_cores(&a.client) { by_warpgroups_onto(y, &a, &b) } else { Err(y) };
-    y.unwrap_or_else(|y| CubeBackend::float_add(product(a, b, to), y))
+    #[cfg(feature = "cuda")]
+    if let Some(plan) = warpgroups::Plan::of_sum(&y, &a, &b) {
+        return plan.add(y, &a, &b);
+    }
+    CubeBackend::float_add(product(a, b, to), y)
 }
 
 /// As [`product`]; where `n` is no multiple of 8 there may be gaps between rows, so that tensor
@@ -103,14 +106,6 @@ fn by_warpgroups(_a: &CubeTensor, _b: &CubeTensor, _bias: Option<&CubeTensor>, _
     return warpgroups::product(_a, _b, _bias, _to);
     #[cfg(not(feature = "cuda"))]
     None
-}
-
-/// `y + a b` in the same way, in the place of `y`; else `y` as it was.
-fn by_warpgroups_onto(y: CubeTensor, _a: &CubeTensor, _b: &CubeTensor) -> Result<CubeTensor, CubeTensor> {
-    #[cfg(feature = "cuda")]
-    return warpgroups::product_onto(y, _a, _b);
-    #[cfg(not(feature = "cuda"))]
-    Err(y)
 }
 
 /// The first of the runtime's kernels that takes these factors, fast ones first.

@@ -254,7 +254,7 @@ fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usiz
 }
 
 /// How the kernel goes about a product.
-struct Plan {
+pub struct Plan {
     lies: [Lies; 2],
     places: [PlaceLaunch; 2],
     half: Half,
@@ -292,6 +292,20 @@ impl Plan {
         let half = if a.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
         let (lies, places, parts) = ([lies_a, lies_b], [place_a, place_b], depth.div_ceil(part));
         Some(Self { lies, places, half, count, tiles, depth, part, parts })
+    }
+
+    /// For `y + a b` with a float32 `y`; `None` where the kernel does not add these.
+    pub fn of_sum(y: &CubeTensor, a: &CubeTensor, b: &CubeTensor) -> Option<Self> {
+        let [count, _, _, n] = sizes(a, b);
+        let adds = count == 1 && y.dtype == DType::F32 && n == row_stride(n);
+        Self::of(a, b, DType::F32).filter(|plan| adds && plan.parts == 1)
+    }
+
+    /// `y + a b`, in the place of `y`.
+    pub fn add(self, y: CubeTensor, a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
+        let y = writable(contiguous(y));
+        self.write(a, b, Some((Begins::Result, &y)), &y);
+        y
     }
 
     /// Writes the product of `a` and `b`, each part below the one before, to `out`, whose rows are as far
@@ -332,18 +346,4 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, bias: Option<&CubeTensor>, to: DT
     let out = unfilled(a, [count * parts * m, row_stride(n)], if parts > 1 { DType::F32 } else { to });
     plan.write(a, b, bias.map(|bias| (Begins::Bias, bias)), &out);
     Some(sum_parts(out, parts, with_width(a, n), to))
-}
-
-/// `y + a b` in the place of a float32 `y`; `y` as it was where this is not for such factors or such a
-/// device.
-pub fn product_onto(y: CubeTensor, a: &CubeTensor, b: &CubeTensor) -> Result<CubeTensor, CubeTensor> {
-    let [count, _, _, n] = sizes(a, b);
-    match Plan::of(a, b, DType::F32) {
-        Some(plan) if plan.parts == 1 && count == 1 && y.dtype == DType::F32 && n == row_stride(n) => {
-            let y = writable(contiguous(y));
-            plan.write(a, b, Some((Begins::Result, &y)), &y);
-            Ok(y)
-        }
-        _ => Err(y),
-    }
 }
