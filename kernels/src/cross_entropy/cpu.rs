@@ -39,7 +39,8 @@ impl Scaled for Flex {
         if factor == 1.0 {
             return gradient;
         }
-        let (mut gradient, dtype) = (float32(gradient.clone()), gradient.dtype());
+        let dtype = gradient.dtype();
+        let mut gradient = float32(gradient);
         values_mut(&mut gradient).par_chunks_mut(8192).for_each(|chunk| chunk.iter_mut().for_each(|g| *g *= factor));
         cast(gradient, dtype.into())
     }

@@ -252,15 +252,23 @@ impl<'a> Step<'a> {
         let all = self.positions() * self.shape.vocab_size;
         let pieces = all.div_ceil(self.logits().max(1)) as u64;
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
-        let whole = Costs { input: head.input / pieces, output: self.logits_bytes(), ..*head };
-        let work = if self.precision == Precision::Bf16 { (whole.input + whole.output) / 2 } else { head.work };
-        let piece = Costs { work, ..whole };
-        // The second of two whole pieces finds the table's gradient of the first there.
-        let earlier = if all >= 2 * self.logits() { table } else { 0 };
-        walk.note(piece.output + piece.forward_work);
-        walk.note(piece.output + piece.input + piece.work + table + earlier + self.stream());
+        let piece = Costs { input: head.input / pieces, output: self.logits_bytes(), ..*head };
+        // The gradient of the head's input has the type of the products.
+        let of_input = if self.is_half() { self.stream() / 2 } else { self.stream() };
+        // The second of two whole pieces finds the gradients of the first there.
+        let earlier = if all >= 2 * self.logits() { table + of_input * (pieces - 1) / pieces } else { 0 };
+        walk.note(piece.output + piece.forward_work + earlier);
+        if self.precision == Precision::Bf16 {
+            // The logits' gradient is rounded, and the one in float32 let go, before others are made.
+            walk.note(piece.output + piece.output / 2 + earlier);
+            walk.note(piece.output / 2 + piece.input + piece.input / 2 + table + earlier);
+        } else {
+            walk.note(piece.output + piece.input + piece.work + table + earlier);
+        }
         // Two gradients of the table are added into a third when the logits are gone.
-        walk.note(if pieces > 1 { 3 * table + self.stream() } else { 0 });
+        walk.note(if pieces > 1 { 3 * table + of_input } else { 0 });
+        // The input's gradients of all pieces, put together.
+        walk.note(table + 2 * of_input);
         walk.gradients += table;
     }
 }
