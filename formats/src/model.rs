@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, fmt};
 
+use serde_json::{Map, Value};
+
 use crate::error::{Cause, FormatError, Result};
 use crate::{NumberType, Tokenizer};
 
@@ -161,4 +163,6 @@ pub struct Model<'a> {
     pub tensors: Vec<Tensor<'a>>,
     /// How text becomes its ids, where that is known.
     pub tokenizer: Option<Tokenizer>,
+    /// How texts are drawn with it, where that is said: the keys of a `generation_config.json`.
+    pub generation: Map<String, Value>,
 }

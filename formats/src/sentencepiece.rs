@@ -14,6 +14,9 @@ pub const SPACE: &str = "▁";
 /// The token that ends a text, behind `<unk>` and `<s>`.
 pub const END: u32 = 2;
 
+/// The id of the token that begins it.
+pub const BEGIN: u32 = 1;
+
 /// The special tokens, by their ids.
 const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
 

@@ -12,6 +12,8 @@ pub struct Tokenizer {
     pub json: Value,
     /// The tokens that end a text, the first the tokenizer's own.
     pub end_tokens: Vec<u32>,
+    /// The token that a text of its own begins with, where a folder or a file names one.
+    pub begin_token: Option<u32>,
     /// How a conversation is written for the model, in Jinja.
     pub chat_template: Option<String>,
 }
@@ -92,6 +94,14 @@ impl Tokenizer {
         }
     }
 
+    /// The token that a text begins with: the one that is put before each, else the one that is named,
+    /// else the one that ends the text before it. Chat templates write it, too.
+    pub(crate) fn begin(&self) -> Option<u32> {
+        let [before, _] = self.around().unwrap_or_default();
+        let named = self.begin_token.filter(|id| self.token(*id).is_some());
+        before.or(named).or(self.end_tokens.first().copied())
+    }
+
     /// A token that is looked for in the raw text, as a `tokenizer.json` lists it.
     pub(crate) fn added_token(id: usize, content: &str, special: bool) -> Value {
         json!({
@@ -111,5 +121,12 @@ impl Tokenizer {
         let added = added.filter(|token| token["id"] == id).find_map(|token| token["content"].as_str());
         let vocabulary = || self.json["model"]["vocab"].as_object()?.iter().find(|(_, known)| **known == id);
         added.or_else(|| Some(vocabulary()?.0.as_str()))
+    }
+
+    /// The id of a token, the other way round.
+    pub(crate) fn id(&self, token: &str) -> Option<u32> {
+        let mut added = self.json["added_tokens"].as_array().into_iter().flatten();
+        let added = added.find(|known| known["content"] == token).map(|known| &known["id"]);
+        u32::try_from(added.unwrap_or(&self.json["model"]["vocab"][token]).as_u64()?).ok()
     }
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ember_formats::{Model, NumberType, gguf, hf};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const KINDS: [&str; 3] = ["gpt2", "llama", "qwen3"];
 const TYPES: [NumberType; 3] = [NumberType::F32, NumberType::Q8_0, NumberType::Q4_0];
@@ -70,7 +70,7 @@ fn a_folder_goes_through_a_file_and_back_as_it_was() {
             let (file, again) = (out.path().join("model.gguf"), out.path().join(format!("{kind}-{}", number.name())));
             gguf::write(&before.model().unwrap(), number, "test", &file).unwrap();
             let read = gguf::File::open(&file).unwrap();
-            hf::write(&read.model().unwrap(), None, &Map::new(), &again).unwrap();
+            hf::write(&read.model().unwrap(), None, &again).unwrap();
             let tokenizer: Value =
                 serde_json::from_slice(&std::fs::read(again.join("tokenizer.json")).unwrap()).unwrap();
             let after = hf::Folder::open(&again, Some(tokenizer), vec![10]).unwrap();
@@ -81,6 +81,68 @@ fn a_folder_goes_through_a_file_and_back_as_it_was() {
             assert!(again.join("model.safetensors").metadata().unwrap().len() <= 45_000);
         }
     }
+}
+
+#[test]
+fn how_texts_are_drawn_goes_through_a_file() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    let through = |generation: Value| {
+        let folder = folder("llama");
+        let mut model = folder.model().unwrap();
+        model.generation = generation.as_object().unwrap().clone();
+        gguf::write(&model, NumberType::F32, "test", &path).unwrap();
+        Value::Object(gguf::File::open(&path).unwrap().model().unwrap().generation)
+    };
+    for said in [
+        json!({ "do_sample": true, "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.02, "repetition_penalty": 1.1 }),
+        json!({ "do_sample": false }),
+        json!({}),
+    ] {
+        assert_eq!(through(said.clone()), said);
+    }
+    // What is off is left out, and so is what llama.cpp's keys have no word for.
+    let said =
+        json!({ "do_sample": true, "top_k": 0, "top_p": 1.0, "temperature": null, "num_beams": 2, "eos_token_id": 3 });
+    assert_eq!(through(said), json!({ "do_sample": true, "temperature": 1.0 }));
+}
+
+#[test]
+fn the_token_that_a_text_begins_with_is_kept() {
+    let out = tempfile::tempdir().unwrap();
+    let (file, again) = (out.path().join("model.gguf"), out.path().join("folder"));
+    let folder = folder("qwen3");
+    let mut model = folder.model().unwrap();
+    // Not the one that ends it, which is 10.
+    model.tokenizer.as_mut().unwrap().begin_token = Some(3);
+    gguf::write(&model, NumberType::F32, "test", &file).unwrap();
+    let read = gguf::File::open(&file).unwrap();
+    assert_eq!(read.model().unwrap().tokenizer.unwrap().begin_token, Some(3));
+    hf::write(&read.model().unwrap(), None, &again).unwrap();
+    let json: Value = serde_json::from_slice(&std::fs::read(again.join("tokenizer.json")).unwrap()).unwrap();
+    for name in ["config.json", "generation_config.json"] {
+        let keys: Value = serde_json::from_slice(&std::fs::read(again.join(name)).unwrap()).unwrap();
+        assert_eq!([&keys["bos_token_id"], &keys["eos_token_id"]], [3, 10], "{name}");
+    }
+    let opened = hf::Folder::open(&again, Some(json), vec![10]).unwrap();
+    assert_eq!(opened.model().unwrap().tokenizer.unwrap().begin_token, Some(3));
+}
+
+#[test]
+fn what_was_interrupted_is_written_again_in_the_same_place() {
+    let out = tempfile::tempdir().unwrap();
+    std::fs::create_dir(out.path().join(".unfinished-x")).unwrap();
+    std::fs::write(out.path().join(".unfinished-x/model.safetensors"), "half").unwrap();
+    let folder = folder("gpt2");
+    hf::write(&folder.model().unwrap(), None, out.path()).unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(out.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    );
+    let refused = hf::write(&folder.model().unwrap(), None, out.path()).unwrap_err();
+    assert!(refused.to_string().ends_with("the folder is there already, with files in it; name another"));
 }
 
 /// The tokenizers that ember-train saves, and two of others.
@@ -124,6 +186,7 @@ fn tokenizers_go_through_a_file_and_back_as_they_were() {
         let mut model = folder.model().unwrap();
         let tokenizer = model.tokenizer.as_mut().unwrap();
         tokenizer.chat_template = Some("{{ messages }}".to_owned());
+        tokenizer.begin_token = Some(3);
         gguf::write(&model, NumberType::F32, "test", &path).unwrap();
         let file = gguf::File::open(&path).unwrap();
         assert_eq!(file.model().unwrap().tokenizer, model.tokenizer);

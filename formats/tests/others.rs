@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ember_formats::{Model, NumberType, Source, gguf, hf, llama2c};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -59,7 +59,7 @@ fn files_of_llama2c_are_transformers_s_llama() {
 fn a_folder_names_the_token_that_its_tokenizer_puts_before_texts() {
     let out = tempfile::tempdir().unwrap();
     let opened = source(&fixture("llama2c/v0/model.bin"));
-    hf::write(&opened.model().unwrap(), None, &Map::new(), &out.path().join("folder")).unwrap();
+    hf::write(&opened.model().unwrap(), None, &out.path().join("folder")).unwrap();
     let read = |name: &str| -> Value {
         serde_json::from_slice(&std::fs::read(out.path().join("folder").join(name)).unwrap()).unwrap()
     };

@@ -97,6 +97,22 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
     }
 }
 
+/// Whether what is written to `path` comes out at this process's standard output, as with /dev/stdout:
+/// then nothing else may, or the two are mixed.
+pub fn is_standard_output(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::{fd::AsFd, unix::fs::MetadataExt};
+        let own = io::stdout().as_fd().try_clone_to_owned().and_then(|out| File::from(out).metadata());
+        own.is_ok_and(|own| path.metadata().is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path; // no path leads there
+        false
+    }
+}
+
 fn open_stream(path: &Path) -> Result<File, FileError> {
     OpenOptions::new().append(true).open(path).at("cannot write into", path)
 }

@@ -34,6 +34,11 @@ impl Header {
         self.bytes.extend(value.to_le_bytes());
     }
 
+    pub fn signed(&mut self, key: &str, value: i32) {
+        self.key(key, Kind::I32);
+        self.bytes.extend(value.to_le_bytes());
+    }
+
     pub fn real(&mut self, key: &str, value: f32) {
         self.key(key, Kind::F32);
         self.bytes.extend(value.to_le_bytes());

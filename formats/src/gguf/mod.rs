@@ -11,6 +11,7 @@ mod header;
 mod keys;
 mod names;
 mod read;
+mod sampling;
 mod shape;
 mod stored;
 mod tokens;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path};
 use super::keys::{Cursor, Keys, Read};
 use super::names::{Layout, place};
 use super::stored::{Kind, Stored};
-use super::{ALIGNMENT, MAGIC, shape, vocabulary};
+use super::{ALIGNMENT, MAGIC, sampling, shape, vocabulary};
 use crate::error::{FormatError, Result};
 use crate::{Model, Shape, Tensor, layout, mapped::Mapped, names};
 
@@ -56,7 +56,7 @@ impl File {
             let other = tensors.names().find(|name| !known.iter().any(|known| known == name)).unwrap_or_default();
             return Err(unsupported(format!("tensor {other} belongs to no {} known here", shape.architecture.name())));
         }
-        Ok(Model { shape, tensors: found, tokenizer })
+        Ok(Model { shape, tensors: found, tokenizer, generation: sampling::read(&keys) })
     }
 }
 

@@ -202,7 +202,7 @@ fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), Stri
         let words = "what this tokenizer puts around texts; it has words for one token before and one behind";
         return Err(words.to_owned());
     };
-    if let Some(begin) = before.or(ends.first().copied()) {
+    if let Some(begin) = tokenizer.begin() {
         header.number("tokenizer.ggml.bos_token_id", begin);
     }
     if behind.is_some() && behind != ends.first().copied() {

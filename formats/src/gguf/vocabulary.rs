@@ -30,7 +30,8 @@ pub fn read(keys: &Keys, rows: usize) -> Read<Option<Tokenizer>> {
         }
     }
     let chat_template = keys.text("tokenizer.chat_template").map(str::to_owned);
-    Ok(Some(Tokenizer { json, end_tokens, chat_template }))
+    let begin_token = id(keys, "bos_token_id");
+    Ok(Some(Tokenizer { json, end_tokens, begin_token, chat_template }))
 }
 
 /// The token that a key names.

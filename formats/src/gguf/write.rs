@@ -7,7 +7,7 @@ use ember_host::output::{check_replaces, write_output};
 use super::blocks::{block, encode, file_type, number};
 use super::header::{Header, put_text};
 use super::names::{Layout, place};
-use super::{ALIGNMENT, MAGIC, VERSION, tokens};
+use super::{ALIGNMENT, MAGIC, VERSION, sampling, tokens};
 use crate::error::{FormatError, Result};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, numbers};
 
@@ -53,6 +53,7 @@ fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
     if matches!(kind, NumberType::Q8_0 | NumberType::Q4_0) {
         header.number("general.quantization_version", 2); // of ggml's blocks, since 2023
     }
+    sampling::write(&model.generation, &mut header);
     let key = |key: &str| format!("{}.{key}", architecture.name());
     let mut size = |name: &str, size: usize| {
         // The checks of a shape keep every size far below.

@@ -37,7 +37,8 @@ impl Folder {
     /// When a file is missing or is not what it should be.
     pub fn open(dir: &Path, tokenizer: Option<Value>, end_tokens: Vec<u32>) -> Result<Self> {
         let path = dir.join("config.json");
-        let shape = config::read(&json(&path)?).map_err(|what| FormatError::unsupported(&path, what))?;
+        let config = json(&path)?;
+        let shape = config::read(&config).map_err(|what| FormatError::unsupported(&path, what))?;
         let (mut files, mut places) = (Vec::new(), HashMap::new());
         for name in weight_files(dir)? {
             let weights = Weights::open(&dir.join(name))?;
@@ -47,8 +48,13 @@ impl Folder {
             files.push(weights);
         }
         let chat_template = chat_template(dir);
-        let tokenizer = tokenizer.map(|json| Tokenizer { json, end_tokens, chat_template });
         let generation = generation(&dir.join("generation_config.json"))?;
+        let tokenizer = tokenizer.map(|json| {
+            let tokenizer = Tokenizer { json, end_tokens, begin_token: None, chat_template };
+            let named = [generation.get("bos_token_id"), config.get("bos_token_id")];
+            let named = named.into_iter().flatten().find_map(|id| u32::try_from(id.as_u64()?).ok());
+            Tokenizer { begin_token: named.or_else(|| begin_token(dir, &tokenizer)), ..tokenizer }
+        });
         let mut folder = Self { shape, files, places, tokenizer, generation };
         folder.shape.tied_head = folder.shape.tied_head && folder.head_can_be_tied()?;
         Ok(folder)
@@ -70,13 +76,8 @@ impl Folder {
             Ok(Tensor::new(name, shape, stored_type(dtype), decode))
         };
         let tensors = names::tensors(&self.shape).into_iter().map(tensor).collect::<Result<_>>()?;
-        Ok(Model { shape: self.shape.clone(), tensors, tokenizer: self.tokenizer.clone() })
-    }
-
-    /// How texts are drawn with the model, where the folder says it: the keys of its
-    /// `generation_config.json`.
-    pub fn generation(&self) -> &Map<String, Value> {
-        &self.generation
+        let (tokenizer, generation) = (self.tokenizer.clone(), self.generation.clone());
+        Ok(Model { shape: self.shape.clone(), tensors, tokenizer, generation })
     }
 
     /// A stored tensor. Where the head is tied and only the head is stored, it is the embedding.
@@ -174,6 +175,13 @@ fn generation(path: &Path) -> Result<Map<String, Value>> {
 fn json(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).at("cannot read", path)?;
     serde_json::from_str(&text).map_err(|error| FormatError::damaged(path, error.to_string()))
+}
+
+/// `bos_token` of `tokenizer_config.json`, a text or what a special token is written as.
+fn begin_token(dir: &Path, tokenizer: &Tokenizer) -> Option<u32> {
+    let settings = json(&dir.join("tokenizer_config.json")).ok()?;
+    let token = &settings["bos_token"];
+    tokenizer.id(token.as_str().or(token["content"].as_str())?)
 }
 
 /// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`: of several by names the

@@ -3,40 +3,63 @@
 use std::{fs, io, path::Path};
 
 use ember_host::file_error::At;
-use ember_host::files::{write_atomic, write_text};
+use ember_host::files::{UNFINISHED, remove_unfinished, write_atomic, write_text};
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use super::config;
 use crate::error::{FormatError, Result};
 use crate::{Model, NumberType, Tensor, Tokenizer, numbers};
 
+/// What a folder's sizes stand in.
+const CONFIG: &str = "config.json";
+
 /// Writes a model into the folder `dir`, which is made where it is not there, its numbers as `kind`,
-/// or each tensor's as the smallest plain type that loses nothing. `generation` are the keys of a
-/// `generation_config.json` that go along, but for the ids that the model's tokenizer knows.
+/// or each tensor's as the smallest plain type that loses nothing.
 ///
 /// # Errors
 /// When `kind` is one that safetensors has no word for, there are files in the folder, a tensor
 /// cannot be read, or a file not be written.
-pub fn write(model: &Model, kind: Option<NumberType>, generation: &Map<String, Value>, dir: &Path) -> Result<()> {
+pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
     if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
         return Err(FormatError::CannotSay {
             format: "a Hugging Face folder",
             what: format!("{} numbers", kind.name()),
         });
     }
+    let unfinished = begin_in(dir)?;
+    write_files(model, kind, unfinished.path())?;
+    // Last: a folder with a config.json counts as one that holds a model.
+    let mut files: Vec<_> = fs::read_dir(unfinished.path()).at("cannot list the folder", dir)?.flatten().collect();
+    files.sort_by_key(|file| file.file_name() == CONFIG);
+    files
+        .iter()
+        .try_for_each(|file| fs::rename(file.path(), dir.join(file.file_name())))
+        .at("cannot write into", dir)?;
+    Ok(())
+}
+
+/// Begins a folder: its files are written into one inside it and moved out when all are there, so that
+/// what was interrupted is begun again in the same place.
+fn begin_in(dir: &Path) -> Result<TempDir> {
     fs::create_dir_all(dir).at("cannot create the folder", dir)?;
-    if fs::read_dir(dir).at("cannot list the folder", dir)?.next().is_some() {
+    let there = fs::read_dir(dir).at("cannot list the folder", dir)?.flatten();
+    if there.into_iter().any(|entry| !entry.file_name().to_string_lossy().starts_with(UNFINISHED)) {
         return Err(FormatError::unsupported(dir, "the folder is there already, with files in it; name another"));
     }
+    remove_unfinished(dir).at("cannot write into", dir)?;
+    Ok(tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(dir).at("cannot write into", dir)?)
+}
+
+fn write_files(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
     let ends = model.tokenizer.as_ref().map_or(&[][..], |tokenizer| &tokenizer.end_tokens);
-    let config = config::json(&model.shape, model.tokenizer.as_ref().and_then(begin), ends);
+    let config = config::json(&model.shape, model.tokenizer.as_ref().and_then(Tokenizer::begin), ends);
     write_weights(&model.tensors, kind, &dir.join("model.safetensors"))?;
-    write_json(&dir.join("generation_config.json"), &generation_config(&config, generation))?;
+    write_json(&dir.join("generation_config.json"), &generation_config(&config, &model.generation))?;
     if let Some(tokenizer) = &model.tokenizer {
         write_tokenizer(tokenizer, dir)?;
     }
-    // Last: a folder with a config.json counts as one that holds a model.
-    write_json(&dir.join("config.json"), &config)
+    write_json(&dir.join(CONFIG), &config)
 }
 
 /// How texts are drawn. Where it names no tokens to begin and end with, they are those of `config`;
@@ -90,17 +113,10 @@ fn header(tensors: &[Tensor], stored: impl Fn(&Tensor) -> NumberType) -> Vec<u8>
     [&(text.len() as u64).to_le_bytes(), text.as_slice()].concat()
 }
 
-/// The token that a text begins with: the one that is put before each, else the one that ends the text
-/// before it. Chat templates write it, too.
-fn begin(tokenizer: &Tokenizer) -> Option<u32> {
-    let [before, _] = tokenizer.around().unwrap_or_default();
-    before.or(tokenizer.end_tokens.first().copied())
-}
-
 fn write_tokenizer(tokenizer: &Tokenizer, dir: &Path) -> Result<()> {
     write_json(&dir.join("tokenizer.json"), &tokenizer.json)?;
     let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
-    for (key, id) in [("bos_token", begin(tokenizer)), ("eos_token", tokenizer.end_tokens.first().copied())] {
+    for (key, id) in [("bos_token", tokenizer.begin()), ("eos_token", tokenizer.end_tokens.first().copied())] {
         if let Some(token) = id.and_then(|id| tokenizer.token(id)) {
             config[key] = token.into();
         }

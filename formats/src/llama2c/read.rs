@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use serde_json::Map;
+
 use super::order::{Order, Part, first, second, turned_heads};
 use super::{EPSILON, HEADER, MAGIC, ROPE_THETA, TOKENIZER, tokens};
 use crate::error::{FormatError, Result};
@@ -48,7 +50,7 @@ impl File {
         let wrong = |file: &Mapped, what| FormatError::unsupported(file.path(), what);
         let read = |file: &Mapped| tokens::read(file, shape.vocab_size).map_err(|what| wrong(file, what));
         let tokenizer = self.tokenizer.as_ref().map(read).transpose()?;
-        Ok(Model { shape, tensors, tokenizer })
+        Ok(Model { shape, tensors, tokenizer, generation: Map::new() })
     }
 
     /// The shape, and where each tensor begins and ends.

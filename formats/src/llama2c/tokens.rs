@@ -32,7 +32,8 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
         return Err(format!("it has {} tokens, and the model beside it {rows}; take both of one model", pieces.len()));
     }
     let json = sentencepiece::json(&pieces)?;
-    Ok(Tokenizer { json, end_tokens: vec![sentencepiece::END], chat_template: None })
+    let (end_tokens, begin_token) = (vec![sentencepiece::END], Some(sentencepiece::BEGIN));
+    Ok(Tokenizer { json, end_tokens, begin_token, chat_template: None })
 }
 
 /// The file of a tokenizer.

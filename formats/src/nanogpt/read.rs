@@ -61,7 +61,7 @@ impl File {
         let tensor = |(name, sizes)| tensor(&weights, name, sizes);
         let tensors = named.into_iter().map(tensor).collect::<Read<_>>().map_err(unsupported)?;
         let tokenizer = self.tokenizer(shape.vocab_size)?;
-        Ok(Model { shape, tensors, tokenizer })
+        Ok(Model { shape, tensors, tokenizer, generation: Map::new() })
     }
 
     fn tokenizer(&self, rows: usize) -> Result<Option<Tokenizer>> {
@@ -77,7 +77,7 @@ impl File {
                 }
             }
         };
-        let tokenizer = Tokenizer { json, end_tokens: Vec::new(), chat_template: None };
+        let tokenizer = Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None };
         let end = (0..rows as u32).rev().find(|id| tokenizer.token(*id) == Some(END_OF_TEXT));
         Ok(Some(Tokenizer { end_tokens: end.into_iter().collect(), ..tokenizer }))
     }

@@ -75,7 +75,7 @@ pub fn convert(
         Format::Llama2c if kind.is_none_or(|kind| kind == NumberType::F32) => llama2c::write(&model, out)?,
         Format::Llama2c => return Err(ConvertError::Float32Alone),
         Format::Hf => {
-            hf::write(&model, kind, opened.generation(), out)?;
+            hf::write(&model, kind, out)?;
             keep_card(folder, out)?;
         }
     }

@@ -12,11 +12,10 @@ use ember_formats::{FormatError, Source, hf};
 use ember_host::file_error::{At, FileError};
 use ember_host::files::write_text;
 use ember_model::folder::StoredWeights;
-use serde_json::Map;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A part of every folder's name: it changes when the same file is converted in another way.
-const EDITION: u32 = 4;
+const EDITION: u32 = 5;
 
 /// Beside a folder, the path of the file that it was made of.
 const MADE_OF: &str = "made_of";
@@ -48,7 +47,7 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     fs::create_dir_all(cache).at("cannot create the folder", cache)?;
     forget_unused(cache);
     let unfinished = tempfile::tempdir_in(cache).at("cannot write into", cache)?;
-    hf::write(&model, None, &Map::new(), &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
+    hf::write(&model, None, &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
     let made_of = path.canonicalize().at("cannot open", path)?;
     write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy())?;
     // Somebody else may have made the same folder meanwhile: then it stays.

@@ -13,6 +13,7 @@ use ember_cli::terminal;
 use ember_decoding::convert::{Difference, Format, convert};
 use ember_decoding::{named::Named, run_folder};
 use ember_formats::NumberType;
+use ember_host::output::is_standard_output;
 
 /// What is said of what a format has no word for.
 fn said(difference: Difference) -> &'static str {
@@ -76,6 +77,10 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
     let name = |path: &Path| path.to_string_lossy().into_owned();
     let json = json!({ "from": name(&found.folder), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
     let line = || format!("{} ({:.1} MB)", args.out.display(), bytes as f64 / 1e6);
+    if is_standard_output(&args.out) {
+        notes.say(line());
+        return Ok(Outcome::Done);
+    }
     let mut out = terminal::stdout();
     common.format.write_line(&mut out, || serde_json::to_string(&json), line)?;
     out.flush()?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ember_data::numbers::counted;
-use ember_host::output::write_output;
+use ember_host::output::{is_standard_output, write_output};
 
 use super::knob_args::{count, number};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
@@ -175,6 +175,9 @@ fn write_page(explanation: &Explanation, path: &Path, notes: &Notes) -> Result<(
     write_output(path, |file| file.write_all(page.as_bytes()))?;
     if page.len() > LARGE_BYTES {
         notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
+    }
+    if is_standard_output(path) {
+        return Ok(());
     }
     notes.say(format!("{} kB; open it in a browser:", page.len().div_ceil(1000)));
     Ok(writeln!(terminal::stdout(), "{}", path.display())?)

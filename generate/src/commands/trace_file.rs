@@ -2,12 +2,12 @@
 //! step, then every result.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::tokenizer::SpecialTokens;
-use ember_host::output::create_record;
+use ember_host::{files::read_whole, output::create_record};
 use ember_kernels::simd;
 use ember_model::WeightType;
 use serde::de::DeserializeOwned;
@@ -18,6 +18,9 @@ use ember_cli::wording;
 use ember_decoding::generator::Written;
 use ember_decoding::trace::{BeamStep, ChoiceTrace};
 use ember_decoding::{FinishReason, config::GenerationConfig, constraint::Grammar, tokens::check_ids};
+
+/// The longest trace that is read: thousands of texts with all their steps.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -233,7 +236,8 @@ impl Trace {
     /// One line that names the file, and the line of it that is wrong.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the trace {name}"))?;
+        let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+        let text = text.with_context(|| format!("cannot read the trace {name}"))?;
         let first = text.lines().next();
         let first = first.with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
         let header: Header = serde_json::from_str(first).with_context(|| {

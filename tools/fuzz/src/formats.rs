@@ -6,7 +6,6 @@ use std::path::Path;
 use ember_data::tokenizer::Tokenizer;
 use ember_formats::{Source, hf};
 use ember_model::folder::{StoredWeights, expected_tensors};
-use serde_json::Map;
 
 use crate::harness::{Harness, clear, clear_file};
 use crate::{place, zip};
@@ -58,7 +57,7 @@ fn model(name: &str, files: &[(&str, &[u8])]) {
 /// As the programs open such a file: by the folder that it becomes. What becomes one is one.
 fn convert(source: &Source, folder: &Path) {
     let Some(model) = clear_file(source.model()) else { return };
-    if clear(hf::write(&model, None, &Map::new(), folder)).is_none() {
+    if clear(hf::write(&model, None, folder)).is_none() {
         return;
     }
     let stored = clear_file(StoredWeights::of(folder)).expect("what was written can be read");

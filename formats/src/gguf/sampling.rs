@@ -1,0 +1,62 @@
+//! How texts are drawn, from a folder's `generation_config.json` into a file's keys and back.
+//!
+//! llama.cpp draws as the file says wherever its user says nothing. What a file does not say it
+//! takes from its own habits (temperature 0.8, the best 40, top-p 0.95, min-p 0.05), where
+//! transformers and we leave a knob off: so either all of it is written, or nothing.
+
+use serde_json::{Map, Value, json};
+
+use super::header::Header;
+use super::keys::Keys;
+
+/// In what order llama.cpp goes about it: as by itself, but with the temperature first, as transformers and we have it, so that
+/// top-p and min-p choose among the same probabilities.
+const ORDER: &str = "penalties;dry;temperature;top_n_sigma;top_k;typ_p;top_p;min_p;xtc";
+
+const TEMPERATURE: &str = "general.sampling.temp";
+const TOP_K: &str = "general.sampling.top_k";
+const TOP_P: &str = "general.sampling.top_p";
+const MIN_P: &str = "general.sampling.min_p";
+const REPETITION: &str = "general.sampling.penalty_repeat";
+/// Of how many tokens a repetition is told; -1 for all of them.
+const REPETITION_OF: &str = "general.sampling.penalty_last_n";
+
+/// Writes how texts are drawn, where a folder says whether they are.
+pub fn write(generation: &Map<String, Value>, header: &mut Header) {
+    let Some(is_drawn) = generation.get("do_sample").and_then(Value::as_bool) else { return };
+    let real = |key: &str, off: f64| generation.get(key).and_then(Value::as_f64).unwrap_or(off) as f32;
+    let top_k = generation.get("top_k").and_then(Value::as_u64).unwrap_or(0);
+    header.text("general.sampling.sequence", ORDER);
+    header.real(TEMPERATURE, if is_drawn { real("temperature", 1.0) } else { 0.0 });
+    header.signed(TOP_K, i32::try_from(top_k).unwrap_or(0)); // no vocabulary has as many: off
+    header.real(TOP_P, real("top_p", 1.0));
+    header.real(MIN_P, real("min_p", 0.0));
+    header.real(REPETITION, real("repetition_penalty", 1.0));
+    header.signed(REPETITION_OF, -1);
+}
+
+/// What a file says of how texts are drawn. What llama.cpp takes for off is left out, and a
+/// temperature of 0 or less means the most probable token, as it does there.
+pub fn read(keys: &Keys) -> Map<String, Value> {
+    let mut found = Map::new();
+    let real = |key: &str| keys.real(key).filter(|value| value.is_finite());
+    if let Some(temperature) = real(TEMPERATURE) {
+        found.insert("do_sample".to_owned(), json!(temperature > 0.0));
+        if temperature > 0.0 {
+            found.insert("temperature".to_owned(), json!(temperature));
+        }
+    }
+    if let Some(top_k) = keys.whole(TOP_K).filter(|top_k| *top_k > 0) {
+        found.insert("top_k".to_owned(), json!(top_k));
+    }
+    for (name, key) in [("top_p", TOP_P), ("min_p", MIN_P)] {
+        if let Some(part) = real(key).filter(|part| *part > 0.0 && *part < 1.0) {
+            found.insert(name.to_owned(), json!(part));
+        }
+    }
+    let of_all = real(REPETITION_OF) == Some(-1.0); // we know no other
+    if let Some(penalty) = real(REPETITION).filter(|penalty| of_all && *penalty > 0.0 && *penalty != 1.0) {
+        found.insert("repetition_penalty".to_owned(), json!(penalty));
+    }
+    found
+}
