@@ -37,7 +37,7 @@ pub(crate) const MOST_ROWS: usize = 16;
 /// Continues the first prompt by its most probable texts.
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
     let Job { plan, first_prompt: prompt, .. } = *job;
-    let slid = plan.config.max_new_tokens > sequences.room(0);
+    let room = sequences.room(0);
     let certain = |nodes| Certain { row: job.row(prompt, 0), tokens: &[], steps: nodes };
     let (mut completions, finding) = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
     let cut_short = matches!(finding, Finding::Exact { cut_short: Some(_), .. });
@@ -46,7 +46,7 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
         if plan.traced_candidates > 0 && (number == 0 || !cut_short) {
             retrace(sequences, completion, job, job.row(prompt, number), watch)?;
         }
-        (completion.slid, completion.finding) = (slid, Some(finding.clone()));
+        (completion.slid, completion.finding) = (completion.ids.len() > room, Some(finding.clone()));
     }
     Ok(vec![completions])
 }

@@ -354,6 +354,19 @@ fn the_context_ends_a_text_or_the_search() {
     assert!(error.contains("holds 3 tokens and prompt and text may need 5"), "{error}");
 }
 
+/// Each by its own length, not by the length that it might have had.
+#[test]
+fn a_text_that_ends_within_the_context_has_not_outgrown_it() {
+    let best = |end_tokens| {
+        let config = GenerationConfig { overflow: Overflow::Slide, ..config(9, end_tokens) };
+        let inner = made_up::sequences(&PROMPT, 2, |_: &[u32]| vec![5.0, 0.0]);
+        let (plan, chain) = (Plan::new(&config), Chain::default());
+        let texts = write(&mut Short { context: 3, inner }, &job(&plan, &chain), &mut ()).unwrap();
+        (texts[0][0].ids.len(), texts[0][0].slid)
+    };
+    assert_eq!([best(vec![0]), best(vec![])], [(1, false), (9, true)]);
+}
+
 #[test]
 fn what_breaks_the_bound_is_refused() {
     let off = GenerationConfig::default;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use ember_data::tokenizer::Tokenizer;
@@ -86,7 +87,9 @@ pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result
         let data = state.next().await?;
         Some((data.map(|data| sse::Event::default().data(data)), state))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response())
+    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE));
+    // Without its name some clients take the text for Latin-1.
+    Ok(([(CONTENT_TYPE, "text/event-stream; charset=utf-8")], stream).into_response())
 }
 
 /// A stream in the middle.

@@ -1,6 +1,7 @@
 //! A request meets its model: read where it holds nobody up, and begun.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::response::Response;
 use serde_json::{Map, Value};
@@ -9,7 +10,7 @@ use super::answer::{Telling, respond};
 use super::asked::Asked;
 use super::body::Object;
 use super::error::ApiError;
-use super::models::Model;
+use super::models::{MOST_WAIT, Model};
 use super::server::{Server, count};
 use super::writing::begin;
 
@@ -40,18 +41,25 @@ pub(super) async fn with_model<T: Send + 'static>(
     act: impl FnOnce(&Server, &Arc<Model>, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let model = model(server, model_name(&body)?).await?;
+    let reader = if body.is_long() { server.long_reader().await } else { None };
     let server = Arc::clone(server);
-    on_a_thread(move || act(&server, &model, &body)).await
+    let acting = move || {
+        let _reader = reader; // until it is read, whether or not somebody still waits for that
+        act(&server, &model, &body)
+    };
+    on_a_thread(acting).await
 }
 
 /// The model of this name, or the first; loaded now where it is not in memory. Who waits for that
-/// takes no thread from those whose models are.
+/// takes no thread from those whose models are, and who leaves meanwhile gives the turn to the next.
 async fn model(server: &Arc<Server>, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     let named = server.models.named(name)?;
     if let Some(model) = server.models.in_memory(&named) {
         return Ok(model);
     }
+    let until = Instant::now() + MOST_WAIT;
     let turn = server.models.turn().await;
+    server.models.room(&named, until).await?;
     let server = Arc::clone(server);
     on_a_thread(move || server.models.get(&named, turn)).await
 }

@@ -25,10 +25,24 @@ const DEEPEST: usize = 64;
 /// them, which takes some thirty times as much.
 static ROOM: Semaphore = Semaphore::const_new(64 << 10);
 
+/// KiB of a body beyond which it takes long to make its texts tokens.
+const LONG: usize = 64;
+
 /// A body, and the room that it takes.
 pub(super) struct Object {
     object: Map<String, Value>,
-    _room: Vec<SemaphorePermit<'static>>,
+    room: Vec<SemaphorePermit<'static>>,
+}
+
+impl Object {
+    /// Whether so much was sent that to understand it takes long.
+    pub(super) fn is_long(&self) -> bool {
+        self.kib() > LONG
+    }
+
+    fn kib(&self) -> usize {
+        self.room.iter().map(SemaphorePermit::num_permits).sum()
+    }
 }
 
 impl Deref for Object {
@@ -42,7 +56,7 @@ impl Deref for Object {
 impl From<Map<String, Value>> for Object {
     /// One that nobody sent.
     fn from(object: Map<String, Value>) -> Self {
-        Self { object, _room: Vec::new() }
+        Self { object, room: Vec::new() }
     }
 }
 
@@ -56,7 +70,7 @@ impl<S: Sync> FromRequest<S> for Object {
             Ok(Value::Object(_)) if depth(&bytes) > DEEPEST => {
                 Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {DEEPEST}")))
             }
-            Ok(Value::Object(object)) => Ok(Self { object, _room: room }),
+            Ok(Value::Object(object)) => Ok(Self { object, room }),
             Ok(_) => Err(ApiError::invalid("the body is JSON, but not an object")),
             Err(error) => Err(ApiError::invalid(format!("the body is not JSON: {error}"))),
         }
@@ -117,7 +131,7 @@ mod tests {
         let bytes = body.clone().into_bytes().into_iter().map(|byte| Ok::<_, Infallible>(vec![byte]));
         for body in [Body::from(body), Body::from_stream(iter(bytes))] {
             let object = runtime.block_on(Object::from_request(Request::new(body), &())).unwrap();
-            assert_eq!(object._room.iter().map(SemaphorePermit::num_permits).sum::<usize>(), kib);
+            assert_eq!(object.kib(), kib);
             assert!(object.contains_key("tokens"));
         }
     }

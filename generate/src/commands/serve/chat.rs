@@ -321,10 +321,14 @@ impl Chat {
     }
 
     fn answer(&self, work: &Work, object: &str, choices: Vec<Value>) -> Value {
-        json!({
+        let mut answer = json!({
             "id": format!("chatcmpl-{}", work.id), "object": object, "created": self.created,
             "model": work.model.name, "system_fingerprint": FINGERPRINT, "choices": choices,
-        })
+        });
+        if self.includes_usage {
+            answer["usage"] = Value::Null; // it comes last
+        }
+        answer
     }
 
     fn add_usage(&self, answer: &mut Value, took: &Timings) {

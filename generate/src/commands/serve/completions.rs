@@ -8,7 +8,7 @@ use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::config::{Knobs, Strategy};
-use ember_decoding::stream::{TextStream, token_bytes};
+use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
@@ -144,10 +144,13 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked
     header.to_line().map_err(|error| ApiError::param("replay", format!("{error:#}")))
 }
 
-/// Draws where neither the request nor the folder says how tokens are chosen.
+/// Draws where neither the request nor the folder says how tokens are chosen. A stack that the request
+/// names says so.
 pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
-    let by_request =
-        knobs.strategy.is_some() || knobs.temperature == Some(0.0) || knobs.num_beams.is_some_and(|beams| beams > 1);
+    let by_request = knobs.strategy.is_some()
+        || knobs.semantics.is_some()
+        || knobs.temperature == Some(0.0)
+        || knobs.num_beams.is_some_and(|beams| beams > 1);
     let folder = &model.settings.knobs;
     let by_folder =
         folder.do_sample.is_some() || folder.strategy.is_some() || folder.num_beams.is_some_and(|beams| beams > 1);
@@ -231,7 +234,31 @@ struct Completion {
 struct Measured {
     tokens: usize,
     characters: usize,
-    text: TextStream,
+    /// Bytes that may be the beginning of a character.
+    begun: Vec<u8>,
+}
+
+impl Measured {
+    /// At which character the next bytes begin; where a character that is begun goes on with them, at that.
+    fn offset(&mut self, bytes: &[u8]) -> usize {
+        let whole = [self.begun.as_slice(), bytes].concat();
+        let mut chunks = whole.utf8_chunks().peekable();
+        // What is begun and does not go on is a character of its own, U+FFFD.
+        let breaks_off = !bytes.is_empty()
+            && chunks.peek().is_some_and(|chunk| chunk.valid().is_empty() && chunk.invalid() == self.begun);
+        let offset = self.characters + usize::from(breaks_off);
+        self.begun.clear();
+        while let Some(chunk) = chunks.next() {
+            self.characters += chunk.valid().chars().count();
+            let may_go_on = std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none());
+            if may_go_on && chunks.peek().is_none() {
+                self.begun = chunk.invalid().to_vec();
+            } else {
+                self.characters += usize::from(!chunk.invalid().is_empty());
+            }
+        }
+        offset
+    }
 }
 
 /// A stretch of a choice.
@@ -402,14 +429,13 @@ impl Completion {
     fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
         let prompt = index / work.asked.config.num_return_sequences;
         let before = self.echoed.get(prompt).filter(|_| work.asked.measures).map_or(0, |(_, before)| *before);
-        let Measured { tokens, characters, text } = &mut self.measured[index];
-        let offset = *characters;
-        *tokens += 1;
+        let measured = &mut self.measured[index];
+        measured.tokens += 1;
         // What stands before the text is not in it.
-        if *tokens > before {
-            *characters += text.push(&token_bytes(work.model.tokenizer.as_ref(), id)).chars().count();
+        if measured.tokens <= before {
+            return measured.characters;
         }
-        offset
+        measured.offset(&token_bytes(work.model.tokenizer.as_ref(), id))
     }
 
     fn answer(&self, work: &Work, choices: Vec<Value>, usage: Option<Value>) -> Value {
@@ -422,5 +448,26 @@ impl Completion {
             answer["usage"] = usage.unwrap_or(Value::Null);
         }
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a character breaks off, what stands in its place is one by itself.
+    #[test]
+    fn bytes_that_are_no_text_are_characters() {
+        let texts: [(&[&[u8]], &[usize]); 4] = [
+            (&[b"K", b"\x14", b"\xe2", b"K", b"3"], &[0, 1, 2, 3, 4]),
+            (&[b"\xe2", b"\x82", b"\xac", b"a"], &[0, 0, 0, 1]),
+            (&[b"\xf0", b"\x9fa", b"b"], &[0, 0, 2]),
+            (&[b"\xff", b"", b"\xe2", b"", b"\xe2", b"a"], &[0, 1, 1, 1, 2, 3]),
+        ];
+        for (tokens, offsets) in texts {
+            let mut measured = Measured::default();
+            let found: Vec<usize> = tokens.iter().map(|token| measured.offset(token)).collect();
+            assert_eq!(found, offsets, "{tokens:?}");
+        }
     }
 }

@@ -24,11 +24,13 @@ pub(super) struct ApiError {
     param: Option<String>,
     /// What llama.cpp tells of a prompt that is too long: its tokens, and what the context holds.
     sizes: Option<[usize; 2]>,
+    /// Seconds after which the same request may be answered, where it may be soon.
+    retry_after: Option<u16>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None, sizes: None }
+        Self { status, kind, message: message.into(), param: None, sizes: None, retry_after: None }
     }
 
     /// A request that cannot be followed.
@@ -99,7 +101,16 @@ impl ApiError {
 
     pub(super) fn busy() -> Self {
         let message = "as many requests as this server takes are at work or waiting; come again";
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+        Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message) }
+    }
+
+    /// A model whose memory others still need.
+    pub(super) fn no_room(name: &str) -> Self {
+        let message = format!(
+            "there is no memory for the model {name:?} while others are at work; come again, or start the server with \
+             more --models-mib"
+        );
+        Self { param: Some("model".to_owned()), retry_after: Some(5), ..Self::unavailable(message) }
     }
 
     /// A route that was left out.
@@ -127,7 +138,7 @@ impl ApiError {
     }
 
     pub(super) fn body(&self) -> Value {
-        let Self { status, kind, message, param, sizes } = self;
+        let Self { status, kind, message, param, sizes, .. } = self;
         let mut error = json!({ "message": message, "type": kind, "param": param, "code": status.as_u16() });
         if let Some([tokens, context]) = sizes {
             (error["n_prompt_tokens"], error["n_ctx"]) = (json!(tokens), json!(context));
@@ -145,8 +156,8 @@ impl IntoResponse for ApiError {
             let ways = HeaderValue::from_static("Bearer, Basic realm=\"ember: the key as password\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, ways);
         }
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

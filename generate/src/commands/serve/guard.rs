@@ -1,6 +1,7 @@
 //! Who may ask: by key, by the name that the server was called by, and from which web pages.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use ember_host::files::read_whole;
 use subtle::{Choice, ConstantTimeEq};
 
 use super::error::ApiError;
@@ -21,10 +23,14 @@ pub(super) struct Guard {
     origins: Vec<String>,
 }
 
+/// Bytes of the largest file of keys.
+const MOST_BYTES: u64 = 1 << 20;
+
 /// The keys of a file, one on a line; empty lines and those that begin with `#` are none.
 pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --api-key-file {name}"))?;
+    let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.with_context(|| format!("cannot read --api-key-file {name}"))?;
     let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
     // Some editors put a mark before a text, which nobody sends.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -71,12 +77,12 @@ impl Guard {
         match &self.keys {
             Some(_) if path == "/health" => Ok(()),
             Some(keys) => {
-                let bearer = text(header::AUTHORIZATION).and_then(key_of).map(Cow::into_owned);
-                let named = text(header::HeaderName::from_static("x-api-key")).map(str::to_owned);
+                // As bytes: a key need not be ASCII.
+                let bearer = headers.get(header::AUTHORIZATION).and_then(|value| key_of(value.as_bytes()));
+                let named = headers.get("x-api-key").map(|value| Cow::Borrowed(value.as_bytes()));
                 let sent = bearer.or(named).unwrap_or_default();
                 // All keys are compared, whichever is right: the time must tell nothing.
-                let is_one =
-                    keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(sent.as_bytes()));
+                let is_one = keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(&sent));
                 if bool::from(is_one) { Ok(()) } else { Err(ApiError::key()) }
             }
             // A page of a stranger may have its own name lead here; then that name is what was asked for.
@@ -106,19 +112,26 @@ fn is_own(host: &str) -> bool {
 }
 
 /// The key in `Authorization`: a bearer's, or the password that a browser asks its user for.
-fn key_of(value: &str) -> Option<Cow<'_, str>> {
-    let (scheme, sent) = value.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("bearer") {
+fn key_of(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let (scheme, sent) = split_once(value, b' ')?;
+    if scheme.eq_ignore_ascii_case(b"bearer") {
         return Some(Cow::Borrowed(sent));
     }
-    let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(sent).ok())??;
-    Some(Cow::Owned(String::from_utf8(decoded).ok()?.split_once(':')?.1.to_owned()))
+    let decoded = scheme.eq_ignore_ascii_case(b"basic").then(|| STANDARD.decode(sent).ok())??;
+    Some(Cow::Owned(split_once(&decoded, b':')?.1.to_vec()))
+}
+
+/// What stands before a byte and behind it.
+fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = bytes.iter().position(|byte| *byte == at)?;
+    Some((&bytes[..place], &bytes[place + 1..]))
 }
 
 /// Answers those who may not ask, and tells browsers which pages may.
 pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let origin = origin.filter(|origin| origin.to_str().is_ok_and(|origin| guard.allows(origin)));
+    let asked_for = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let mut response = match request.method() {
         // A browser asks beforehand, without a key; it goes by the headers.
         &Method::OPTIONS => StatusCode::OK.into_response(),
@@ -130,10 +143,12 @@ pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, nex
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        let sent = HeaderValue::from_static("authorization, content-type, x-api-key");
+        // A page that may ask may send what it likes: clients have headers of their own.
+        let sent = asked_for.unwrap_or(HeaderValue::from_static("authorization, content-type, x-api-key"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, sent);
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
-        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after"));
+        headers.insert(header::VARY, HeaderValue::from_static("origin, access-control-request-headers"));
     }
     response
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::Knobs;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::error::ApiError;
 use super::models::Model;
@@ -37,7 +37,9 @@ impl Parameters<'_> {
             Some([token, bias]) => Some((token.clone(), bias.clone())),
             _ => None,
         };
-        let token = |key: &str| key.parse::<u32>().map_or_else(|_| Value::from(key), Value::from);
+        // A number that is no id is no text either.
+        let other = |key: &str| key.parse::<Number>().map_or_else(|_| Value::from(key), Value::from);
+        let token = |key: &str| key.parse::<u32>().map_or_else(|_| other(key), Value::from);
         let pairs = match value {
             Value::Object(map) => Some(map.iter().map(|(key, bias)| (token(key), bias.clone())).collect()),
             value => list(value, pair),
@@ -55,6 +57,10 @@ impl Parameters<'_> {
                 }
                 _ => return Err(wrong()),
             };
+            if let Some(id) = ids.iter().find(|id| **id as usize >= self.model.engine.config().vocab_size) {
+                let message = format!("logit_bias has the token {id}, which this model has not");
+                return Err(ApiError::param("logit_bias", message));
+            }
             match bias {
                 Value::Bool(false) => never.extend(ids),
                 bias => {

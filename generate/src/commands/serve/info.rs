@@ -196,6 +196,11 @@ struct Tokenize {
 
 pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let tokens = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
+        for (name, other) in [("content", "prompt"), ("add_special", "add_special_tokens")] {
+            if body.contains_key(name) && body.contains_key(other) {
+                return Err(ApiError::param(other, format!("{name} and {other} are the same; send one of them")));
+            }
+        }
         let Tokenize { content, add_special, parse_special, with_pieces, .. } = asked(body)?;
         let text = content.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
         // Who asks as vLLM is asked has names of special tokens read as these.

@@ -23,6 +23,9 @@ use super::socket::Socket;
 /// once are what nobody needs.
 const READERS: usize = 8;
 
+/// Long ones among them, so that short ones find a reader.
+pub(super) const LONG_READERS: usize = READERS / 4;
+
 /// Connections at once; who comes beyond them waits to be let in.
 const MOST_CONNECTIONS: usize = 1024;
 

@@ -46,11 +46,15 @@ pub(super) const DIALECT: Dialect = Dialect {
     ],
     without_effect: &["backend_sampling", "cache_prompt", "id_slot", "metadata", "timings_per_token", "user"],
     only: &[
+        Only { name: "dry_multiplier", is_so: is_zero, kind: "0: there is no DRY here" },
+        Only { name: "dynatemp_range", is_so: is_zero, kind: "0: the temperature stays as it is" },
+        Only { name: "lora", is_so: |value, _| *value == json!([]), kind: "[]: there are no adapters here" },
         Only {
             name: "min_keep",
             is_so: |value, _| value == 0 || value == 1,
             kind: "0: no knob keeps more than it must",
         },
+        Only { name: "mirostat", is_so: is_zero, kind: "0: there is no Mirostat here" },
         Only {
             name: "n_discard",
             is_so: |value, config| value == 0 || config.overflow != Overflow::Slide,
@@ -71,9 +75,15 @@ pub(super) const DIALECT: Dialect = Dialect {
             is_so: |value, config| is_llama_cpps(config) && samplers::are_all_in_order(value),
             kind: "penalties, top_k, typ_p, top_p, min_p, temperature: these, in this order; each is off at its own value",
         },
+        Only { name: "xtc_probability", is_so: is_zero, kind: "0: there is no XTC here" },
     ],
     by_folder: false,
 };
+
+/// Whether it is off where 0 is off.
+fn is_zero(value: &Value, _: &GenerationConfig) -> bool {
+    value.as_f64() == Some(0.0)
+}
 
 /// Whether knobs are applied as llama.cpp applies them.
 fn is_llama_cpps(config: &GenerationConfig) -> bool {
@@ -250,6 +260,16 @@ impl Telling for Completion {
 
     fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
         match event {
+            Event::Failed(error) => vec![error.body()],
+            event => self.told(work, event).into_iter().map(|told| self.chosen(told)).collect(),
+        }
+    }
+}
+
+impl Completion {
+    /// What is told of an event, with all its parts.
+    fn told(&mut self, work: &Work, event: Event) -> Vec<Value> {
+        match event {
             Event::Piece(piece) => {
                 let Piece { choice, text, token, step } = *piece;
                 let ids: Vec<u32> = token.iter().map(|token| token.id).collect();
@@ -286,13 +306,10 @@ impl Telling for Completion {
                 add_progress(&mut told, progress, seconds);
                 vec![told]
             }
-            Event::Failed(error) => vec![error.body()],
-            Event::Read { .. } | Event::Beams(_) => Vec::new(),
+            Event::Read { .. } | Event::Beams(_) | Event::Failed(_) => Vec::new(),
         }
     }
-}
 
-impl Completion {
     /// What is told at the end of a text.
     fn last(&self, work: &Work, choice: usize, written: &Written, heard: &Heard) -> Value {
         let asked = &work.asked;

@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail, ensure};
 use burn::tensor::Device;
@@ -17,6 +16,7 @@ use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
 use ember_model::{GptConfig, WeightType, folder::read_config};
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::sleep;
 
 use super::error::ApiError;
 use super::template::Template;
@@ -165,8 +165,11 @@ impl Passes {
 /// would allow far more than anybody asks for.
 const MOST_CONTEXTS: usize = 256;
 
-/// How often is looked whether a model that was put away has given its memory back.
+/// How often is looked whether there is memory for a model.
 const LOOKING: Duration = Duration::from_millis(5);
+
+/// How long who asks for a model waits for the memory of others; tests do not wait that long.
+pub(super) const MOST_WAIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 impl Models {
     /// # Errors
@@ -212,39 +215,60 @@ impl Models {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// This model; loaded now where it is not in memory, by who has the turn.
-    pub(super) fn get(&self, named: &Named, _turn: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
-        if let Some(model) = self.in_memory(named) {
-            return Ok(model);
+    /// Waits, without a thread, until there is memory for this model, if it is not in memory already. For who
+    /// has the turn.
+    ///
+    /// # Errors
+    /// When the model is gone, or others are still at work at `until`.
+    pub(super) async fn room(&self, named: &Named, until: Instant) -> Result<(), ApiError> {
+        if self.in_memory(named).is_some() {
+            return Ok(());
         }
         if !named.folder.join("config.json").is_file() {
             return Err(ApiError::gone(&named.name));
         }
-        let load = || -> Result<Model> {
-            let memory = self.loading.memory(&read_config(&named.folder)?)?;
-            self.make_room(memory.bytes());
-            self.load(named)
-        };
-        let model = Arc::new(load().map_err(|error| ApiError::ours(format!("{error:#}")))?);
+        let memory = || -> Result<Memory> { self.loading.memory(&read_config(&named.folder)?) };
+        let bytes = memory().map_err(|error| ApiError::ours(format!("{error:#}")))?.bytes();
+        while !self.has_room(bytes) {
+            if Instant::now() >= until {
+                return Err(ApiError::no_room(&named.name));
+            }
+            sleep(LOOKING).await;
+        }
+        Ok(())
+    }
+
+    /// This model; loaded now where it is not in memory, by who has the turn and found room.
+    pub(super) fn get(&self, named: &Named, _turn: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
+        if let Some(model) = self.in_memory(named) {
+            return Ok(model);
+        }
+        let model = self.load(named).map_err(|error| ApiError::ours(format!("{error:#}")))?;
+        let model = Arc::new(model);
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
         Ok(model)
     }
 
-    /// Puts models away until there is room for another of so many bytes: those that nobody uses first, the
-    /// least recently asked for first. Waits until what was begun with them is finished, since they have their
-    /// memory until then.
-    fn make_room(&self, bytes: usize) {
+    /// Whether there is room for another of so many bytes, also once models are put away that nobody uses, the
+    /// least recently asked for first. Those that are at work stay where others find them, and none leaves
+    /// where that would not do.
+    fn has_room(&self, bytes: usize) -> bool {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = |loaded: &[Arc<Model>]| loaded.iter().map(|model| model.memory.bytes()).sum::<usize>();
-        while !loaded.is_empty() && taken(&loaded) + bytes > self.loading.most_bytes {
-            let unused = loaded.iter().position(|model| Arc::strong_count(model) == 1);
-            loaded.remove(unused.unwrap_or(0));
+        // Nobody begins to use one while the lock is held.
+        let is_unused = |model: &Arc<Model>| Arc::strong_count(model) == 1;
+        let bytes_of = |model: &Arc<Model>| model.memory.bytes();
+        let fits = |others: usize| others == 0 || others + bytes <= self.loading.most_bytes;
+        if !fits(loaded.iter().filter(|model| !is_unused(model)).map(bytes_of).sum()) {
+            return false;
+        }
+        while !fits(loaded.iter().map(bytes_of).sum()) {
+            let Some(unused) = loaded.iter().position(is_unused) else { return false };
+            loaded.remove(unused);
         }
         let left = loaded.len();
         drop(loaded);
-        while self.at_work() > left {
-            thread::sleep(LOOKING);
-        }
+        // What was put away has its memory until its engine has ended.
+        self.at_work() <= left
     }
 
     /// How many models have memory: those that can be used, and those that finish what they have begun.
@@ -368,6 +392,8 @@ fn last_name(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::thread;
+
     use super::super::tests::{checkpoint, tokenizer};
     use super::*;
 
@@ -403,7 +429,10 @@ mod tests {
     }
 
     fn get(models: &Models, name: &str) -> Result<Arc<Model>, ApiError> {
-        models.get(&models.named(Some(name))?, Arc::clone(&models.turn).try_lock_owned().unwrap())
+        let (named, turn) = (models.named(Some(name))?, Arc::clone(&models.turn).try_lock_owned().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(models.room(&named, Instant::now() + MOST_WAIT))?;
+        models.get(&named, turn)
     }
 
     /// The memory of one that is put away is free before another is loaded, also where a request still
@@ -425,6 +454,23 @@ mod tests {
         std::fs::remove_file(folder.path().join("config.json")).unwrap();
         assert!(get(&models, "b").is_ok());
         assert_eq!(get(&models, "a").err().unwrap().body()["error"]["code"], 404);
+    }
+
+    #[test]
+    fn one_that_is_at_work_is_there_for_others_and_who_needs_its_memory_is_told_to_come_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = models_of(folder.path(), 1 << 20, 1 << 20).unwrap();
+        let first = get(&models, "a").unwrap();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| get(&models, "b").err().unwrap().body()["error"]["code"].clone());
+            thread::sleep(10 * LOOKING);
+            let found = models.in_memory(&models.named(Some("a")).unwrap());
+            assert!(!second.is_finished() && Arc::ptr_eq(&first, &found.unwrap()));
+            assert_eq!(second.join().unwrap(), 503);
+        });
+        assert!(Arc::ptr_eq(&first, &get(&models, "a").unwrap()));
+        drop(first);
+        assert_eq!(get(&models, "b").unwrap().name, "b");
     }
 
     #[test]

@@ -81,6 +81,9 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("use_beam_search", "num_beams"),
 ];
 
+/// How alike a name must be to be named as what may be meant.
+const ALIKE: f64 = 0.6;
+
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
 
@@ -210,8 +213,8 @@ impl<'a> Parameters<'a> {
         }
         knobs.draft_tokens = self.count("draft_tokens")?;
         if let Some((knob, id)) = knobs.outside_vocabulary(engine.config().vocab_size) {
-            let message = format!("{} has the token {id}, which this model has not", knob.name);
-            return Err(ApiError::param(knob.name, message));
+            let name = self.sent().find(|(_, other)| other.name == knob.name).map_or(knob.name, |(name, _)| name);
+            return Err(ApiError::param(name, format!("{name} has the token {id}, which this model has not")));
         }
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.blamed(&error))?.0;
         if config.stop_strings.len() > MOST_STOPS {
@@ -246,15 +249,19 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// The knobs that were sent, by the names that they were sent under.
+    fn sent(&self) -> impl Iterator<Item = (&'a str, &'static Knob)> {
+        self.body.keys().filter_map(move |name| Some((name.as_str(), find(self.dialect, name)?)))
+    }
+
     /// What is wrong with knobs, by the names that they were sent under.
     fn blamed(&self, error: &KnobError) -> ApiError {
-        let sent = || self.body.keys().filter_map(|name| Some((name, find(self.dialect, name)?)));
-        let message = sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
+        let message = self.sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
         let at_fault = match error {
             KnobError::OutOfRange { knob, .. }
             | KnobError::Ignored { knob, .. }
             | KnobError::Greedy { knob }
-            | KnobError::GreedyStack { knob, .. } => sent().find(|(_, other)| other.name == knob.name),
+            | KnobError::GreedyStack { knob, .. } => self.sent().find(|(_, other)| other.name == knob.name),
             KnobError::Contradiction(Contradiction::Drafts(_)) => {
                 return ApiError::param("draft_tokens", format!("{message}; leave draft_tokens out"));
             }
@@ -387,9 +394,13 @@ fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let name: String = name.chars().take(60).collect();
     let likeness = |other: &str| strsim::normalized_damerau_levenshtein(&name, other);
     let meant = ELSEWHERE.iter().find(|(elsewhere, ours)| *elsewhere == name && all.contains(ours));
-    let alike = || all.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default();
-    let nearest = meant.map_or_else(alike, |(_, ours)| ours);
-    ApiError::param(&name, format!("there is no parameter {name:?}; the nearest is {nearest}"))
+    let alike = || all.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let nearest = meant.map(|(_, ours)| *ours).or_else(|| alike().filter(|other| likeness(other) >= ALIKE));
+    let advice = match nearest {
+        Some(nearest) => format!("the nearest is {nearest}"),
+        None => "/openapi.json lists them".to_owned(),
+    };
+    ApiError::param(&name, format!("there is no parameter {name:?}; {advice}"))
 }
 
 /// A list, if every item is what it should be.

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::asked::MOST_TOLD;
 use super::error::ApiError;
+use super::listen::LONG_READERS;
 use super::log::RequestLog;
 use super::models::Models;
 use crate::sync::Mutex;
@@ -45,6 +46,8 @@ pub(super) struct Server {
     places: usize,
     /// Of those at work.
     desks: Arc<Semaphore>,
+    /// Readers of long requests.
+    long_readers: Arc<Semaphore>,
     /// Candidates that answers have room for.
     room: Arc<Semaphore>,
     /// Who is at work where.
@@ -121,6 +124,7 @@ impl Server {
             queue: Arc::new(Semaphore::new(at_once + queue)),
             places: at_once + queue,
             desks: Arc::new(Semaphore::new(at_once)),
+            long_readers: Arc::new(Semaphore::new(LONG_READERS)),
             room: Arc::new(Semaphore::new(HELD_AT_ONCE)),
             slots: Mutex::new(vec![None; at_once]),
             requests: AtomicU64::new(0),
@@ -134,6 +138,11 @@ impl Server {
             count(&self.counts.refused, 1);
             ApiError::busy()
         })
+    }
+
+    /// One of the few that read long requests, as soon as one is free.
+    pub(super) async fn long_reader(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.long_readers).acquire_owned().await.ok()
     }
 
     /// Room for an answer with so many candidates, as soon as there is; at once for one with none.

@@ -1,5 +1,8 @@
 //! Several who ask at once: who waits, who is sent away, who has left, and what all may take.
 
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+
 use super::*;
 
 #[test]
@@ -92,4 +95,36 @@ fn while_one_is_loaded_others_are_there() {
     // There is no memory for both.
     let loaded = server.models.loaded();
     assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
+}
+
+/// Long texts have few of the readers, so that a short one finds one free.
+#[test]
+fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), &tokenizer());
+    let tiny = Named { name: "tiny".to_owned(), folder: folder.path().to_owned() };
+    let (device, weights) = (Device::flex(), WeightType::F32);
+    let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 << 30 };
+    let models = Models::new(Served { named: vec![tiny], run: None }, loading).unwrap();
+    models.first().unwrap();
+    let server = Arc::new(server::Server::new(models, 1, 0));
+    let ask = |length: usize| {
+        let server = Arc::clone(&server);
+        async move {
+            let body = json!({ "prompt": "a".repeat(length) }).to_string();
+            let body = body::Object::from_request(Request::new(Body::from(body)), &()).await.unwrap();
+            asking::with_model(&server, body, |_, _, body| Ok(body.len())).await
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut busy = Vec::new();
+        for _ in 0..listen::LONG_READERS {
+            busy.push(server.long_reader().await);
+        }
+        assert!(tokio::time::timeout(Duration::from_millis(50), ask(100_000)).await.is_err());
+        assert_eq!(ask(100).await.unwrap(), 1);
+        busy.pop();
+        assert_eq!(ask(100_000).await.unwrap(), 1);
+    });
 }

@@ -44,7 +44,8 @@ fn a_completion_takes_what_asks_for_what_is_done_anyway() {
     let ask = json!({
         "prompt": "abc", "seed": 1, "n_predict": 3, "n_cmpl": 2, "repeat_last_n": 4, "n_keep": 2, "n_discard": 1, "min_keep": 0,
         "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
-        "bad_words": ["a", "bc"], "t_max_predict_ms": 60000,
+        "bad_words": ["a", "bc"], "t_max_predict_ms": 60000, "mirostat": 0, "dry_multiplier": 0.0, "xtc_probability": 0,
+        "dynatemp_range": 0, "lora": [],
     });
     let (status, answer) = server.post("/completion", &ask);
     assert_eq!((status, answer.as_array().map(Vec::len)), (200, Some(2)), "{answer}");

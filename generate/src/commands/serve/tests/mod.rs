@@ -194,6 +194,28 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
+/// Clients look for the usage in every piece, and read the text as its head says.
+#[test]
+fn pieces_of_a_stream_are_as_clients_read_them() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let pieces = |path: &str, ask: Value| -> Vec<Value> {
+        let (_, head, body) = server.send("POST", path, "", &ask.to_string());
+        assert!(head.contains("content-type: text/event-stream; charset=utf-8"), "{head}");
+        let told = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|told| *told != "[DONE]");
+        told.map(|told| serde_json::from_str(told).unwrap()).collect()
+    };
+    let (said, options) = (json!([{ "role": "user", "content": "a" }]), json!({ "include_usage": true }));
+    let ask = json!({ "messages": said, "max_tokens": 2, "stream": true, "stream_options": options });
+    let told = pieces("/v1/chat/completions", ask);
+    let (last, others) = told.split_last().unwrap();
+    assert!(last["usage"].is_object() && !others.is_empty(), "{last}");
+    assert!(others.iter().all(|piece| piece.get("usage") == Some(&Value::Null)), "{others:?}");
+    let ask = json!({ "prompt": "a", "n_predict": 2, "stream": true, "response_fields": ["content"] });
+    let told = pieces("/completion", ask);
+    let has_only_content = |piece: &Value| piece["content"].is_string() && piece.as_object().unwrap().len() == 1;
+    assert!(!told.is_empty() && told.iter().all(has_only_content), "{told:?}");
+}
+
 /// As on the command line: the request's word comes first, then the folder's.
 #[test]
 fn a_folder_that_says_beams_is_followed() {
@@ -205,6 +227,22 @@ fn a_folder_that_says_beams_is_followed() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
     let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12, "strategy": "greedy" }));
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
+}
+
+/// What is greedy unless it is given a temperature is so here, too.
+#[test]
+fn a_stack_that_is_named_says_how_tokens_are_chosen() {
+    let server = Server::open();
+    let config = GenerationConfig { max_new_tokens: 12, overflow: Overflow::Stop, ..Default::default() };
+    let mut ask = json!({ "prompt": "abc", "max_tokens": 12, "semantics": "mlx", "replay": true });
+    let answer = server.write(ask.clone());
+    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
+    let strategy = |answer: &Value| answer["replay"][0]["config"]["strategy"].clone();
+    assert_eq!(strategy(&answer), "greedy");
+    ask["temperature"] = json!(1);
+    assert_eq!(strategy(&server.write(ask.clone())), "sample");
+    (ask["temperature"], ask["semantics"]) = (Value::Null, json!("llamacpp"));
+    assert_eq!(strategy(&server.write(ask)), "sample");
 }
 
 /// A first token takes the prompt's time: by itself it says nothing of how fast texts are written.

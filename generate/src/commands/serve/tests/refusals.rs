@@ -36,6 +36,13 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1, "05": 2 } }), "logit_bias", "two numbers for the token 5");
     refused(json!({ "prompt": "a", "logit_bias": [["aa", 1], ["a", 2]] }), "logit_bias", "two numbers");
     refused(json!({ "prompt": "a", "logit_bias": { "5": 1e300 } }), "logit_bias", "logit_bias has 1e300");
+    for biases in [json!({ "999": 1 }), json!([[999, false]])] {
+        refused(json!({ "prompt": "a", "logit_bias": biases }), "logit_bias", "logit_bias has the token 999");
+    }
+    for key in ["-1", "1.0"] {
+        refused(json!({ "prompt": "a", "logit_bias": { key: 1 } }), "logit_bias", "logit_bias must be an object");
+    }
+    refused(json!({ "prompt": "a", "suppress_tokens": [999] }), "suppress_tokens", "suppress_tokens has the token 999");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
     refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
     refused(json!({ "prompt": "a", "top_k": 2, "temperature": 0 }), "top_k", "means greedy, which ignores top_k;");
@@ -64,6 +71,9 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/completion", json!({ "prompt": "a", "n_keep": 4, "overflow": "slide" }), "n_keep must be 0"),
         ("/completion", json!({ "prompt": "a", "t_max_predict_ms": "soon" }), "t_max_predict_ms must be a number"),
         ("/completion", json!({ "prompt": "a", "n_cmpl": 2, "n": 3 }), "are the same"),
+        ("/completion", json!({ "prompt": "a", "mirostat": 2 }), "mirostat must be 0"),
+        ("/completion", json!({ "prompt": "a", "lora": [{ "id": 0, "scale": 1 }] }), "lora must be []"),
+        ("/v1/completions", json!({ "prompt": "a", "mirostat": 0 }), "\"mirostat\"; /openapi.json lists them"),
         ("/v1/chat/completions", json!({ "messages": said, "tool_choice": "required" }), "tool_choice must be auto"),
         ("/v1/chat/completions", json!({ "messages": said, "modalities": ["audio"] }), "modalities must be"),
         (
@@ -104,7 +114,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ),
         ("/v1/chat/completions", json!({ "messages": said, "continue_final_message": true }), "goes on with an answer"),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
-        ("/tokenize", json!({ "content": "a", "prompt": "b" }), "duplicate field `content`"),
+        ("/tokenize", json!({ "content": "a", "prompt": "b" }), "content and prompt are the same; send one of them"),
         ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "with_pieces: invalid type: integer `1`"),
         ("/tokenize", json!({ "model": null }), "no text"),
         ("/detokenize", json!({ "tokens": [97], "content": "a" }), "unknown field `content`"),

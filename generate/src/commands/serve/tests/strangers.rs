@@ -24,7 +24,8 @@ fn strangers_are_turned_away() {
     }
 
     let origin = "https://page.example".to_owned();
-    let keyed = Server::start(Some(vec!["right".into(), "other".into()]), vec![origin.clone()], 4, 8);
+    let keys = ["right", "other", "schlüssel"].map(str::to_owned).to_vec();
+    let keyed = Server::start(Some(keys), vec![origin.clone()], 4, 8);
     for path in ["/v1/models", "/metrics", "/tokenizer_info", "/nowhere"] {
         assert_eq!(keyed.send("GET", path, "", "").0, 401, "{path}");
         assert_eq!(keyed.send("GET", path, "Authorization: Bearer wrong\r\n", "").0, 401, "{path}");
@@ -33,9 +34,20 @@ fn strangers_are_turned_away() {
     for sent in ["Bearer other", "bearer right", "BASIC OnJpZ2h0"] {
         assert_eq!(keyed.send("GET", "/v1/models", &format!("Authorization: {sent}\r\n"), "").0, 200, "{sent}");
     }
+    for sent in ["Authorization: Bearer schlüssel", "X-Api-Key: schlüssel", "Authorization: Basic OnNjaGzDvHNzZWw="] {
+        assert_eq!(keyed.send("GET", "/v1/models", &format!("{sent}\r\n"), "").0, 200, "{sent}");
+    }
     let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
     assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
     assert!(head.contains("access-control-allow-headers: authorization, content-type, x-api-key"), "{head}");
+    // OpenAI's client has more of them.
+    let asked_for = "authorization,content-type,x-stainless-os";
+    let asking = format!("Origin: {origin}\r\nAccess-Control-Request-Headers: {asked_for}\r\n");
+    let (_, head, _) = keyed.send("OPTIONS", "/v1/completions", &asking, "");
+    assert!(head.contains(&format!("access-control-allow-headers: {asked_for}")), "{head}");
+    assert!(head.contains("access-control-expose-headers: retry-after"), "{head}");
+    let (_, head, _) = keyed.send("OPTIONS", "/v1/completions", &asking.replace("page", "other"), "");
+    assert!(!head.contains("x-stainless-os"), "{head}");
 }
 
 #[test]
@@ -48,6 +60,9 @@ fn keys_stand_on_lines_of_their_own() {
     assert_eq!(guard::keys(&file).unwrap(), ["one", "two"]);
     std::fs::write(&file, "# none yet\n").unwrap();
     assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
+    // What never ends is not read to its end.
+    std::fs::write(&file, "a\n".repeat(1 << 20)).unwrap();
+    assert!(format!("{:#}", guard::keys(&file).unwrap_err()).contains("longer than 1 MiB"));
 }
 
 #[test]
