@@ -166,7 +166,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
             .num_threads(threads)
             .stack_size(STACK_BYTES)
             .build()
-            .with_context(|| format!("cannot start {threads} threads; try a smaller --threads"))?;
+            .with_context(|| not_started(common.threads))?;
         pool.install(|| command(&interrupt))
     };
     let ending = match panic::catch_unwind(AssertUnwindSafe(whole)) {
@@ -178,6 +178,17 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     }
     let _ = io::stdout().flush();
     exit(ending.code)
+}
+
+/// What is said where so many threads as were asked for cannot be started, or one for each core.
+fn not_started(threads: Option<u32>) -> String {
+    match threads {
+        Some(threads) => format!("cannot start {threads} threads; try a smaller --threads"),
+        None => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            format!("cannot start a thread for each core, {cores} in all; try --threads 1")
+        }
+    }
 }
 
 /// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's
@@ -242,6 +253,16 @@ mod tests {
         assert_eq!(
             ending_of(Err(usage)),
             Ending { code: 2, line: Some("cannot start: --top-p is 2; it must be in (0, 1]".into()) }
+        );
+    }
+
+    #[test]
+    fn who_named_no_number_of_threads_is_told_of_one() {
+        assert_eq!(not_started(Some(900)), "cannot start 900 threads; try a smaller --threads");
+        let line = not_started(None);
+        assert!(
+            line.starts_with("cannot start a thread for each core, ") && line.ends_with("try --threads 1"),
+            "{line}"
         );
     }
 

@@ -39,10 +39,13 @@ pub fn printable(text: &str) -> String {
 }
 
 /// A path as it is typed on a command line: quoted where a shell would cut it up or read more into
-/// it, so that a command which the program names can be copied.
+/// it, and never a flag, so that a command which the program names can be copied.
 pub fn typed(path: &Path) -> String {
     const PLAIN: &str = if cfg!(windows) { r"/\:._-" } else { "/:._-" };
-    let path = path.display().to_string();
+    let mut path = path.display().to_string();
+    if path.starts_with('-') {
+        path.insert_str(0, "./");
+    }
     if !path.is_empty() && path.chars().all(|c| c.is_alphanumeric() || PLAIN.contains(c)) {
         path
     } else if cfg!(windows) {
@@ -150,6 +153,12 @@ mod tests {
             let echoed = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {expected}")).output();
             assert_eq!(echoed.unwrap().stdout, path.as_bytes());
         }
+    }
+
+    #[test]
+    fn a_path_with_a_dash_before_it_is_no_flag() {
+        assert_eq!(typed(Path::new("-x")), "./-x");
+        assert_eq!(typed(Path::new("runs/-x")), "runs/-x");
     }
 
     proptest! {

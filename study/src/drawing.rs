@@ -58,11 +58,7 @@ pub(crate) fn svg(what: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<
 
 /// Writes a picture to `out`, which is replaced.
 pub(crate) fn write_picture(what: &'static str, svg: &str, out: &Path) -> Result<()> {
-    write_output(out, |file| file.write_all(svg.as_bytes())).map_err(|source| Error::Write {
-        what,
-        path: out.to_owned(),
-        source,
-    })
+    write_output(out, |file| file.write_all(svg.as_bytes())).map_err(|source| Error::Write { what, source })
 }
 
 pub(crate) fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {

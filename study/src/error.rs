@@ -1,6 +1,6 @@
 //! Why something cannot be measured.
 
-use std::{error::Error as StdError, path::PathBuf};
+use std::{error::Error as StdError, io, path::PathBuf};
 
 use ember_data::{prepare, source, tokenizer, tokens, windows};
 use ember_host::{file_error::FileError, output};
@@ -52,8 +52,8 @@ pub enum Error {
     #[error("the {what} cannot be drawn: {problem}")]
     Drawing { what: &'static str, problem: String },
     /// A picture cannot be written.
-    #[error("{path}: cannot write the {what}; is the disk full?")]
-    Write { what: &'static str, path: PathBuf, source: output::Error },
+    #[error("the {what} cannot be written; {}", remedy(source))]
+    Write { what: &'static str, source: output::Error },
     /// The program allocates through another allocator than
     /// [`Counting`](ember_training::memory::counting::Counting).
     #[error("this program does not count its memory, as ember-train does")]
@@ -82,6 +82,17 @@ pub enum Error {
     /// What this crate stands on.
     #[error(transparent)]
     Other(Cause),
+}
+
+/// What to do where a picture cannot be written.
+fn remedy(error: &output::Error) -> &'static str {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match error {
+        output::Error::File(error) if matches!(error.source.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
+            "free some space"
+        }
+        _ => "name another file",
+    }
 }
 
 macro_rules! from_below {

@@ -236,6 +236,7 @@ fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use ember_host::file_error::FileError;
 
     fn run() -> Vec<Row> {
         (1..=300u64)
@@ -319,5 +320,11 @@ mod tests {
         loss_svg(&[one, far(2, 1e308), far(3, -1e308), far(4, 1e9), far(5, 1e9)], "far", &out).unwrap();
         assert!(loss_svg(&[], "none", &out).is_err());
         assert!(loss_svg(&[nan], "diverged", &out).is_err());
+        let refused = loss_svg(&few, "few", folder.path()).unwrap_err();
+        assert_eq!(refused.to_string(), "the plot cannot be written; name another file");
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let file = FileError { doing: "cannot write", path: out, source: full };
+        let full = Error::Write { what: "plot", source: file.into() };
+        assert_eq!(full.to_string(), "the plot cannot be written; free some space");
     }
 }

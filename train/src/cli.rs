@@ -17,6 +17,7 @@ use crate::wording;
 #[command(
     name = "ember-train",
     version,
+    mut_arg("seed", |arg| arg.value_parser(seed)),
     after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
                   ember-train run my-writing/                learn every text in a folder\n  \
                   ember-train run my-writing/ --minutes 60   the same, planned for an hour instead of ten minutes\n  \
@@ -79,6 +80,12 @@ enum Command {
     /// Write this program's manual pages
     #[command(hide = true)]
     ManPages(ManPagesArgs),
+}
+
+/// A seed that a configuration can keep: whole numbers of TOML end there.
+fn seed(value: &str) -> Result<u64, String> {
+    let seed = value.parse::<u64>().ok().filter(|seed| *seed <= i64::MAX as u64);
+    seed.ok_or_else(|| format!("it must be a whole number from 0 to {}", i64::MAX))
 }
 
 /// Parses the arguments, runs the command, reports.

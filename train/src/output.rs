@@ -1,13 +1,14 @@
 //! What a command leaves: a result on standard output, and a page or a picture where it was asked
-//! for.
+//! for; and where it keeps what it does not leave.
 
 use std::{io::Write, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ember_cli::program::{CommonArgs, Outcome, OutputFormat};
 use ember_cli::terminal;
 use ember_host::output::{self, write_output};
 use serde::Serialize;
+use tempfile::TempDir;
 
 /// Writes a result to standard output.
 pub fn show(text: &str) -> Result<()> {
@@ -61,6 +62,11 @@ pub fn json_lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> Result<S
 /// What JSON calls a value that is one word.
 pub fn word(value: impl Serialize) -> String {
     serde_json::to_string(&value).unwrap_or_default().trim_matches('"').to_owned()
+}
+
+/// A folder for what a command does not leave: gone when it is dropped.
+pub fn temporary_folder() -> Result<TempDir> {
+    tempfile::tempdir().context("cannot make a temporary folder; let TMPDIR name a folder that you may write into")
 }
 
 /// Writes a text to a file that the user named.

@@ -123,6 +123,11 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
         InUse(path) => {
             format!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
         }
+        Gone(path) => format!(
+            "{} was moved or removed while it trained; put it back and go on with `ember-train resume {}`",
+            path.display(),
+            typed(path)
+        ),
         Missing(path) => format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()),
         _ => return None,
     };

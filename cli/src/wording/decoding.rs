@@ -95,7 +95,7 @@ fn flag(processor: &str) -> String {
 }
 
 fn find(error: &FindError) -> Option<String> {
-    const ADVICE: &str = "train one with ember-train run, or name a folder with --from";
+    const ADVICE: &str = "train one with ember-train run, or name a run or a checkpoint";
     match error {
         FindError::NoCheckpointYet(run) => {
             let advice = format!("wait for its first, or train on with `ember-train resume {}`", typed(run));
@@ -233,7 +233,7 @@ mod tests {
         assert!(said(nodes).0.ends_with("add left no token to go on with; raise --max-nodes or ask for less"));
         assert_eq!(
             said(FindError::NoRuns(PathBuf::from("runs"))).0,
-            "there is no folder runs here; train one with ember-train run, or name a folder with --from"
+            "there is no folder runs here; train one with ember-train run, or name a run or a checkpoint"
         );
         assert_eq!(
             said(FindError::NoCheckpointYet(PathBuf::from("runs/a"))).0,

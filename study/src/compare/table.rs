@@ -2,6 +2,7 @@
 
 use super::{Record, Style, Summary, differences};
 use ember_training::units::{duration, grouped, short};
+use unicode_width::UnicodeWidthStr;
 
 /// Most characters of a value; a list of prompts may be long.
 const LONGEST: usize = 40;
@@ -61,16 +62,15 @@ pub(super) fn cut(value: &str) -> String {
 }
 
 /// Lines of cells as lines of text: the first `left` columns from the left, the others from the
-/// right.
+/// right. A terminal gives some characters, as those of Chinese, the room of two.
 pub fn aligned(lines: &[Vec<String>], left: usize) -> Vec<String> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| lines.iter().filter_map(|line| Some(line.get(column)?.chars().count())).max().unwrap_or(0);
+    let width = |column: usize| lines.iter().filter_map(|line| Some(line.get(column)?.width())).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |cells: &Vec<String>| {
         let cell = |(column, cell): (usize, &String)| {
-            let width = widths[column];
-            if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            let room = " ".repeat(widths[column] - cell.width());
+            if column < left { format!("{cell}{room}") } else { format!("{room}{cell}") }
         };
         cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };

@@ -56,6 +56,12 @@ fn among_colours_a_name_cannot_move_the_cursor() {
 }
 
 #[test]
+fn columns_stand_below_each_other_whatever_is_written_in_them() {
+    let lines = [["run", "5"], ["日記", "17"]].map(|cells| cells.map(String::from).to_vec());
+    assert_eq!(aligned(&lines, 1), ["run    5", "日記  17"]);
+}
+
+#[test]
 fn numbers_that_no_run_has_are_left_out_of_the_picture() {
     // Where a loss below all others comes first, the heights are not its own, and the line to it
     // would leave the chart.

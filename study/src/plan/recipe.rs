@@ -3,6 +3,7 @@
 
 use super::Proposal;
 use ember_data::source::RECIPE_HEAD;
+use ember_training::run::text::prepared;
 use ember_training::units::{bytes, counted, duration, grouped, short};
 
 /// What a calibrated run does.
@@ -59,6 +60,10 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
         line("sample_interval", ""),
         line("sample_tokens", ""),
     ];
+    // What was prepared has its tokens and its split, whatever a recipe says.
+    if prepared(&config.text).is_some() {
+        lines.retain(|line| !["tokenizer", "val_fraction"].iter().any(|key| line.starts_with(key)));
+    }
     // What was chosen so that it fits.
     let after_passes = lines.iter().position(|line| line.starts_with("precision")).unwrap_or(lines.len());
     let chosen = |name: &str| !set.contains(&name);

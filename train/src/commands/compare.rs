@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, io::IsTerminal};
 
 use clap::ValueEnum;
 use ember_cli::terminal::printable;
+use ember_host::file_error::with_causes;
 use serde_json::json;
 
 use crate::prelude::*;
 use ember_study::compare::{self, Axis, Record, Scale, Style, chart, differences, differing, svg, table};
-use ember_study::plot::loss_svg;
+use ember_study::{error::Error as StudyError, plot::loss_svg};
 
 /// Arguments of `compare`.
 #[derive(Args, Debug)]
@@ -79,7 +80,14 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         }
     };
     match &runs[..] {
-        [only] => loss_svg(&only.rows, &only.name, &path)?,
+        [only] => match loss_svg(&only.rows, &only.name, &path) {
+            // Nobody asked for it, and the run may be one that is only to be read.
+            Err(StudyError::Write { source, .. }) if args.svg.is_none() => {
+                notes.say(format!("{}; --svg FILE draws the losses elsewhere", with_causes(&source)));
+                return Ok(Outcome::Done);
+            }
+            drawn => drawn?,
+        },
         several => write_file(&path, &svg(several, args.by.into(), scale)?)?,
     }
     notes.say(format!("the losses are drawn in {}", path.display()));

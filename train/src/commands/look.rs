@@ -33,7 +33,7 @@ pub struct LookArgs {
 /// When the text cannot be read or the page cannot be written.
 pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     const STORIES: u64 = 2000;
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let folder = temporary_folder()?;
     let out = folder.path().join("data");
     std::fs::create_dir(&out).context("cannot make a temporary folder")?;
     let options = PrepareOptions {

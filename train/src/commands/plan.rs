@@ -65,10 +65,14 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let settings = settings(args, common)?;
     let out = args.out.clone().map_or_else(usual_out, Ok)?;
     let mut screen = Screen::new(common.quiet);
-    let Start { settings, data, selected, .. } =
-        Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let (dataset, share) = tokens(&data, folder.path(), common, interrupt)?;
+    let start = Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
+    let prepared = start.prepared(&mut screen)?.map(Path::to_owned);
+    let Start { settings, data, selected, .. } = start;
+    let folder = temporary_folder()?;
+    let (dataset, share) = match prepared {
+        Some(prepared) => (Dataset::open(&prepared)?, 1.0),
+        None => tokens(&data, folder.path(), common, interrupt)?,
+    };
     let text = Statistics::new(&dataset, share)?;
     if args.facts {
         show(&json_line(&text)?)?;
@@ -191,9 +195,6 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
 
 /// The text as tokens, or of a large one a part, and how much of it that is.
 fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Interrupt) -> Result<(Dataset, f64)> {
-    if let Some(folder) = text::prepared(&data.text) {
-        return Ok((Dataset::open(folder)?, 1.0));
-    }
     let options = text::options(data, folder.join("data"))?;
     let (options, share) = match excerpt(&options, EXCERPT_BYTES, folder)? {
         None => (options, 1.0),

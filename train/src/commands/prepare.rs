@@ -3,8 +3,9 @@
 use clap::ValueEnum;
 use ember_cli::wording;
 use ember_data::prepare::{HoldOut, Manifest, PrepareOptions, diff, is_begun};
+use ember_training::config::{ConfigError, Settings};
 use ember_training::{error::Error, run::text};
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use super::reading::ReadingArgs;
 use crate::prelude::*;
@@ -66,8 +67,8 @@ impl From<HoldOutArg> for HoldOut {
 /// # Errors
 /// When the text cannot be read or the folder cannot be written.
 pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    let line = format!("--val-fraction {}: it must be above 0 and below 1", args.val_fraction);
-    ensure!(args.val_fraction > 0.0 && args.val_fraction < 1.0, UsageError::new(line));
+    check_as_key("val_fraction", args.val_fraction)?;
+    check_as_key("stories", args.stories)?;
     let tokenizer =
         args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
     let keep_every = Duration::try_from_secs_f64(args.keep_every)
@@ -98,6 +99,17 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     let ready = format!("{} is ready: train on it with `ember-train run {}`", out.display(), typed(out));
     let text = || format!("{report}\n{ready}\n");
     answer(common, text, || json_line(&manifest))
+}
+
+/// Refuses what the key of a flag's name does not take: `run` is to train on what is prepared.
+fn check_as_key(key: &str, value: impl Display) -> Result<()> {
+    match Settings::default().set(&format!("{key}={value}")) {
+        Err(ConfigError::NotAllowed { takes, .. }) => {
+            let flag = key.replace('_', "-");
+            bail!(UsageError::new(format!("--{flag} {value} is not allowed; it takes: {takes}")))
+        }
+        set => Ok(set?),
+    }
 }
 
 /// What is said where an interruption leaves nothing that the next call goes on with.

@@ -168,9 +168,14 @@ impl Program<'_> {
             timing: MEASURING.timing.min(share(MEASURING_SHARE)),
             compiling: MEASURING.compiling.min(share(COMPILING_SHARE)),
         };
+        let is_too_little = |seconds: f64| seconds - measuring.timing.as_secs_f64() < 0.2 * deadline.seconds;
+        let aim = TimeBudget::aim(deadline.seconds);
+        if is_too_little(aim) {
+            bail!("{} is too little for any run; give more --minutes", duration(deadline.seconds));
+        }
         let spent = deadline.began.elapsed().as_secs_f64();
-        let seconds = TimeBudget::aim(deadline.seconds) - spent;
-        if seconds - measuring.timing.as_secs_f64() < 0.2 * deadline.seconds {
+        let seconds = aim - spent;
+        if is_too_little(seconds) {
             let [spent, whole] = [spent, deadline.seconds].map(duration);
             if text::prepared(&settings.data()?.text).is_some() {
                 bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
@@ -264,7 +269,8 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
         settings.set("tensorboard=true")?;
     }
     if args.minutes.is_some() {
-        if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
+        let is_set = args.set.iter().any(|set| set.split('=').next().is_some_and(|key| key.trim() == "max_steps"));
+        if args.config.is_none() && args.text.is_empty() && !is_set {
             settings.max_steps = None;
         }
         if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {

@@ -8,7 +8,7 @@ mod page;
 
 use ember_data::prepare::{Dataset, Manifest};
 use ember_data::tokenizer::Tokenizer;
-use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
+use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
 use ember_training::{error::Error, run::text::data_of, run::text::dataset_for};
@@ -59,7 +59,12 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let tokenizer = Tokenizer::from_folder(&checkpoint)?;
     let opening = opening(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?;
     let words = tokenizer_of(&tokenizer, opening, &checkpoint)?;
-    let (config, _) = GenerationConfig::resolve(&Knobs::default(), &FolderSettings::read(&checkpoint)?)?;
+    let drawing = FolderSettings::read(&checkpoint)?;
+    let left_out = left_out(&drawing.knobs);
+    if !left_out.is_empty() {
+        notes.say(format!("generation_config.json also sets {}: the page does without", left_out.join(", ")));
+    }
+    let (config, _) = GenerationConfig::resolve(&Knobs::default(), &drawing)?;
     let config = GenerationConfig {
         end_tokens: EndTokens::read(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?.ids,
         ..config
@@ -121,6 +126,13 @@ fn settings(config: &GenerationConfig) -> Value {
         Strategy::Sample => json!({ "temperature": temperature, "top_k": config.top_k, "top_p": config.top_p }),
         _ => json!({ "temperature": temperature, "top_k": 0, "top_p": 1.0 }),
     }
+}
+
+/// The knobs that a folder sets and the page does not have.
+fn left_out(folder: &Knobs) -> Vec<&'static str> {
+    let of_the_page = ["do_sample", "temperature", "top_k", "top_p", "max_new_tokens"];
+    let others = KNOBS.iter().filter(|knob| !of_the_page.contains(&knob.name));
+    others.filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value))).map(|knob| knob.name).collect()
 }
 
 /// The tokenizer as the page reads it, and the token that a text of its own begins with.

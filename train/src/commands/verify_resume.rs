@@ -37,7 +37,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     ensure!(Launch::of_this_process().is_none(), UsageError::new(line));
     let notes = Notes::new(common.quiet);
     let selected = select(common, &notes)?;
-    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let folder = temporary_folder()?;
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
     let mut screen = Screen::new(true);
 

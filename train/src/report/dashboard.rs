@@ -4,7 +4,8 @@
 //! `finish` and `drop` do, a panic does (burn-train's hook), and a program that exits without
 //! unwinding calls [`restore_terminal`] first.
 
-use std::{io, panic::AssertUnwindSafe, panic::catch_unwind, sync::Arc, thread, time::Duration, time::Instant};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{io, sync::Arc, thread, time::Duration, time::Instant};
 
 use burn_train::metric::{
     MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
@@ -38,15 +39,20 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Takes the terminal over; None where there is none that can show a dashboard.
+    /// Takes the terminal over; None where there is none that can show a dashboard, or where it is
+    /// somebody else's turn to use it.
     pub fn open(run_name: &str, first_step: u64, max_steps: u64) -> Option<Self> {
         // The renderer's own thread would panic where these fail, so they are tried first.
         let (columns, rows) = terminal::size().ok()?;
         if columns < 40 || rows < 20 || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
             return None;
         }
+        if !is_in_front() {
+            return None;
+        }
         terminal::enable_raw_mode().and_then(|()| terminal::disable_raw_mode()).ok()?;
 
+        outlive_the_terminal();
         let interrupter = Interrupter::new();
         let screen = TuiMetricsRendererWrapper::new(interrupter.clone(), None);
         let mut dashboard = Self { screen: Some(screen), interrupter, notes: Vec::new() };
@@ -160,6 +166,40 @@ fn give_back_terminal() {
     // Harmless where it was done before; burn-train's panic hook leaves the cursor hidden.
     let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
 }
+
+/// Whether this program may use its terminal: in the background (`&` in a shell) the system would stop it for that.
+#[cfg(unix)]
+fn is_in_front() -> bool {
+    // A terminal that controls no jobs is everybody's.
+    rustix::termios::tcgetpgrp(io::stdin()).map_or(true, |front| front == rustix::process::getpgrp())
+}
+
+#[cfg(not(unix))]
+fn is_in_front() -> bool {
+    true
+}
+
+/// Lets a run live on when its terminal is gone, as when its window was closed. The renderer's thread panics then; what its parts write
+/// on their way out would fail and panic again, which ends the process at once, so it is sent nowhere before they do.
+#[cfg(unix)]
+fn outlive_the_terminal() {
+    use rustix::{io::Errno, stdio, termios::tcgetattr};
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
+            if tcgetattr(io::stdout()).is_err_and(|error| error == Errno::IO) {
+                let _ = stdio::dup2_stdout(&nowhere);
+            }
+            if tcgetattr(io::stderr()).is_err_and(|error| error == Errno::IO) {
+                let _ = stdio::dup2_stderr(&nowhere);
+            }
+        }
+        before(info);
+    }));
+}
+
+#[cfg(not(unix))]
+fn outlive_the_terminal() {}
 
 /// Lets Ctrl-C be a signal again, which the dashboard's raw mode turns into a key that it ignores.
 #[cfg(unix)]

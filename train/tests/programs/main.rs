@@ -24,6 +24,8 @@ mod records;
 mod runs;
 mod serving;
 mod surroundings;
+#[cfg(unix)]
+mod terminals;
 mod texts;
 
 use std::io::Write;

@@ -43,6 +43,25 @@ fn a_plan_is_a_recipe_that_runs() {
     assert_eq!(place.train("plan count.txt --minutes 0.5 --device cpu").code, Some(2));
 }
 
+/// What is not asked for is not said to come too late, and what is, is.
+#[test]
+fn a_text_that_was_prepared_stays_as_it_is_in_plans_and_runs() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    place.train("prepare count.txt --out tokens").well();
+    place.train("plan tokens --minutes 0.1 --device cpu --out p.toml").well();
+    let recipe = std::fs::read_to_string(place.path("p.toml")).unwrap();
+    assert!(!recipe.contains("tokenizer") && !recipe.contains("val_fraction"), "{recipe}");
+    let short = "--set max_steps=3 --set lr_decay_steps=3 --device cpu";
+    for run in ["run --config p.toml --out base", "run tokens --init base --out tuned"] {
+        let ran = place.train(&format!("{run} {short}")).well();
+        assert!(!ran.err.contains("was prepared already"), "{}", ran.err);
+    }
+    let ran = place.train("plan tokens --set val_fraction=0.2 --facts --device cpu").well();
+    let line = "tokens was prepared already, and stays as it is, whatever is set of val_fraction";
+    assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_plan_is_interrupted_in_the_middle_of_a_step() {
@@ -173,9 +192,12 @@ fn a_promise_of_time_is_kept_and_the_end_is_whole() {
 fn who_has_prepared_the_text_is_not_told_to_prepare_it() {
     let place = Place::new();
     place.write("count.txt", long_text());
+    // With so little nobody is told to: no run would be done in time.
     let ran = place.train("run count.txt --minutes 0.0001 --device cpu");
+    assert_eq!(ran.err.lines().last(), Some("error: 0.0s is too little for any run; give more --minutes"));
+    let ran = place.train("run count.txt --minutes 0.0025 --device cpu");
     assert!(ran.code == Some(1) && ran.err.contains("; prepare it once with `ember-train prepare` and"), "{}", ran.err);
     place.train("prepare count.txt --out tokens").well();
-    let ran = place.train("run tokens --minutes 0.0001 --device cpu");
-    assert!(ran.code == Some(1) && ran.err.contains("leaves too little of 0.0s; give more --minutes"), "{}", ran.err);
+    let ran = place.train("run tokens --minutes 0.0025 --device cpu");
+    assert!(ran.code == Some(1) && ran.err.contains("leaves too little of 0.1s; give more --minutes"), "{}", ran.err);
 }

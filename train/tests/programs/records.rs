@@ -33,6 +33,13 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
     let ran = place.train("compare a").well();
     assert!(!ran.out.contains('\u{1b}') && ran.out.contains("validation loss"), "{}", ran.out);
     assert_eq!(std::fs::read_to_string(place.path("a/loss.svg")).unwrap(), drawn);
+    // Where it cannot be written, nobody asked for it.
+    std::fs::remove_file(place.path("a/loss.svg")).unwrap();
+    std::fs::create_dir(place.path("a/loss.svg")).unwrap();
+    let ran = place.train("compare a").well();
+    let note = ran.err.lines().last().unwrap();
+    assert!(ran.out.contains("validation loss") && note.ends_with("; --svg FILE draws the losses elsewhere"), "{note}");
+    assert_eq!(note.matches("loss.svg").count(), 1, "{note}");
 
     // A run that was killed has half a line at its end, and perhaps no configuration.
     let log = std::fs::read_to_string(place.path("b/metrics.jsonl")).unwrap();

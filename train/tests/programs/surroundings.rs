@@ -163,6 +163,19 @@ fn what_cannot_be_written_or_named_is_said() {
     assert_eq!(ran.well().json()[0]["to"], "gguf");
 }
 
+#[cfg(unix)]
+#[test]
+fn who_has_no_place_for_temporary_files_is_told_what_names_one() {
+    let place = Place::new();
+    place.write("count.txt", super::text());
+    for arguments in ["look count.txt", "plan count.txt --device cpu", "verify-resume count.txt --device cpu"] {
+        let mut command = place.command("ember-train", arguments);
+        let ran = Ran::from(command.env("TMPDIR", place.path("nowhere")).output().unwrap());
+        let line = "error: cannot make a temporary folder; let TMPDIR name a folder that you may write into: ";
+        assert!(ran.code == Some(1) && ran.err.contains(line), "{}", ran.err);
+    }
+}
+
 #[test]
 fn a_batch_that_no_memory_holds_is_refused() {
     let place = Place::new();

@@ -102,6 +102,11 @@ impl Key {
         if fits {
             return Ok(());
         }
+        if self.kind == Kind::Paths
+            && value.as_array().is_some_and(|paths| paths.iter().any(|path| path.as_str() == Some("")))
+        {
+            return Err(ConfigError::NoPath(self.name));
+        }
         let or_auto = if self.default.is_none() { ", or \"auto\"" } else { "" };
         let takes = self.range() + or_auto;
         Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })

@@ -55,13 +55,13 @@ impl Settings {
         in_file(path, Self::from_toml_str)
     }
 
-    /// A configuration file, or a shipped recipe by its name.
+    /// A configuration file, or a shipped recipe by its name, which a folder does not hide.
     ///
     /// # Errors
     /// As [`Self::from_file`].
     pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
         match shipped(path) {
-            Some(text) if !path.exists() => Self::from_toml_str(text),
+            Some(text) if !path.exists() || path.is_dir() => Self::from_toml_str(text),
             _ => Self::from_file(path),
         }
     }

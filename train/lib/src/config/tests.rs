@@ -181,6 +181,23 @@ fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
 }
 
 #[test]
+fn a_file_comes_before_the_recipe_of_its_name_and_a_folder_does_not() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("configs/gpt2-124m");
+    fs::create_dir_all(&path).unwrap();
+    let settings = || Settings::from_recipe(&path).unwrap();
+    assert_eq!(settings(), Settings::from_toml_str(shipped(&path).unwrap()).unwrap());
+    fs::remove_dir(&path).unwrap();
+    fs::write(&path, "seed = 5").unwrap();
+    assert_eq!(settings().seed, Some(5));
+}
+
+#[test]
+fn an_empty_path_is_named_for_what_it_is() {
+    assert_eq!(refusal("text = ['a', '']"), "the name of the text is empty; name a file or folder");
+}
+
+#[test]
 fn the_shakespeare_recipe_has_nanogpts_numbers() {
     let config = resolved(include_str!("../../configs/shakespeare-char.toml"));
     assert_eq!((config.n_layer, config.n_head, config.n_embd, config.context_length), (6, 6, 384, 256));

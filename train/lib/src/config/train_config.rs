@@ -156,6 +156,10 @@ impl TrainConfig {
                     can: CHANGEABLE,
                 });
             }
+            let key = keys::find(name)?;
+            if !settings.has(name) {
+                return Err(ConfigError::Open { name: key.name, range: key.range() });
+            }
         }
         let config = settings.complete()?;
         if config.max_steps < step {
@@ -197,5 +201,7 @@ mod tests {
         assert!(refusal("max_step=9", 7).contains("did you mean \"max_steps\""));
         assert!(refusal("max_steps=0", 7).contains("not allowed"));
         assert!(refusal("max_steps=6", 7).contains("behind step 7"));
+        let line = "a run that was begun leaves nothing to choose; give precision a value (f32, bf16, f16)";
+        assert_eq!(refusal("precision=auto", 7), line);
     }
 }

@@ -39,6 +39,12 @@ pub enum ConfigError {
     /// A key that a complete configuration must have.
     #[error("{name} is missing; give it a value ({range})")]
     Missing { name: &'static str, range: String },
+    /// A key of a run that was begun is left to the program to choose.
+    #[error("a run that was begun leaves nothing to choose; give {name} a value ({range})")]
+    Open { name: &'static str, range: String },
+    /// A path that is empty, of the key of this name.
+    #[error("the name of the {0} is empty; name a file or folder")]
+    NoPath(&'static str),
     /// Values that are no configuration, by what the reader says.
     #[error("the configuration cannot be read: {0}")]
     Unreadable(String),
@@ -135,8 +141,8 @@ pub enum InitError {
 
 /// A run whose smallest pass needs more memory than there is.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("training does not fit into memory: {} about {} ({}), and {why_not}; make n_layer, n_embd, context_length or the vocabulary \
-     smaller", match windows {
+#[error("training does not fit into memory: {} about {} {moment} ({}), and {why_not}; make n_layer, n_embd, context_length or \
+     the vocabulary smaller", match windows {
         1 => "one window at a time needs".to_owned(),
         windows => format!("{windows} windows at a time need"),
     }, bytes(*peak_bytes), parts.iter().map(|(part, size)| format!("{part} {}", bytes(*size))).collect::<Vec<_>>().join(", "))]
@@ -145,6 +151,8 @@ pub struct DoesNotFit {
     pub windows: usize,
     /// Bytes that it needs at its worst moment.
     pub peak_bytes: u64,
+    /// When that is, as in "in a step".
+    pub moment: &'static str,
     /// Of them each part at its largest, by what it is for.
     pub parts: Vec<(&'static str, u64)>,
     /// What there is, in one clause.

@@ -50,6 +50,9 @@ pub enum FolderError {
     /// Another process trains the run in this folder.
     #[error("{0} is in use by another process; wait for it to end, or stop it first")]
     InUse(PathBuf),
+    /// The folder of a run that this process trains is no longer where it was.
+    #[error("{0} was moved or removed while it trained; put it back and resume")]
+    Gone(PathBuf),
     /// A pointer names what is not there.
     #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
     DanglingPointer { pointer: PathBuf, folder: PathBuf },

@@ -11,7 +11,7 @@ use ember_kernels::limits::{Use, check};
 use ember_model::{GptConfig, device::Selected};
 
 use super::keeping::keep_where_there_is_room;
-use super::prediction::{Kernels, Parts, training};
+use super::prediction::{Kernels, training, worst};
 use crate::config::{Precision, Settings, TrainConfig, precision::float_dtype};
 use crate::error::{ConfigError, DoesNotFit, Result};
 use crate::{distributed::largest_divisor, units::bytes, units::bytes_beside};
@@ -71,8 +71,7 @@ pub fn fit(
     open: Undecided,
     fits: &mut dyn FnMut(&TrainConfig, u64) -> Fit,
 ) -> Result<Fitted, DoesNotFit> {
-    let mut smallest = Parts::default();
-    let (mut windows, mut why_not) = (0, String::new());
+    let (mut smallest, mut why_not) = (config.clone(), String::new());
     let switched =
         (open.checkpointing && !config.activation_checkpointing).then_some(", activation_checkpointing = true");
     for switched in iter::once("").chain(switched) {
@@ -80,21 +79,21 @@ pub fn fit(
         let mut most = if open.micro_batch { config.batch_size } else { config.micro_batch };
         while let Some(micro_batch) = largest_divisor(config.windows_per_step(), most) {
             let trial = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
-            (smallest, windows) = (training(&trial, shape, kernels), micro_batch);
-            match fits(&trial, smallest.peak_bytes) {
+            match fits(&trial, training(&trial, shape, kernels).peak_bytes) {
                 Fit::Fits(because) => {
                     let reason = format!("micro_batch = {micro_batch}{switched}: {because}");
                     return Ok(Fitted { config: trial, reason });
                 }
                 Fit::TooLarge { because, next_at_most } => {
-                    why_not = because;
+                    (smallest, why_not) = (trial, because);
                     most = if open.micro_batch { next_at_most.min(micro_batch - 1) } else { 0 };
                 }
             }
         }
     }
-    let parts = smallest.named()[..5].to_vec(); // training has no cache
-    Err(DoesNotFit { windows, why_not, peak_bytes: smallest.peak_bytes, parts })
+    let (moment, parts) = worst(&smallest, shape, kernels);
+    let peak_bytes = training(&smallest, shape, kernels).peak_bytes;
+    Err(DoesNotFit { windows: smallest.micro_batch, why_not, peak_bytes, moment, parts })
 }
 
 /// The same by prediction, for `available` bytes. The prediction is right to a tenth, so a tenth is
@@ -231,6 +230,18 @@ mod tests {
             refused.contains("weights") && refused.contains("make n_layer") && !refused.contains('\n'),
             "{refused}"
         );
+    }
+
+    /// Many windows are evaluated at once, each with an MLP that is far wider than the model.
+    #[test]
+    fn the_line_says_when_so_much_is_needed_and_what_for() {
+        let line = |keys: &str| fitted(&config(keys), 1000).unwrap_err();
+        let shape = "n_layer = 1\nn_embd = 64\ncontext_length = 16\nbatch_size = 2\n";
+        let evaluated = line(&format!("{shape}n_inner = 65536"));
+        assert!(evaluated.to_string().contains(" in an evaluation (weights "), "{evaluated}");
+        assert_eq!(evaluated.parts.iter().map(|(_, size)| size).sum::<u64>(), evaluated.peak_bytes);
+        let stepped = line("n_layer = 2\nn_embd = 512\ncontext_length = 8192\nbatch_size = 2");
+        assert!(stepped.to_string().contains(" in a step (weights "), "{stepped}");
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Checkpoint<'_> {
         if let Some(average) = self.optimizer.average().and_then(|average| average.model(self.gpt)) {
             // A folder that can be written from by itself.
             let dir = dir.join(AVERAGE);
-            fs::create_dir_all(&dir).at("cannot create", &dir)?;
+            fs::create_dir(&dir).at("cannot create", &dir)?;
             self.write_model(&average, &dir)?;
             // The loss that is evaluated is that of the weights themselves.
             let progress = Progress { evaluations: Evaluations::default(), ..self.progress.clone() };

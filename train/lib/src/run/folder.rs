@@ -48,7 +48,7 @@ pub struct RunFolder {
     /// was in it.
     made: Vec<PathBuf>,
     /// Held for its lock, which the system releases when the process ends, however it ends.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// The two pointers of a run folder: text files that name a folder in `checkpoints/`.
@@ -131,7 +131,7 @@ impl RunFolder {
 
     /// The folder of a run that another process of the group owns: to read from.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), made: Vec::new(), _lock: None }
+        Self { path: path.to_owned(), made: Vec::new(), lock: None }
     }
 
     /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
@@ -147,10 +147,22 @@ impl RunFolder {
         match lock.try_lock() {
             Ok(()) => {
                 let _ = remove_unfinished(path);
-                Ok(Self { path: path.to_owned(), made: Vec::new(), _lock: Some(lock) })
+                Ok(Self { path: path.to_owned(), made: Vec::new(), lock: Some(lock) })
             }
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
+        }
+    }
+
+    /// Makes sure that the path still leads to the folder whose lock this process holds: what it writes
+    /// where that was moved or removed is a run that nobody can resume.
+    ///
+    /// # Errors
+    /// When it leads elsewhere, or nowhere.
+    pub(super) fn ensure_there(&self) -> Result<(), FolderError> {
+        match &self.lock {
+            Some(lock) if !is_same_file(lock, &self.file(LOCK)) => Err(FolderError::Gone(self.path.clone())),
+            _ => Ok(()),
         }
     }
 
@@ -179,8 +191,9 @@ impl RunFolder {
     /// Writes the resolved configuration, whole or not at all.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the file cannot be written, or the folder is no longer there.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
+        self.ensure_there()?;
         Ok(write_text(&self.file(CONFIG), &config.to_toml()?)?)
     }
 
@@ -322,6 +335,20 @@ impl RunFolder {
     }
 }
 
+/// Whether `path` leads to the file that is open.
+#[cfg(unix)]
+fn is_same_file(open: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let both = open.metadata().and_then(|open| Ok((open, fs::metadata(path)?)));
+    both.is_ok_and(|(open, there)| (open.dev(), open.ino()) == (there.dev(), there.ino()))
+}
+
+/// Whether anything is at `path`: which file it is, is not told here.
+#[cfg(not(unix))]
+fn is_same_file(_open: &File, path: &Path) -> bool {
+    path.exists()
+}
+
 /// Removes those of some folders that nobody has put anything into, innermost first.
 fn remove_empty(folders: &[PathBuf]) {
     for folder in folders {
@@ -388,6 +415,20 @@ mod tests {
         assert!(!place("a/b/other").exists() && place("a/b").exists());
         RunFolder::create(&place("a/b")).unwrap().forget();
         assert!(place("a/b").exists());
+    }
+
+    #[test]
+    fn a_folder_that_was_moved_or_replaced_is_no_longer_this_process_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let [here, elsewhere] = ["run", "elsewhere"].map(|name| folder.path().join(name));
+        let run = RunFolder::create(&here).unwrap();
+        run.ensure_there().unwrap();
+        if cfg!(unix) {
+            fs::rename(&here, &elsewhere).unwrap();
+            assert!(matches!(run.ensure_there(), Err(FolderError::Gone(path)) if path == here));
+            let other = RunFolder::create(&here).unwrap();
+            assert!(run.ensure_there().is_err() && other.ensure_there().is_ok());
+        }
     }
 
     #[test]

@@ -30,8 +30,13 @@ impl Trainer<'_> {
             let Learner { optimizer, progress, .. } = &self.learner;
             let (tokenizer, sampling, card, temperature) =
                 (&self.tokenizer, self.sampling, &self.card, self.temperature());
-            Checkpoint { gpt, temperature, optimizer, tokenizer, sampling, progress, card }.save(&self.folder)?;
-            self.name_best()?;
+            self.folder.ensure_there()?;
+            let saved =
+                Checkpoint { gpt, temperature, optimizer, tokenizer, sampling, progress, card }.save(&self.folder);
+            if let Err(error) = saved.and_then(|()| self.name_best()) {
+                self.folder.ensure_there()?; // it may have gone meanwhile
+                return Err(error);
+            }
             self.prune();
         }
         self.spent.save_s += began.elapsed().as_secs_f64();

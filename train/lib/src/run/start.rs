@@ -215,9 +215,9 @@ impl Start {
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Described>> {
-        let elsewhere = text::prepared(&self.data.text);
+        let elsewhere = self.prepared(reporter)?;
         let tokens = match elsewhere {
-            Some(prepared) => Some(self.take_prepared(prepared, reporter)?),
+            Some(prepared) => Some(prepared.to_owned()),
             None => self.prepare(folder, caller, reporter)?,
         };
         let Some(tokens) = tokens else { return Ok(None) };
@@ -236,13 +236,18 @@ impl Start {
         Ok(Some((config, dataset, pace)))
     }
 
-    /// Takes the tokens of a folder that was prepared before, and says which keys come too late.
-    fn take_prepared(&self, prepared: &Path, reporter: &mut dyn Reporter) -> Result<PathBuf> {
+    /// The folder that the text was prepared into before, if that is the text; says which keys come
+    /// too late for it.
+    ///
+    /// # Errors
+    /// When it is to be masked, which would change nothing.
+    pub fn prepared(&self, reporter: &mut dyn Reporter) -> Result<Option<&Path>> {
+        let Some(prepared) = text::prepared(&self.data.text) else { return Ok(None) };
         if self.data.mask {
             return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
         }
         text::keys_too_late(&self.settings, prepared).into_iter().for_each(|line| reporter.note(line.into()));
-        Ok(prepared.to_owned())
+        Ok(Some(prepared))
     }
 
     /// Prepares the text into the run's folder, and gives where its tokens are; `None` when

@@ -66,7 +66,9 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
 /// them: recipes set them, so they are no fault, but they change nothing.
 pub(super) fn keys_too_late(settings: &Settings, folder: &Path) -> Option<String> {
     const KEYS: [&str; 7] = ["tokenizer", "field", "encoding", "clean", "val_fraction", "hold_out", "stories"];
-    let set = KEYS.into_iter().filter(|key| settings.has(key)).collect::<Vec<_>>();
+    // The tokenizer of an `init` is nobody's wish: another one is refused.
+    let is_own = |key: &&str| settings.has(key) && (*key != "tokenizer" || settings.init().is_none());
+    let set = KEYS.into_iter().filter(is_own).collect::<Vec<_>>();
     (!set.is_empty()).then(|| {
         format!("{} was prepared already, and stays as it is, whatever is set of {}", folder.display(), set.join(", "))
     })

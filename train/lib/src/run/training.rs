@@ -202,6 +202,9 @@ impl Trainer<'_> {
             self.save(gpt)?; // the save of this step may have found the disk full
             return Ok(Some(Ended::Interrupted)); // a resume evaluates what is saved
         }
+        if looks {
+            self.folder.ensure_there()?; // an evaluation takes long enough for it to go
+        }
         let finished = last || self.is_out_of_patience();
         let is_sampled = finished || begins || is_due(step, sample_interval);
         if is_sampled && self.learner.group.leads() && sample_interval > 0 {

@@ -17,7 +17,7 @@ use ember_model::GptConfig;
 use ember_model::operations::{Kind, Operation};
 use serde::Serialize;
 
-pub use training::training;
+pub use training::{training, worst};
 
 /// Bytes by what they are for, each part at its largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -17,17 +17,36 @@ use crate::step::optimizer::OptimizerConfig;
 /// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's
 /// memory, which is not counted.
 pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
-    let step = Step::new(config, shape, kernels);
-    let mut parts = step.parts();
-    let lasting = parts.weights_bytes + parts.moments_bytes;
-    let time = config.context_length;
+    let step = Step::new(config, shape, kernels).parts();
+    let [evaluating, saving] = beside_steps(&step, config.context_length, shape, kernels);
+    Parts { peak_bytes: step.peak_bytes.max(evaluating).max(saving), ..step }
+}
+
+/// When training by `config` needs the most, as in "in a step", and each part of that.
+pub fn worst(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> (&'static str, Vec<(&'static str, u64)>) {
+    let step = Step::new(config, shape, kernels).parts();
+    let [evaluating, saving] = beside_steps(&step, config.context_length, shape, kernels);
+    if step.peak_bytes >= evaluating.max(saving) {
+        return ("in a step", step.named()[..5].to_vec()); // training has no cache
+    }
+    let lasting = [("weights", step.weights_bytes), ("moments", step.moments_bytes)];
+    let (moment, work, peak) = match evaluating >= saving {
+        true => ("in an evaluation", "what is computed", evaluating),
+        false => ("in a save", "their copy", saving),
+    };
+    let work = (work, peak - step.weights_bytes - step.moments_bytes);
+    (moment, lasting.into_iter().chain([work]).collect())
+}
+
+/// What an evaluation and a save need, beside what lasts of a step.
+fn beside_steps(step: &Parts, time: usize, shape: &GptConfig, kernels: Kernels) -> [u64; 2] {
+    let lasting = step.weights_bytes + step.moments_bytes;
     let sizes = Sizes { batch: rows_at_once(time, shape.vocab_size), time };
     let scoring = Prediction { config: shape, sizes, kernels }.score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
-    let saving = if kernels == Kernels::Gpu { 0 } else { lasting + parts.moments_bytes };
-    parts.peak_bytes = parts.peak_bytes.max(evaluating).max(saving);
-    parts
+    let saving = if kernels == Kernels::Gpu { 0 } else { lasting + step.moments_bytes };
+    [evaluating, saving]
 }
 
 /// The forward pass in bytes.

@@ -94,7 +94,8 @@ impl Records {
     /// When they cannot be written; the line names the file.
     pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
         let Some(open) = &mut self.0 else { return Ok(()) };
-        make_folder_of(page)?;
+        // The folder alone: that of the run, once moved or removed, is not to come again.
+        let _ = page.parent().map(fs::create_dir);
         write_text(page, &sample::page(samples))?;
         for sample in samples {
             open.samples.append(sample)?;
