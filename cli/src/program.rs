@@ -138,12 +138,19 @@ impl Notes {
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         let words = error.render().to_string();
-        if printable(&words) == words {
-            error.exit()
+        let told = match printable(&words) == words {
+            true => error.print().and_then(|()| io::stdout().flush()),
+            // It quotes an argument that a terminal must not see as it is.
+            false => write!(terminal::stderr(), "{words}"),
+        };
+        match told {
+            // Help that did not arrive; who stopped reading it has enough.
+            Err(why) if !error.use_stderr() && why.kind() != io::ErrorKind::BrokenPipe => {
+                terminal::say(format!("error: cannot write to standard output: {why}"));
+                exit(1)
+            }
+            _ => exit(error.exit_code() as u8),
         }
-        // It quotes an argument that a terminal must not see as it is.
-        let _ = write!(terminal::stderr(), "{words}");
-        exit(error.exit_code() as u8)
     })
 }
 

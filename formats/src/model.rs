@@ -133,6 +133,12 @@ impl<'a> Tensor<'a> {
         Self { name: name.into(), shape, stored, values: Box::new(values) }
     }
 
+    /// The same, whose values can be had as long as `may` has nothing against it.
+    pub fn while_allowed(self, may: impl Fn() -> Result<(), Cause> + 'a) -> Self {
+        let Self { name, shape, stored, values } = self;
+        Self { name, shape, stored, values: Box::new(move || may().and_then(|()| values())) }
+    }
+
     /// The values in row-major order.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use ember_data::tokenizer::{self, Tokenizer};
 use ember_formats::{FormatError, Model, NumberType, gguf, hf, llama2c};
-use ember_host::{file_error::At, files::write_atomic};
+use ember_host::{file_error::At, files::write_atomic, interrupt::Interrupt};
 use ember_model::folder::{self, CARD, FolderError};
 
 use crate::load::EndTokens;
@@ -51,16 +51,18 @@ pub enum Difference {
 }
 
 /// Writes the checkpoint in `folder` to `out`: as `format`, its matrices as `kind`, or where that is
-/// not given as float32, and in a Hugging Face folder as they are. What comes back is said to the
-/// user.
+/// not given as float32, and in a Hugging Face folder as they are. An interrupt is looked for before
+/// each tensor, and leaves nothing half written. What comes back is said to the user.
 ///
 /// # Errors
-/// When the checkpoint is damaged, the format has no words for it, or `out` cannot be written.
+/// When the checkpoint is damaged, the format has no words for it, `out` cannot be written, or an
+/// interrupt has come.
 pub fn convert(
     folder: &Path,
     format: Format,
     kind: Option<NumberType>,
     out: &Path,
+    interrupt: &Interrupt,
 ) -> Result<Vec<Difference>, ConvertError> {
     folder::verify_checksums_for_inference(folder)?;
     // Opened once as for inference, so that what is wrong with it is said as everywhere.
@@ -69,7 +71,9 @@ pub fn convert(
     let end_tokens = EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids;
     let json = tokenizer.as_ref().map(Tokenizer::to_value).transpose()?;
     let opened = hf::Folder::open(folder, json, end_tokens)?;
-    let model = opened.model()?;
+    let mut model = opened.model()?;
+    let go_on = || if interrupt.requested() { Err("interrupted".into()) } else { Ok(()) };
+    model.tensors = model.tensors.into_iter().map(|tensor| tensor.while_allowed(go_on)).collect();
     match format {
         Format::Gguf => gguf::write(&model, kind.unwrap_or(NumberType::F32), &name_of(out), out)?,
         Format::Llama2c if kind.is_none_or(|kind| kind == NumberType::F32) => llama2c::write(&model, out)?,
@@ -102,4 +106,25 @@ fn differences(model: &Model) -> Vec<Difference> {
 /// What a file says its model is called: its own name.
 fn name_of(out: &Path) -> String {
     out.file_stem().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_interrupted_leaves_nothing_half_written() {
+        let (place, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::new());
+        interrupt.request();
+        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/tests/fixtures/llama");
+        let folder = place.path().join("folder");
+        for (format, out) in [(Format::Gguf, place.path().join("model.gguf")), (Format::Hf, folder.clone())] {
+            convert(&llama, format, None, &out, &interrupt).unwrap_err();
+        }
+        assert_eq!(place.path().read_dir().unwrap().count(), 1); // the folder, and
+        assert_eq!(folder.read_dir().unwrap().count(), 0);
+        interrupt.clear();
+        convert(&llama, Format::Hf, None, &folder, &interrupt).unwrap();
+    }
 }

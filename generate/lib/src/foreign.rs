@@ -129,6 +129,7 @@ mod tests {
     use crate::convert::{Format, convert};
     use crate::token_log_probabilities;
     use burn::tensor::Device;
+    use ember_host::interrupt::Interrupt;
     use ember_model::folder::expected_tensors;
 
     fn fixture(name: &str) -> PathBuf {
@@ -140,7 +141,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (file, cache) = (place.path().join("small.gguf"), place.path().join("cache"));
         for kind in ["gpt2", "llama", "qwen3"] {
-            convert(&fixture(kind), Format::Gguf, None, &file).unwrap();
+            convert(&fixture(kind), Format::Gguf, None, &file, &Interrupt::new()).unwrap();
             let folder = folder_in(&cache, &file).unwrap().unwrap();
             assert!(folder.ends_with("small"));
             let (before, after) = (StoredWeights::of(&fixture(kind)).unwrap(), StoredWeights::of(&folder).unwrap());

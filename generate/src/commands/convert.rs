@@ -13,7 +13,7 @@ use ember_cli::terminal;
 use ember_decoding::convert::{Difference, Format, convert};
 use ember_decoding::{named::Named, run_folder};
 use ember_formats::NumberType;
-use ember_host::output::is_standard_output;
+use ember_host::{interrupt::Interrupt, output::is_standard_output};
 
 /// What is said of what a format has no word for.
 fn said(difference: Difference) -> &'static str {
@@ -61,7 +61,7 @@ fn number_type() -> impl TypedValueParser<Value = NumberType> {
     words(NumberType::ALL.map(|kind| (kind, kind.name(), meaning(kind))))
 }
 
-pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
+pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let place = |path: &Path| path.canonicalize().ok();
     ensure!(
@@ -70,7 +70,11 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs) -> Result<Outcome> {
     );
     let found = run_folder::find(args.from.as_deref())?;
     notes.say(format!("checkpoint: {found}"));
-    for difference in convert(&found.folder, args.to, args.kind, &args.out)? {
+    let converted = match convert(&found.folder, args.to, args.kind, &args.out, interrupt) {
+        Err(_) if interrupt.requested() => return Ok(Outcome::Interrupted),
+        converted => converted?,
+    };
+    for difference in converted {
         notes.say(said(difference));
     }
     let bytes = bytes_of(&args.out)?;

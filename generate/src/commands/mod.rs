@@ -96,7 +96,7 @@ impl Command {
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
             Self::Serve(args) => serve::run(args, common, interrupt),
-            Self::Convert(args) => convert::run(args, common),
+            Self::Convert(args) => convert::run(args, common, interrupt),
             Self::Bench(args) => bench::run(args, common, interrupt),
             Self::Devices => devices::run(common),
             Self::Completions(args) => completions::run::<Cli>(args),

@@ -137,9 +137,12 @@ fn what_cannot_be_written_or_named_is_said() {
         let ran = Ran::from(command.stdout(full).output().unwrap());
         assert!(ran.code == Some(1) && ran.err.contains("cannot write to standard output: "), "{}", ran.err);
     }
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let ran = Ran::from(place.command("ember-train", "runs").stdout(full).output().unwrap());
-    assert!(ran.code == Some(1) && ran.err.contains("error: cannot write to standard output: No space"), "{}", ran.err);
+    for arguments in ["runs", "--help", "run --help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ran = Ran::from(place.command("ember-train", arguments).stdout(full).output().unwrap());
+        let line = "error: cannot write to standard output: No space";
+        assert!(ran.code == Some(1) && ran.err.contains(line), "{arguments}: {}", ran.err);
+    }
     // Nobody can make a file in /sys, which is said before the text is read.
     let ran = place.train("plan missing.txt --device cpu --out /sys/plan.toml");
     let line = "invalid value '/sys/plan.toml' for '--out <FILE>': cannot write /sys/plan.toml: ";
