@@ -65,6 +65,28 @@ test("line ends, undo and an emptied text", { skip }, () => onPlayground({}, asy
   assert.ok(await page.locator("#text.empty").count() === 1, "and says what to do");
 }));
 
+test("a beginning that is typed on while it is measured gets its numbers", { skip }, () => onPlayground({}, async (page) => {
+  // The first measurement waits until the whole beginning is there, and the model's words wait for its answer.
+  let isTyped;
+  const typed = new Promise((resolve) => { isTyped = resolve; });
+  const answer = page.waitForResponse((response) => response.request().postDataJSON()?.max_tokens === 0);
+  await page.route("**/v1/completions", async (route) => {
+    if (route.request().postDataJSON().stream) await (await answer).finished();
+    else await typed;
+    await route.continue();
+  });
+  const measures = page.waitForRequest("**/v1/completions");
+  await type(page, "One");
+  await measures;
+  await type(page, " day Tom");
+  const writes = page.waitForRequest((request) => request.postDataJSON()?.stream === true);
+  await page.keyboard.press("Control+Enter");
+  await writes;
+  isTyped();
+  await page.locator("#text .token:not(.given)").first().waitFor({ state: "attached" });
+  await rest(page);
+}));
+
 test("letters of several bytes stay whole", { skip }, () => onPlayground({}, async (page) => {
   const words = "naïve – 日本 🙂 One";
   await written(page, words, { tokens: 6 });

@@ -130,8 +130,8 @@ let measuring = null;
 
 /** Asks how surprising the tokens are that nobody has measured, or that another model has. What is being written comes first. */
 async function measure({ whileWriting = false } = {}) {
-  const [id, model] = [app.current, settings.model];
-  const path = pathTo(app.tree, id).filter(({ tokens }) => tokens.length > 0);
+  const { model } = settings;
+  const path = pathTo(app.tree, app.current).filter(({ tokens }) => tokens.length > 0);
   const nodes = path.slice(0, path.findLastIndex(({ by }) => by !== model) + 1);
   if (nodes.length === 0 || (app.writing && !whileWriting)) return;
   measuring?.abort();
@@ -146,9 +146,10 @@ async function measure({ whileWriting = false } = {}) {
       const isFirst = place === 0 && numbers.length < all.length; // of what the model can look back on
       if (!stands && !isFirst) Object.assign(token, { logprob, top });
     });
-    // Meanwhile the path may have been cut elsewhere: a node is measured if all of it was.
-    nodes.forEach((node) => { node.by = model; });
-    if (app.current === id) dressText();
+    // Meanwhile a node may have been cut, or typed anew: it is measured if all that it holds now was.
+    const asked = new Set(all.map(({ token }) => token));
+    nodes.filter(({ tokens }) => tokens.every((token) => asked.has(token))).forEach((node) => { node.by = model; });
+    dressText();
     changed();
   } catch (error) {
     if (error.name !== "AbortError") mishap(error.message);
