@@ -6,6 +6,7 @@
 //! of panics and devices. [`output_file`] and [`shape`] read flags; [`completions`], [`devices`] and
 //! [`man_pages`] are commands that both programs have; [`compiling`] shows the wait for a GPU.
 
+mod arguments;
 pub mod compiling;
 pub mod completions;
 pub mod devices;

@@ -13,14 +13,15 @@ use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum, error::ErrorKind};
 use ember_host::{file_error::one_line, interrupt::Interrupt};
 use ember_kernels::simd;
 use ember_model::{device::DeviceChoice, recorded};
 
+use crate::arguments;
 use crate::failure::{self, Panic};
 use crate::interrupt::{self, INTERRUPTED};
-use crate::terminal::{self, printable};
+use crate::terminal;
 use crate::wording;
 
 pub use crate::interrupt::exit;
@@ -134,24 +135,28 @@ impl Notes {
     }
 }
 
-/// The command line; what is wrong with it is said, and ends the process.
-pub fn parse<C: Parser>() -> C {
+/// The command line; what is wrong with it is said in one line, and ends the process. `meant` knows
+/// what a flag that is none may be meant as.
+pub fn parse<C: Parser>(meant: impl Fn(&str) -> Option<String>) -> C {
     C::try_parse().unwrap_or_else(|error| {
-        let words = error.render().to_string();
-        let told = match printable(&words) == words {
-            true => error.print().and_then(|()| io::stdout().flush()),
-            // It quotes an argument that a terminal must not see as it is.
-            false => write!(terminal::stderr(), "{words}"),
-        };
-        match told {
-            // Help that did not arrive; who stopped reading it has enough.
-            Err(why) if !error.use_stderr() && why.kind() != io::ErrorKind::BrokenPipe => {
-                terminal::say(format!("error: cannot write to standard output: {why}"));
-                exit(1)
-            }
-            _ => exit(error.exit_code() as u8),
+        if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            show_help(&error)
         }
+        terminal::say(format_args!("error: {}", one_line(&arguments::line(&error, meant))));
+        exit(2)
     })
+}
+
+/// Prints help, or the version, and ends the process.
+fn show_help(help: &clap::Error) -> ! {
+    match help.print().and_then(|()| io::stdout().flush()) {
+        // It did not arrive; who stopped reading it has enough.
+        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
+            terminal::say(format_args!("error: cannot write to standard output: {why}"));
+            exit(1)
+        }
+        _ => exit(help.exit_code() as u8),
+    }
 }
 
 /// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong

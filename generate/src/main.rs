@@ -8,6 +8,6 @@ use ember_generate::commands::Cli;
 static ALLOCATOR: Bounded = Bounded;
 
 fn main() -> ! {
-    let cli: Cli = parse();
+    let cli: Cli = parse(|_| None);
     run_program(&cli.common, |interrupt| cli.command.run(&cli.common, interrupt))
 }

@@ -6,7 +6,7 @@ use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
 use ember_cli::{completions, completions::CompletionsArgs, man_pages, man_pages::ManPagesArgs};
 use ember_host::interrupt::Interrupt;
 use ember_study::error::Error as StudyError;
-use ember_training::{distributed::launch, memory::keeping::keep_freed_memory};
+use ember_training::{config::keys, distributed::launch, memory::keeping::keep_freed_memory};
 
 use crate::commands::{bench, compare, copied, devices, exposure, ledger, look, plan};
 use crate::commands::{prepare, resume, run, runs, share, timeline, trial, verify_resume};
@@ -88,10 +88,16 @@ fn seed(value: &str) -> Result<u64, String> {
     seed.ok_or_else(|| format!("it must be a whole number from 0 to {}", i64::MAX))
 }
 
+/// How a configuration's key is set, for who writes it as a flag, as other trainers do.
+fn as_setting(flag: &str) -> Option<String> {
+    let key = keys::named(flag.trim_start_matches('-'))?;
+    Some(format!("--set {}=VALUE", key.name))
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     keep_freed_memory();
-    let mut cli: Cli = parse();
+    let mut cli: Cli = parse(as_setting);
     cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| match run(&cli, interrupt) {
         Err(error) if matches!(error.downcast_ref(), Some(StudyError::Stopped)) => Ok(Outcome::Interrupted),

@@ -1,9 +1,9 @@
 //! A model, written as a folder.
 
-use std::{fs, io, path::Path};
+use std::{ffi::OsString, fs, io, path::Path};
 
 use ember_host::file_error::At;
-use ember_host::files::{UNFINISHED, remove_unfinished, write_atomic, write_text};
+use ember_host::files::{UNFINISHED, remove_unfinished, sync_folder, write_atomic, write_text};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -30,21 +30,26 @@ pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> 
     let unfinished = begin_in(dir)?;
     write_files(model, kind, unfinished.path())?;
     // Last: a folder with a config.json counts as one that holds a model.
-    let mut files: Vec<_> = fs::read_dir(unfinished.path()).at("cannot list the folder", dir)?.flatten().collect();
-    files.sort_by_key(|file| file.file_name() == CONFIG);
+    let mut files = names_in(unfinished.path())?;
+    files.sort_by_key(|name| name == CONFIG);
     files
         .iter()
-        .try_for_each(|file| fs::rename(file.path(), dir.join(file.file_name())))
+        .try_for_each(|name| fs::rename(unfinished.path().join(name), dir.join(name)))
+        .and_then(|()| sync_folder(dir))
         .at("cannot write into", dir)?;
     Ok(())
+}
+
+fn names_in(dir: &Path) -> Result<Vec<OsString>> {
+    let names = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+    Ok(names.at("cannot list the folder", dir)?)
 }
 
 /// Begins a folder: its files are written into one inside it and moved out when all are there, so that
 /// what was interrupted is begun again in the same place.
 fn begin_in(dir: &Path) -> Result<TempDir> {
     fs::create_dir_all(dir).at("cannot create the folder", dir)?;
-    let there = fs::read_dir(dir).at("cannot list the folder", dir)?.flatten();
-    if there.into_iter().any(|entry| !entry.file_name().to_string_lossy().starts_with(UNFINISHED)) {
+    if names_in(dir)?.iter().any(|name| !name.to_string_lossy().starts_with(UNFINISHED)) {
         return Err(FormatError::unsupported(dir, "the folder is there already, with files in it; name another"));
     }
     remove_unfinished(dir).at("cannot write into", dir)?;

@@ -35,6 +35,12 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set n_layers=4"),
     ("ember-train", "run count.txt --set n_layer=0"),
     ("ember-train", "run count.txt --set n_layer=many"),
+    ("ember-train", "run count.txt --max_iters=20"),
+    ("ember-train", "run count.txt --n-layer 4"),
+    ("ember-train", "run count.txt --mintues 5"),
+    ("ember-train", "rum count.txt"),
+    ("ember-train", "resume"),
+    ("ember-train", "run count.txt --seed 1 --seed 2"),
     ("ember-train", "run count.txt --set n_embd"),
     ("ember-train", "run count.txt --set n_embd=30 --set n_head=4 --device cpu"),
     ("ember-train", "run count.txt --set architecture=gpt2 --set positions=rotary --device cpu"),
@@ -146,6 +152,10 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from calls.pt"),
     ("ember-generate", "text one --from short.bin"),
     ("ember-generate", "text one --from short.txt"),
+    ("ember-generate", "text one two --from a-run"),
+    ("ember-generate", "text one --from a-run --temprature 1"),
+    ("ember-generate", "text one --from a-run --temperature"),
+    ("ember-generate", "convert a-run"),
     ("ember-generate", "convert a-run --to onnx --out model.onnx"),
     ("ember-generate", "convert a-run --to gguf --out empty-folder"),
     ("ember-generate", "convert a-run --to llama2c --out model.bin"),
@@ -441,6 +451,7 @@ fn bad_input_gets_the_line_that_the_page_shows() {
         assert!(matches!(ran.code, Some(1 | 2)), "{typed}: exit {:?}\n{}\n{}", ran.code, ran.out, ran.err);
         let errors: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("error: ")).collect();
         let [line] = errors[..] else { panic!("{typed}: not one line of error in\n{}", ran.err) };
+        assert_eq!(ran.err.lines().last(), Some(line), "{typed}: more below the line");
         for never in ["panicked", "RUST_BACKTRACE", "internal error", "backtrace"] {
             assert!(!ran.err.contains(never), "{typed}: {}", ran.err);
         }

@@ -157,7 +157,7 @@ fn the_micro_batch_is_what_the_memory_holds() {
     assert!(losses_seen.iter().all(|loss| (loss - losses_seen[0]).abs() < 1e-5), "{losses_seen:?}");
     let ran = run("none", "--memory-limit 3MB");
     assert_eq!(ran.code, Some(2), "{}", ran.err);
-    assert!(ran.err.contains("training does not fit into memory: one window at a time needs"), "{}", ran.err);
+    assert!(ran.err.contains("training does not fit into memory: with micro_batch = 1 it needs"), "{}", ran.err);
     assert!(!place.path("none").exists(), "a run that cannot be is left behind");
     // What was set is kept, whatever the limit.
     run("set", "--memory-limit 3MB --set micro_batch=2").well();

@@ -150,7 +150,7 @@ fn what_memory_cannot_hold_at_once_is_planned_in_passes() {
     // Set, it is not chosen: then it must fit.
     let decided = "--set micro_batch=16 --set activation_checkpointing=false";
     let ran = place.train(&format!("plan count.txt --device cpu --memory-limit {} {set} {decided}", whole / 2));
-    assert!(ran.code == Some(2) && ran.err.contains("16 windows at a time need"), "{}", ran.err);
+    assert!(ran.code == Some(2) && ran.err.contains("with micro_batch = 16 it needs"), "{}", ran.err);
 }
 
 #[test]

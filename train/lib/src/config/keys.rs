@@ -265,16 +265,23 @@ pub fn find(name: &str) -> Result<&'static Key, ConfigError> {
     all().find(|key| key.name == name).ok_or_else(unknown)
 }
 
+/// The key that has this name here or in other trainers, hyphens and capitals aside.
+pub fn named(name: &str) -> Option<&'static Key> {
+    let name = plain(name);
+    all().find(|key| key.name == name || key.elsewhere.contains(&name.as_str()))
+}
+
 /// The right name for a mistyped one, or for what other trainers call it.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let name = name.trim().to_lowercase().replace(['-', ' '], "_");
-    let likeness = |key: &Key| {
-        let spelt = strsim::normalized_damerau_levenshtein(&name, key.name);
-        if key.elsewhere.contains(&name.as_str()) { 1.0 } else { spelt }
-    };
+    let likeness = |key: &Key| strsim::normalized_damerau_levenshtein(&plain(name), key.name);
     // Below one half, two names share little more than their length.
     let alike = all().map(|key| (likeness(key), key.name)).filter(|(likeness, _)| *likeness >= 0.5);
-    alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    let nearest = || alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name);
+    named(name).map(|key| key.name).or_else(nearest)
+}
+
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace(['-', ' '], "_")
 }
 
 /// The table as plain text for a terminal, a group behind an empty line.

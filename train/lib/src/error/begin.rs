@@ -141,14 +141,12 @@ pub enum InitError {
 
 /// A run whose smallest pass needs more memory than there is.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("training does not fit into memory: {} about {} {moment} ({}), and {why_not}; make n_layer, n_embd, context_length or \
-     the vocabulary smaller", match windows {
-        1 => "one window at a time needs".to_owned(),
-        windows => format!("{windows} windows at a time need"),
-    }, bytes(*peak_bytes), parts.iter().map(|(part, size)| format!("{part} {}", bytes(*size))).collect::<Vec<_>>().join(", "))]
+#[error("training does not fit into memory: with micro_batch = {micro_batch} it needs about {} {moment} ({}), and {why_not}; make \
+     n_layer, n_embd, context_length or the vocabulary smaller", bytes(*peak_bytes),
+    parts.iter().map(|(part, size)| format!("{part} {}", bytes(*size))).collect::<Vec<_>>().join(", "))]
 pub struct DoesNotFit {
-    /// Windows of its pass.
-    pub windows: usize,
+    /// Windows of a pass of its steps.
+    pub micro_batch: usize,
     /// Bytes that it needs at its worst moment.
     pub peak_bytes: u64,
     /// When that is, as in "in a step".

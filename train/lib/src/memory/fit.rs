@@ -93,7 +93,7 @@ pub fn fit(
     }
     let (moment, parts) = worst(&smallest, shape, kernels);
     let peak_bytes = training(&smallest, shape, kernels).peak_bytes;
-    Err(DoesNotFit { windows: smallest.micro_batch, why_not, peak_bytes, moment, parts })
+    Err(DoesNotFit { micro_batch: smallest.micro_batch, why_not, peak_bytes, moment, parts })
 }
 
 /// The same by prediction, for `available` bytes. The prediction is right to a tenth, so a tenth is
@@ -259,12 +259,11 @@ mod tests {
                 .is_err()
         );
         assert_eq!(trials, 3);
-        // A micro-batch that somebody set is tried alone, and the line says how many windows it
-        // has.
+        // A micro-batch that somebody set is tried alone, and the line names it.
         let decided = Undecided { micro_batch: false, checkpointing: false };
         let config = TrainConfig { micro_batch: 2, ..config };
         let refused = fit(&config, &shape, Kernels::Cpu, decided, refuse).unwrap_err().to_string();
-        assert!(refused.contains("2 windows at a time need"), "{refused}");
+        assert!(refused.contains("with micro_batch = 2 it needs"), "{refused}");
     }
 
     #[test]

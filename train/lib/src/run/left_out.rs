@@ -66,6 +66,7 @@ impl Trainer<'_> {
         let of_this_step = left_out.iter().rev().zip(0..).take_while(|(first, i)| **first + i * count == window);
         let file = self.folder.not_finite_report(step, (of_this_step.count() as u64).min(MOST_REPORTS));
         self.reporter.note(report.line(&file).into());
+        self.folder.ensure_there()?;
         report.write(&file)?;
         let skipped = Some(self.learner.progress.guard.skipped());
         self.append_tried(result, Row { skipped, ..Row::default() })

@@ -1,0 +1,171 @@
+//! What is wrong with a command line, in one line: what it is, and what would do.
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The line. `meant` knows what a flag that is none may be meant as.
+pub(crate) fn line(error: &Error, meant: impl Fn(&str) -> Option<String>) -> String {
+    let value = word(error, ContextKind::InvalidValue);
+    let flag = name(&word(error, ContextKind::InvalidArg));
+    match error.kind() {
+        ErrorKind::UnknownArgument if flag.starts_with('-') => {
+            let right = meant(&flag).or_else(|| listed(&words(error, ContextKind::SuggestedArg), " or "));
+            format!("there is no flag {flag}; {}", advice(error, right))
+        }
+        ErrorKind::UnknownArgument => {
+            format!("{flag:?} is one argument too many; put quotes around what has spaces in it")
+        }
+        ErrorKind::InvalidSubcommand => {
+            let right = listed(&words(error, ContextKind::SuggestedSubcommand), " or ");
+            format!("there is no command {:?}; {}", word(error, ContextKind::InvalidSubcommand), advice(error, right))
+        }
+        ErrorKind::InvalidValue => {
+            let given = if value.is_empty() { "needs a value".to_owned() } else { format!("is {value}") };
+            match listed(&words(error, ContextKind::ValidValue), ", ") {
+                Some(right) => format!("{flag} {given}; it takes: {right}"),
+                None => format!("{flag} {given}; write {}", word(error, ContextKind::InvalidArg)),
+            }
+        }
+        ErrorKind::ValueValidation => {
+            let given = if value.is_empty() { "empty" } else { &value };
+            format!("{flag} is {given}; {}", reason(error))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = words(error, ContextKind::InvalidArg);
+            let (is, what) = if missing.len() == 1 { ("is", "it") } else { ("are", "them") };
+            format!("{} {is} missing; give {what}, or see {}", missing.join(" and "), help(error))
+        }
+        ErrorKind::ArgumentConflict => {
+            let others: Vec<_> = words(error, ContextKind::PriorArg).iter().map(|other| name(other)).collect();
+            match listed(&others, " or ") {
+                Some(others) if others != flag => format!("{flag} does not go with {others}; leave one of them out"),
+                _ => format!("{flag} is given more than once; give it once"),
+            }
+        }
+        _ => {
+            let told = error.render().to_string();
+            told.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        }
+    }
+}
+
+/// What clap says of an error by this name: nothing, a word, or several.
+fn words(error: &Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(word)) => vec![word.clone()],
+        Some(ContextValue::Strings(words)) => words.clone(),
+        _ => Vec::new(),
+    }
+}
+
+fn word(error: &Error, kind: ContextKind) -> String {
+    words(error, kind).into_iter().next().unwrap_or_default()
+}
+
+/// A flag without the sign of its value: `--seed` of `--seed <N>`.
+fn name(flag: &str) -> String {
+    flag.split_once(" <").map_or(flag, |(name, _)| name).to_owned()
+}
+
+fn listed(words: &[String], between: &str) -> Option<String> {
+    (!words.is_empty()).then(|| words.join(between))
+}
+
+/// What to do: what was meant, or where to find it.
+fn advice(error: &Error, meant: Option<String>) -> String {
+    meant.map_or_else(|| format!("see {}", help(error)), |meant| format!("did you mean {meant}?"))
+}
+
+/// Why a value is not taken; what clap and the standard library say of numbers, in our words.
+fn reason(error: &Error) -> String {
+    let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    let range = said.split_once(" is not in ").and_then(|(_, range)| range.split_once("..="));
+    match (said.as_str(), range) {
+        (_, Some((least, most))) => format!("it must be from {least} to {most}"),
+        ("invalid digit found in string" | "cannot parse integer from empty string", _) => {
+            "it must be a whole number".to_owned()
+        }
+        _ => said,
+    }
+}
+
+/// The command whose help tells of the flags that there are.
+fn help(error: &Error) -> String {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let command = usage.split_whitespace().skip(1).take_while(|word| !word.starts_with(['-', '[', '<']));
+    let mut words: Vec<_> = command.collect();
+    words.push("--help");
+    format!("`{}`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::{Parser, Subcommand, ValueEnum};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "ember")]
+    struct Cli {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    #[derive(Debug, Subcommand)]
+    enum Command {
+        Write {
+            #[arg(long, value_name = "T", conflicts_with = "greedy")]
+            temperature: Option<f64>,
+            #[arg(long)]
+            greedy: bool,
+            #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
+            threads: Option<u32>,
+            #[arg(long, value_name = "HOW")]
+            overflow: Option<Overflow>,
+            prompt: Option<String>,
+        },
+        Convert {
+            #[arg(long, value_name = "FORMAT")]
+            to: String,
+            #[arg(long, value_name = "PATH")]
+            out: String,
+        },
+    }
+
+    #[derive(Clone, Debug, ValueEnum)]
+    enum Overflow {
+        Slide,
+        Stop,
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_line_that_says_what_would_do() {
+        let meant = |flag: &str| (flag == "--max_iters").then(|| "--set max_steps=VALUE".to_owned());
+        for (typed, expected) in [
+            ("write --temprature 1", "there is no flag --temprature; did you mean --temperature?"),
+            ("write --max_iters=20", "there is no flag --max_iters; did you mean --set max_steps=VALUE?"),
+            ("write --zzz", "there is no flag --zzz; see `ember write --help`"),
+            ("write One day", "\"day\" is one argument too many; put quotes around what has spaces in it"),
+            ("wirte", "there is no command \"wirte\"; did you mean write?"),
+            ("xyz", "there is no command \"xyz\"; see `ember --help`"),
+            ("write --overflow shrink", "--overflow is shrink; it takes: slide, stop"),
+            ("write --overflow", "--overflow needs a value; it takes: slide, stop"),
+            ("write --temperature", "--temperature needs a value; write --temperature <T>"),
+            ("write --threads 0", "--threads is 0; it must be from 1 to 9"),
+            ("write --threads two", "--threads is two; it must be a whole number"),
+            ("write --threads=", "--threads is empty; it must be a whole number"),
+            ("write --temperature warm", "--temperature is warm; invalid float literal"),
+            ("convert", "--to <FORMAT> and --out <PATH> are missing; give them, or see `ember convert --help`"),
+            ("convert --to hf", "--out <PATH> is missing; give it, or see `ember convert --help`"),
+            ("write --threads 1 --threads 2", "--threads is given more than once; give it once"),
+            ("write --temperature 1 --greedy", "--temperature does not go with --greedy; leave one of them out"),
+        ] {
+            let error = Cli::try_parse_from(["ember"].into_iter().chain(typed.split(' '))).unwrap_err();
+            assert_eq!(line(&error, meant), expected, "{typed}");
+        }
+    }
+}
