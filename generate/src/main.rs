@@ -2,12 +2,12 @@
 
 use ember_cli::program::{parse, run_program};
 use ember_generate::allocator::Bounded;
-use ember_generate::commands::Cli;
+use ember_generate::commands::{Cli, elsewhere::meant};
 
 #[global_allocator]
 static ALLOCATOR: Bounded = Bounded;
 
 fn main() -> ! {
-    let cli: Cli = parse(|_| None);
+    let cli: Cli = parse(meant);
     run_program(&cli.common, |interrupt| cli.command.run(&cli.common, interrupt))
 }

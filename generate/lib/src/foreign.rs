@@ -10,7 +10,7 @@ use std::{env, fs};
 
 use ember_formats::{FormatError, Source, hf};
 use ember_host::file_error::{At, FileError};
-use ember_host::files::write_text;
+use ember_host::files::{UNFINISHED, write_text};
 use ember_model::folder::StoredWeights;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -22,6 +22,9 @@ const MADE_OF: &str = "made_of";
 
 /// How long a folder stays that nobody opens.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long one stays that was begun and is not whole: another process may be at work on it.
+const KEPT_UNFINISHED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The folder that a file is converted into, whose name is the file's; `None` for a file that is no
 /// model of a format known here.
@@ -46,7 +49,7 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     let model = source.model()?;
     fs::create_dir_all(cache).at("cannot create the folder", cache)?;
     forget_unused(cache);
-    let unfinished = tempfile::tempdir_in(cache).at("cannot write into", cache)?;
+    let unfinished = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(cache).at("cannot write into", cache)?;
     hf::write(&model, None, &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
     let made_of = path.canonicalize().at("cannot open", path)?;
     write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy())?;
@@ -107,13 +110,15 @@ fn key(paths: &[&Path]) -> Result<String, FileError> {
     Ok(format!("{:016x}", xxh3_64(facts.as_bytes())))
 }
 
-/// Removes folders that nobody opened for a month, as far as that can be done.
+/// Removes folders that nobody opened for a month, and what was left unfinished a day ago, as far as
+/// that can be done.
 fn forget_unused(cache: &Path) {
     let is_old = |folder: &Path| {
+        let is_unfinished = folder.file_name()?.to_string_lossy().starts_with(UNFINISHED);
         let used = fs::read_dir(folder).ok()?.flatten().map(|inner| inner.path().join("config.json"));
         let used = used.filter_map(|config| config.metadata().ok()?.modified().ok()).max();
         let used = used.or_else(|| folder.metadata().ok()?.modified().ok())?;
-        Some(used.elapsed().ok()? > KEPT)
+        Some(used.elapsed().ok()? > if is_unfinished { KEPT_UNFINISHED } else { KEPT })
     };
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         if is_old(&entry.path()) == Some(true) {
@@ -195,8 +200,14 @@ mod tests {
         let folder = folder_in(&cache, &fixture("llama/f32.gguf")).unwrap().unwrap();
         let long_ago = SystemTime::now() - 2 * KEPT;
         fs::File::options().append(true).open(folder.join("config.json")).unwrap().set_modified(long_ago).unwrap();
+        // What a process left that was killed, and what one is at work on.
+        let [left, at_work] = ["left", "at-work"].map(|name| cache.join(format!("{UNFINISHED}{name}")));
+        for (unfinished, since) in [(&left, 2 * KEPT_UNFINISHED), (&at_work, KEPT_UNFINISHED / 2)] {
+            fs::create_dir(unfinished).unwrap();
+            fs::File::open(unfinished).unwrap().set_modified(SystemTime::now() - since).unwrap();
+        }
         folder_in(&cache, &fixture("gpt2/f32.gguf")).unwrap().unwrap();
-        assert!(!folder.exists());
+        assert!(!folder.exists() && !left.exists() && at_work.exists());
     }
 
     #[test]

@@ -154,6 +154,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from short.txt"),
     ("ember-generate", "text one two --from a-run"),
     ("ember-generate", "text one --from a-run --temprature 1"),
+    ("ember-generate", "text one --from a-run --max_tokens 5"),
+    ("ember-generate", "text --prompt one --from a-run"),
     ("ember-generate", "text one --from a-run --temperature"),
     ("ember-generate", "convert a-run"),
     ("ember-generate", "convert a-run --to onnx --out model.onnx"),
