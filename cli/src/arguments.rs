@@ -42,6 +42,9 @@ pub(crate) fn line(error: &Error, meant: impl Fn(&str) -> Option<String>) -> Str
                 _ => format!("{flag} is given more than once; give it once"),
             }
         }
+        ErrorKind::InvalidUtf8 => {
+            "an argument is not UTF-8 text; rename what it names, or name the folder that it is in".to_owned()
+        }
         _ => {
             let told = error.render().to_string();
             told.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
@@ -167,5 +170,14 @@ mod tests {
             let error = Cli::try_parse_from(["ember"].into_iter().chain(typed.split(' '))).unwrap_err();
             assert_eq!(line(&error, meant), expected, "{typed}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_name_in_another_encoding_is_said_to_be_one() {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+        let error = Cli::try_parse_from([OsStr::new("ember"), OsStr::new("write"), OsStr::from_bytes(b"\xff.txt")]);
+        assert!(line(&error.unwrap_err(), |_| None).starts_with("an argument is not UTF-8 text; rename"));
     }
 }

@@ -89,8 +89,12 @@ let settling = Promise.resolve();
 /** Makes tokens of what was typed. Whoever needs the tokens of the text waits for it. */
 function settle() {
   settled.cancel();
-  settling = settling.then(settleNow).catch((error) => mishap(error.message)).finally(() => awaits("tokens", false));
-  return settling;
+  const own = settling.then(settleNow).catch((error) => mishap(error.message)).finally(() => {
+    // Unless there is something to settle again.
+    if (settling === own && !settled.isPending()) awaits("tokens", false);
+  });
+  settling = own;
+  return own;
 }
 const settled = later(() => { settle().then(measure); }, SETTLING);
 

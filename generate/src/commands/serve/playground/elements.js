@@ -51,11 +51,12 @@ const number = (n) => Number(n).toLocaleString("en");
 const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 const bits = (n) => `${n.toFixed(2)} bits`;
 
-/** Calls `act` once nothing has asked for it for a while; `now()` does not wait. */
+/** Calls `act` once nothing has asked for it for a while. */
 function later(act, milliseconds) {
-  let timer = 0;
-  const wait = () => { clearTimeout(timer); timer = setTimeout(act, milliseconds); };
-  wait.cancel = () => clearTimeout(timer);
+  let timer = null;
+  const wait = () => { wait.cancel(); timer = setTimeout(() => { timer = null; act(); }, milliseconds); };
+  wait.cancel = () => { clearTimeout(timer); timer = null; };
+  wait.isPending = () => timer !== null;
   return wait;
 }
 
