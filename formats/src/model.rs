@@ -92,10 +92,20 @@ impl Shape {
             return Err(format!("it says that the model has {} blocks, which none has", self.n_layer));
         }
         let wide = self.n_head.saturating_mul(self.head_size);
-        let odd = self.architecture != Architecture::Gpt2 && !self.head_size.is_multiple_of(2);
-        if wide > Self::LARGEST || !self.n_head.is_multiple_of(self.n_kv_head) || odd {
-            let Self { n_head, n_kv_head, head_size, .. } = self;
-            return Err(format!("it says {n_head} heads, {n_kv_head} of keys, {head_size} wide, which no model has"));
+        let rotary = self.architecture != Architecture::Gpt2;
+        let fits = if rotary { self.head_size.is_multiple_of(2) } else { wide == self.n_embd };
+        if wide > Self::LARGEST || !self.n_head.is_multiple_of(self.n_kv_head) || !fits {
+            let Self { n_head, n_kv_head, head_size, n_embd, .. } = self;
+            return Err(format!(
+                "it says {n_head} heads, {n_kv_head} of keys, {head_size} wide, for {n_embd} values a position, which no model has"
+            ));
+        }
+        let Self { norm_epsilon, rope_theta, .. } = self;
+        if !(*norm_epsilon > 0.0 && *norm_epsilon < 1.0) {
+            return Err(format!("it says that norms add {norm_epsilon}, which none does: usual is 1e-5"));
+        }
+        if rotary && !(*rope_theta > 1.0 && *rope_theta < 1e12) {
+            return Err(format!("it says that the base of the rotary angles is {rope_theta}; usual is 10000"));
         }
         Ok(())
     }
