@@ -1,15 +1,22 @@
 //! What is wrong with a command line, in one line: what it is, and what would do.
 
-use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
 
-/// The line. `meant` knows what a flag that is none may be meant as.
-pub(crate) fn line(error: &Error, meant: impl Fn(&str) -> Option<String>) -> String {
+/// The line. `meant` knows what a flag that is none may be meant as, the likeliest first: flags, or
+/// the name of an argument that stands without one. What the command that was given does not take
+/// is left out.
+pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<String>) -> String {
     let value = word(error, ContextKind::InvalidValue);
     let flag = name(&word(error, ContextKind::InvalidArg));
     match error.kind() {
         ErrorKind::UnknownArgument if flag.starts_with('-') => {
-            let right = meant(&flag).or_else(|| listed(&words(error, ContextKind::SuggestedArg), " or "));
+            let command = command(program, error);
+            let right = meant(&flag).into_iter().find(|meant| takes(&command, meant));
+            if let Some(bare) = right.as_ref().filter(|right| !right.starts_with('-')) {
+                return format!("there is no flag {flag}; give {bare} by itself, without a flag");
+            }
+            let right = right.or_else(|| listed(&words(error, ContextKind::SuggestedArg), " or "));
             format!("there is no flag {flag}; {}", advice(error, right))
         }
         ErrorKind::UnknownArgument => {
@@ -92,22 +99,41 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// The command whose help tells of the flags that there are.
-fn help(error: &Error) -> String {
+/// How the command that was given is called, the program's name first: `ember-train runs remove`.
+fn path(error: &Error) -> Vec<String> {
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
         _ => String::new(),
     };
-    let command = usage.split_whitespace().skip(1).take_while(|word| !word.starts_with(['-', '[', '<']));
-    let mut words: Vec<_> = command.collect();
-    words.push("--help");
-    format!("`{}`", words.join(" "))
+    let words = usage.split_whitespace().skip(1).take_while(|word| !word.starts_with(['-', '[', '<']));
+    words.map(str::to_owned).collect()
+}
+
+/// The command whose help tells of the flags that there are.
+fn help(error: &Error) -> String {
+    format!("`{} --help`", path(error).join(" "))
+}
+
+/// The command that was given, with the flags that it shares with all.
+fn command(mut program: Command, error: &Error) -> Command {
+    program.build();
+    let given = path(error).iter().skip(1).try_fold(&program, |command, name| command.find_subcommand(name)).cloned();
+    given.unwrap_or(program)
+}
+
+/// Whether a command takes what `meant` begins with: a flag, or an argument of this name.
+fn takes(command: &Command, meant: &str) -> bool {
+    let name = meant.split(' ').next().unwrap_or_default();
+    command.get_arguments().any(|arg| match name.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.is_positional() && arg.get_value_names().is_some_and(|names| names.iter().any(|n| n == name)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::{Parser, Subcommand, ValueEnum};
+    use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
     use super::*;
 
@@ -115,11 +141,13 @@ mod tests {
     #[command(name = "ember")]
     struct Cli {
         #[command(subcommand)]
-        command: Command,
+        command: Commands,
+        #[arg(long, global = true)]
+        seed: Option<u64>,
     }
 
     #[derive(Debug, Subcommand)]
-    enum Command {
+    enum Commands {
         Write {
             #[arg(long, value_name = "T", conflicts_with = "greedy")]
             temperature: Option<f64>,
@@ -147,10 +175,19 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_one_line_that_says_what_would_do() {
-        let meant = |flag: &str| (flag == "--max_iters").then(|| "--set max_steps=VALUE".to_owned());
+        let meant = |flag: &str| match flag {
+            "--cores" => vec!["--jobs N".to_owned(), "--threads N".to_owned()],
+            "--random" => vec!["--seed".to_owned()],
+            "--text" => vec!["PROMPT".to_owned()],
+            _ => Vec::new(),
+        };
         for (typed, expected) in [
             ("write --temprature 1", "there is no flag --temprature; did you mean --temperature?"),
-            ("write --max_iters=20", "there is no flag --max_iters; did you mean --set max_steps=VALUE?"),
+            ("write --cores=20", "there is no flag --cores; did you mean --threads N?"),
+            ("convert --cores=20", "there is no flag --cores; see `ember convert --help`"),
+            ("convert --random", "there is no flag --random; did you mean --seed?"),
+            ("write --text one", "there is no flag --text; give PROMPT by itself, without a flag"),
+            ("convert --text one", "there is no flag --text; see `ember convert --help`"),
             ("write --zzz", "there is no flag --zzz; see `ember write --help`"),
             ("write One day", "\"day\" is one argument too many; put quotes around what has spaces in it"),
             ("wirte", "there is no command \"wirte\"; did you mean write?"),
@@ -168,7 +205,7 @@ mod tests {
             ("write --temperature 1 --greedy", "--temperature does not go with --greedy; leave one of them out"),
         ] {
             let error = Cli::try_parse_from(["ember"].into_iter().chain(typed.split(' '))).unwrap_err();
-            assert_eq!(line(&error, meant), expected, "{typed}");
+            assert_eq!(line(Cli::command(), &error, meant), expected, "{typed}");
         }
     }
 
@@ -178,6 +215,9 @@ mod tests {
         use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
         let error = Cli::try_parse_from([OsStr::new("ember"), OsStr::new("write"), OsStr::from_bytes(b"\xff.txt")]);
-        assert!(line(&error.unwrap_err(), |_| None).starts_with("an argument is not UTF-8 text; rename"));
+        assert!(
+            line(Cli::command(), &error.unwrap_err(), |_| Vec::new())
+                .starts_with("an argument is not UTF-8 text; rename")
+        );
     }
 }

@@ -136,13 +136,13 @@ impl Notes {
 }
 
 /// The command line; what is wrong with it is said in one line, and ends the process. `meant` knows
-/// what a flag that is none may be meant as.
-pub fn parse<C: Parser>(meant: impl Fn(&str) -> Option<String>) -> C {
+/// what a flag that is none may be meant as, in any of the commands.
+pub fn parse<C: Parser>(meant: impl Fn(&str) -> Vec<String>) -> C {
     C::try_parse().unwrap_or_else(|error| {
         if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             show_help(&error)
         }
-        terminal::say(format_args!("error: {}", one_line(&arguments::line(&error, meant))));
+        terminal::say(format_args!("error: {}", one_line(&arguments::line(C::command(), &error, meant))));
         exit(2)
     })
 }

@@ -89,9 +89,9 @@ fn seed(value: &str) -> Result<u64, String> {
 }
 
 /// How a configuration's key is set, for who writes it as a flag, as other trainers do.
-fn as_setting(flag: &str) -> Option<String> {
-    let key = keys::named(flag.trim_start_matches('-'))?;
-    Some(format!("--set {}=VALUE", key.name))
+fn as_setting(flag: &str) -> Vec<String> {
+    let key = keys::named(flag.trim_start_matches('-'));
+    key.map(|key| format!("--set {}=VALUE", key.name)).into_iter().collect()
 }
 
 /// Parses the arguments, runs the command, reports.

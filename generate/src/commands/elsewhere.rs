@@ -8,16 +8,22 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "--max-new-tokens",
         &["--length", "--max-length", "--max-tokens", "--n-predict", "--num-predict", "--predict", "-n"],
     ),
+    ("--new-tokens", &["--max-new-tokens", "--max-tokens", "--n-gen", "--n-predict", "-n"]),
     ("--num-return-sequences", &["--best-of", "--num-samples", "--samples"]),
     ("--repetition-penalty", &["--repeat-penalty"]),
     ("--seed", &["-s"]),
     ("--strategy sample", &["--do-sample"]),
     ("--strategy greedy", &["--greedy"]),
-    ("the text by itself, without a flag", &["--input", "--prompt", "--start", "--text", "-p"]),
+    ("PROMPT", TEXTS),
+    ("TEXT", TEXTS),
 ];
 
+/// Flags for what our commands take without one.
+const TEXTS: &[&str] = &["--input", "--prompt", "--start", "--text", "-p"];
+
 /// What a flag that there is not may be meant as; an underscore is a hyphen.
-pub fn meant(flag: &str) -> Option<String> {
+pub fn meant(flag: &str) -> Vec<String> {
     let flag = flag.replace('_', "-");
-    ELSEWHERE.iter().find(|(_, others)| others.contains(&flag.as_str())).map(|(ours, _)| (*ours).to_owned())
+    let ours = ELSEWHERE.iter().filter(|(_, others)| others.contains(&flag.as_str()));
+    ours.map(|(ours, _)| (*ours).to_owned()).collect()
 }
