@@ -61,10 +61,12 @@ pub struct Manifest {
 
 impl Manifest {
     /// A loss in nats per held-out token as bits per byte of the held-out text, which compares
-    /// whatever the tokens are.
+    /// whatever the tokens are. The first token is predicted from nothing, so neither it nor its text
+    /// counts.
     pub fn bits_per_byte(&self, loss: f64) -> Option<f64> {
-        let tokens_per_byte = self.val.tokens as f64 / self.val.bytes as f64;
-        (self.val.bytes > 0).then(|| loss * tokens_per_byte / std::f64::consts::LN_2)
+        let targets = self.val.tokens.saturating_sub(1);
+        let bytes = self.val.bytes.saturating_sub(self.val.first_token_bytes);
+        (bytes > 0).then(|| loss * targets as f64 / bytes as f64 / std::f64::consts::LN_2)
     }
 }
 

@@ -308,6 +308,9 @@ impl<'a> CorpusEncoder<'a> {
         if piece.first || stream.ended == Some(End::Document) {
             stream.separate(&mut self.ids_used)?;
         }
+        if let (0, Some(&first)) = (stream.writer.count, ids.first()) {
+            stream.counts.first_token_bytes = self.tokenizer.token_bytes(first).map_or(0, |bytes| bytes.len() as u64);
+        }
         for ids in ids.chunks(WRITTEN_TOGETHER) {
             stream.writer.push(ids)?;
             // Else the characters of the text say which are used.

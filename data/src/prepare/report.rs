@@ -1,7 +1,8 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
 use super::{
-    corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES, survey::Survey,
+    corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES,
+    split::is_about_the_share, survey::Survey,
 };
 use crate::leakage::Leakage;
 use crate::numbers::{counted, grouped};
@@ -89,13 +90,14 @@ impl Report {
             },
             duplicates: survey.duplicates,
             leakage: Some(leakage),
-            notes: notes(survey, corpus, tokenizer),
+            notes: notes(survey, bytes, corpus, tokenizer),
         }
     }
 }
 
-fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {
+fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {
     let mut notes = vec![format!("Validation: {}.", survey.split.rule)];
+    notes.extend(missed_share(bytes, corpus.options.val_fraction));
     if survey.bytes > SAMPLE_BYTES as u64 {
         let mib = SAMPLE_BYTES >> 20;
         notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
@@ -131,6 +133,18 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
         ));
     }
     notes
+}
+
+/// That not about as much validates as was asked for.
+fn missed_share([train, val]: [u64; 2], wanted: f64) -> Option<String> {
+    let share = val as f64 / (train + val) as f64;
+    let [is, asked] = [100.0 * share, (wanted * 1e6).round() / 1e4];
+    (!is_about_the_share(share, wanted)).then(|| {
+        format!(
+            "Validation is {is:.1}% of the bytes, not {asked}%: a short document is not parted, nor are equal ones; more \
+             different text comes closer."
+        )
+    })
 }
 
 /// What the encodings of files were taken to be, the least sure one named.

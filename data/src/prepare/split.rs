@@ -6,6 +6,10 @@
 //! the cut teaches and what is behind it validates. A single document is cut so from the start, as
 //! nanoGPT cuts it.
 //!
+//! Many documents are split by chance, by a seeded hash of their content, where that comes to about
+//! the share; else the longest are chosen one by one, and where that misses the share as well, those
+//! of which there are many copies.
+//!
 //! Documents that are equal, or nearly so ([`crate::near_duplicates`]), stay on one side. Only where
 //! nothing else could validate, as in a folder of drafts of one text, near-duplicates are cut, all
 //! at the same share.
@@ -14,6 +18,7 @@ mod bits;
 mod candidates;
 mod choice;
 mod last;
+mod repeated;
 mod sides;
 
 pub use candidates::Candidate;
@@ -25,6 +30,7 @@ use crate::source::Dated;
 use bit_vec::BitVec;
 use candidates::{FEW, Longest};
 use last::Order;
+use repeated::Repeated;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -78,6 +84,7 @@ pub struct SplitBuilder {
     by_chance_bytes: u64,
     hashes: Vec<u64>,
     longest: Longest,
+    repeated: Repeated,
     #[serde(with = "bits")]
     by_chance: BitVec,
     /// Documents to be kept on one side.
@@ -113,9 +120,10 @@ impl SplitBuilder {
 
     /// Adds a document by the hash of its content.
     pub fn push(&mut self, hash: u64, bytes: u64, characters: u64) -> Candidate {
-        let by_chance = (hash as f64) < self.val_fraction * 2f64.powi(64);
+        let by_chance = self.is_by_chance(hash);
         let document = Candidate { bytes, number: self.documents, hash, characters, resembles: false };
         self.longest.push(document);
+        self.repeated.push(&document);
         self.documents += 1;
         self.bytes += bytes;
         self.by_chance_bytes += if by_chance { bytes } else { 0 };
@@ -155,16 +163,11 @@ impl SplitBuilder {
         let split = match (&candidates[..], self.order.take()) {
             ([only], _) if documents == 1 => self.cut_in_two(only)?,
             (_, Some(order)) => order.hold_out(self.val_fraction, &self.hashes, &self.near)?,
-            (candidates, None) if candidates.is_empty() || self.chance_does_well() => {
-                let percent = self.percent();
-                let mut rule =
-                    format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
-                if !self.near.groups.is_empty() {
-                    rule += "; near-duplicates with the first of them";
-                }
-                Split { rule, whole: std::mem::take(&mut self.by_chance), cuts: BTreeMap::new() }
-            }
-            (candidates, None) => self.choose(candidates)?,
+            (_, None) if self.chance_does_well() => self.split_by_chance(),
+            (candidates, None) => match self.choose(candidates)? {
+                Some(split) => split,
+                None => self.split_by_chance(),
+            },
         };
         let val = split.whole.count_ones();
         if val == 0 && split.cuts.is_empty() || val == documents {
@@ -190,6 +193,20 @@ impl SplitBuilder {
         }
     }
 
+    /// Whether chance has a document with this hash validate.
+    fn is_by_chance(&self, hash: u64) -> bool {
+        (hash as f64) < self.val_fraction * 2f64.powi(64)
+    }
+
+    fn split_by_chance(&mut self) -> Split {
+        let percent = self.percent();
+        let mut rule = format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
+        if !self.near.groups.is_empty() {
+            rule += "; near-duplicates with the first of them";
+        }
+        Split { rule, whole: std::mem::take(&mut self.by_chance), cuts: BTreeMap::new() }
+    }
+
     /// The documents that are chosen one by one where chance does not do well: the longest, their
     /// near-duplicates, and groups of near-duplicates that are as long together.
     fn candidates(&mut self) -> Vec<Candidate> {
@@ -200,11 +217,7 @@ impl SplitBuilder {
         for group in &self.near.groups {
             let is_long = group.iter().map(|document| document.bytes).sum::<u64>() > beaten;
             if is_long || group.iter().any(|document| candidates.contains_key(&document.number)) {
-                let resembles = group.iter().any(|document| document.hash != group[0].hash);
-                let hash = group[0].hash;
-                let members =
-                    group.iter().map(|&document| (document.number, Candidate { hash, resembles, ..document }));
-                candidates.extend(members);
+                candidates.extend(together(group));
             }
         }
         candidates.into_values().collect()
@@ -216,8 +229,7 @@ impl SplitBuilder {
 
     /// Whether so many bytes are about the share that is to validate.
     fn is_about_the_share(&self, bytes: u64) -> bool {
-        let share = bytes as f64 / self.bytes as f64;
-        (0.5 * self.val_fraction..=1.5 * self.val_fraction).contains(&share)
+        is_about_the_share(bytes as f64 / self.bytes as f64, self.val_fraction)
     }
 
     fn chance_does_well(&self) -> bool {
@@ -234,6 +246,19 @@ impl SplitBuilder {
             cuts: BTreeMap::from([(only.number, only.characters_before(self.val_fraction))]),
         })
     }
+}
+
+/// Whether a share of the bytes is about the one that is to validate: from a half of it to one and a
+/// half.
+pub fn is_about_the_share(share: f64, wanted: f64) -> bool {
+    (0.5 * wanted..=1.5 * wanted).contains(&share)
+}
+
+/// Near-duplicates as candidates that stay together, by their numbers.
+fn together(group: &[Candidate]) -> impl Iterator<Item = (u64, Candidate)> {
+    let hash = group[0].hash;
+    let resembles = group.iter().any(|document| document.hash != hash);
+    group.iter().map(move |&document| (document.number, Candidate { hash, resembles, ..document }))
 }
 
 #[cfg(test)]

@@ -86,6 +86,20 @@ fn documents_stand_between_ends_of_text() {
 }
 
 #[test]
+fn bits_per_byte_are_of_the_tokens_that_are_predicted_and_of_their_text() {
+    for (of, tokenizer, tokens, predicted, text_bytes) in [
+        (format!("aaaaaaaaa{END_OF_TEXT}abc"), "bytes", 5, 4.0, 3.0), // <|endoftext|> is given
+        ("abcdefghijklmnopqrstuvwxyzabcd".to_owned(), "bytes", 4, 3.0, 2.0), // the first byte is
+        ("abcdefghijklmnopqrsé".to_owned(), "chars", 2, 1.0, 2.0),
+    ] {
+        let manifest = text(&of, tokenizer).manifest;
+        assert_eq!(manifest.val.tokens, tokens, "{of}");
+        let bits = manifest.bits_per_byte(std::f64::consts::LN_2).unwrap();
+        assert!((bits - predicted / text_bytes).abs() < 1e-12, "{of}: {bits}");
+    }
+}
+
+#[test]
 fn no_document_of_validation_stands_in_training() {
     let prepared = text(&many_documents(3000), "bytes");
     let (train, val) = prepared.ids();
@@ -538,6 +552,17 @@ fn a_masked_text_has_tags_on_both_sides_and_says_so() {
     }
     let leakage = manifest.report.leakage.unwrap();
     assert!(leakage.tokens == 64 && leakage.stretches > 10_000, "{leakage:?}");
+}
+
+#[test]
+fn where_the_share_is_missed_the_report_says_so() {
+    let said = |of: &str| {
+        let notes = text(of, "bytes").manifest.report.notes;
+        notes.into_iter().find(|note| note.starts_with("Validation is "))
+    };
+    let note = said("aaaa<|endoftext|>bbb").unwrap();
+    assert!(note.starts_with("Validation is 42.9% of the bytes, not 10%: a short document is not parted"), "{note}");
+    assert_eq!(said(&many_documents(3000)), None);
 }
 
 #[test]

@@ -1,27 +1,85 @@
 //! A choice among documents one by one, where chance would miss the share.
 
-use super::{Error, SplitBuilder, candidates::Candidate, sides::SHORTEST_END, sides::Split};
+use super::{
+    Error, SplitBuilder, candidates::Candidate, repeated::Copies, sides::SHORTEST_END, sides::Split, together,
+};
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What is chosen among; the other documents, where there are more, stay where chance has put them.
+struct Choice {
+    /// One by one, in the order in which they were read.
+    candidates: Vec<Candidate>,
+    /// With all their copies, by the hash of their content; none is among the candidates.
+    copies: BTreeMap<u64, Copies>,
+}
+
+impl Choice {
+    fn documents(&self) -> u64 {
+        self.candidates.len() as u64 + self.copies.values().map(|copies| copies.documents).sum::<u64>()
+    }
+}
+
 impl SplitBuilder {
-    /// Chooses among the candidates; the other documents, where there are more, stay where chance
-    /// has put them.
-    pub(super) fn choose(&self, candidates: &[Candidate]) -> Result<Split, Error> {
+    /// Chooses among the candidates, and where that misses the share, among documents of which there
+    /// are many copies as well. `None` where there is nothing to choose among.
+    pub(super) fn choose(&mut self, candidates: &[Candidate]) -> Result<Option<Split>, Error> {
+        let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new() };
+        let mut split = None;
+        if !candidates.is_empty() {
+            let (chosen, bytes) = self.split_by(&choice)?;
+            if self.is_about_the_share(bytes) {
+                return Ok(Some(chosen));
+            }
+            split = Some(chosen);
+        }
+        let wider = self.with_copies(choice.candidates);
+        if wider.documents() == candidates.len() as u64 {
+            return Ok(split);
+        }
+        Ok(Some(self.split_by(&wider)?.0))
+    }
+
+    /// Beside the candidates documents of which there are many copies, and their near-duplicates;
+    /// where documents have no hash, as of too many the last, nothing more.
+    fn with_copies(&mut self, candidates: Vec<Candidate>) -> Choice {
+        if self.hashes.len() as u64 != self.documents {
+            return Choice { candidates, copies: BTreeMap::new() };
+        }
+        let mut copies = std::mem::take(&mut self.repeated).copies(&self.hashes);
+        let mut candidates: BTreeMap<u64, Candidate> =
+            candidates.into_iter().map(|candidate| (candidate.number, candidate)).collect();
+        for group in &self.near.groups {
+            if group.iter().any(|document| copies.contains_key(&document.hash)) {
+                candidates.extend(together(group));
+            }
+        }
+        let candidates: Vec<Candidate> = candidates.into_values().collect();
+        for candidate in &candidates {
+            copies.remove(&self.hash(candidate));
+        }
+        Choice { candidates, copies }
+    }
+
+    /// The split that is chosen, and how many bytes validate by it.
+    fn split_by(&self, choice: &Choice) -> Result<(Split, u64), Error> {
         let all = self.documents;
-        let first = candidates.first().map(|candidate| self.hash(candidate));
-        if candidates.len() as u64 == all && candidates.iter().all(|candidate| Some(self.hash(candidate)) == first) {
+        let mut hashes =
+            choice.candidates.iter().map(|candidate| self.hash(candidate)).chain(choice.copies.keys().copied());
+        let first = hashes.next();
+        if choice.documents() == all && hashes.all(|hash| Some(hash) == first) {
             return Err(Error::unusable(format!(
                 "all {all} documents are the same text, which cannot both teach and validate; give different ones",
             )));
         }
-        let split = self.choose_among(candidates);
+        let (split, bytes) = self.choose_among(choice);
         if !split.cuts.is_empty() || !split.whole.all() && split.whole.any() {
-            return Ok(split);
+            return Ok((split, bytes));
         }
         // Near-duplicates and nothing else, too short to be cut: each by itself then.
         let own = |candidate: &Candidate| Candidate { hash: self.hash(candidate), resembles: false, ..*candidate };
-        Ok(self.choose_among(&candidates.iter().map(own).collect::<Vec<_>>()))
+        let candidates = choice.candidates.iter().map(own).collect();
+        Ok(self.choose_among(&Choice { candidates, copies: choice.copies.clone() }))
     }
 
     /// The hash of a candidate's own content.
@@ -29,12 +87,19 @@ impl SplitBuilder {
         self.hashes.get(candidate.number as usize).copied().unwrap_or(candidate.hash)
     }
 
-    fn choose_among(&self, candidates: &[Candidate]) -> Split {
+    /// How many bytes chance has validate of the documents that are not chosen among.
+    fn others_by_chance(&self, Choice { candidates, copies }: &Choice) -> u64 {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
-        let chance_among_them: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
-        let others = self.by_chance_bytes - chance_among_them;
+        let alone: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
+        let copied = copies.iter().filter(|&(&hash, _)| self.is_by_chance(hash)).map(|(_, copies)| copies.bytes);
+        self.by_chance_bytes - alone - copied.sum::<u64>()
+    }
+
+    fn choose_among(&self, choice: &Choice) -> (Split, u64) {
+        let Choice { candidates, copies } = choice;
+        let others = self.others_by_chance(choice);
         // The bytes of all documents with a hash: equal ones stay together.
-        let mut groups: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut groups: BTreeMap<u64, u64> = copies.iter().map(|(&hash, copies)| (hash, copies.bytes)).collect();
         for candidate in candidates {
             *groups.entry(candidate.hash).or_default() += candidate.bytes;
         }
@@ -62,12 +127,15 @@ impl SplitBuilder {
         let mut whole = BitVec::default();
         let mut rest = candidates.iter().peekable();
         for number in 0..self.documents {
-            whole.push(match rest.next_if(|candidate| candidate.number == number) {
-                Some(candidate) => chosen.contains(&candidate.hash),
-                None => self.by_chance.get(number as usize) == Some(true),
+            let hash = self.hashes.get(number as usize).filter(|&hash| copies.contains_key(hash));
+            whole.push(match (rest.next_if(|candidate| candidate.number == number), hash) {
+                (Some(candidate), _) => chosen.contains(&candidate.hash),
+                (None, Some(hash)) => chosen.contains(hash),
+                (None, None) => self.by_chance.get(number as usize) == Some(true),
             });
         }
-        Split { rule: self.rule(candidates, &cuts), whole, cuts }
+        let bytes = chosen_bytes + behind(&cuts, candidates);
+        (Split { rule: self.rule(choice, &cuts), whole, cuts }, bytes)
     }
 
     /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes
@@ -92,7 +160,8 @@ impl SplitBuilder {
         if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(wanted, long).1 }
     }
 
-    fn rule(&self, candidates: &[Candidate], cuts: &BTreeMap<u64, u64>) -> String {
+    fn rule(&self, choice: &Choice, cuts: &BTreeMap<u64, u64>) -> String {
+        let (candidates, documents) = (&choice.candidates, choice.documents());
         let percent = self.percent();
         let resembling = candidates.iter().any(|candidate| candidate.resembles);
         let near = if resembling { " and near-duplicates" } else { "" };
@@ -100,10 +169,11 @@ impl SplitBuilder {
             "documents in the order of a seeded hash of their content, as long as they fit into {percent}% of the bytes; equal \
              documents{near} together"
         );
-        if candidates.len() as u64 != self.documents {
+        if documents != self.documents {
+            let longest = if choice.copies.is_empty() { "longest" } else { "longest or most repeated" };
             whole = format!(
-                "of the {} longest {whole}; of the others those whose hash is in the lowest {percent}% of its range",
-                candidates.len()
+                "of the {documents} {longest} {whole}; of the others those whose hash is in the lowest {percent}% \
+                 of its range"
             );
         }
         let Some(cut) = candidates.iter().find(|candidate| cuts.contains_key(&candidate.number)) else { return whole };
@@ -115,6 +185,15 @@ impl SplitBuilder {
         let last = 100.0 * share;
         format!("{whole}; and to make up the {percent}%, the last {last:.1}% of the characters of {documents}")
     }
+}
+
+/// About how many bytes are behind the cuts.
+fn behind(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
+    let end = |candidate: &Candidate| {
+        let characters = candidate.characters - cuts.get(&candidate.number)?;
+        Some(candidate.bytes as f64 * characters as f64 / candidate.characters as f64)
+    };
+    candidates.iter().filter_map(end).sum::<f64>() as u64
 }
 
 /// The share of each long document that makes up `wanted` bytes of them, at most a half, and where

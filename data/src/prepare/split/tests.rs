@@ -299,6 +299,87 @@ fn the_share_holds_whatever_the_sizes() {
     assert!(parted <= 15, "{parted}");
 }
 
+/// Documents of which there are many copies, of several kinds: each text, and how many different ones
+/// are in it.
+fn much_repeated() -> Vec<Vec<String>> {
+    let survey = (0..5000).map(|row| match row % 20 {
+        0..9 => "n/a, see above".to_owned(),
+        _ => format!("answer {row} {}", "word".repeat(1 + row % 17)),
+    });
+    let equally_long =
+        (0..2000).map(|line| if line % 4 > 0 { "hello world".into() } else { format!("line {line:06}") });
+    let hardly_others =
+        (0..3000).map(|line| if line % 3 > 0 { "see above".into() } else { format!("row {}", line % 30) });
+    vec![survey.collect(), equally_long.collect(), hardly_others.collect()]
+}
+
+#[test]
+fn an_answer_that_is_given_often_does_not_take_the_share_along() {
+    for texts in much_repeated() {
+        for seed in 0..60 {
+            let (split, duplicates) = split(&texts, 0.1, seed).unwrap();
+            let share = held_out(&split, &texts);
+            assert!((0.05..=0.15).contains(&share), "{seed}: {share} by {}", split.rule);
+            assert_eq!(duplicates.on_both_sides, 0);
+        }
+    }
+}
+
+#[test]
+fn what_chance_splits_well_is_left_to_chance() {
+    let texts = &much_repeated()[0];
+    let sides = |split: &Split| (0..texts.len() as u64).map(|number| split.side(number)).collect::<Vec<_>>();
+    let (by_chance, others): (Vec<_>, Vec<_>) = (0..80)
+        .map(|seed| (seed, split(texts, 0.1, seed).unwrap().0))
+        .partition(|(_, split)| split.rule.starts_with("documents whose content has a seeded hash"));
+    assert!(by_chance.len() > 40 && !others.is_empty(), "{} {}", by_chance.len(), others.len());
+    for (seed, split) in by_chance {
+        let mut hash = ContentHash::new(seed);
+        let by_hash = texts.iter().map(|text| {
+            hash.update(text);
+            if (hash.finish() as f64) < 0.1 * 2f64.powi(64) { Side::Val } else { Side::Train }
+        });
+        assert_eq!(sides(&split), by_hash.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn copies_of_one_short_document_are_refused_however_many() {
+    let copies = vec!["same".to_owned(); 3000];
+    let error = split(&copies, 0.1, 0).err().unwrap().to_string();
+    assert!(error.contains("all 3000 documents are the same text"), "{error}");
+}
+
+#[test]
+fn what_is_repeated_is_found_among_any_number_of_others() {
+    let mut repeated = Repeated::default();
+    let hash = |number: u64| if number.is_multiple_of(1000) { 7 } else { 1000 + number };
+    let hashes: Vec<u64> = (0..200_000).map(hash).collect();
+    for (&hash, number) in hashes.iter().zip(0..) {
+        repeated.push(&Candidate { bytes: 30, number, hash, characters: 30, resembles: false });
+    }
+    let copies = repeated.copies(&hashes);
+    assert_eq!((copies[&7].documents, copies[&7].bytes), (200, 6000));
+    assert!(copies.len() <= 1 << 14, "{}", copies.len());
+}
+
+#[test]
+fn a_builder_that_was_written_down_and_read_goes_on_as_it_was() {
+    let texts = &much_repeated()[0];
+    for seed in 0..20 {
+        let (mut builder, mut hash) = (SplitBuilder::new(0.1), ContentHash::new(seed));
+        for (number, text) in texts.iter().enumerate() {
+            if number == 2500 {
+                builder = rmp_serde::from_slice(&rmp_serde::to_vec_named(&builder).unwrap()).unwrap();
+            }
+            hash.update(text);
+            builder.push(hash.finish(), text.len() as u64, text.chars().count() as u64);
+        }
+        let (gone_on, whole) = (builder.finish().unwrap().0, split(texts, 0.1, seed).unwrap().0);
+        assert_eq!((gone_on.rule, gone_on.whole), (whole.rule, whole.whole));
+    }
+}
+
 proptest! {
     #[test]
     fn equal_documents_never_stand_on_both_sides(

@@ -36,7 +36,14 @@ impl Reader for Csv {
         read.map_err(|error| content.cannot_read("0 bytes of text", error))?;
         let delimiter = delimiter(&header);
         let row_bytes = Rc::new(Cell::new(0));
-        let bounded = Bounded { text: io::Cursor::new(header).chain(text), row_bytes: row_bytes.clone() };
+        let ends_quoted = Rc::new(Cell::new(false));
+        let bounded = Bounded {
+            text: io::Cursor::new(header).chain(text),
+            delimiter,
+            place: Place::Begin,
+            row_bytes: row_bytes.clone(),
+            ends_quoted: ends_quoted.clone(),
+        };
         let mut table = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(bounded);
         let failed = |row: u64, error: csv::Error| match error.into_kind() {
             _ if row_bytes.get() > LONGEST_ROW_BYTES => {
@@ -49,7 +56,13 @@ impl Reader for Csv {
             csv::ErrorKind::Io(error) => content.cannot_read(&format!("row {row}"), error),
             _ => Error::unusable(format!("{name}: row {row}"), "is no row of text; correct or remove it"),
         };
+        // Of the last row, which holds all that should have been rows behind it.
+        let closed = |row: u64| {
+            let what = "has a quotation mark without its other one; correct or remove it";
+            if ends_quoted.get() { Err(Error::unusable(format!("{name}: row {row}"), what)) } else { Ok(()) }
+        };
         let fields = table.headers().map_err(|error| failed(1, error))?.clone();
+        closed(1)?;
         let wanted = &content.options.field;
         let Some(index) = fields.iter().position(|field| field.trim() == wanted) else {
             let fields = fields.iter().map(str::to_owned).collect();
@@ -61,6 +74,7 @@ impl Reader for Csv {
             if !table.read_record(&mut row).map_err(|error| failed(number, error))? {
                 break;
             }
+            closed(number)?;
             // A row may lack its last fields.
             if let Some(text) = row.get(index).filter(|text| !text.is_empty()) {
                 sink(Event::Text(text))?;
@@ -86,20 +100,103 @@ fn delimiter(start: &[u8]) -> u8 {
     counts.into_iter().max_by_key(|&(_, count)| count).map_or(b',', |(delimiter, _)| delimiter)
 }
 
+/// Where in a field one is, as the reader of tables sees it: a quotation mark counts where a field
+/// begins, and in a field that began with one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Begin,
+    Plain,
+    Quoted,
+    /// Behind a quotation mark in a quoted field: the field's end, or the first of two that stand for
+    /// one.
+    QuoteInQuoted,
+}
+
+impl Place {
+    fn behind(self, byte: u8, delimiter: u8) -> Self {
+        match (self, byte) {
+            (Self::Begin | Self::QuoteInQuoted, b'"') => Self::Quoted,
+            (Self::Quoted, b'"') => Self::QuoteInQuoted,
+            (Self::Quoted, _) => Self::Quoted,
+            (_, b'\n' | b'\r') => Self::Begin,
+            (_, byte) if byte == delimiter => Self::Begin,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// Text that ends in an error when a row goes on for too long, as behind a quote without its other
-/// one.
+/// one, and that tells at its end whether it lacks one.
 struct Bounded<R> {
     text: R,
+    delimiter: u8,
+    place: Place,
     row_bytes: Rc<Cell<u64>>,
+    ends_quoted: Rc<Cell<bool>>,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.text.read(buffer)?;
+        self.place = buffer[..n].iter().fold(self.place, |place, &byte| place.behind(byte, self.delimiter));
+        self.ends_quoted.set(n == 0 && self.place == Place::Quoted);
         self.row_bytes.set(self.row_bytes.get() + n as u64);
         if self.row_bytes.get() > LONGEST_ROW_BYTES {
             return Err(io::Error::other("the row is too long"));
         }
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::source::{self, Listing, ReadOptions};
+    use std::sync::atomic::AtomicU64;
+
+    /// The documents of a table, or the line that says why there are none.
+    fn read(name: &str, table: &str) -> Result<Vec<String>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, table).unwrap();
+        let mut listing = Listing::default();
+        listing.add_path(&path).unwrap();
+        let mut documents = vec![String::new()];
+        let mut sink = |event: Event<'_>| -> Result<(), Error> {
+            match event {
+                Event::Text(text) => documents.last_mut().unwrap().push_str(text),
+                Event::EndOfDocument => documents.push(String::new()),
+                _ => {}
+            }
+            Ok(())
+        };
+        let options = ReadOptions::default();
+        let read = source::read::<Error>(&listing.files[0], &options, &AtomicU64::new(0), &mut sink);
+        documents.pop();
+        let line = |error: Error| error.to_string().replace(&format!("{}/", folder.path().display()), "");
+        read.map(|_| documents).map_err(line)
+    }
+
+    #[test]
+    fn a_quotation_mark_without_its_other_one_does_not_swallow_the_rest_of_the_table() {
+        let what = "has a quotation mark without its other one; correct or remove it";
+        let row = |number| format!("a.csv: row {number} {what}");
+        let open = "text,label\n\"hello there my friend,1\nworld is round,2\nthird line here,3\n";
+        assert_eq!(read("a.csv", open), Err(row(2)));
+        assert_eq!(read("a.csv", "text,label\none,1\n2,\"\"\"two\"\"\n"), Err(row(3)));
+        assert_eq!(read("a.csv", "text,\"label\none,1\n"), Err(row(1)));
+        let long = format!("text,label\n{}\"last,1\nand more,2", "one,1\n".repeat(40_000));
+        assert_eq!(read("a.csv", &long), Err(row(40_002)));
+    }
+
+    #[test]
+    fn quotation_marks_that_open_nothing_are_text() {
+        let documents = |name: &str, table: &str| read(name, table).unwrap();
+        assert_eq!(documents("a.csv", "text,label\n5\" nails,1\na \"b,2\n"), ["5\" nails", "a \"b"]);
+        assert_eq!(documents("a.csv", "text\n\"she said \"\"no\"\"\""), ["she said \"no\""]);
+        assert_eq!(documents("a.csv", "text\n\"two\nlines\"\n\"\"\n"), ["two\nlines"]);
+        assert_eq!(documents("a.csv", "text\n\"over\"done\" it\n"), ["overdone\" it"]);
+        assert_eq!(documents("a.tsv", "text\tlabel\none, \"two\t\"1\"\r\n"), ["one, \"two"]);
     }
 }
