@@ -149,11 +149,20 @@ pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
 
 /// A tick's number with as many decimals as the axis needs.
 pub(crate) fn decimals(y: f64, span: f64) -> String {
-    match span {
-        ..0.1 => format!("{y:.3}"),
-        ..1.0 => format!("{y:.2}"),
-        _ => format!("{y:.1}"),
-    }
+    let places = match span {
+        ..0.01 => 4,
+        ..0.1 => 3,
+        ..1.0 => 2,
+        _ => 1,
+    };
+    rounded(y, places)
+}
+
+/// A number with so many decimals; what they show as 0 has no sign.
+pub(crate) fn rounded(y: f64, places: usize) -> String {
+    let text = format!("{y:.places$}");
+    let is_zero = !text.contains(|character: char| matches!(character, '1'..='9'));
+    if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -175,6 +184,13 @@ mod tests {
     fn a_line_is_cut_where_it_crosses() {
         let pieces = below(&[(0.0, 3.0), (1.0, 1.0), (2.0, 1.0), (3.0, 3.0), (4.0, 1.0)], 2.0);
         assert_eq!(pieces, [vec![(0.5, 2.0), (1.0, 1.0), (2.0, 1.0), (2.5, 2.0)], vec![(3.5, 2.0), (4.0, 1.0)]]);
+    }
+
+    #[test]
+    fn numbers_of_an_axis_differ_and_0_has_no_sign() {
+        assert_eq!([0.0004, -0.0004, -0.0].map(|y| decimals(y, 0.0016)), ["0.0004", "-0.0004", "0.0000"]);
+        assert_eq!([0.0621, -0.0004].map(|y| decimals(y, 0.05)), ["0.062", "0.000"]);
+        assert_eq!([-0.6, -0.01, 12.0].map(|y| decimals(y, 20.0)), ["-0.6", "0.0", "12.0"]);
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //! letter for each.
 
 use super::{Axis, Record, Scale, heights};
-use crate::drawing::{Points, below};
+use crate::drawing::{Points, below, rounded};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +84,13 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
         }
     }
     let what = if validated { "validation loss" } else { "training loss, smoothed" };
+    // As many as tell the numbers apart.
+    let decimals = if scale.loss(high) - scale.loss(low) < 0.01 { 4 } else { 3 };
     let mut text = format!("{:>MARGIN$} {what} (nats per token)\n", "");
     for (row, places) in places.iter().enumerate() {
         let height = high - (high - low) * (row as f64 + 0.5) / rows as f64;
         let is_labelled = row % 4 == 0 || row + 1 == rows;
-        let label = if is_labelled { format!("{:.3}", scale.loss(height)) } else { String::new() };
+        let label = if is_labelled { rounded(scale.loss(height), decimals) } else { String::new() };
         let line: String = places.iter().map(|place| shown(place, style)).collect();
         text += format!("{label:>width$} │{line}", width = MARGIN - 1).trim_end();
         text.push('\n');

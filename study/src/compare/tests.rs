@@ -78,6 +78,19 @@ fn numbers_that_no_run_has_are_left_out_of_the_picture() {
 }
 
 #[test]
+fn the_numbers_beside_losses_of_0_are_each_another() {
+    let mut runs = [record("sure", &[0.0; 20], "")];
+    for row in &mut runs[0].rows {
+        row.val_loss = row.val_loss.and(Some(0.0));
+    }
+    let text = chart(&runs, Axis::Step, Scale::Linear, Style::Letters, 60, 12);
+    let numbers: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once('│')).map(|(left, _)| left.trim()).collect();
+    let numbers: Vec<&str> = numbers.into_iter().filter(|number| !number.is_empty()).collect();
+    assert_eq!(numbers, ["0.0007", "0.0002", "-0.0003", "-0.0007"]);
+}
+
+#[test]
 fn without_colour_the_chart_is_plain_text_with_both_runs_in_it() {
     for axis in [Axis::Step, Axis::Tokens, Axis::Time] {
         let text = chart(&two(), axis, Scale::Linear, Style::Letters, 60, 12);

@@ -121,7 +121,8 @@ mod tests {
             &ember_data::source::ReadOptions::default(),
         )
         .unwrap();
-        let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training.index().unwrap());
+        let training = training.index().unwrap();
+        let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training, &|| false).unwrap();
         let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
         assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));
         assert!(!page.contains("http") && !page.contains("<script"));

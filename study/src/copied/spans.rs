@@ -3,12 +3,21 @@
 use std::ops::Range;
 
 use super::index::Index;
+use crate::error::{Result, proceed_if};
 
 /// The maximal spans of `text`, in bytes, that stand in the index and have at least `least`
 /// characters (1 or more): none can be made longer at either end and still stand there, and none
 /// lies within another. In order; neighbours may overlap, where what joins them stands nowhere as a
 /// whole.
-pub fn maximal_spans(index: &Index, text: &str, least: usize) -> Vec<Range<usize>> {
+///
+/// # Errors
+/// When `interrupted` says to stop.
+pub fn maximal_spans(
+    index: &Index,
+    text: &str,
+    least: usize,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Vec<Range<usize>>> {
     let text = Characters::new(text);
     let mut spans = Vec::new();
     let mut start = 0;
@@ -16,6 +25,7 @@ pub fn maximal_spans(index: &Index, text: &str, least: usize) -> Vec<Range<usize
     // looking backwards from the last of them shows how far one can move on at once, as in the
     // search of Boyer and Moore (1977).
     while start + least <= text.len() {
+        proceed_if(!interrupted())?;
         let reach = text.first_reaching(index, start, start + least);
         if reach > start {
             start = reach;
@@ -28,14 +38,18 @@ pub fn maximal_spans(index: &Index, text: &str, least: usize) -> Vec<Range<usize
         }
         start = text.first_reaching(index, start + 1, end + 1);
     }
-    spans
+    Ok(spans)
 }
 
 /// The longest span of `text`, in bytes, that stands in the index, the first of several.
-pub fn longest_span(index: &Index, text: &str) -> Range<usize> {
+///
+/// # Errors
+/// When `interrupted` says to stop.
+pub fn longest_span(index: &Index, text: &str, interrupted: &dyn Fn() -> bool) -> Result<Range<usize>> {
     let text = Characters::new(text);
     let (mut best, mut start) = ((0, 0), 0);
     while start + (best.1 - best.0) < text.len() {
+        proceed_if(!interrupted())?;
         let reach = text.first_reaching(index, start, start + (best.1 - best.0) + 1);
         if reach == start {
             best = (start, text.end_of_match(index, start));
@@ -43,7 +57,7 @@ pub fn longest_span(index: &Index, text: &str) -> Range<usize> {
             start = reach;
         }
     }
-    text.bytes(best.0, best.1)
+    Ok(text.bytes(best.0, best.1))
 }
 
 /// A text by its characters, so that no match begins or ends within one.
@@ -99,8 +113,12 @@ mod tests {
         Index::new(text.as_bytes().to_vec()).unwrap()
     }
 
+    fn never() -> bool {
+        false
+    }
+
     fn spans<'a>(learned: &str, text: &'a str, least: usize) -> Vec<&'a str> {
-        maximal_spans(&index(learned), text, least).into_iter().map(|span| &text[span]).collect()
+        maximal_spans(&index(learned), text, least, &never).unwrap().into_iter().map(|span| &text[span]).collect()
     }
 
     #[test]
@@ -109,7 +127,7 @@ mod tests {
         assert_eq!(spans(learned, "not to be or not", 5), ["not to be", "to be or not"]);
         assert_eq!(spans(learned, "not to be or not", 10), ["to be or not"]);
         assert_eq!(spans(learned, "To be", 5), Vec::<&str>::new());
-        assert_eq!(longest_span(&index(learned), "ask not to be, I question"), 3..15);
+        assert_eq!(longest_span(&index(learned), "ask not to be, I question", &never).unwrap(), 3..15);
     }
 
     #[test]
@@ -142,8 +160,8 @@ mod tests {
             let longest = expected.iter().map(|(from, to)| to - from).max().unwrap_or(0);
             expected.retain(|(from, to)| to - from >= least);
             let expected: Vec<Range<usize>> = expected.into_iter().map(|(from, to)| edges[from]..edges[to]).collect();
-            prop_assert_eq!(maximal_spans(&index(&learned), &text, least), expected);
-            prop_assert_eq!(text[longest_span(&index(&learned), &text)].chars().count(), longest);
+            prop_assert_eq!(maximal_spans(&index(&learned), &text, least, &never).unwrap(), expected);
+            prop_assert_eq!(text[longest_span(&index(&learned), &text, &never).unwrap()].chars().count(), longest);
         }
     }
 }

@@ -20,6 +20,9 @@ const BLOCK: usize = 1 << 16;
 /// Text shown on either side of a place, in characters.
 const AROUND: usize = 40;
 
+/// Line ends are counted once, up to every so many bytes: from there on it is not far to any place.
+const COUNTED: usize = 1 << 16;
+
 /// Documents, one after another.
 #[derive(Default)]
 pub struct Documents {
@@ -182,7 +185,11 @@ impl Documents {
     /// When it is larger than 2 GiB.
     pub fn index(self) -> Result<TrainingText> {
         let Self { bytes, documents, sources } = self;
-        Ok(TrainingText { index: Index::new(bytes)?, documents, sources })
+        let mut line_ends = vec![0];
+        for piece in bytes.chunks(COUNTED) {
+            line_ends.push(line_ends[line_ends.len() - 1] + lines(piece));
+        }
+        Ok(TrainingText { index: Index::new(bytes)?, documents, sources, line_ends })
     }
 }
 
@@ -192,6 +199,8 @@ pub struct TrainingText {
     pub index: Index,
     documents: Vec<Document>,
     sources: Vec<String>,
+    /// How many line ends are before each [`COUNTED`] bytes.
+    line_ends: Vec<u64>,
 }
 
 impl TrainingText {
@@ -213,19 +222,26 @@ impl TrainingText {
         let &Document { start, source, number, first_line, ref title } =
             &self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
         let rest = &all[at + length..];
+        let rest = &rest[..rest.len().min(4 * AROUND)]; // the document may go on for long
         let end = rest.iter().position(|&byte| byte == SEPARATOR).unwrap_or(rest.len());
         let before = String::from_utf8_lossy(&all[at.saturating_sub(4 * (AROUND + 1)).max(start)..at]);
-        let after = String::from_utf8_lossy(&rest[..end.min(4 * AROUND)]);
+        let after = String::from_utf8_lossy(&rest[..end]);
         let first = before.char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
         Place {
             source: self.sources[source].clone(),
             document: number,
             title: title.clone(),
-            line: first_line + lines(&all[start..at]),
+            line: first_line + self.line_ends_before(at) - self.line_ends_before(start),
             offset_bytes: (at - start) as u64,
             before: before[first..].to_owned(),
             after: after.chars().take(AROUND).collect(),
         }
+    }
+
+    /// Line ends in all that is before a place.
+    fn line_ends_before(&self, at: usize) -> u64 {
+        let piece = at / COUNTED;
+        self.line_ends[piece] + lines(&self.index.text[piece * COUNTED..at])
     }
 }
 
@@ -264,6 +280,22 @@ mod tests {
         assert_eq!((place.document, place.line, place.before.as_str()), (2, 2, "eight\n"));
         assert_eq!(text.find("two\nthree"), (0, None), "nothing goes from one document into the next");
         assert_eq!(text.find("e").0, 8);
+    }
+
+    #[test]
+    fn a_place_far_behind_in_a_long_document_has_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("long.txt");
+        let written = (0..40_000).map(|line| format!("line {line} é\n")).collect::<String>();
+        std::fs::write(&file, format!("first\n<|endoftext|>{written}")).unwrap();
+        let text = Documents::from_files(&[file], &ReadOptions::default()).unwrap().index().unwrap();
+        assert!(text.index.text.len() > 7 * COUNTED);
+        for line in (0..40_000).step_by(317) {
+            let (times, place) = text.find(&format!("line {line} é\n"));
+            let place = place.unwrap();
+            assert_eq!((times, place.document, place.line), (1, 2, line + 2));
+            assert!(place.after.starts_with(&format!("line {}", line + 1)) && place.after.chars().count() == AROUND);
+        }
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Reading {
         let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();
         Ok(Self {
             each,
-            loss: map(|logprob| -logprob),
+            loss: map(f32::abs), // -ln p; of a sure token 0, and not -0
             expected: entropies(gpt, rows, prefix, interrupted)?,
             probability: map(f32::exp),
             repeated: rows.iter().map(|ids| repeated(ids, prefix, repeated_tokens)).collect(),
@@ -307,7 +307,7 @@ fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn()
         for hidden in hidden.split((LOGITS_AT_ONCE / vocab_size).max(1), 1) {
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
-            flat.extend(from_tensor(entropy)?);
+            flat.extend(from_tensor(entropy)?.into_iter().map(f32::abs)); // as the loss of a sure token
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }

@@ -73,6 +73,14 @@ fn the_entropy_is_that_of_the_probabilities() {
 }
 
 #[test]
+fn of_what_is_sure_the_loss_is_0_without_a_sign() {
+    let gpt = Gpt::new(&GptConfig::new(1, CONTEXT, 2, 2, 16), 3, &Device::flex()).unwrap();
+    let reading = Reading::new(&gpt, &[vec![0; CONTEXT + 1]], 1, &settings(), &never).unwrap();
+    let figures = reading.figures(&(0..NEW));
+    assert_eq!([figures.loss, figures.expected_loss].map(|loss| format!("{loss:.3}")), ["0.000", "0.000"]);
+}
+
+#[test]
 fn right_behind_the_prefix_all_have_read_the_same() {
     let exposure = measured(6, &settings());
     let first = &exposure.positions[0];

@@ -48,7 +48,8 @@ const SHOWN_CHARACTERS: usize = 60;
 /// Runs the command.
 ///
 /// # Errors
-/// When the text or the training text cannot be read, or something cannot be written.
+/// When the text or the training text cannot be read, something cannot be written, or an interrupt
+/// says to stop.
 pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let rule = Rule {
@@ -63,17 +64,15 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let validation = validation.map(Documents::index).transpose()?;
 
     let started = Instant::now();
-    let mut checked = Vec::with_capacity(texts.len());
-    for text in &texts {
-        if interrupt.requested() {
-            return Ok(Outcome::Interrupted);
-        }
-        checked.push(check(text, &training, validation.as_ref(), rule));
-    }
-    let all = together(&texts, &checked, &training);
+    let interrupted = || interrupt.requested();
+    let checked = texts.iter().map(|text| check(text, &training, validation.as_ref(), rule, &interrupted));
+    let checked: Vec<Checked> = checked.collect::<Result<_, _>>()?;
+    let all = together(&texts, &checked, &training, &interrupted)?;
     let check_s = started.elapsed().as_secs_f64();
     notes.say(format!("checked {} characters in {}", grouped(all.characters as u64), duration(check_s)));
-    let baseline = validation.as_ref().map(|validation| baseline(validation, all.characters, &training, rule));
+    let baseline =
+        validation.as_ref().map(|validation| baseline(validation, all.characters, &training, rule, &interrupted));
+    let baseline = baseline.transpose()?;
 
     if let Some(path) = &args.html {
         let title = format!("What {} copies", args.file.display());
@@ -137,10 +136,17 @@ fn indexed(documents: Documents, notes: &Notes) -> Result<(TrainingText, f64)> {
 }
 
 /// What text that no model wrote has in common with the training text.
-fn baseline(validation: &TrainingText, characters: usize, training: &TrainingText, rule: Rule) -> Together {
+fn baseline(
+    validation: &TrainingText,
+    characters: usize,
+    training: &TrainingText,
+    rule: Rule,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Together> {
     let texts = beginning(validation, characters);
-    let checked: Vec<Checked> = texts.iter().map(|text| check(text, training, None, rule)).collect();
-    together(&texts, &checked, training)
+    let checked = texts.iter().map(|text| check(text, training, None, rule, interrupted));
+    let checked: Vec<Checked> = checked.collect::<Result<_, _>>()?;
+    Ok(together(&texts, &checked, training, interrupted)?)
 }
 
 /// What a model has written is no longer.

@@ -149,12 +149,13 @@ pub fn measure(
     };
     let (training, unseen) = (text_of(train, "the training text")?, text_of(val, "the validation text")?);
     let rule = Rule { min_chars: LEAST, min_words: 0 };
-    let share = |texts: &[&str]| {
-        let checked: Vec<_> = texts.iter().map(|text| check(text, &training, None, rule)).collect();
-        together(texts, &checked, &training)
+    let share = |texts: &[&str]| -> Result<_> {
+        let checked = texts.iter().map(|text| check(text, &training, None, rule, &|| false));
+        let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
+        Ok(together(texts, &checked, &training, &|| false)?)
     };
-    let found = share(&texts);
-    let beside = share(&beginning(&unseen, found.characters));
+    let found = share(&texts)?;
+    let beside = share(&beginning(&unseen, found.characters))?;
     let copied = Copied {
         share: found.copied_share,
         min_chars: LEAST,
