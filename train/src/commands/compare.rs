@@ -23,7 +23,7 @@ pub struct CompareArgs {
     /// Draw losses on a logarithmic scale
     #[arg(long)]
     pub log: bool,
-    /// Write the picture here [default: of a single run, its loss.svg]
+    /// Write the picture here [default: of a single run over its steps, its loss.svg]
     #[arg(long, value_name = "FILE", value_parser = output_file::picture())]
     pub svg: Option<PathBuf>,
 }
@@ -71,16 +71,14 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         OutputFormat::Json => show(&lines(&runs)?)?,
     }
 
-    let path = match (&args.svg, &runs[..]) {
-        (Some(path), _) => path.clone(),
-        (None, [only]) => only.path.join("loss.svg"),
-        (None, _) => {
-            notes.say("--svg FILE writes the picture");
-            return Ok(Outcome::Done);
-        }
+    // A run's own picture is over steps and not logarithmic.
+    let own = if let [only] = &runs[..] { Some(only).filter(|_| args.by == By::Step && !args.log) } else { None };
+    let Some(path) = args.svg.clone().or_else(|| own.map(|run| run.path.join("loss.svg"))) else {
+        notes.say("--svg FILE writes the picture");
+        return Ok(Outcome::Done);
     };
-    match &runs[..] {
-        [only] => match loss_svg(&only.rows, &only.name, &path) {
+    match own {
+        Some(own) => match loss_svg(&own.rows, &own.name, &path) {
             // Nobody asked for it, and the run may be one that is only to be read.
             Err(StudyError::Write { source, .. }) if args.svg.is_none() => {
                 notes.say(format!("{}; --svg FILE draws the losses elsewhere", with_causes(&source)));
@@ -88,7 +86,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
             }
             drawn => drawn?,
         },
-        several => write_file(&path, &svg(several, args.by.into(), scale)?)?,
+        None => write_file(&path, &svg(&runs, args.by.into(), scale)?)?,
     }
     notes.say(format!("the losses are drawn in {}", path.display()));
     Ok(Outcome::Done)

@@ -244,8 +244,8 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
         (
             "training",
             format!(
-                "{steps} steps of {step_tokens} tokens, {tokens} together: the text {passes:.2} times; learning_rate = \
-                 {learning_rate}"
+                "{} of {step_tokens} tokens, {tokens} together: the text {passes:.2} times; learning_rate = {learning_rate}",
+                counted(steps, "step")
             ),
         ),
         ("time", format!("{seconds}: {:.1} ms a step, {look} for each of the looks", 1e3 * proposal.step_s)),

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use ember_host::files::UNFINISHED;
 use ember_training::run::folder::{METRICS, SAMPLES, SAMPLES_LOG};
 use ember_training::run::report::Row;
+use ember_training::run::sample::Sample;
 use ember_training::step::progress::Evaluations;
 
 use super::disk::Tree;
@@ -63,8 +64,12 @@ pub fn end(tree: &Tree, settings: &Settings, ends: &[u64], was_full: bool, twin:
     let (best, all) = (decided.best.map(|best| best.step), checkpoints(tree));
     if !was_full {
         same("the best", named(tree, "best"), best)?;
-        let sampled = twin.samples(settings.sample_interval, last);
-        same("samples", logged_in(tree, &format!("{SAMPLES}/{SAMPLES_LOG}"))?, sampled)?;
+        let drawn: Vec<Sample> = logged_in(tree, &format!("{SAMPLES}/{SAMPLES_LOG}"))?;
+        let sampled = drawn.iter().map(|sample| sample.step).collect();
+        let interval = settings.sample_interval;
+        let is_due = |step: u64| interval > 0 && (step == last || step.is_multiple_of(interval));
+        due("samples", &sampled, is_due, last, ends)?;
+        same("samples", drawn, twin.samples(&sampled))?;
     }
     // Nothing is kept that was not to be, and nothing is unfinished.
     let old =

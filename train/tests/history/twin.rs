@@ -109,10 +109,9 @@ impl Twin {
         Progress { unreported_loss, unreported_steps, evaluations, elapsed_s: 0.0, ..twins }
     }
 
-    /// What a run to `last` samples every `interval` steps and at its end.
-    pub fn samples(&self, interval: u64, last: u64) -> Vec<Sample> {
-        let is_due = |step: &u64| interval > 0 && (step.is_multiple_of(interval) || *step == last);
-        (1..=last).filter(is_due).flat_map(|step| self.steps[step as usize].samples.clone()).collect()
+    /// What a run samples that does so at these steps.
+    pub fn samples(&self, sampled: &BTreeSet<u64>) -> Vec<Sample> {
+        sampled.iter().flat_map(|step| self.steps[*step as usize].samples.clone()).collect()
     }
 }
 

@@ -60,6 +60,10 @@ fn a_text_that_was_prepared_stays_as_it_is_in_plans_and_runs() {
     let ran = place.train("plan tokens --set val_fraction=0.2 --facts --device cpu").well();
     let line = "tokens was prepared already, and stays as it is, whatever is set of val_fraction";
     assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
+    // Nor does the model's card say that it decided anything.
+    place.train(&format!("run tokens --set val_fraction=0.2 --out late {short}")).well();
+    let card = std::fs::read_to_string(place.path("late/checkpoints/step-00000003/README.md")).unwrap();
+    assert!(card.contains("max_steps = 3") && !card.contains("val_fraction"), "{card}");
 }
 
 #[cfg(unix)]

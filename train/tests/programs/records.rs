@@ -33,6 +33,11 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
     let ran = place.train("compare a").well();
     assert!(!ran.out.contains('\u{1b}') && ran.out.contains("validation loss"), "{}", ran.out);
     assert_eq!(std::fs::read_to_string(place.path("a/loss.svg")).unwrap(), drawn);
+    // Over the time it is another picture, which does not take that one's place.
+    assert!(place.train("compare a --by time").well().err.ends_with("--svg FILE writes the picture\n"));
+    assert_eq!(std::fs::read_to_string(place.path("a/loss.svg")).unwrap(), drawn);
+    place.train("compare a --by time --svg time.svg").well();
+    assert!(std::fs::read_to_string(place.path("time.svg")).unwrap().contains("time"));
     // Where it cannot be written, nobody asked for it.
     std::fs::remove_file(place.path("a/loss.svg")).unwrap();
     std::fs::create_dir(place.path("a/loss.svg")).unwrap();

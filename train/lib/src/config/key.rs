@@ -108,7 +108,11 @@ impl Key {
             return Err(ConfigError::NoPath(self.name));
         }
         let or_auto = if self.default.is_none() { ", or \"auto\"" } else { "" };
-        let takes = self.range() + or_auto;
+        let takes = match self.kind {
+            // What no run reaches need not be said, but to who asks for more.
+            Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number, {low} to {MANY}"),
+            _ => self.range(),
+        } + or_auto;
         Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })
     }
 }

@@ -84,6 +84,7 @@ fn values_out_of_range_name_key_value_and_range() {
         ("text = \"book.txt\"", "list of paths"),
         ("text = [1]", "list of paths"),
         ("seed = \"auto\"", "whole number, 0"),
+        ("max_steps = 9000000000000000000", "whole number, 1 to 1000000000000"),
     ] {
         let (key, value) = line.split_once(" = ").unwrap();
         let message = refusal(line);
@@ -99,6 +100,8 @@ fn keys_that_contradict_each_other_are_refused() {
     assert!(refusal("n_embd = 100\nn_head = 3").contains("not a multiple of n_head = 3"));
     assert!(refusal("learning_rate = 1e-4\nmin_learning_rate = 1e-3").contains("above learning_rate"));
     assert!(refusal("learning_rate = 1\nweight_decay = 10").contains("leaves nothing of a weight"));
+    let muon = "optimizer = \"muon\"\nmuon_learning_rate = 0.5\nweight_decay = 10\nlearning_rate = 1e-3";
+    assert!(refusal(muon).starts_with("muon_learning_rate = 0.5 times weight_decay = 10 leaves nothing"));
 }
 
 #[test]

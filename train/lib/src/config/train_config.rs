@@ -7,7 +7,7 @@ use ember_model::folder::Family;
 use ember_model::{GptConfig, Positions};
 
 use super::key::Kind;
-use super::keys::{self, Settings, TrainConfig};
+use super::keys::{self, OptimizerKind, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
 
@@ -76,15 +76,19 @@ impl TrainConfig {
             )
         } else if min > peak {
             format!("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")
-        } else if peak * self.weight_decay >= 1.0 {
+        } else if let Some((name, rate)) = self.peaks().find(|(_, rate)| rate * self.weight_decay >= 1.0) {
             let decay = self.weight_decay;
-            format!(
-                "learning_rate = {peak} times weight_decay = {decay} leaves nothing of a weight in a step; lower one"
-            )
+            format!("{name} = {rate} times weight_decay = {decay} leaves nothing of a weight in a step; lower one")
         } else {
             return Ok(());
         };
         Err(ConfigError::Contradiction(problem))
+    }
+
+    /// The largest learning rate of each of the run's optimizers, by its key.
+    fn peaks(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let muon = (self.optimizer == OptimizerKind::Muon).then_some(("muon_learning_rate", self.muon_learning_rate));
+        [("learning_rate", self.learning_rate)].into_iter().chain(muon)
     }
 
     /// The shape that the configuration makes with so many different tokens.
@@ -123,15 +127,15 @@ impl TrainConfig {
         Ok(text)
     }
 
-    /// How the run learns, a `key = value` a line: without what a person named, which says where
-    /// things lie.
+    /// How the run learns, a `key = value` a line: without the keys in `idle`, and without what a
+    /// person named, which says where things lie.
     ///
     /// # Errors
     /// When a value cannot be written as TOML.
-    pub fn recipe(&self) -> Result<String, ConfigError> {
+    pub fn recipe(&self, idle: &[&str]) -> Result<String, ConfigError> {
         let table = self.to_table()?;
         let is_named = |kind: Kind| matches!(kind, Kind::Paths | Kind::Text { .. } | Kind::Texts);
-        let kept = keys::all().filter(|key| !is_named(key.kind));
+        let kept = keys::all().filter(|key| !is_named(key.kind) && !idle.contains(&key.name));
         Ok(kept.map(|key| format!("{} = {}\n", key.name, table[key.name])).collect())
     }
 

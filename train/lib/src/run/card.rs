@@ -9,6 +9,7 @@ use ember_data::numbers::{counted, grouped};
 use ember_data::prepare::Manifest;
 use ember_model::GptConfig;
 
+use super::text;
 use crate::config::TrainConfig;
 use crate::error::Result;
 use crate::step::progress::Progress;
@@ -32,7 +33,7 @@ impl Card {
             name,
             shape: shape_rows(shape, &manifest),
             data: data(&manifest),
-            recipe: config.recipe()?,
+            recipe: text::recipe(config)?,
             manifest,
         })
     }
@@ -42,13 +43,14 @@ impl Card {
     /// # Errors
     /// When a value of the configuration cannot be written.
     pub fn take_recipe(&mut self, config: &TrainConfig) -> Result<()> {
-        self.recipe = config.recipe()?;
+        self.recipe = text::recipe(config)?;
         Ok(())
     }
 
     /// The card of the checkpoint that stands at `progress`.
     pub fn text(&self, progress: &Progress) -> String {
         let Self { name, shape, data, recipe, manifest } = self;
+        let name = shown(name);
         let Progress { step, tokens, evaluations, .. } = progress;
         let passes = *tokens as f64 / manifest.train.tokens.max(1) as f64;
         let best = evaluations.best.map_or_else(String::new, |best| {
@@ -81,7 +83,7 @@ fn shape_rows(shape: &GptConfig, manifest: &Manifest) -> String {
         "| parameters | {} |\n| shape | {layers}, {heads}, {n_embd} wide; {context_length} tokens of context |\n| tokenizer | {}, \
          {vocab_size} tokens |\n",
         grouped(shape.parameters() as u64),
-        last_part(&manifest.tokenizer)
+        shown(last_part(&manifest.tokenizer))
     )
 }
 
@@ -91,7 +93,7 @@ const NAMED: usize = 20;
 fn data(manifest: &Manifest) -> String {
     let mut text = String::new();
     for source in manifest.sources.iter().take(NAMED) {
-        let _ = writeln!(text, "- {} ({})", last_part(&source.name), counted(grouped(source.bytes), "byte"));
+        let _ = writeln!(text, "- {} ({})", shown(last_part(&source.name)), counted(grouped(source.bytes), "byte"));
     }
     if manifest.sources.len() > NAMED {
         let _ = writeln!(text, "- and {} more", manifest.sources.len() - NAMED);
@@ -107,6 +109,28 @@ pub fn last_part(name: &str) -> &str {
     Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name)
 }
 
+/// A name as Markdown shows it, whatever is in it: it may look like a list, a cell or a page's code.
+/// What ends a line or shows nothing is written as programs write it.
+fn shown(name: &str) -> String {
+    let mut text = String::new();
+    for (at, character) in name.char_indices() {
+        let begins_item = match character {
+            '-' | '+' => at == 0,
+            '.' | ')' => at > 0 && name[..at].bytes().all(|byte| byte.is_ascii_digit()),
+            _ => false,
+        };
+        if character.is_control() {
+            text.extend(character.escape_default());
+        } else {
+            if begins_item || r"\`*_[]<>&|~#$".contains(character) {
+                text.push('\\');
+            }
+            text.push(character);
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -114,11 +138,44 @@ mod tests {
 
     use ember_model::{device::DeviceChoice, folder::CARD};
 
+    use super::shown;
     use crate::config::Settings;
     use crate::distributed::Alone;
     use crate::run::report::Silent;
     use crate::run::time_budget::{Pace, TimeBudget};
     use crate::run::{Run, Start, Usual};
+
+    #[test]
+    fn a_name_is_shown_as_it_is_whatever_markdown_makes_of_such_a_line() {
+        for (name, expected) in [
+            ("count-2 (old).txt", "count-2 (old).txt"),
+            ("1. one.txt", r"1\. one.txt"),
+            ("- two.txt", r"\- two.txt"),
+            ("a\nb|c.txt", r"a\nb\|c.txt"),
+            ("d`<b>.md", r"d\`\<b\>.md"),
+            ("&amp; [x](y) _z_", r"\&amp; \[x\](y) \_z\_"),
+        ] {
+            assert_eq!(shown(name), expected);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn whatever_a_file_is_called_the_card_has_one_line_for_it() {
+        use ember_data::prepare::{Input, PrepareOptions, prepare};
+
+        let place = tempfile::tempdir().unwrap();
+        let text = place.path().join("text");
+        std::fs::create_dir(&text).unwrap();
+        for (name, line) in [("a\nb|c.txt", "one and two and three.\n"), ("d`<b>.txt", "four or five or six.\n")] {
+            std::fs::write(text.join(name), line.repeat(400)).unwrap();
+        }
+        let (inputs, out) = (vec![Input::Path(text)], place.path().join("data"));
+        let options = PrepareOptions { inputs, out, tokenizer: "chars".parse().unwrap(), ..PrepareOptions::default() };
+        let card = super::data(&prepare(&options, &ember_data::prepare::Silent).unwrap());
+        let named: Vec<&str> = card.lines().filter_map(|line| line.split_once(" (").map(|(item, _)| item)).collect();
+        assert_eq!(named, [r"- a\nb\|c.txt", r"- d\`\<b\>.txt"], "{card}");
+    }
 
     /// A clock that has run out ends the run with its first step.
     #[test]

@@ -47,6 +47,10 @@ pub struct RunFolder {
     /// The folder and those around it that this process made, innermost first; none where something
     /// was in it.
     made: Vec<PathBuf>,
+    /// Whether this process made the file of the lock, too.
+    made_lock: bool,
+    /// Whether tokens, of whatever kind, lay in the folder before this process had it.
+    had_data: bool,
     /// Held for its lock, which the system releases when the process ends, however it ends.
     lock: Option<File>,
 }
@@ -89,15 +93,16 @@ impl RunFolder {
         if !fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
             made.clear();
         }
+        let had_data = path.join(DATA).exists();
         let locked = Self::lock(path).inspect_err(|_| remove_empty(&made))?;
-        Ok(Self { made, ..locked })
+        Ok(Self { made, had_data, ..locked })
     }
 
     /// Removes the folder of a run that did not begin, where this process made it and nothing was
     /// in it, and those made around it that nobody else uses by now: nothing is left where nothing
-    /// comes of it.
+    /// comes of it. Somebody else's folder is no more a run's than it was before.
     pub fn forget(&self) {
-        let Some((run, around)) = self.made.split_first() else { return };
+        let Some((run, around)) = self.made.split_first() else { return self.give_back() };
         // First what a new run would mind, the configuration last of it, and only then the data: a
         // kill or a power cut on the way leaves a run that can be resumed, or none.
         for records in [TENSORBOARD, SAMPLES] {
@@ -109,6 +114,15 @@ impl RunFolder {
         let _ = sync_folder(run);
         let _ = fs::remove_dir_all(run);
         remove_empty(around);
+    }
+
+    /// Removes what this process made in a folder that was there: the file of the lock, where nothing
+    /// else of the run is left, which would be known by it.
+    fn give_back(&self) {
+        let is_alone = !self.file(CONFIG).exists() && (self.had_data || !self.file(DATA).exists());
+        if self.made_lock && is_alone {
+            let _ = fs::remove_file(self.file(LOCK));
+        }
     }
 
     /// Opens the folder of a run that was begun, and takes its lock.
@@ -131,7 +145,7 @@ impl RunFolder {
 
     /// The folder of a run that another process of the group owns: to read from.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), made: Vec::new(), lock: None }
+        Self { path: path.to_owned(), made: Vec::new(), made_lock: false, had_data: false, lock: None }
     }
 
     /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
@@ -141,16 +155,25 @@ impl RunFolder {
     /// When another process holds it, or it cannot be written.
     pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
         let file_path = path.join(LOCK);
+        let new = File::options().write(true).create_new(true).open(&file_path);
+        let made_lock = new.is_ok();
         // Not emptied: the name may be a link, in a folder that somebody else made.
-        let lock = File::options().write(true).create(true).truncate(false).open(&file_path);
+        let lock = new.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
         let lock = lock.at("cannot write", &file_path)?;
         match lock.try_lock() {
+            // Whoever had it may have removed it since it was opened: it keeps nobody out then.
+            Ok(()) if !is_same_file(&lock, &file_path) => Err(FolderError::InUse(path.to_owned())),
             Ok(()) => {
                 let _ = remove_unfinished(path);
-                Ok(Self { path: path.to_owned(), made: Vec::new(), lock: Some(lock) })
+                Ok(Self { made_lock, lock: Some(lock), ..Self::owned_elsewhere(path) })
             }
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
+            Err(TryLockError::Error(error)) => {
+                if made_lock {
+                    let _ = fs::remove_file(&file_path);
+                }
+                Err(error).at("cannot lock", &file_path).map_err(Into::into)
+            }
         }
     }
 
@@ -301,14 +324,19 @@ impl RunFolder {
     }
 
     /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another
-    /// one, and takes the pointers off it; returns where it is now.
+    /// one, and takes the pointers off it; returns where it is now. One that is damaged leaves those
+    /// of the same step that were damaged before where they are, and is numbered.
     ///
     /// # Errors
     /// When it cannot be renamed.
     pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf, FileError> {
         let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let aside = self.checkpoints().join(format!("{why}-{name}"));
-        let _ = fs::remove_dir_all(&aside);
+        let mut aside = self.checkpoints().join(format!("{why}-{name}"));
+        if why == DAMAGED {
+            aside = first_free(aside);
+        } else {
+            let _ = fs::remove_dir_all(&aside);
+        }
         fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
         let best = self.pointer(Pointer::Best);
         if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
@@ -385,73 +413,20 @@ pub fn checkpoint_name(step: u64) -> String {
 
 /// `runs/<name>`, or the first of `runs/<name>-2`, `-3`, ... that is not there yet.
 pub fn new_path(name: &str) -> PathBuf {
-    let runs = Path::new(ember_decoding::run_folder::RUNS);
-    let candidates = (1..).map(|n| runs.join(if n == 1 { name.to_owned() } else { format!("{name}-{n}") }));
-    candidates.into_iter().find(|path| !path.exists()).unwrap_or_else(|| runs.join(name))
+    first_free(Path::new(ember_decoding::run_folder::RUNS).join(name))
+}
+
+/// The path, or the first of `<path>-2`, `-3`, ... that is not there yet.
+fn first_free(path: PathBuf) -> PathBuf {
+    let numbered = |n: u64| {
+        let mut numbered = path.clone().into_os_string();
+        numbered.push(format!("-{n}"));
+        PathBuf::from(numbered)
+    };
+    let candidate = |n: u64| if n == 1 { path.clone() } else { numbered(n) };
+    let free = (1..).map(candidate).find(|candidate| !candidate.exists());
+    free.unwrap_or(path)
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(name);
-        let begun = RunFolder::create(&place("a/b/run")).unwrap();
-        fs::create_dir(begun.file(SAMPLES)).unwrap();
-        for name in [METRICS, CONFIG] {
-            fs::write(begun.file(name), "").unwrap();
-        }
-        begun.forget();
-        assert!(!place("a").exists());
-        // What somebody else has made or put there stays.
-        fs::create_dir(place("a")).unwrap();
-        let [one, other] = ["a/b/one", "a/b/other"].map(|name| RunFolder::create(&place(name)).unwrap());
-        one.forget();
-        assert!(!place("a/b/one").exists() && place("a/b/other").exists());
-        other.forget();
-        assert!(!place("a/b/other").exists() && place("a/b").exists());
-        RunFolder::create(&place("a/b")).unwrap().forget();
-        assert!(place("a/b").exists());
-    }
-
-    #[test]
-    fn a_folder_that_was_moved_or_replaced_is_no_longer_this_process_s() {
-        let folder = tempfile::tempdir().unwrap();
-        let [here, elsewhere] = ["run", "elsewhere"].map(|name| folder.path().join(name));
-        let run = RunFolder::create(&here).unwrap();
-        run.ensure_there().unwrap();
-        if cfg!(unix) {
-            fs::rename(&here, &elsewhere).unwrap();
-            assert!(matches!(run.ensure_there(), Err(FolderError::Gone(path)) if path == here));
-            let other = RunFolder::create(&here).unwrap();
-            assert!(run.ensure_there().is_err() && other.ensure_there().is_ok());
-        }
-    }
-
-    #[test]
-    fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let made = RunFolder::create(&folder.path().join("run")).unwrap();
-        fs::create_dir(made.file(DATA)).unwrap();
-        let path = made.path().to_owned();
-        assert!(matches!(RunFolder::open(&path), Err(FolderError::InUse(_))));
-        drop(made);
-        assert!(matches!(RunFolder::open(&path), Err(FolderError::NotBegun(_))));
-        assert!(matches!(RunFolder::open(folder.path()), Err(FolderError::NoRun(_))));
-    }
-
-    #[test]
-    fn a_checkpoint_and_its_average_are_of_the_run_around_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let saved = folder.path().join("checkpoints/step-00000005");
-        assert_eq!(run_of(&saved), None);
-        fs::write(folder.path().join(CONFIG), "").unwrap();
-        for checkpoint in [saved.clone(), saved.join("ema")] {
-            assert_eq!(run_of(&checkpoint), Some(folder.path()));
-        }
-        assert_eq!(run_of(&saved.join("training")), None);
-    }
-}
+mod tests;

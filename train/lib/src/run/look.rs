@@ -57,7 +57,8 @@ impl Trainer<'_> {
 
     /// What the logits of the model as it is saved are divided by.
     fn temperature(&self) -> f64 {
-        if self.learner.config.calibrate { self.learner.progress.evaluations.temperature } else { 1.0 }
+        let Progress { step, evaluations, .. } = &self.learner.progress;
+        if self.learner.config.calibrate { evaluations.temperature_at(*step) } else { 1.0 }
     }
 
     /// The model as `ember-generate` will have it from the checkpoint of this step: without a graph,
@@ -102,8 +103,10 @@ impl Trainer<'_> {
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
         let is_best = self.learner.progress.evaluations.record(step, val_loss);
         let temperature = confidence.map(|confidence| {
-            let was = self.learner.progress.evaluations.temperature;
-            self.learner.progress.evaluations.temperature = confidence.next_temperature(was);
+            let evaluations = &mut self.learner.progress.evaluations;
+            let was = evaluations.temperature;
+            evaluations.last_temperature = Some(was);
+            evaluations.temperature = confidence.next_temperature(was);
             was
         });
         let entropy = confidence.map(|confidence| confidence.entropy);
@@ -250,4 +253,53 @@ struct Evaluated {
     confidence: Option<Confidence>,
     ema_val_loss: Option<f64>,
     took: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ember_data::tokenizer::Tokenizer;
+    use ember_model::device::{DeviceChoice, select};
+
+    use super::sample::{Sample, samples, sampling};
+    use super::*;
+    use crate::config::Settings;
+    use crate::distributed::Alone;
+    use crate::run::folder::checkpoint_name;
+    use crate::run::report::{Silent, jsonl};
+    use crate::run::{Start, Usual, resume};
+
+    /// Also where it is drawn again, though the evaluation has found another temperature since.
+    #[test]
+    fn a_sample_is_what_the_checkpoint_of_its_step_writes() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let settings = "stories = 100\nmax_steps = 6\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
+                        batch_size = 2\ncalibrate = true\neval_interval = 2\nsample_interval = 2\nsample_tokens = 12\n\
+                        keep_checkpoints = 9\n";
+        let settings = Settings::from_toml_str(settings).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
+        let run = start.begin(&path, &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let (config, sampling) = (run.config.clone(), sampling(&run.dataset.manifest, &run.dataset.tokenizer));
+        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let rows: Vec<Row> = jsonl::read(&path.join("metrics.jsonl")).unwrap();
+        let temperatures: Vec<f64> = rows.iter().filter_map(|row| row.temperature).collect();
+        assert!(temperatures.len() == 3 && temperatures.windows(2).all(|two| two[0] != two[1]), "{temperatures:?}");
+
+        let selected = select(DeviceChoice::Cpu).unwrap();
+        let kept = || -> Vec<Sample> { jsonl::read(&path.join("samples/samples.jsonl")).unwrap() };
+        let drawn = kept();
+        assert_eq!(drawn.iter().map(|sample| sample.step).collect::<Vec<_>>(), [2, 4, 6]);
+        for sample in &drawn {
+            let checkpoint = path.join("checkpoints").join(checkpoint_name(sample.step));
+            let gpt = ember_model::checkpoint::load(&checkpoint, &selected.device).unwrap();
+            let tokenizer = Tokenizer::from_folder(&checkpoint).unwrap();
+            let written = samples(&gpt, &tokenizer, sampling, &config, sample.step, &|| false).unwrap().unwrap();
+            let difference = written[0].own_loss.unwrap() - sample.own_loss.unwrap();
+            assert!(written[0].text == sample.text && difference.abs() < 1e-6, "{written:?} instead of {sample:?}");
+        }
+        let again = resume(&path, &[], selected, &Alone, &mut Silent).unwrap();
+        again.train(&Alone, &mut Silent, &|| false).unwrap();
+        assert_eq!(kept(), drawn);
+    }
 }

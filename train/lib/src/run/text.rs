@@ -62,13 +62,22 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
     Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
 }
 
+/// The keys that decide how a text is prepared.
+const PREPARING: [&str; 8] = ["tokenizer", "field", "encoding", "clean", "mask", "val_fraction", "hold_out", "stories"];
+
+/// How the run learns, a `key = value` a line: without the keys that decided nothing, since the text
+/// was prepared before.
+pub(super) fn recipe(config: &TrainConfig) -> Result<String> {
+    let idle: &[&str] = if prepared(&config.text).is_some() { &PREPARING } else { &[] };
+    Ok(config.recipe(idle)?)
+}
+
 /// What to say of keys that decide how a text is prepared, where `folder` was prepared without
 /// them: recipes set them, so they are no fault, but they change nothing.
 pub(super) fn keys_too_late(settings: &Settings, folder: &Path) -> Option<String> {
-    const KEYS: [&str; 7] = ["tokenizer", "field", "encoding", "clean", "val_fraction", "hold_out", "stories"];
     // The tokenizer of an `init` is nobody's wish: another one is refused.
     let is_own = |key: &&str| settings.has(key) && (*key != "tokenizer" || settings.init().is_none());
-    let set = KEYS.into_iter().filter(is_own).collect::<Vec<_>>();
+    let set = PREPARING.into_iter().filter(is_own).collect::<Vec<_>>();
     (!set.is_empty()).then(|| {
         format!("{} was prepared already, and stays as it is, whatever is set of {}", folder.display(), set.join(", "))
     })

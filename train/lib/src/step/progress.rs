@@ -78,15 +78,19 @@ pub struct Evaluations {
     pub best: Option<Best>,
     /// How many came after that one.
     pub since_best: u64,
-    /// What the logits are divided by in what is saved from here on, where the run is calibrated
+    /// What the logits are divided by in what is saved after `last`, where the run is calibrated
     /// ([`crate::run::temperature`]).
     #[serde(default = "one")]
     pub temperature: f64,
+    /// What they were divided by when `last` was saved and evaluated; `None` where the run is not
+    /// calibrated.
+    #[serde(default)]
+    pub last_temperature: Option<f64>,
 }
 
 impl Default for Evaluations {
     fn default() -> Self {
-        Self { last: None, best: None, since_best: 0, temperature: one() }
+        Self { last: None, best: None, since_best: 0, temperature: one(), last_temperature: None }
     }
 }
 
@@ -108,12 +112,19 @@ impl Evaluations {
     /// is.
     pub fn record(&mut self, step: u64, val_loss: f64) -> bool {
         let is_best = val_loss.is_finite() && self.best.is_none_or(|best| val_loss < best.val_loss);
-        self.last = Some(step);
+        (self.last, self.last_temperature) = (Some(step), None);
         if is_best {
             self.best = Some(Best { step, val_loss });
         }
         self.since_best = if is_best { 0 } else { self.since_best + 1 };
         is_best
+    }
+
+    /// What the logits of a calibrated run are divided by at `step`: in its checkpoint, its evaluation
+    /// and its samples alike, though the evaluation finds another one for what comes after it.
+    pub fn temperature_at(&self, step: u64) -> f64 {
+        let then = self.last_temperature.filter(|_| self.last == Some(step));
+        then.unwrap_or(self.temperature)
     }
 }
 

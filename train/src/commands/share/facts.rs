@@ -2,7 +2,8 @@
 
 use ember_data::prepare::{Dataset, Source};
 use ember_study::compare::Record;
-use ember_training::run::{card::last_part, folder::step_of};
+use ember_training::run::card::last_part;
+use ember_training::run::folder::{run_of, step_of};
 use serde_json::{Value, json};
 
 use super::copied::Copied;
@@ -46,7 +47,7 @@ struct Trained {
     steps: u64,
     tokens: u64,
     seconds: f64,
-    /// On validation text, nats a token.
+    /// Of these weights on validation text, nats a token.
     loss: Option<f64>,
 }
 
@@ -56,9 +57,8 @@ impl Facts {
     /// # Errors
     /// When the run's log cannot be read.
     pub fn of(said: &Said, checkpoint: &Path, config: &GptConfig, dataset: Option<&Dataset>) -> Result<Self> {
-        // RUN/checkpoints/step-N, or the averaged weights in it.
         let around = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
-        let run = around.ancestors().find(|folder| folder.join("metrics.jsonl").is_file());
+        let run = run_of(&around).filter(|run| run.join("metrics.jsonl").is_file());
         let record = run.map(Record::open).transpose()?;
         let own_name = || around.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = record.as_ref().map(|record| record.name.clone()).or_else(own_name);
@@ -78,7 +78,7 @@ impl Facts {
                 let train = &dataset.manifest.train;
                 json!({ "bytes": train.bytes, "characters": train.characters, "tokens": train.tokens })
             }),
-            trained: record.map(|record| trained(record, around.ancestors().find_map(step_of))),
+            trained: record.map(|record| trained(record, &around)),
             copied: None,
             beginning,
         })
@@ -93,11 +93,15 @@ impl Facts {
     }
 }
 
-/// What a run's log says of its checkpoint of `step`; of all of it, where that is not known.
-fn trained(mut record: Record, step: Option<u64>) -> Trained {
+/// What a run's log says of its checkpoint in this folder, `RUN/checkpoints/step-N` or the averaged
+/// weights in it.
+fn trained(mut record: Record, checkpoint: &Path) -> Trained {
+    let step = checkpoint.ancestors().find_map(step_of);
     record.rows.retain(|row| step.is_none_or(|step| row.step <= step));
+    let averaged = || record.rows.iter().rev().find_map(|row| row.ema_val_loss);
     let of = record.summary();
-    Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss: of.val_loss }
+    let loss = if checkpoint.ends_with("ema") { averaged() } else { of.val_loss };
+    Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss }
 }
 
 /// Most sources that are named.
@@ -148,7 +152,11 @@ mod tests {
     /// The best is often not the last, and what came after it is not what it learned.
     #[test]
     fn what_is_said_of_a_checkpoint_ends_with_its_step() {
-        let row = |step: u64, val_loss: f64| json!({ "step": step, "val_loss": val_loss, "tokens": 10 * step, "elapsed_s": step });
+        let row = |step: u64, val_loss: f64| {
+            json!({
+                "step": step, "val_loss": val_loss, "ema_val_loss": val_loss + 0.1, "tokens": 10 * step, "elapsed_s": step,
+            })
+        };
         let rows = json!([row(1, 3.0), row(2, 2.0), row(3, 2.5), row(4, 2.6)]);
         let record = Record {
             name: "mine".to_owned(),
@@ -156,13 +164,14 @@ mod tests {
             rows: serde_json::from_value(rows).unwrap(),
             config: Default::default(),
         };
-        let said = |step| {
-            let Trained { steps, tokens, loss, .. } = trained(record.clone(), step);
+        let said = |checkpoint| {
+            let Trained { steps, tokens, loss, .. } = trained(record.clone(), Path::new(checkpoint));
             (steps, tokens, loss)
         };
-        assert_eq!(said(Some(2)), (2, 20, Some(2.0)));
-        assert_eq!(said(Some(3)), (3, 30, Some(2.5)));
-        assert_eq!(said(None), (4, 40, Some(2.6)));
+        assert_eq!(said("mine/checkpoints/step-00000002"), (2, 20, Some(2.0)));
+        assert_eq!(said("mine/checkpoints/step-00000003"), (3, 30, Some(2.5)));
+        assert_eq!(said("mine/checkpoints/step-00000003/ema"), (3, 30, Some(2.6)));
+        assert_eq!(said("mine/checkpoints/last"), (4, 40, Some(2.6)));
     }
 
     #[test]

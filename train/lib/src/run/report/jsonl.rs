@@ -37,6 +37,14 @@ impl Log {
         self.write_pending()
     }
 
+    /// As the [`cut_back`] of a log that is not open; what waits is written first, where there is room.
+    pub fn cut_back(&mut self, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
+        self.write_pending()?;
+        cut_back(&self.path, keep)?;
+        *self = Self::open(&self.path)?; // the file has been replaced
+        Ok(())
+    }
+
     /// Writes what waits, in a single write.
     fn write_pending(&mut self) -> Result<(), LogError> {
         let whole = self.file.metadata().map(|file| file.len());
@@ -145,8 +153,11 @@ mod tests {
             let expected: Vec<Row> = rows[..whole].iter().filter(|row| row.step <= step).cloned().collect();
             prop_assert_eq!(read::<Row>(&path).unwrap(), expected.clone());
 
-            // And the log goes on from there.
-            Log::open(&path).unwrap().append(&row(step + 1, None)).unwrap();
+            // And the log goes on from there, also the one that was cut back while it was open.
+            let mut log = Log::open(&path).unwrap();
+            log.append(&row(step + 2, None)).unwrap();
+            log.cut_back(|row| row.step <= step).unwrap();
+            log.append(&row(step + 1, None)).unwrap();
             prop_assert_eq!(read::<Row>(&path).unwrap().len(), expected.len() + 1);
         }
     }

@@ -21,6 +21,8 @@ struct OpenLogs {
     metrics: jsonl::Log,
     samples: jsonl::Log,
     events: Option<EventFile>,
+    /// The step at which they were opened, whose samples an earlier session may have kept.
+    opened_at: u64,
 }
 
 impl Records {
@@ -55,7 +57,7 @@ impl Records {
             events = Some(file);
         }
         let (metrics, samples) = (jsonl::Log::open(&run.file(METRICS))?, jsonl::Log::open(&samples)?);
-        let mut records = Self(Some(OpenLogs { metrics, samples, events }));
+        let mut records = Self(Some(OpenLogs { metrics, samples, events, opened_at: step }));
         if rows.is_empty() {
             records.append(&Row { run: Some(facts), ..Row::default() })?;
         }
@@ -88,7 +90,8 @@ impl Records {
         Ok(())
     }
 
-    /// Keeps the samples of one step: each as a row, and all together as a text in `page`.
+    /// Keeps the samples of one step, in place of those that it has from an earlier session: each as a
+    /// row, and all together as a text in `page`.
     ///
     /// # Errors
     /// When they cannot be written; the line names the file.
@@ -97,6 +100,10 @@ impl Records {
         // The folder alone: that of the run, once moved or removed, is not to come again.
         let _ = page.parent().map(fs::create_dir);
         write_text(page, &sample::page(samples))?;
+        let opened_at = open.opened_at;
+        if samples.iter().any(|sample| sample.step == opened_at) {
+            open.samples.cut_back(|row| row.step < opened_at)?;
+        }
         for sample in samples {
             open.samples.append(sample)?;
             if let Some(events) = &mut open.events {
@@ -108,21 +115,22 @@ impl Records {
 }
 
 /// Takes away what stands in the records of steps that a run resumed at `step` will take again; of
-/// `step` itself the samples, which it will draw again, and the evaluation unless it is
-/// `evaluated`, as its checkpoint says.
+/// `step` itself the evaluation unless it is `evaluated`, as its checkpoint says. The samples of
+/// `step` stay, since a run that goes on beyond its end draws none there: where it does,
+/// [`Records::keep`] replaces them.
 ///
 /// # Errors
 /// When a log is damaged or cannot be replaced; the line names it.
 pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogError> {
     let stays = |row: &jsonl::Stepped| row.step < step || row.step == step && (evaluated || row.eval_s.is_none());
     jsonl::cut_back(&run.file(METRICS), stays)?;
-    jsonl::cut_back(&run.file(SAMPLES).join(SAMPLES_LOG), |row| row.step < step)?;
+    jsonl::cut_back(&run.file(SAMPLES).join(SAMPLES_LOG), |row| row.step <= step)?;
     let folder = run.file(SAMPLES);
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let sampled =
             name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
-        if sampled.is_some_and(|sampled| sampled >= step) {
+        if sampled.is_some_and(|sampled| sampled > step) {
             fs::remove_file(entry.path()).at("cannot remove", entry.path())?;
         }
     }
@@ -131,4 +139,47 @@ pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogEr
 
 fn tag(sample: &Sample) -> String {
     format!("sample/prompt {}", sample.prompt_index)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ember_model::device::{DeviceChoice, select};
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::distributed::Alone;
+    use crate::run::report::Silent;
+    use crate::run::{Start, Usual, resume};
+
+    #[test]
+    fn a_run_that_goes_on_beyond_its_end_keeps_the_samples_of_that_end_once() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
+                        batch_size = 2\nsample_interval = 3\nsample_tokens = 4\n";
+        let settings = Settings::from_toml_str(settings).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
+        let run = start.begin(&path, &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let go_on = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
+            let run = resume(&path, &changes, select(DeviceChoice::Cpu).unwrap(), &Alone, &mut Silent).unwrap();
+            run.train(&Alone, &mut Silent, &|| false).unwrap();
+        };
+        let sampled = || {
+            let samples: Vec<Sample> = jsonl::read(&path.join(SAMPLES).join(SAMPLES_LOG)).unwrap();
+            let steps: Vec<u64> = samples.iter().map(|sample| sample.step).collect();
+            let page = |step: &u64| path.join(SAMPLES).join(format!("step-{step:08}.txt"));
+            assert!(steps.iter().all(|step| page(step).is_file()), "{steps:?}");
+            steps
+        };
+        assert_eq!(sampled(), [3, 4]);
+        go_on(&[]); // which draws them again
+        assert_eq!(sampled(), [3, 4]);
+        go_on(&["sample_interval=0"]);
+        assert_eq!(sampled(), [3, 4]);
+        go_on(&["sample_interval=3", "max_steps=8"]);
+        assert_eq!(sampled(), [3, 4, 6, 8]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ember_data::prepare::CHECKPOINT;
+use ember_data::prepare::{CHECKPOINT, Dataset};
 use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
 use ember_model::folder::CARD;
@@ -119,7 +119,8 @@ impl Contents {
             // Of the entry itself: a link leads to what is not the run's own.
             let data = entry.metadata().at("cannot read", entry.path())?;
             let names: Option<Vec<&str>> = below.iter().map(|name| name.to_str()).collect();
-            if data.is_dir() && names.as_deref().is_some_and(is_folder) {
+            let is_its = |names: &[&str]| is_folder(names) && (names != [DATA] || has_own_data(root));
+            if data.is_dir() && names.as_deref().is_some_and(is_its) {
                 self.look(root, &below)?;
                 self.folders.push(below);
             } else if data.is_file() && names.as_deref().is_some_and(is_file) {
@@ -175,10 +176,18 @@ const MODEL: [&str; 7] = [
     CARD,
 ];
 
-/// Whether checkpoints are called so, also those that are put aside or half written.
+/// Whether checkpoints are called so, also those that are put aside or half written. Of the damaged
+/// ones of a step all but the first are numbered.
 fn is_checkpoint(name: &str) -> bool {
-    let aside = [SUPERSEDED, DAMAGED].iter().find_map(|why| name.strip_prefix(why)?.strip_prefix('-'));
-    name.starts_with(UNFINISHED) || step_of(Path::new(aside.unwrap_or(name))).is_some()
+    let is_plain = |name: &str| step_of(Path::new(name)).is_some();
+    let is_numbered = |name: &str| {
+        let parts = name.rsplit_once('-');
+        parts.is_some_and(|(checkpoint, number)| is_plain(checkpoint) && number.parse::<u64>().is_ok())
+    };
+    let aside = |why: &str| name.strip_prefix(why)?.strip_prefix('-');
+    name.starts_with(UNFINISHED)
+        || is_plain(aside(SUPERSEDED).unwrap_or(name))
+        || aside(DAMAGED).is_some_and(|name| is_plain(name) || is_numbered(name))
 }
 
 /// Whether a run was begun in this folder: also where it ended before its first step, and where it
@@ -186,5 +195,19 @@ fn is_checkpoint(name: &str) -> bool {
 pub fn is_run(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).exists();
     let begun = has(CONFIG) && (has(METRICS) || has("checkpoints"));
-    begun || (has(CONFIG) || has(DATA)) && has(LOCK) || has(REMOVING)
+    begun || has(LOCK) && (has(CONFIG) || has_own_data(folder)) || has(REMOVING)
+}
+
+/// Whether what is called [`DATA`] in this folder is tokens that a run left, whole or not: others have
+/// such a folder too, with files of the same names. Where a removal was cut short it was looked at
+/// before, and what told what it is may be gone.
+fn has_own_data(folder: &Path) -> bool {
+    let data = folder.join(DATA);
+    Dataset::is_in(&data) || is_empty(&data) || folder.join(REMOVING).exists()
+}
+
+/// Whether a folder is there, and nothing in it but what was never finished.
+fn is_empty(folder: &Path) -> bool {
+    let is_unfinished = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+    fs::read_dir(folder).is_ok_and(|entries| entries.flatten().all(is_unfinished))
 }

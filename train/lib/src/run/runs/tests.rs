@@ -133,6 +133,43 @@ fn nothing_goes_with_a_run_that_no_run_left() {
     assert!(matches!(Removal::new(&place.path().join("somebodys")), Err(FolderError::NoRun(_))));
 }
 
+/// By its name alone it would be a run's.
+#[test]
+fn data_that_no_run_prepared_is_nobody_s_to_remove() {
+    let mine = |data: &Path| {
+        fs::create_dir(data).unwrap();
+        for name in ["train.bin", "val.bin", "tokenizer.json", "manifest.json"] {
+            fs::write(data.join(name), "{}").unwrap();
+        }
+    };
+    // A lock is left by who was refused there, where a kill came soon after.
+    let place = TempDir::new().unwrap();
+    let project = place.path().join("project");
+    fs::create_dir(&project).unwrap();
+    mine(&project.join("data"));
+    fs::write(project.join(LOCK), "").unwrap();
+    assert!(matches!(Removal::new(&project), Err(FolderError::NoRun(_))));
+    assert!(matches!(list(&[project]), Err(FolderError::NoRuns(_))));
+    // A run that learned from a text elsewhere has none of its own.
+    let path = run(&place, "a", 20, 1.5);
+    mine(&path.join("data"));
+    let error = Removal::new(&path).unwrap_err();
+    assert!(matches!(&error, FolderError::NotOnlyRun { file, .. } if file == Path::new("data")), "{error}");
+}
+
+#[test]
+fn the_data_of_a_run_goes_with_it_also_when_that_was_cut_short() {
+    let place = TempDir::new().unwrap();
+    let path = run(&place, "a", 20, 1.5);
+    prepare_text(&path, "chars", &"one and two and three.\n".repeat(400));
+    fs::remove_file(path.join("data/train.bin")).unwrap();
+    fs::remove_file(path.join("data/manifest.json")).unwrap();
+    assert!(matches!(Removal::new(&path), Err(FolderError::NotOnlyRun { .. })));
+    fs::rename(path.join("config.toml"), path.join(REMOVING)).unwrap();
+    Removal::new(&path).unwrap().carry_out().unwrap();
+    assert!(!path.exists());
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_is_not_followed() {
@@ -147,7 +184,8 @@ fn a_link_is_not_followed() {
 fn a_run_in_use_stays_and_all_of_another_goes() {
     let place = TempDir::new().unwrap();
     let path = run(&place, "a", 20, 1.5);
-    for put_aside in ["damaged-step-00000010", "superseded-step-00000015", ".unfinished-20"] {
+    for put_aside in ["damaged-step-00000010", "damaged-step-00000010-2", "superseded-step-00000015", ".unfinished-20"]
+    {
         fs::create_dir_all(path.join("checkpoints").join(put_aside).join("ema")).unwrap();
     }
     // What a run leaves that was killed while its text was prepared.

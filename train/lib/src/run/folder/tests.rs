@@ -1,0 +1,99 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+#[test]
+fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let begun = RunFolder::create(&place("a/b/run")).unwrap();
+    fs::create_dir(begun.file(SAMPLES)).unwrap();
+    for name in [METRICS, CONFIG] {
+        fs::write(begun.file(name), "").unwrap();
+    }
+    begun.forget();
+    assert!(!place("a").exists());
+    // What somebody else has made or put there stays.
+    fs::create_dir(place("a")).unwrap();
+    let [one, other] = ["a/b/one", "a/b/other"].map(|name| RunFolder::create(&place(name)).unwrap());
+    one.forget();
+    assert!(!place("a/b/one").exists() && place("a/b/other").exists());
+    other.forget();
+    assert!(!place("a/b/other").exists() && place("a/b").exists());
+    RunFolder::create(&place("a/b")).unwrap().forget();
+    assert!(place("a/b").exists());
+}
+
+#[test]
+fn a_folder_of_somebody_s_is_no_run_after_one_that_was_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, lock] = ["", LOCK].map(|name| folder.path().join(name));
+    let data = path.join(DATA);
+    RunFolder::create(&path).unwrap().forget();
+    assert!(!lock.exists());
+    // What is left of the run itself stays one that has not begun.
+    let begun = RunFolder::create(&path).unwrap();
+    fs::create_dir(&data).unwrap();
+    begun.forget();
+    drop(begun);
+    assert!(lock.exists());
+    // A lock that was there is not this run's, and data that was there no sign of it.
+    RunFolder::create(&path).unwrap().forget();
+    assert!(lock.exists());
+    fs::remove_file(&lock).unwrap();
+    fs::write(data.join("train.bin"), "mine").unwrap();
+    RunFolder::create(&path).unwrap().forget();
+    assert!(!lock.exists() && data.join("train.bin").exists());
+}
+
+#[test]
+fn a_folder_that_was_moved_or_replaced_is_no_longer_this_process_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let [here, elsewhere] = ["run", "elsewhere"].map(|name| folder.path().join(name));
+    let run = RunFolder::create(&here).unwrap();
+    run.ensure_there().unwrap();
+    if cfg!(unix) {
+        fs::rename(&here, &elsewhere).unwrap();
+        assert!(matches!(run.ensure_there(), Err(FolderError::Gone(path)) if path == here));
+        let other = RunFolder::create(&here).unwrap();
+        assert!(run.ensure_there().is_err() && other.ensure_there().is_ok());
+    }
+}
+
+#[test]
+fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = RunFolder::create(&folder.path().join("run")).unwrap();
+    fs::create_dir(made.file(DATA)).unwrap();
+    let path = made.path().to_owned();
+    assert!(matches!(RunFolder::open(&path), Err(FolderError::InUse(_))));
+    drop(made);
+    assert!(matches!(RunFolder::open(&path), Err(FolderError::NotBegun(_))));
+    assert!(matches!(RunFolder::open(folder.path()), Err(FolderError::NoRun(_))));
+}
+
+#[test]
+fn a_checkpoint_and_its_average_are_of_the_run_around_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("checkpoints/step-00000005");
+    assert_eq!(run_of(&saved), None);
+    fs::write(folder.path().join(CONFIG), "").unwrap();
+    for checkpoint in [saved.clone(), saved.join("ema")] {
+        assert_eq!(run_of(&checkpoint), Some(folder.path()));
+    }
+    assert_eq!(run_of(&saved.join("training")), None);
+}
+
+#[test]
+fn every_damaged_checkpoint_of_a_step_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(&folder.path().join("run")).unwrap();
+    let names = ["damaged-step-00000008", "damaged-step-00000008-2", "damaged-step-00000008-3"];
+    for name in names {
+        fs::create_dir_all(run.checkpoint(8)).unwrap();
+        fs::write(run.checkpoint(8).join("model.safetensors"), name).unwrap();
+        assert_eq!(run.put_aside(&run.checkpoint(8), DAMAGED).unwrap(), run.checkpoints().join(name));
+    }
+    for name in names {
+        assert_eq!(fs::read_to_string(run.checkpoints().join(name).join("model.safetensors")).unwrap(), name);
+    }
+}
