@@ -68,6 +68,21 @@ fn the_strategy_follows_the_knobs() {
 }
 
 #[test]
+fn a_sampling_knob_that_is_off_may_stand_beside_a_temperature_of_0() {
+    let whole = Knobs { top_p: Some(1.0), typical_p: Some(1.0), ..off() };
+    let nothing = Knobs { top_k: Some(0), min_p: Some(0.0), epsilon_cutoff: Some(0.0), eta_cutoff: Some(0.0), ..off() };
+    for knobs in [whole.clone(), nothing] {
+        let greedy = Knobs { temperature: Some(0.0), ..knobs };
+        assert_eq!(resolve(greedy.clone(), "{}").0, GenerationConfig::default());
+        let folder = r#"{"do_sample": true, "top_p": 0.9}"#;
+        assert_eq!(resolve(greedy.clone(), folder).0.strategy, Strategy::Greedy);
+        assert_eq!(resolve(Knobs { strategy: Some(Strategy::Sample), ..greedy }, "{}").0.strategy, Strategy::Greedy);
+    }
+    // By itself it still means that tokens are drawn.
+    assert_eq!(resolve(whole, "{}").0.strategy, Strategy::Sample);
+}
+
+#[test]
 fn the_folder_chooses_the_strategy_where_no_flag_does() {
     let strategy = |flags: Knobs, json: &str| resolve(flags, json).0.strategy;
     let sampled = r#"{"do_sample": true, "num_beams": 4}"#;
@@ -114,6 +129,8 @@ fn what_the_strategy_ignores_is_an_error_in_a_flag_and_a_note_in_the_folder() {
     assert_eq!(message, "--strategy greedy ignores --num-beams; drop one of the two");
     let message = refused(Knobs { temperature: Some(0.0), top_k: Some(3), ..off() });
     assert_eq!(message, "--temperature 0 means greedy, which ignores --top-k; drop one of the two");
+    let message = refused(Knobs { temperature: Some(0.0), top_k: Some(0), min_p: Some(0.1), ..off() });
+    assert_eq!(message, "--temperature 0 means greedy, which ignores --min-p; drop one of the two");
     let message = refused(Knobs { length_penalty: Some(2.0), ..off() });
     assert_eq!(message, "greedy ignores --length-penalty; add --num-beams above 1, or drop it");
     let message = refused(Knobs { diversity_penalty: Some(2.0), num_beams: Some(2), ..off() });

@@ -181,16 +181,20 @@ impl<'a> Generator<'a> {
 /// Whether the text of the tokens holds a stop string that the last token completes.
 fn completes_a_stop_string(generated: &[u32], tokenizer: Option<&Tokenizer>, stops: &StopStrings) -> bool {
     let Some((&last, before)) = generated.split_last() else { return false };
-    let mut text = token_bytes(tokenizer, last);
-    // As much of the text before it as a stop string can need, and no more.
-    let enough = text.len() + stops.longest();
+    let last = token_bytes(tokenizer, last);
+    // As much of the text before it as a stop string can need, and no more; the last token first.
+    let enough = last.len() + stops.longest();
+    let (mut length, mut tokens) = (last.len(), vec![last]);
     for &id in before.iter().rev() {
-        if text.len() >= enough {
+        if length >= enough {
             break;
         }
-        text = [token_bytes(tokenizer, id), text].concat();
+        let token = token_bytes(tokenizer, id);
+        length += token.len();
+        tokens.push(token);
     }
-    stops.find(&String::from_utf8_lossy(&text)).is_some()
+    tokens.reverse();
+    stops.find(&String::from_utf8_lossy(&tokens.concat())).is_some()
 }
 
 /// One row's text as it grows.

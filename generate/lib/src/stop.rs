@@ -33,8 +33,10 @@ impl StopStrings {
 
     /// Byte position where the stop string that is complete first begins in `text`.
     pub fn find(&self, text: &str) -> Option<usize> {
+        // To search for one takes time by its length, which a text too short for it must not cost.
+        let fitting = self.strings.iter().filter(|stop| stop.len() <= text.len());
         let complete = |stop: &String| text.find(stop.as_str()).map(|start| (start + stop.len(), start));
-        self.strings.iter().filter_map(complete).min().map(|(_, start)| start)
+        fitting.filter_map(complete).min().map(|(_, start)| start)
     }
 
     /// Byte position in `text` from which on it may yet turn out to be the beginning of a stop
@@ -49,6 +51,8 @@ impl StopStrings {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn stops(strings: &[&str]) -> StopStrings {
@@ -62,6 +66,18 @@ mod tests {
         assert_eq!(stops(&["\n\n", "End"]).find("The End.\n\n"), Some(4));
         assert_eq!(stops(&["x"]).find("abc"), None);
         assert_eq!(stops(&[]).find("abc"), None);
+    }
+
+    #[test]
+    fn a_stop_string_longer_than_the_text_costs_nothing() {
+        let long = "a".repeat(10_000_000);
+        let stops = stops(&[&long]);
+        let began = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!((stops.find("aaa"), stops.undecided_from("baa")), (None, 1));
+        }
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert_eq!(stops.find(&long), Some(0));
     }
 
     #[test]

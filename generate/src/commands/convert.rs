@@ -63,6 +63,10 @@ fn number_type() -> impl TypedValueParser<Value = NumberType> {
 
 pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
+    ensure!(
+        args.out.as_os_str() != "-",
+        UsageError::new("--out -: what is converted goes into a file, not to standard output; name one")
+    );
     let place = |path: &Path| path.canonicalize().ok();
     ensure!(
         args.from.as_deref().and_then(place).is_none_or(|from| place(&args.out) != Some(from)),

@@ -43,7 +43,8 @@ pub struct TextArgs {
     #[arg(long, value_name = "IDS", help_heading = PROMPT, value_delimiter = ',', conflicts_with = "prompts")]
     pub(super) prompt_ids: Option<Vec<u32>>,
 
-    /// A file of prompts, one a line, or one JSON object a line where its name ends in .jsonl
+    /// A file of prompts, one a line, or one JSON object a line where its name ends in .jsonl or
+    /// .json
     #[arg(long, value_name = "FILE", help_heading = PROMPT)]
     pub(super) prompts: Option<PathBuf>,
 
@@ -62,13 +63,13 @@ pub struct TextArgs {
     #[arg(long, value_parser = named::<Strategy>(), value_name = "STRATEGY", help_heading = STRATEGY)]
     pub(super) strategy: Option<Strategy>,
 
-    /// Write faster, the same text: a smaller checkpoint with the same tokenizer proposes tokens,
-    /// the model checks them
+    /// Write faster: a smaller checkpoint with the same tokenizer proposes tokens, the model checks
+    /// them. Greedy writes the same text, sampling another of the same distribution
     #[arg(long, value_name = "RUN", help_heading = STRATEGY, conflicts_with = "prompt_lookup")]
     pub(super) draft: Option<PathBuf>,
 
-    /// Write faster, the same text: what followed the last words earlier in the text is proposed,
-    /// the model checks it
+    /// Write faster: what followed the last words earlier in the text is proposed, the model checks
+    /// it. Greedy writes the same text, sampling another of the same distribution
     #[arg(long, help_heading = STRATEGY)]
     pub(super) prompt_lookup: bool,
 
@@ -173,7 +174,7 @@ impl TextArgs {
             ),
             (
                 self.trace.is_some() && drafts,
-                "--trace follows one token a step; drop --draft and --prompt-lookup, without which the text is the same",
+                "--trace follows one token a step; drop --draft and --prompt-lookup, which only make it faster",
             ),
             (
                 self.explain_semantics

@@ -162,6 +162,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from a-run --temperature"),
     ("ember-generate", "convert a-run"),
     ("ember-generate", "convert a-run --to onnx --out model.onnx"),
+    ("ember-generate", "convert a-run --to gguf --out -"),
     ("ember-generate", "convert a-run --to gguf --out empty-folder"),
     ("ember-generate", "convert a-run --to llama2c --out model.bin"),
     ("ember-generate", "convert a-run --to hf --out model --type q8_0"),

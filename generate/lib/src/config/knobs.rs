@@ -157,7 +157,8 @@ macro_rules! knobs {
             pub strategy: Option<Strategy>,
             /// A file's way to say that tokens are drawn.
             pub do_sample: Option<bool>,
-            /// No file sets it: it makes the same text come faster, and needs a draft.
+            /// No file sets it: it changes how fast a text comes and not its distribution, and needs a
+            /// draft.
             pub draft_tokens: Option<usize>,
             $($(pub $field: Option<$type>,)+)+
         }
@@ -330,6 +331,12 @@ impl Knobs {
     /// The first knob that is set and that only drawing tokens uses.
     pub(super) fn sampling(&self) -> Option<&'static Knob> {
         KNOBS.iter().find(|knob| knob.used_by == UsedBy::Sampling && knob.set_in(self).is_some())
+    }
+
+    /// The first such knob that is set to something that changes what is drawn.
+    pub(super) fn sampling_and_on(&self) -> Option<&'static Knob> {
+        let mut sampling = KNOBS.iter().filter(|knob| knob.used_by == UsedBy::Sampling);
+        sampling.find(|knob| knob.set_in(self).is_some_and(|value| !knob.is_off(value)))
     }
 }
 

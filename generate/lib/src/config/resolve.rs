@@ -250,10 +250,11 @@ pub fn defaults(semantics: Semantics) -> Knobs {
 fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
     let folder_first = asked.semantics.is_none();
     let zero = asked.temperature == Some(0.0);
-    let sampling = without_zero(asked).sampling();
-    if zero && let Some(knob) = sampling {
+    // Clients send what is off beside it: that asks for nothing.
+    if zero && let Some(knob) = without_zero(asked).sampling_and_on() {
         return Err(KnobError::Greedy { knob });
     }
+    let sampling = asked.sampling().filter(|_| !zero);
     // MLX is greedy unless it is given a temperature, whatever else it is given.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)

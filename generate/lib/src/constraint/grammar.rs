@@ -2,17 +2,21 @@
 //! grammar.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt::Display, thread};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokenizerEnv};
 use llguidance::{Logger, Matcher, ParserFactory};
 use llguidance::{derivre::RegexBuilder, panic_utils::catch_unwind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::width::is_too_wide;
 use crate::error::{Cause, DeadEnd};
+
+/// What is said of a grammar that nobody could wait for.
+const TOO_MUCH: &str = "it takes too much to follow; say it in fewer alternatives and repetitions";
 
 /// How much of the library's message an error repeats, in characters.
 const LONGEST_MESSAGE: usize = 200;
@@ -149,7 +153,10 @@ impl Grammar {
     fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
-        deeply(|| catch_unwind(AssertUnwindSafe(compile))).map_err(|error| unusable(&source, error))?;
+        let compiled = deeply(|| catch_unwind(AssertUnwindSafe(compile))).map_err(|error| unusable(&source, error))?;
+        if is_too_wide(&compiled) {
+            return Err(unusable(&source, TOO_MUCH));
+        }
         Ok(Self { source, rules })
     }
 
@@ -167,7 +174,11 @@ impl Grammar {
 
     /// One that takes a text byte by byte, whatever the tokenizer: each token is a byte.
     pub(super) fn matcher_of_bytes(&self) -> Result<Matcher, GrammarError> {
-        self.matcher(&ApproximateTokEnv::single_byte_env())
+        let bytes = ApproximateTokEnv::single_byte().tok_trie().clone();
+        // Its own way would write on what can only follow so, and some grammars force a text that has
+        // no end.
+        let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(bytes));
+        self.matcher(&tokens)
     }
 
     /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none
@@ -193,7 +204,7 @@ fn unusable(source: &str, error: impl Display) -> GrammarError {
     let mut reason = one_line(error);
     // The library names its own limits there, which nobody can set from here.
     if ["lexer precomputation failed", "limit for this grammar"].iter().any(|words| reason.contains(words)) {
-        "it takes too much to follow; say it in fewer alternatives and repetitions".clone_into(&mut reason);
+        TOO_MUCH.clone_into(&mut reason);
     }
     GrammarError::Unusable { grammar: source.to_owned(), reason }
 }

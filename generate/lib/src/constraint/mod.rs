@@ -16,6 +16,7 @@
 mod grammar;
 mod memo;
 mod vocabulary;
+mod width;
 
 #[cfg(test)]
 mod cases;

@@ -191,6 +191,20 @@ fn what_this_tokenizer_cannot_say_is_named() {
 }
 
 #[test]
+fn a_grammar_that_offers_too_much_at_one_place_is_refused_before_it_is_followed() {
+    let words = |count: usize| (0..count).map(|word| format!("\"w{word}\"")).collect::<Vec<_>>().join(" | ");
+    let nested = format!("start: \"a\"? ({}) \"b\"", words(6000));
+    for lark in [format!("start: {}", words(6000)), format!("start: \"a\" all\nall: {}", words(6000)), nested] {
+        let error = Grammar::lark("lark", &lark).unwrap_err().to_string();
+        assert!(error.contains("it takes too much to follow"), "{error}");
+    }
+    Grammar::lark("lark", &format!("start: {}", words(2000))).unwrap();
+    // As an expression they are one thing to the parser.
+    let each: Vec<String> = (0..6000).map(|word| format!("w{word}")).collect();
+    Grammar::json_schema("words", &json!({ "enum": each }).to_string()).unwrap();
+}
+
+#[test]
 fn a_schema_that_nothing_fulfils_is_refused() {
     for schema in ["false", r#"{"type": "integer", "minimum": 2, "maximum": 1}"#, r#"{"type": "string", "enum": [1]}"#]
     {

@@ -36,6 +36,11 @@ pub(super) trait Telling: Send + 'static {
 
     /// What is told of an event.
     fn piece(&mut self, work: &Work, event: Event) -> Vec<Value>;
+
+    /// Whether `[DONE]` closes a stream, as in OpenAI's API.
+    fn ends_with_done(&self) -> bool {
+        true
+    }
 }
 
 /// All that came of a request.
@@ -123,8 +128,10 @@ impl<T: Telling> Streaming<T> {
                 Some(event) => self.hear(event),
                 None => {
                     self.is_over = true;
-                    let end = io::Error::other("the request ended without an answer");
-                    return Some(if self.is_whole { Ok("[DONE]".to_owned()) } else { Err(end) });
+                    if !self.is_whole {
+                        return Some(Err(io::Error::other("the request ended without an answer")));
+                    }
+                    return self.telling.ends_with_done().then(|| Ok("[DONE]".to_owned()));
                 }
             }
         }

@@ -9,8 +9,8 @@ use super::error::ApiError;
 const MOST_BYTES: usize = 1 << 18;
 const DEEPEST: usize = 64;
 
-/// The same grammar in Lark: rule `root` becomes `start`, strings stay, sets of characters become
-/// expressions.
+/// The same grammar in Lark: rule `root` becomes `start`, strings become their characters one by one,
+/// sets of characters expressions.
 pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
     if grammar.len() > MOST_BYTES {
         return Err(refused("it is too long"));
@@ -173,15 +173,21 @@ impl Reader {
         }
     }
 
-    /// A string, in JSON's way of writing one.
+    /// A string, character by character, each in JSON's way of writing it: of whole strings the
+    /// longest match would count alone, and hide a shorter one that begins alike.
     fn string(&mut self) -> Result<String, ApiError> {
         self.place += 1;
-        let mut text = String::new();
+        let mut characters = Vec::new();
         while self.peek() != Some('"') {
-            text.push(self.character("the end of a string")?);
+            let character = self.character("the end of a string")?;
+            characters.push(serde_json::Value::from(character.to_string()).to_string());
         }
         self.place += 1;
-        Ok(serde_json::Value::from(text).to_string())
+        Ok(match characters.as_slice() {
+            [] => "\"\"".to_owned(),
+            [one] => one.clone(),
+            several => format!("({})", several.join(" ")),
+        })
     }
 
     /// A set of characters, as an expression.
@@ -235,7 +241,8 @@ impl Reader {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ember_decoding::constraint::Grammar;
+    use ember_data::tokenizer::Tokenizer;
+    use ember_decoding::constraint::{Constraint, Grammar};
 
     #[test]
     fn grammars_are_said_in_lark() {
@@ -246,10 +253,26 @@ mod tests {
         assert!(lark.starts_with("start: r0_item (\",\" r0_item)*\n"), "{lark}");
         let lark = to_lark("root ::= \"a\" * \"b\" {2} (\"c\"\n+) ?\n").unwrap();
         assert_eq!(lark, "start: \"a\"* \"b\"{2} (\"c\"+)?\n");
+        let lark = to_lark("root ::= \"int\"? \"\\n\\\"\" \"\"").unwrap();
+        assert_eq!(lark, "start: (\"i\" \"n\" \"t\")? (\"\\n\" \"\\\"\") \"\"\n");
         let alike = "root ::= Foo foo a-b A-b\nFoo ::= \"1\"\nfoo ::= \"2\"\na-b ::= \"3\"\nA-b ::= \"4\"";
         for grammar in [lists, "root ::= .{2} [\\x41-Z]", alike] {
             Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
         }
+    }
+
+    #[test]
+    fn a_longer_string_hides_no_shorter_one_that_begins_alike() {
+        let tokenizer = Tokenizer::bytes().unwrap();
+        let accepts = |grammar: &str, text: &str| {
+            let grammar = Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
+            Constraint::new(grammar, &tokenizer, tokenizer.vocab_size(), &[]).unwrap().accepts(text)
+        };
+        let alike = "root ::= \"o\" \"n\" | \"on\" \"e\"";
+        assert!(accepts(alike, "on") && accepts(alike, "one") && !accepts(alike, "o"));
+        let names = "root ::= (\"if\" \" \" name | name) \".\"\nname ::= [a-z]+";
+        assert!(["if x.", "ifs.", "if.", "i."].iter().all(|text| accepts(names, text)));
+        assert!(!accepts(names, "is x."));
     }
 
     #[test]

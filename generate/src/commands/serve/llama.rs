@@ -264,6 +264,11 @@ impl Telling for Completion {
             event => self.told(work, event).into_iter().map(|told| self.chosen(told)).collect(),
         }
     }
+
+    /// The last of each text says so itself.
+    fn ends_with_done(&self) -> bool {
+        false
+    }
 }
 
 impl Completion {
@@ -355,12 +360,13 @@ impl Completion {
     /// What is told of each text where nothing was to be written.
     fn nothing_written(&self, work: &Work, heard: &Heard) -> impl Iterator<Item = Value> {
         let each = work.asked.config.num_return_sequences;
-        let told = move |choice| {
+        let told = move |choice: usize| {
             json!({
                 "index": choice,
                 "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
                 "has_new_line": false, "model": work.model.name, "prompt": self.prompts[choice / each],
-                "tokens_predicted": 0, "generation_settings": self.settings, "timings": timings(&heard.timings),
+                "tokens_predicted": 0, "tokens_evaluated": work.asked.prompts[choice / each].len(),
+                "tokens_cached": heard.timings.cached_tokens, "generation_settings": self.settings, "timings": timings(&heard.timings),
             })
         };
         (0..work.asked.prompts.len() * each).map(told)
@@ -432,12 +438,12 @@ fn after(candidate: &Candidate) -> Option<f32> {
     }
 }
 
-/// The stop string before which a text ends.
+/// The stop string before which a text ends: of several that begin there the one that was complete first.
 fn stopping_word(work: &Work, written: &Written) -> String {
     let Some(tokenizer) = &work.model.tokenizer else { return String::new() };
     let whole: Vec<u8> = written.completion.ids.iter().flat_map(|id| token_bytes(Some(tokenizer), *id)).collect();
     let whole = String::from_utf8_lossy(&whole);
     let rest = whole.get(written.text.len()..).unwrap_or_default();
     let stops = work.asked.config.stop_strings.iter().filter(|stop| rest.starts_with(&***stop));
-    stops.max_by_key(|stop| stop.len()).cloned().unwrap_or_default()
+    stops.min_by_key(|stop| stop.len()).cloned().unwrap_or_default()
 }

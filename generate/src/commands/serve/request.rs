@@ -62,7 +62,8 @@ pub(super) const COMMON: &[Parameter] = &[
     ("return_progress", "boolean: a stream tells how far the prompts are read"),
     (
         "draft_tokens",
-        "integer: guess so many tokens at a time from what followed the last words before; the same text, faster",
+        "integer: guess so many tokens at a time from what followed the last words before: faster; greedy writes the same \
+         text, sampling another of the same distribution",
     ),
 ];
 
@@ -86,6 +87,9 @@ const ALIKE: f64 = 0.6;
 
 /// Most prompts of a request, and texts of a prompt.
 const MOST_TEXTS: usize = 128;
+
+/// What must be said of how many tokens are written at most.
+const A_LIMIT: &str = "a whole number; below 0 it is as long as the context allows";
 
 /// Most strings that may end a text: each is looked for behind every token.
 const MOST_STOPS: usize = 1024;
@@ -192,7 +196,9 @@ impl<'a> Parameters<'a> {
                 _ if has(dialect.own, name) || dialect.without_effect.contains(&&**name) => {}
                 _ => {
                     if let Some(knob) = find(dialect, name) {
-                        knob.read(&mut knobs, value).map_err(|kind| ApiError::wrong(name, &kind))?;
+                        let limit = is_limit(dialect, name).then_some(A_LIMIT);
+                        let read = knob.read(&mut knobs, value);
+                        read.map_err(|kind| ApiError::wrong(name, limit.unwrap_or(&kind)))?;
                     }
                 }
             }
@@ -217,6 +223,10 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param(name, format!("{name} has the token {id}, which this model has not")));
         }
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.blamed(&error))?.0;
+        if self.model.tokenizer.is_none() && knobs.stop_strings.as_ref().is_some_and(|stops| !stops.is_empty()) {
+            let message = "stop needs a tokenizer, and the checkpoint holds none; send stop_token_ids";
+            return Err(ApiError::param("stop", message));
+        }
         if config.stop_strings.len() > MOST_STOPS {
             return Err(ApiError::param("stop", format!("stop can have {MOST_STOPS} strings at most")));
         }
@@ -256,7 +266,13 @@ impl<'a> Parameters<'a> {
 
     /// What is wrong with knobs, by the names that they were sent under.
     fn blamed(&self, error: &KnobError) -> ApiError {
-        let message = self.sent().fold(error.to_string(), |message, (name, knob)| message.replace(knob.name, name));
+        let message = match error {
+            KnobError::OutOfRange { knob, value } if knob.name == "num_return_sequences" => {
+                format!("{} is {value}; it must be from 1 to {MOST_TEXTS}", knob.name)
+            }
+            error => error.to_string(),
+        };
+        let message = self.sent().fold(message, |message, (name, knob)| message.replace(knob.name, name));
         let at_fault = match error {
             KnobError::OutOfRange { knob, .. }
             | KnobError::Ignored { knob, .. }

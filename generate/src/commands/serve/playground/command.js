@@ -16,6 +16,10 @@ const FLAGS = { bad_words_ids: "--bad-words-ids" };
 /** The flags of a knob: lists are given one by one, or joined by commas. */
 function knobFlags(name, value) {
   const flag = FLAGS[name] ?? knobNamed(name)?.flag ?? `--${name.replaceAll("_", "-")}`;
+  if (value instanceof Object && !Array.isArray(value)) {
+    // As transformers writes biases: {"(5, 6)": -2.5}.
+    return Object.entries(value).map(([ids, bias]) => flagged(flag, `${(ids.match(/\d+/g) ?? [ids]).join("+")}=${bias}`));
+  }
   if (!Array.isArray(value)) return [flagged(flag, value)];
   if (value.every((one) => typeof one === "number")) return [flagged(flag, value.join(","))];
   return value.map((one) => {

@@ -57,6 +57,33 @@ fn a_completion_takes_what_asks_for_what_is_done_anyway() {
     assert_eq!(status, 200, "{answer}");
 }
 
+/// Its clients read to the end of the connection; `[DONE]` is of OpenAI's API.
+#[test]
+fn a_stream_ends_with_the_object_that_says_so() {
+    let server = Server::open();
+    for most in [0, 3] {
+        let ask = json!({ "prompt": "abc", "n_predict": most, "stream": true });
+        let (_, _, body) = server.send("POST", "/completion", "", &ask.to_string());
+        let last = body.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
+        let last: Value = serde_json::from_str(last).unwrap();
+        assert_eq!((&last["stop"], &last["tokens_evaluated"]), (&json!(true), &json!(3)), "{last}");
+        assert!(last["tokens_cached"].is_u64(), "{last}");
+    }
+}
+
+/// One token may complete several.
+#[test]
+fn the_stopping_word_is_the_one_that_was_complete_first() {
+    let server = Server::open_with(Tokenizer::train_bpe(258, ["cd"; 20]).unwrap());
+    let ask = json!({
+        "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", "logit_bias": [["cd", 90]], "stop": ["cd", "c"],
+        "return_tokens": true,
+    });
+    let (_, told) = server.post("/completion", &ask);
+    assert_eq!(told["tokens"].as_array().map(Vec::len), Some(2), "{told}");
+    assert_eq!((&told["content"], &told["stopping_word"]), (&json!("b"), &json!("c")), "{told}");
+}
+
 /// Whatever the folder says, but for how long a text is at most.
 #[test]
 fn a_completion_has_the_defaults_of_llama_cpp() {

@@ -194,6 +194,17 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
+/// As clients send it that set everything they know.
+#[test]
+fn a_temperature_of_0_is_greedy_beside_knobs_that_are_off() {
+    let server = Server::open();
+    let off = json!({ "prompt": "abc", "max_tokens": 9, "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0 });
+    let greedy = server.write(json!({ "prompt": "abc", "max_tokens": 9, "temperature": 0 }));
+    assert_eq!(server.write(off.clone())["choices"][0]["text"], greedy["choices"][0]["text"]);
+    let (status, answer) = server.post("/completion", &off);
+    assert_eq!((status, &answer["generation_settings"]["strategy"]), (200, &json!("greedy")), "{answer}");
+}
+
 /// Clients look for the usage in every piece, and read the text as its head says.
 #[test]
 fn pieces_of_a_stream_are_as_clients_read_them() {

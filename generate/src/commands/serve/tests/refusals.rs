@@ -43,7 +43,8 @@ fn what_cannot_be_followed_is_refused_by_name() {
         refused(json!({ "prompt": "a", "logit_bias": { key: 1 } }), "logit_bias", "logit_bias must be an object");
     }
     refused(json!({ "prompt": "a", "suppress_tokens": [999] }), "suppress_tokens", "suppress_tokens has the token 999");
-    refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0");
+    refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0; it must be from 1 to 128");
+    refused(json!({ "prompt": "a", "max_tokens": "5" }), "max_tokens", "below 0 it is as long as the context allows");
     refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
     refused(json!({ "prompt": "a", "top_k": 2, "temperature": 0 }), "top_k", "means greedy, which ignores top_k;");
     refused(json!({ "prompt": "a", "max_nodes": 2 }), "max_nodes", "sampling ignores max_nodes;");
@@ -135,6 +136,27 @@ fn what_cannot_be_followed_is_refused_by_name() {
     server.write(json!({ "prompt": "a", "user": "me", "temperature": null }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "logit_bias": [["aa", 1], ["b", 2]] }));
+}
+
+#[test]
+fn a_stop_string_without_a_tokenizer_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), &tokenizer());
+    std::fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
+    let running = Running::with(folder.path(), None, Vec::new(), 4, 8).unwrap();
+    let server = Server { address: running.address, _running: running, _folder: folder };
+    for path in ["/v1/completions", "/completion"] {
+        let ask = |stop: Value| server.post(path, &json!({ "prompt": [1, 2], "max_tokens": 2, "stop": stop }));
+        for stop in [json!("a"), json!(["", "a"])] {
+            let (status, answer) = ask(stop);
+            assert_eq!((status, &answer["error"]["param"]), (400, &json!("stop")), "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("needs a tokenizer"), "{answer}");
+        }
+        for stop in [json!(""), json!([]), Value::Null] {
+            let (status, answer) = ask(stop);
+            assert_eq!(status, 200, "{answer}");
+        }
+    }
 }
 
 #[test]
