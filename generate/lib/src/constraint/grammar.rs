@@ -18,6 +18,15 @@ use crate::error::{Cause, DeadEnd};
 /// What is said of a grammar that nobody could wait for.
 const TOO_MUCH: &str = "it takes too much to follow; say it in fewer alternatives and repetitions";
 
+/// What the library says of its own limits, which nobody can set from here; the last two are of how many
+/// symbols it can number.
+const BEYOND_THE_LIBRARY: [&str; 4] = [
+    "lexer precomputation failed",
+    "limit for this grammar",
+    "assertion failed: grammar.symbols.len()",
+    "CSymIdx out of range",
+];
+
 /// How much of the library's message an error repeats, in characters.
 const LONGEST_MESSAGE: usize = 200;
 
@@ -202,8 +211,7 @@ impl Grammar {
 
 fn unusable(source: &str, error: impl Display) -> GrammarError {
     let mut reason = one_line(error);
-    // The library names its own limits there, which nobody can set from here.
-    if ["lexer precomputation failed", "limit for this grammar"].iter().any(|words| reason.contains(words)) {
+    if BEYOND_THE_LIBRARY.iter().any(|words| reason.contains(words)) {
         TOO_MUCH.clone_into(&mut reason);
     }
     GrammarError::Unusable { grammar: source.to_owned(), reason }

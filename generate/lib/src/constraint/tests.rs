@@ -198,6 +198,9 @@ fn a_grammar_that_offers_too_much_at_one_place_is_refused_before_it_is_followed(
         let error = Grammar::lark("lark", &lark).unwrap_err().to_string();
         assert!(error.contains("it takes too much to follow"), "{error}");
     }
+    // More symbols than the library can number.
+    let error = Grammar::lark("lark", &format!("start: {}", "\"a\" ".repeat(66_000))).unwrap_err().to_string();
+    assert!(error.contains("it takes too much to follow"), "{error}");
     Grammar::lark("lark", &format!("start: {}", words(2000))).unwrap();
     // As an expression they are one thing to the parser.
     let each: Vec<String> = (0..6000).map(|word| format!("w{word}")).collect();

@@ -1,46 +1,67 @@
 //! How much a grammar offers at one place of a text.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, slice};
 
 use llguidance::earley::{CGrammar, CSymIdx};
 
-/// Most steps of rules that may begin together. The parser looks for each among all of them, so that
-/// its time grows with their square, and only then counts them: 30,000 are ten seconds a token. In the
-/// middle of a text more than 2,000 are too many for it.
-const MOST_TOGETHER: usize = 5_000;
+/// Most steps of rules that may begin together at the beginning of a text. The parser looks for each among
+/// all of them, so that its time grows with their square, and only then counts them: 30,000 are ten
+/// seconds a token.
+const MOST_AT_FIRST: usize = 5_000;
 
-/// Whether more begins at one place of a text than can be followed.
+/// Most that may later: with the one that they follow they are the 2,000 that the parser lets stand together
+/// in the middle of a text.
+const MOST_LATER: usize = 1_999;
+
+/// Most steps that are looked at in all, which is less than a second: a grammar of a megabyte can have a
+/// hundred times as many.
+const MOST_IN_ALL: usize = 5_000_000;
+
+/// Whether more begins at one place of a text than can be followed, or than can soon be told.
 pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
-    let mut met = HashSet::from([grammar.start()]);
-    let mut open = vec![grammar.start()];
+    let start = grammar.start();
+    let mut left = MOST_IN_ALL;
+    if begun_by(grammar, start, MOST_AT_FIRST, &mut left).is_none() {
+        return true;
+    }
+    let (mut met, mut open) = (HashSet::from([start]), vec![start]);
     // What begins together with a symbol is no more than begins with that.
     let mut settled = HashSet::new();
     while let Some(symbol) = open.pop() {
-        if !settled.contains(&symbol) {
-            let Some(together) = begun_by(grammar, symbol) else { return true };
-            settled.extend(together);
-        }
         for &rule in grammar.rules_of(symbol) {
-            open.extend(grammar.rule_rhs(rule).0.iter().copied().filter(|&part| met.insert(part)));
+            let parts = grammar.rule_rhs(rule).0;
+            // A rule's first part begins where the rule does.
+            for &part in parts.iter().skip(1) {
+                if !settled.contains(&part) {
+                    let Some(together) = begun_by(grammar, part, MOST_LATER, &mut left) else { return true };
+                    settled.extend(together);
+                }
+            }
+            open.extend(parts.iter().copied().filter(|&part| met.insert(part)));
         }
     }
     false
 }
 
-/// The symbols that begin where this one does, itself among them; none where it is too much.
-fn begun_by(grammar: &CGrammar, symbol: CSymIdx) -> Option<HashSet<CSymIdx>> {
+/// The symbols that begin where this one does, itself among them; none where that is more than `most` steps,
+/// or more than are `left`.
+fn begun_by(grammar: &CGrammar, symbol: CSymIdx, most: usize, left: &mut usize) -> Option<HashSet<CSymIdx>> {
     let (mut begun, mut open, mut steps) = (HashSet::from([symbol]), vec![symbol], 0);
     while let Some(symbol) = open.pop() {
         for &rule in grammar.rules_of(symbol) {
-            for &part in grammar.rule_rhs(rule).0 {
+            let first = grammar.sym_idx_dot(rule);
+            // What may be empty lets begin what follows it; to find a rule's end takes time by its length.
+            let may_be_empty = grammar.sym_data(first).is_nullable;
+            let parts = if may_be_empty { grammar.rule_rhs(rule).0 } else { slice::from_ref(&first) };
+            *left = left.checked_sub(parts.len())?;
+            for &part in parts {
                 steps += 1;
-                if steps > MOST_TOGETHER {
+                if steps > most {
                     return None;
                 }
                 if begun.insert(part) {
                     open.push(part);
                 }
-                // What may be empty lets begin what follows it.
                 if !grammar.sym_data(part).is_nullable {
                     break;
                 }
@@ -48,4 +69,38 @@ fn begun_by(grammar: &CGrammar, symbol: CSymIdx) -> Option<HashSet<CSymIdx>> {
         }
     }
     Some(begun)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Grammar;
+
+    fn words(count: usize) -> String {
+        (0..count).map(|word| format!("\"w{word}\"")).collect::<Vec<_>>().join(" | ")
+    }
+
+    fn refusal(lark: &str) -> String {
+        Grammar::lark("lark", lark).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn less_may_begin_in_the_middle_of_a_text_than_at_its_beginning() {
+        Grammar::lark("lark", &format!("start: ({}) \"b\"", words(3000))).unwrap();
+        Grammar::lark("lark", &format!("start: \"a\" ({})", words(1900))).unwrap();
+        let later = refusal(&format!("start: \"a\" ({})", words(3000)));
+        assert!(later.contains("it takes too much to follow"), "{later}");
+        // At both.
+        let again = refusal(&format!("start: word+\nword: {}", words(3000)));
+        assert!(again.contains("it takes too much to follow"), "{again}");
+    }
+
+    #[test]
+    fn many_places_of_which_each_is_just_narrow_enough_are_refused_soon() {
+        let rules: Vec<String> = (0..3000).map(|rule| format!("r{rule}: word \"a\" | word \"b\"")).collect();
+        let all: Vec<String> = (0..3000).map(|rule| format!("r{rule}")).collect();
+        let lark = format!("start: \"s\" {}\nword: {}\n{}", all.join(" "), words(1900), rules.join("\n"));
+        let refusal = refusal(&lark);
+        assert!(refusal.contains("it takes too much to follow"), "{refusal}");
+    }
 }

@@ -1,6 +1,6 @@
 //! llama.cpp's grammars (GBNF), said in Lark, which is what holds texts to a grammar here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
 use super::error::ApiError;
@@ -10,12 +10,12 @@ const MOST_BYTES: usize = 1 << 18;
 const DEEPEST: usize = 64;
 
 /// The same grammar in Lark: rule `root` becomes `start`, strings become their characters one by one,
-/// sets of characters expressions.
+/// each a rule that all share, sets of characters expressions.
 pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
     if grammar.len() > MOST_BYTES {
         return Err(refused("it is too long"));
     }
-    let mut reader = Reader { text: grammar.chars().collect(), place: 0, names: HashMap::new(), depth: 0 };
+    let mut reader = Reader { text: grammar.chars().collect(), ..Reader::default() };
     let mut rules = Vec::new();
     reader.space(true);
     while reader.place < reader.text.len() {
@@ -38,6 +38,12 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
     for (name, body) in rules {
         let _ = writeln!(lark, "{name}: {body}");
     }
+    for (number, ends) in reader.ends.iter().enumerate() {
+        let _ = writeln!(lark, "{}: {ends}", name_of_ends(number));
+    }
+    for &character in &reader.characters {
+        let _ = writeln!(lark, "{}: {}", name_of(character), quoted(character));
+    }
     Ok(lark)
 }
 
@@ -45,12 +51,43 @@ fn refused(why: impl std::fmt::Display) -> ApiError {
     ApiError::param("grammar", format!("the grammar cannot be read: {why}; Lark's syntax goes to lark_grammar"))
 }
 
+/// The rule of a character.
+fn name_of(character: char) -> String {
+    format!("c{:x}", u32::from(character))
+}
+
+/// The rule of how several strings that begin alike end.
+fn name_of_ends(number: usize) -> String {
+    format!("e{number}")
+}
+
+/// A character as a string: in JSON's way of writing it, but that Lark takes no DEL as it stands.
+fn quoted(character: char) -> String {
+    match character {
+        '\u{7f}' => "\"\\u007f\"".to_owned(),
+        character => serde_json::Value::from(character.to_string()).to_string(),
+    }
+}
+
+/// One of several alternatives.
+struct Alternative {
+    lark: String,
+    /// The characters that it is, where it is nothing else.
+    characters: Option<Vec<char>>,
+}
+
+#[derive(Default)]
 struct Reader {
     text: Vec<char>,
     place: usize,
     /// What rules are called in Lark, by their names there.
     names: HashMap<String, String>,
     depth: usize,
+    /// The characters of all strings: each time that one were said again would be a symbol more, of which
+    /// there can be some 65,000.
+    characters: BTreeSet<char>,
+    /// How strings that begin alike end.
+    ends: Vec<String>,
 }
 
 impl Reader {
@@ -112,20 +149,56 @@ impl Reader {
     }
 
     fn alternatives(&mut self, in_group: bool) -> Result<String, ApiError> {
-        let mut lark = self.sequence(in_group)?;
+        let mut all = vec![self.sequence(in_group)?];
         while self.peek() == Some('|') {
             self.place += 1;
             self.space(true);
-            lark = format!("{lark} | {}", self.sequence(in_group)?);
+            all.push(self.sequence(in_group)?);
+        }
+        let mut strings: Vec<&[char]> = all.iter().filter_map(|one| one.characters.as_deref()).collect();
+        if strings.len() < 2 {
+            return Ok(all.iter().map(|one| one.lark.as_str()).collect::<Vec<_>>().join(" | "));
+        }
+        strings.sort_unstable();
+        strings.dedup();
+        let mut lark = self.tree(&strings);
+        for other in all.iter().filter(|one| one.characters.is_none()) {
+            lark.push_str(" | ");
+            lark.push_str(&other.lark);
         }
         Ok(lark)
     }
 
-    fn sequence(&mut self, in_group: bool) -> Result<String, ApiError> {
+    /// Strings, in order and each once, as alternatives of which no two begin alike: among thousands that
+    /// do the parser would look for each. How they go on are rules, since Lark's groups may not lie deep.
+    fn tree(&mut self, strings: &[&[char]]) -> String {
         let mut lark = Vec::new();
+        for alike in strings.chunk_by(|one, next| one.first() == next.first()) {
+            let [first, .., last] = alike else {
+                lark.push(self.spelled(alike[0]));
+                continue;
+            };
+            // What the first and the last in order begin with all between them do.
+            let common = first.iter().zip(last.iter()).take_while(|(one, other)| one == other).count();
+            let ends: Vec<&[char]> = alike.iter().map(|string| &string[common..]).collect();
+            let ends = self.tree(&ends);
+            lark.push(format!("{} {}", self.spelled(&first[..common]), name_of_ends(self.ends.len())));
+            self.ends.push(ends);
+        }
+        lark.join(" | ")
+    }
+
+    fn sequence(&mut self, in_group: bool) -> Result<Alternative, ApiError> {
+        let (mut lark, mut characters) = (Vec::new(), Some(Vec::new()));
         loop {
+            let mut string = None;
             let item = match self.peek() {
-                Some('"') => self.string()?,
+                Some('"') => {
+                    let read = self.string()?;
+                    let item = self.spelled(&read);
+                    string = Some(read);
+                    item
+                }
                 Some('[') => self.set()?,
                 Some('.') => {
                     self.place += 1;
@@ -146,10 +219,17 @@ impl Reader {
                 _ => break,
             };
             self.space(in_group);
-            lark.push(format!("{item}{}", self.repetition()?));
+            let times = self.repetition()?;
             self.space(in_group);
+            let is_several = string.as_ref().is_some_and(|string| string.len() > 1);
+            lark.push(if is_several && !times.is_empty() { format!("({item}){times}") } else { item + &times });
+            characters = characters.zip(string.filter(|_| times.is_empty())).map(|(mut before, string)| {
+                before.extend(string);
+                before
+            });
         }
-        Ok(if lark.is_empty() { "\"\"".to_owned() } else { lark.join(" ") })
+        let lark = if lark.is_empty() { "\"\"".to_owned() } else { lark.join(" ") };
+        Ok(Alternative { lark, characters })
     }
 
     fn repetition(&mut self) -> Result<String, ApiError> {
@@ -173,21 +253,24 @@ impl Reader {
         }
     }
 
-    /// A string, character by character, each in JSON's way of writing it: of whole strings the
-    /// longest match would count alone, and hide a shorter one that begins alike.
-    fn string(&mut self) -> Result<String, ApiError> {
+    fn string(&mut self) -> Result<Vec<char>, ApiError> {
         self.place += 1;
         let mut characters = Vec::new();
         while self.peek() != Some('"') {
-            let character = self.character("the end of a string")?;
-            characters.push(serde_json::Value::from(character.to_string()).to_string());
+            characters.push(self.character("the end of a string")?);
         }
         self.place += 1;
-        Ok(match characters.as_slice() {
-            [] => "\"\"".to_owned(),
-            [one] => one.clone(),
-            several => format!("({})", several.join(" ")),
-        })
+        Ok(characters)
+    }
+
+    /// A string, character by character: of whole strings the longest match would count alone, and hide a
+    /// shorter one that begins alike.
+    fn spelled(&mut self, string: &[char]) -> String {
+        if string.is_empty() {
+            return "\"\"".to_owned();
+        }
+        self.characters.extend(string);
+        string.iter().copied().map(name_of).collect::<Vec<_>>().join(" ")
     }
 
     /// A set of characters, as an expression.
@@ -247,27 +330,57 @@ mod tests {
     #[test]
     fn grammars_are_said_in_lark() {
         let lark = to_lark("root ::= \"a\"{5,5}").unwrap();
-        assert_eq!(lark, "start: \"a\"{5,5}\n");
+        assert_eq!(lark, "start: c61{5,5}\nc61: \"a\"\n");
         let lists = "# lists\nroot ::= item (\",\" item)* # some\nitem ::= [^\\]\"a-c]+ | \"x\\n\" |\n  sub-rule?\nsub-rule ::= [a-zA-Z_-]";
         let lark = to_lark(lists).unwrap();
-        assert!(lark.starts_with("start: r0_item (\",\" r0_item)*\n"), "{lark}");
+        assert!(lark.starts_with("start: r0_item (c2c r0_item)*\n"), "{lark}");
         let lark = to_lark("root ::= \"a\" * \"b\" {2} (\"c\"\n+) ?\n").unwrap();
-        assert_eq!(lark, "start: \"a\"* \"b\"{2} (\"c\"+)?\n");
+        assert!(lark.starts_with("start: c61* c62{2} (c63+)?\n"), "{lark}");
         let lark = to_lark("root ::= \"int\"? \"\\n\\\"\" \"\"").unwrap();
-        assert_eq!(lark, "start: (\"i\" \"n\" \"t\")? (\"\\n\" \"\\\"\") \"\"\n");
+        assert!(lark.starts_with("start: (c69 c6e c74)? ca c22 \"\"\nca: \"\\n\"\nc22: \"\\\"\"\n"), "{lark}");
         let alike = "root ::= Foo foo a-b A-b\nFoo ::= \"1\"\nfoo ::= \"2\"\na-b ::= \"3\"\nA-b ::= \"4\"";
         for grammar in [lists, "root ::= .{2} [\\x41-Z]", alike] {
             Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
         }
     }
 
+    /// Whether a text follows a grammar.
+    fn accepts(grammar: &str, text: &str) -> bool {
+        let tokenizer = Tokenizer::bytes().unwrap();
+        let grammar = Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
+        Constraint::new(grammar, &tokenizer, tokenizer.vocab_size(), &[]).unwrap().accepts(text)
+    }
+
+    #[test]
+    fn strings_that_begin_alike_part_where_they_differ() {
+        let words = "root ::= \"is\" | [a-c] | \"in\" \"to\" | \"in\" | \"on\" | \"in\" | \"no\"?";
+        let lark = to_lark(words).unwrap();
+        let tree = "start: c69 e1 | c6f c6e | /[\\u{61}-\\u{63}]/ | (c6e c6f)?\ne0: \"\" | c74 c6f\ne1: c6e e0 | c73\n";
+        assert!(lark.starts_with(tree), "{lark}");
+        assert!(["is", "into", "in", "on", "no", "b", ""].iter().all(|text| accepts(words, text)));
+        assert!(!["i", "int", "o", "into is"].iter().any(|text| accepts(words, text)));
+        // As llama.cpp writes the values of a schema.
+        let values: Vec<String> = (0..3000).map(|value| format!("\"\\\"value {value}\\\"\"")).collect();
+        let values = format!("root ::= ({}) \".\"", values.join(" | "));
+        assert!(accepts(&values, "\"value 7\".") && accepts(&values, "\"value 2999\"."));
+        assert!(!accepts(&values, "\"value 3000\"."));
+    }
+
+    #[test]
+    fn a_character_may_stand_in_a_grammar_as_often_as_it_has_room() {
+        let long = "x".repeat(70_000);
+        Grammar::lark("grammar", &to_lark(&format!("root ::= \"{long}\"")).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn every_character_may_stand_in_a_string() {
+        for character in ['\u{1}', '\u{7f}', '\u{85}', '\u{2028}', '\u{10ffff}', '/', '#'] {
+            assert!(accepts(&format!("root ::= \"{character}.\""), &format!("{character}.")), "{character:?}");
+        }
+    }
+
     #[test]
     fn a_longer_string_hides_no_shorter_one_that_begins_alike() {
-        let tokenizer = Tokenizer::bytes().unwrap();
-        let accepts = |grammar: &str, text: &str| {
-            let grammar = Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
-            Constraint::new(grammar, &tokenizer, tokenizer.vocab_size(), &[]).unwrap().accepts(text)
-        };
         let alike = "root ::= \"o\" \"n\" | \"on\" \"e\"";
         assert!(accepts(alike, "on") && accepts(alike, "one") && !accepts(alike, "o"));
         let names = "root ::= (\"if\" \" \" name | name) \".\"\nname ::= [a-z]+";

@@ -265,7 +265,7 @@ impl Telling for Completion {
         }
     }
 
-    /// The last of each text says so itself.
+    /// The last of each text says so itself, unless `response_fields` leave `stop` out; an error is the last of all.
     fn ends_with_done(&self) -> bool {
         false
     }
@@ -438,12 +438,12 @@ fn after(candidate: &Candidate) -> Option<f32> {
     }
 }
 
-/// The stop string before which a text ends: of several that begin there the one that was complete first.
+/// The stop string before which a text ends: of several that begin there the first in the request, as in llama.cpp.
 fn stopping_word(work: &Work, written: &Written) -> String {
     let Some(tokenizer) = &work.model.tokenizer else { return String::new() };
     let whole: Vec<u8> = written.completion.ids.iter().flat_map(|id| token_bytes(Some(tokenizer), *id)).collect();
     let whole = String::from_utf8_lossy(&whole);
     let rest = whole.get(written.text.len()..).unwrap_or_default();
-    let stops = work.asked.config.stop_strings.iter().filter(|stop| rest.starts_with(&***stop));
-    stops.min_by_key(|stop| stop.len()).cloned().unwrap_or_default()
+    let mut stops = work.asked.config.stop_strings.iter();
+    stops.find(|stop| rest.starts_with(stop.as_str())).cloned().unwrap_or_default()
 }

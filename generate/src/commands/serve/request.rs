@@ -175,7 +175,7 @@ impl<'a> Parameters<'a> {
                     let one = value.as_str().map(|stop| vec![stop.to_owned()]);
                     let stop = one.or_else(|| list(value, |stop| Some(stop.as_str()?.to_owned())));
                     let stop = stop.ok_or_else(|| ApiError::wrong("stop", "a string or a list of strings"))?;
-                    knobs.stop_strings = Some(stop.into_iter().filter(|stop| !stop.is_empty()).collect());
+                    knobs.stop_strings = Some(stop);
                 }
                 "logit_bias" => never = self.logit_bias(value, &mut knobs)?,
                 // vLLM's and llama.cpp's ways to say that it is off.
@@ -203,6 +203,10 @@ impl<'a> Parameters<'a> {
                 }
             }
         }
+        // Clients send one that is empty where they mean none, under either name.
+        if let Some(stops) = &mut knobs.stop_strings {
+            stops.retain(|stop| !stop.is_empty());
+        }
         // At last, since it joins what else is never to come: by the request, else by the folder.
         if !never.is_empty() {
             let folder = &self.folder.knobs.suppress_tokens;
@@ -223,12 +227,16 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param(name, format!("{name} has the token {id}, which this model has not")));
         }
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.blamed(&error))?.0;
-        if self.model.tokenizer.is_none() && knobs.stop_strings.as_ref().is_some_and(|stops| !stops.is_empty()) {
-            let message = "stop needs a tokenizer, and the checkpoint holds none; send stop_token_ids";
-            return Err(ApiError::param("stop", message));
+        let stop = self.sent().find(|(_, knob)| knob.name == "stop_strings").map_or("stop", |(name, _)| name);
+        if self.model.tokenizer.is_none() {
+            if knobs.stop_strings.as_ref().is_some_and(|stops| !stops.is_empty()) {
+                let message = format!("{stop} needs a tokenizer, and the checkpoint holds none; send stop_token_ids");
+                return Err(ApiError::param(stop, message));
+            }
+            config.stop_strings.clear(); // those of the folder
         }
         if config.stop_strings.len() > MOST_STOPS {
-            return Err(ApiError::param("stop", format!("stop can have {MOST_STOPS} strings at most")));
+            return Err(ApiError::param(stop, format!("{stop} can have {MOST_STOPS} strings at most")));
         }
         if config.strategy == Strategy::Exact && config.max_nodes > MOST_NODES {
             return Err(ApiError::param("max_nodes", format!("max_nodes can be {MOST_NODES} at most")));
@@ -261,7 +269,8 @@ impl<'a> Parameters<'a> {
 
     /// The knobs that were sent, by the names that they were sent under.
     fn sent(&self) -> impl Iterator<Item = (&'a str, &'static Knob)> {
-        self.body.keys().filter_map(move |name| Some((name.as_str(), find(self.dialect, name)?)))
+        let sent = self.body.iter().filter(|(_, value)| !value.is_null());
+        sent.filter_map(move |(name, _)| Some((name.as_str(), find(self.dialect, name)?)))
     }
 
     /// What is wrong with knobs, by the names that they were sent under.

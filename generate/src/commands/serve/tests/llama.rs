@@ -73,15 +73,17 @@ fn a_stream_ends_with_the_object_that_says_so() {
 
 /// One token may complete several.
 #[test]
-fn the_stopping_word_is_the_one_that_was_complete_first() {
+fn the_stopping_word_is_the_first_in_the_request_of_those_that_begin_together() {
     let server = Server::open_with(Tokenizer::train_bpe(258, ["cd"; 20]).unwrap());
-    let ask = json!({
-        "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", "logit_bias": [["cd", 90]], "stop": ["cd", "c"],
-        "return_tokens": true,
-    });
-    let (_, told) = server.post("/completion", &ask);
-    assert_eq!(told["tokens"].as_array().map(Vec::len), Some(2), "{told}");
-    assert_eq!((&told["content"], &told["stopping_word"]), (&json!("b"), &json!("c")), "{told}");
+    for (stops, word) in [(["cd", "c"], "cd"), (["c", "cd"], "c"), (["d", "c"], "c")] {
+        let ask = json!({
+            "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", "logit_bias": [["cd", 90]], "stop": stops,
+            "return_tokens": true,
+        });
+        let (_, told) = server.post("/completion", &ask);
+        assert_eq!(told["tokens"].as_array().map(Vec::len), Some(2), "{told}");
+        assert_eq!((&told["content"], &told["stopping_word"]), (&json!("b"), &json!(word)), "{told}");
+    }
 }
 
 /// Whatever the folder says, but for how long a text is at most.

@@ -143,20 +143,28 @@ fn a_stop_string_without_a_tokenizer_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     checkpoint(folder.path(), &tokenizer());
     std::fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
+    // The folder's own is not applied: without a tokenizer each token would be it.
+    std::fs::write(folder.path().join("generation_config.json"), "{\"stop_strings\": [\"\u{fffd}\"]}").unwrap();
     let running = Running::with(folder.path(), None, Vec::new(), 4, 8).unwrap();
     let server = Server { address: running.address, _running: running, _folder: folder };
     for path in ["/v1/completions", "/completion"] {
-        let ask = |stop: Value| server.post(path, &json!({ "prompt": [1, 2], "max_tokens": 2, "stop": stop }));
-        for stop in [json!("a"), json!(["", "a"])] {
-            let (status, answer) = ask(stop);
-            assert_eq!((status, &answer["error"]["param"]), (400, &json!("stop")), "{answer}");
-            assert!(answer["error"]["message"].as_str().unwrap().contains("needs a tokenizer"), "{answer}");
+        let ask =
+            |name: &str, stop: Value| server.post(path, &json!({ "prompt": [1, 2], "max_tokens": 2, name: stop }));
+        for (name, stop) in [("stop", json!("a")), ("stop", json!(["", "a"])), ("stop_strings", json!(["", "a"]))] {
+            let (status, answer) = ask(name, stop);
+            assert_eq!((status, &answer["error"]["param"]), (400, &json!(name)), "{answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with(&format!("{name} needs a tokenizer")), "{answer}");
         }
-        for stop in [json!(""), json!([]), Value::Null] {
-            let (status, answer) = ask(stop);
+        for (name, stop) in
+            [("stop", json!("")), ("stop", json!([])), ("stop", Value::Null), ("stop_strings", json!([""]))]
+        {
+            let (status, answer) = ask(name, stop);
             assert_eq!(status, 200, "{answer}");
         }
     }
+    let (_, answer) = server.post("/v1/completions", &json!({ "prompt": [1, 2], "max_tokens": 2 }));
+    assert_eq!(answer["choices"][0]["finish_reason"], "length", "{answer}");
 }
 
 #[test]
