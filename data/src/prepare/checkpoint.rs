@@ -27,6 +27,10 @@ pub const CHECKPOINT: &str = ".prepare-checkpoint";
 /// The name of what the records belong to.
 const OWNER: &str = "owner";
 
+/// Of the records, and of how what is in them is gone on with: another number where either is changed,
+/// since the version of the program stays the same for long.
+const LAYOUT: u32 = 2;
+
 /// A record, named as its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -76,7 +80,7 @@ impl<'a> Checkpoint<'a> {
         let checkpoint = Self {
             out: &options.out,
             folder: options.out.join(CHECKPOINT),
-            owner: format!("{fingerprint} {}", env!("CARGO_PKG_VERSION")),
+            owner: format!("{fingerprint} {} {LAYOUT}", env!("CARGO_PKG_VERSION")),
             every: options.keep_every.filter(|_| !options.inputs.contains(&Input::Stdin)),
             last: Instant::now(),
             wait: options.keep_every.unwrap_or_default(),

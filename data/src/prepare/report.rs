@@ -1,8 +1,8 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
 use super::{
-    corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, sample::SAMPLE_BYTES,
-    split::is_about_the_share, survey::Survey,
+    corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, options::PrepareOptions,
+    sample::SAMPLE_BYTES, split::HoldOut, split::is_about_the_share, survey::Survey,
 };
 use crate::leakage::Leakage;
 use crate::numbers::{counted, grouped};
@@ -97,7 +97,7 @@ impl Report {
 
 fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {
     let mut notes = vec![format!("Validation: {}.", survey.split.rule)];
-    notes.extend(missed_share(bytes, corpus.options.val_fraction));
+    notes.extend(missed_share(survey.documents, bytes, corpus.options));
     if survey.bytes > SAMPLE_BYTES as u64 {
         let mib = SAMPLE_BYTES >> 20;
         notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
@@ -135,16 +135,20 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
     notes
 }
 
-/// That not about as much validates as was asked for.
-fn missed_share([train, val]: [u64; 2], wanted: f64) -> Option<String> {
-    let share = val as f64 / (train + val) as f64;
+/// That not about as much validates as was asked for. A single document is cut by its characters, of
+/// which some are longer than others.
+fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions) -> Option<String> {
+    let (share, wanted) = (val as f64 / (train + val) as f64, options.val_fraction);
+    if documents == 1 || is_about_the_share(share, wanted) {
+        return None;
+    }
     let [is, asked] = [100.0 * share, (wanted * 1e6).round() / 1e4];
-    (!is_about_the_share(share, wanted)).then(|| {
-        format!(
-            "Validation is {is:.1}% of the bytes, not {asked}%: a short document is not parted, nor are equal ones; more \
-             different text comes closer."
-        )
-    })
+    let why = if options.hold_out == HoldOut::Any && !options.only_stories() {
+        ": a short document is not parted, nor are equal ones; more different text comes closer"
+    } else {
+        ""
+    };
+    Some(format!("Validation is {is:.1}% of the bytes, not {asked}%{why}."))
 }
 
 /// What the encodings of files were taken to be, the least sure one named.

@@ -8,7 +8,8 @@
 //!
 //! Many documents are split by chance, by a seeded hash of their content, where that comes to about
 //! the share; else the longest are chosen one by one, and where that misses the share as well, those
-//! of which there are many copies.
+//! of which there are many copies; chance takes more of the others where these are too few. At most a
+//! half of the different text validates, whatever is said again and again beside it.
 //!
 //! Documents that are equal, or nearly so ([`crate::near_duplicates`]), stay on one side. Only where
 //! nothing else could validate, as in a folder of drafts of one text, near-duplicates are cut, all
@@ -85,6 +86,9 @@ pub struct SplitBuilder {
     hashes: Vec<u64>,
     longest: Longest,
     repeated: Repeated,
+    /// Bytes of what was said before, word for word, as far as it is counted.
+    #[serde(skip)]
+    copied: u64,
     #[serde(with = "bits")]
     by_chance: BitVec,
     /// Documents to be kept on one side.
@@ -195,7 +199,7 @@ impl SplitBuilder {
 
     /// Whether chance has a document with this hash validate.
     fn is_by_chance(&self, hash: u64) -> bool {
-        (hash as f64) < self.val_fraction * 2f64.powi(64)
+        is_in_the_lowest(self.val_fraction, hash)
     }
 
     fn split_by_chance(&mut self) -> Split {
@@ -224,7 +228,7 @@ impl SplitBuilder {
     }
 
     fn percent(&self) -> f64 {
-        (self.val_fraction * 1e6).round() / 1e4
+        percent(self.val_fraction)
     }
 
     /// Whether so many bytes are about the share that is to validate.
@@ -252,6 +256,15 @@ impl SplitBuilder {
 /// half.
 pub fn is_about_the_share(share: f64, wanted: f64) -> bool {
     (0.5 * wanted..=1.5 * wanted).contains(&share)
+}
+
+fn percent(share: f64) -> f64 {
+    (share * 1e6).round() / 1e4
+}
+
+/// Whether a hash is in this lowest share of its range.
+fn is_in_the_lowest(share: f64, hash: u64) -> bool {
+    (hash as f64) < share * 2f64.powi(64)
 }
 
 /// Near-duplicates as candidates that stay together, by their numbers.

@@ -563,6 +563,14 @@ fn where_the_share_is_missed_the_report_says_so() {
     let note = said("aaaa<|endoftext|>bbb").unwrap();
     assert!(note.starts_with("Validation is 42.9% of the bytes, not 10%: a short document is not parted"), "{note}");
     assert_eq!(said(&many_documents(3000)), None);
+    // It is cut by characters: of these, the last are four bytes each.
+    assert_eq!(said(&("a".repeat(9000) + &"🙂".repeat(1000))), None);
+    // A few stories, of which none is cut, and of which one is more than a tenth.
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path(), vec![Input::Stories { count: 3 }], "bytes");
+    let notes = prepare(&options, &Silent).unwrap().report.notes;
+    let note = notes.into_iter().find(|note| note.starts_with("Validation is ")).unwrap();
+    assert!(note.ends_with("% of the bytes, not 10%."), "{note}");
 }
 
 #[test]

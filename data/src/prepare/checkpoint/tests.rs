@@ -171,12 +171,17 @@ fn interrupted_again_and_again() {
 #[test]
 fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
     type Change = fn(&mut Place);
-    let changes: [Change; 3] = [
+    let changes: [Change; 4] = [
         |place| {
             fs::write(place.text("b0.txt"), "Something else, and it is longer than it was before. ".repeat(9)).unwrap()
         },
         |place| place.options.seed = 1,
         |place| fs::write(place.options.out.join(CHECKPOINT).join(OWNER), "another version").unwrap(),
+        |place| {
+            // Of this version, before its records were as they are.
+            let owner = format!("{} {}", place.options.fingerprint().unwrap(), env!("CARGO_PKG_VERSION"));
+            fs::write(place.options.out.join(CHECKPOINT).join(OWNER), owner).unwrap();
+        },
     ];
     for change in changes {
         let mut place = Place::new("bytes");

@@ -1,7 +1,8 @@
 //! A choice among documents one by one, where chance would miss the share.
 
 use super::{
-    Error, SplitBuilder, candidates::Candidate, repeated::Copies, sides::SHORTEST_END, sides::Split, together,
+    Error, SplitBuilder, candidates::Candidate, is_in_the_lowest, percent, repeated::Copies, sides::SHORTEST_END,
+    sides::Split, together,
 };
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +13,36 @@ struct Choice {
     candidates: Vec<Candidate>,
     /// With all their copies, by the hash of their content; none is among the candidates.
     copies: BTreeMap<u64, Copies>,
+    /// Whether chance may take more of the other documents than the share, where that is missed.
+    takes_more: bool,
+}
+
+/// Documents that stay together.
+#[derive(Default)]
+struct Group {
+    bytes: u64,
+    /// Without copies.
+    different: u64,
 }
 
 impl Choice {
     fn documents(&self) -> u64 {
         self.candidates.len() as u64 + self.copies.values().map(|copies| copies.documents).sum::<u64>()
+    }
+
+    /// All documents with a hash: equal ones stay together.
+    fn groups(&self) -> BTreeMap<u64, Group> {
+        let group = |copies: &Copies| Group { bytes: copies.bytes, different: copies.bytes_of_one() };
+        let mut groups: BTreeMap<u64, Group> =
+            self.copies.iter().map(|(&hash, copies)| (hash, group(copies))).collect();
+        for candidate in &self.candidates {
+            let group = groups.entry(candidate.hash).or_default();
+            if group.bytes == 0 || candidate.resembles {
+                group.different += candidate.bytes;
+            }
+            group.bytes += candidate.bytes;
+        }
+        groups
     }
 }
 
@@ -24,7 +50,12 @@ impl SplitBuilder {
     /// Chooses among the candidates, and where that misses the share, among documents of which there
     /// are many copies as well. `None` where there is nothing to choose among.
     pub(super) fn choose(&mut self, candidates: &[Candidate]) -> Result<Option<Split>, Error> {
-        let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new() };
+        let has_hashes = self.hashes.len() as u64 == self.documents;
+        let repeated = std::mem::take(&mut self.repeated);
+        // Of too many documents the last have no hash.
+        let copies = if has_hashes { repeated.copies(&self.hashes) } else { BTreeMap::new() };
+        self.copied = copies.values().map(|copies| copies.bytes - copies.bytes_of_one()).sum();
+        let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new(), takes_more: false };
         let mut split = None;
         if !candidates.is_empty() {
             let (chosen, bytes) = self.split_by(&choice)?;
@@ -33,20 +64,16 @@ impl SplitBuilder {
             }
             split = Some(chosen);
         }
-        let wider = self.with_copies(choice.candidates);
-        if wider.documents() == candidates.len() as u64 {
+        let mut wider = self.with_copies(choice.candidates, copies);
+        wider.takes_more = has_hashes && wider.documents() < self.documents;
+        if wider.documents() == 0 || wider.documents() == candidates.len() as u64 && !wider.takes_more {
             return Ok(split);
         }
         Ok(Some(self.split_by(&wider)?.0))
     }
 
-    /// Beside the candidates documents of which there are many copies, and their near-duplicates;
-    /// where documents have no hash, as of too many the last, nothing more.
-    fn with_copies(&mut self, candidates: Vec<Candidate>) -> Choice {
-        if self.hashes.len() as u64 != self.documents {
-            return Choice { candidates, copies: BTreeMap::new() };
-        }
-        let mut copies = std::mem::take(&mut self.repeated).copies(&self.hashes);
+    /// Beside the candidates documents of which there are many copies, and their near-duplicates.
+    fn with_copies(&self, candidates: Vec<Candidate>, mut copies: BTreeMap<u64, Copies>) -> Choice {
         let mut candidates: BTreeMap<u64, Candidate> =
             candidates.into_iter().map(|candidate| (candidate.number, candidate)).collect();
         for group in &self.near.groups {
@@ -58,7 +85,7 @@ impl SplitBuilder {
         for candidate in &candidates {
             copies.remove(&self.hash(candidate));
         }
-        Choice { candidates, copies }
+        Choice { candidates, copies, takes_more: false }
     }
 
     /// The split that is chosen, and how many bytes validate by it.
@@ -79,7 +106,7 @@ impl SplitBuilder {
         // Near-duplicates and nothing else, too short to be cut: each by itself then.
         let own = |candidate: &Candidate| Candidate { hash: self.hash(candidate), resembles: false, ..*candidate };
         let candidates = choice.candidates.iter().map(own).collect();
-        Ok(self.choose_among(&Choice { candidates, copies: choice.copies.clone() }))
+        Ok(self.choose_among(&Choice { candidates, copies: choice.copies.clone(), ..*choice }))
     }
 
     /// The hash of a candidate's own content.
@@ -88,7 +115,7 @@ impl SplitBuilder {
     }
 
     /// How many bytes chance has validate of the documents that are not chosen among.
-    fn others_by_chance(&self, Choice { candidates, copies }: &Choice) -> u64 {
+    fn others_by_chance(&self, Choice { candidates, copies, .. }: &Choice) -> u64 {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
         let alone: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
         let copied = copies.iter().filter(|&(&hash, _)| self.is_by_chance(hash)).map(|(_, copies)| copies.bytes);
@@ -96,25 +123,34 @@ impl SplitBuilder {
     }
 
     fn choose_among(&self, choice: &Choice) -> (Split, u64) {
-        let Choice { candidates, copies } = choice;
+        let candidates = &choice.candidates;
         let others = self.others_by_chance(choice);
-        // The bytes of all documents with a hash: equal ones stay together.
-        let mut groups: BTreeMap<u64, u64> = copies.iter().map(|(&hash, copies)| (hash, copies.bytes)).collect();
-        for candidate in candidates {
-            *groups.entry(candidate.hash).or_default() += candidate.bytes;
-        }
+        let groups = choice.groups();
         let mut left = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
+        // At most a half of what is not said again: an answer given nine times in ten is little to learn from.
+        let mut room = (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0);
         let (mut chosen, mut chosen_bytes) = (BTreeSet::new(), others);
-        for (&hash, &bytes) in &groups {
-            if bytes as f64 <= left && chosen.len() + 1 < groups.len() {
+        for (&hash, &Group { bytes, different }) in &groups {
+            if bytes as f64 <= left && different as f64 <= room && chosen.len() + 1 < groups.len() {
                 left -= bytes as f64;
+                room -= different as f64;
                 chosen_bytes += bytes;
                 chosen.insert(hash);
             }
         }
+        let mut chance = self.val_fraction;
+        if choice.takes_more && !self.is_about_the_share(chosen_bytes) {
+            let all = self.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
+            let more = left.min(room).min(0.5 * all as f64 - others as f64).max(0.0);
+            if more > 0.0 {
+                chance = (others as f64 + more) / all as f64;
+                left -= more;
+                chosen_bytes += more as u64;
+            }
+        }
         let mut cuts = self.cuts_for(left, chosen_bytes, candidates, &chosen);
-        let smallest = groups.iter().min_by_key(|&(_, bytes)| bytes);
-        if let (0, Some((&hash, &bytes))) = (chosen_bytes, smallest)
+        let smallest = groups.iter().min_by_key(|&(_, group)| group.bytes);
+        if let (0, Some((&hash, &Group { bytes, .. }))) = (chosen_bytes, smallest)
             && (cuts.is_empty() || self.is_about_the_share(bytes))
         {
             // All are larger than the share: the smallest then.
@@ -124,6 +160,16 @@ impl SplitBuilder {
         if self.is_about_the_share(chosen_bytes) {
             cuts.clear();
         }
+        let whole = self.sides(choice, &chosen, chance);
+        let bytes = chosen_bytes + behind(&cuts, candidates);
+        (Split { rule: self.rule(choice, chance, &cuts), whole, cuts }, bytes)
+    }
+
+    /// Set for the documents that validate: the chosen ones, and of the others those of which chance
+    /// takes this share.
+    fn sides(&self, Choice { candidates, copies, .. }: &Choice, chosen: &BTreeSet<u64>, chance: f64) -> BitVec {
+        let more = (chance > self.val_fraction).then(|| self.by_chance_of(chance));
+        let by_chance = more.as_ref().unwrap_or(&self.by_chance);
         let mut whole = BitVec::default();
         let mut rest = candidates.iter().peekable();
         for number in 0..self.documents {
@@ -131,11 +177,22 @@ impl SplitBuilder {
             whole.push(match (rest.next_if(|candidate| candidate.number == number), hash) {
                 (Some(candidate), _) => chosen.contains(&candidate.hash),
                 (None, Some(hash)) => chosen.contains(hash),
-                (None, None) => self.by_chance.get(number as usize) == Some(true),
+                (None, None) => by_chance.get(number as usize) == Some(true),
             });
         }
-        let bytes = chosen_bytes + behind(&cuts, candidates);
-        (Split { rule: self.rule(choice, &cuts), whole, cuts }, bytes)
+        whole
+    }
+
+    /// Where chance puts documents that all have a hash, near-duplicates with the first of them, when it
+    /// takes another share.
+    fn by_chance_of(&self, share: f64) -> BitVec {
+        let mut sides = BitVec::default();
+        self.hashes.iter().for_each(|&hash| sides.push(is_in_the_lowest(share, hash)));
+        for group in &self.near.groups {
+            let side = sides.get(group[0].number as usize).unwrap_or_default();
+            group.iter().for_each(|document| sides.set(document.number as usize, side));
+        }
+        sides
     }
 
     /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes
@@ -160,9 +217,9 @@ impl SplitBuilder {
         if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(wanted, long).1 }
     }
 
-    fn rule(&self, choice: &Choice, cuts: &BTreeMap<u64, u64>) -> String {
+    fn rule(&self, choice: &Choice, chance: f64, cuts: &BTreeMap<u64, u64>) -> String {
         let (candidates, documents) = (&choice.candidates, choice.documents());
-        let percent = self.percent();
+        let [percent, of_others] = [self.val_fraction, chance].map(percent);
         let resembling = candidates.iter().any(|candidate| candidate.resembles);
         let near = if resembling { " and near-duplicates" } else { "" };
         let mut whole = format!(
@@ -172,7 +229,7 @@ impl SplitBuilder {
         if documents != self.documents {
             let longest = if choice.copies.is_empty() { "longest" } else { "longest or most repeated" };
             whole = format!(
-                "of the {documents} {longest} {whole}; of the others those whose hash is in the lowest {percent}% \
+                "of the {documents} {longest} {whole}; of the others those whose hash is in the lowest {of_others}% \
                  of its range"
             );
         }

@@ -15,6 +15,8 @@ const MOST_COUNTED: usize = 1 << 13;
 #[derive(Default, Serialize, Deserialize)]
 pub struct Repeated {
     counted: BTreeMap<u64, Counted>,
+    /// Whether some documents are no longer among them.
+    has_forgotten: bool,
 }
 
 /// A document, by its hash.
@@ -35,6 +37,13 @@ pub struct Copies {
     pub bytes: u64,
 }
 
+impl Copies {
+    /// Bytes of a single one.
+    pub fn bytes_of_one(&self) -> u64 {
+        self.bytes / self.documents
+    }
+}
+
 impl Repeated {
     pub fn push(&mut self, document: &Candidate) {
         if document.bytes == 0 {
@@ -48,6 +57,7 @@ impl Repeated {
     }
 
     fn forget_the_least(&mut self) {
+        self.has_forgotten = true;
         let mut counts: Vec<u64> = self.counted.values().map(|counted| counted.count).collect();
         let (_, &mut fall, _) = counts.select_nth_unstable_by(MOST_COUNTED, |one, other| other.cmp(one));
         self.counted.retain(|_, counted| {
@@ -56,7 +66,9 @@ impl Repeated {
         });
     }
 
-    /// All copies of each, by the hash of their content; `hashes` are those of all documents.
+    /// All copies of each, by the hash of their content; `hashes` are those of all documents. Where some
+    /// were forgotten, those of which there is one are left out: which of them are counted, the order in
+    /// which they were read decides, and they would validate for coming last.
     pub fn copies(self, hashes: &[u64]) -> BTreeMap<u64, Copies> {
         let mut copies: BTreeMap<u64, Copies> = BTreeMap::new();
         for hash in hashes {
@@ -66,6 +78,7 @@ impl Repeated {
                 copies.bytes += counted.bytes;
             }
         }
+        copies.retain(|_, copies| copies.documents > 1 || !self.has_forgotten);
         copies
     }
 }

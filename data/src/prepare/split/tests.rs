@@ -360,7 +360,44 @@ fn what_is_repeated_is_found_among_any_number_of_others() {
     }
     let copies = repeated.copies(&hashes);
     assert_eq!((copies[&7].documents, copies[&7].bytes), (200, 6000));
-    assert!(copies.len() <= 1 << 14, "{}", copies.len());
+    assert_eq!(copies.len(), 1, "what is said once is not repeated");
+}
+
+#[test]
+fn beside_an_answer_that_is_given_often_the_others_validate_wherever_they_stand() {
+    // More different ones than are counted, in the order in which they are read.
+    let said = |row: u64| match row % 5 {
+        0..3 => "not applicable, see above".to_owned(),
+        _ => format!("answer {row:05}"),
+    };
+    let texts: Vec<String> = (0..60_000).map(said).collect();
+    for seed in 0..3 {
+        let (split, duplicates) = split(&texts, 0.1, seed).unwrap();
+        let share = held_out(&split, &texts);
+        assert!((0.09..=0.11).contains(&share) && duplicates.on_both_sides == 0, "{share} by {}", split.rule);
+        for quarter in 0..4 {
+            let others = (15_000 * quarter..15_000 * (quarter + 1)).filter(|row| row % 5 >= 3);
+            let val = others.filter(|&row| split.side(row) == Side::Val).count();
+            // 2,475 expected of 6,000, with a standard deviation of 38.
+            assert!((2275..2675).contains(&val), "{val} in quarter {quarter} by {}", split.rule);
+        }
+        assert!(split.rule.starts_with("of the 36000 longest or most repeated"), "{}", split.rule);
+        assert!(split.rule.contains("of the others those whose hash is in the lowest 4"), "{}", split.rule);
+    }
+}
+
+#[test]
+fn what_is_said_beside_one_answer_teaches_as_well() {
+    for (often, seldom) in [(1900, 100), (475, 25)] {
+        let mut texts = vec!["n/a, see above".to_owned(); often];
+        texts.extend((0..seldom).map(|row| format!("answer {row:05} {row:010}")));
+        for seed in 0..20 {
+            let (split, _) = split(&texts, 0.1, seed).unwrap();
+            let val = (0..texts.len() as u64).filter(|&number| split.side(number) == Side::Val);
+            let others = val.filter(|&number| number >= often as u64).count();
+            assert!((seldom / 3..=seldom / 2).contains(&others), "{others} of {seldom} by {}", split.rule);
+        }
+    }
 }
 
 #[test]

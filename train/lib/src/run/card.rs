@@ -119,7 +119,7 @@ fn shown(name: &str) -> String {
             '.' | ')' => at > 0 && name[..at].bytes().all(|byte| byte.is_ascii_digit()),
             _ => false,
         };
-        if character.is_control() {
+        if character.is_control() || is_unseen(character) {
             text.extend(character.escape_default());
         } else {
             if begins_item || r"\`*_[]<>&|~#$".contains(character) {
@@ -129,6 +129,15 @@ fn shown(name: &str) -> String {
         }
     }
     text
+}
+
+/// Whether a character has no width, turns the direction of those behind it, or parts lines or
+/// paragraphs.
+fn is_unseen(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
 }
 
 #[cfg(test)]
@@ -154,6 +163,7 @@ mod tests {
             ("a\nb|c.txt", r"a\nb\|c.txt"),
             ("d`<b>.md", r"d\`\<b\>.md"),
             ("&amp; [x](y) _z_", r"\&amp; \[x\](y) \_z\_"),
+            ("a\u{202e}txt.b\u{200b}\u{2028}", r"a\u{202e}txt.b\u{200b}\u{2028}"),
         ] {
             assert_eq!(shown(name), expected);
         }

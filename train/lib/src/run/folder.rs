@@ -12,6 +12,8 @@
 //! latest, best     which of them
 //! ```
 
+mod known;
+
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -21,13 +23,11 @@ use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder,
 
 use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
+use known::is_not_begun;
 
-/// Where the prepared tokens are.
-pub const DATA: &str = "data";
-/// The resolved configuration.
-pub const CONFIG: &str = "config.toml";
-/// The log of numbers.
-pub const METRICS: &str = "metrics.jsonl";
+pub use known::{CONFIG, DATA, METRICS};
+pub(super) use known::{LOCK, REMOVING, has_own_data, is_run, mark_removed};
+
 /// The picture of the losses.
 pub const PLOT: &str = "loss.svg";
 /// What the model wrote while it learned.
@@ -36,8 +36,8 @@ pub const SAMPLES: &str = "samples";
 pub const TENSORBOARD: &str = "tensorboard";
 /// All that was sampled, for programs, in [`SAMPLES`].
 pub const SAMPLES_LOG: &str = "samples.jsonl";
-/// The file whose lock the process that trains the run holds.
-pub(super) const LOCK: &str = ".lock";
+/// A lock's file that was removed since it was opened is opened anew, so often.
+const TRIES: usize = 4;
 
 /// A run folder that this process owns until it is dropped, or only reads beside the process that
 /// does.
@@ -103,15 +103,14 @@ impl RunFolder {
     /// comes of it. Somebody else's folder is no more a run's than it was before.
     pub fn forget(&self) {
         let Some((run, around)) = self.made.split_first() else { return self.give_back() };
-        // First what a new run would mind, the configuration last of it, and only then the data: a
-        // kill or a power cut on the way leaves a run that can be resumed, or none.
+        // First what is known for a run's only beside its configuration, and what tells that it is being
+        // removed last: a kill or a power cut on the way leaves what can be resumed or removed.
         for records in [TENSORBOARD, SAMPLES] {
             let _ = fs::remove_dir_all(run.join(records));
         }
-        for file in [METRICS, CONFIG] {
-            let _ = fs::remove_file(run.join(file));
-        }
-        let _ = sync_folder(run);
+        let _ = fs::remove_file(run.join(METRICS));
+        let _ = mark_removed(run);
+        let _ = fs::remove_dir_all(run.join(DATA));
         let _ = fs::remove_dir_all(run);
         remove_empty(around);
     }
@@ -120,7 +119,14 @@ impl RunFolder {
     /// else of the run is left, which would be known by it.
     fn give_back(&self) {
         let is_alone = !self.file(CONFIG).exists() && (self.had_data || !self.file(DATA).exists());
-        if self.made_lock && is_alone {
+        if is_alone {
+            self.remove_own_lock();
+        }
+    }
+
+    /// Removes the file of the lock where this process made it, in a folder that is no run's.
+    pub(super) fn remove_own_lock(&self) {
+        if self.made_lock {
             let _ = fs::remove_file(self.file(LOCK));
         }
     }
@@ -132,10 +138,9 @@ impl RunFolder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join(CONFIG).is_file() {
             let path = path.to_owned();
-            let is_made = path.join(DATA).is_dir() && path.join(LOCK).is_file();
             return Err(match namesake(&path) {
                 _ if Self::is_in_use(&path) => FolderError::InUse(path),
-                _ if is_made => FolderError::NotBegun(path),
+                _ if is_not_begun(&path) => FolderError::NotBegun(path),
                 Some(run) => FolderError::DidYouMean { path, run },
                 None => FolderError::NoRun(path),
             });
@@ -154,6 +159,17 @@ impl RunFolder {
     /// # Errors
     /// When another process holds it, or it cannot be written.
     pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
+        for _ in 0..TRIES {
+            if let Some(locked) = Self::try_lock(path)? {
+                return Ok(locked);
+            }
+        }
+        Err(FolderError::InUse(path.to_owned()))
+    }
+
+    /// As [`Self::lock`]; `None` where whoever had it removed its file since that was opened: it keeps
+    /// nobody out then.
+    fn try_lock(path: &Path) -> Result<Option<Self>, FolderError> {
         let file_path = path.join(LOCK);
         let new = File::options().write(true).create_new(true).open(&file_path);
         let made_lock = new.is_ok();
@@ -161,11 +177,10 @@ impl RunFolder {
         let lock = new.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
         let lock = lock.at("cannot write", &file_path)?;
         match lock.try_lock() {
-            // Whoever had it may have removed it since it was opened: it keeps nobody out then.
-            Ok(()) if !is_same_file(&lock, &file_path) => Err(FolderError::InUse(path.to_owned())),
+            Ok(()) if !is_same_file(&lock, &file_path) => Ok(None),
             Ok(()) => {
                 let _ = remove_unfinished(path);
-                Ok(Self { made_lock, lock: Some(lock), ..Self::owned_elsewhere(path) })
+                Ok(Some(Self { made_lock, lock: Some(lock), ..Self::owned_elsewhere(path) }))
             }
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => {

@@ -51,6 +51,8 @@ pub fn resume(
 /// rows cannot be read is refused first, before anything is changed.
 fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
     let run = RunFolder::open(path)?;
+    // Others have a file of this name too, and no run for having been looked at.
+    TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
     jsonl::read::<Row>(&run.file(METRICS))?;
     let latest = checkpoint::newest_whole(&run, &mut |note| reporter.note(note))?;
     Ok((run, latest.as_deref().and_then(step_of)))
@@ -82,6 +84,10 @@ fn restore(
             reporter.note(format!("resuming {shown} at step {}", restored.progress.step).into());
             if restored.progress.data.is_none() {
                 restored.progress.evaluations = evaluations_of_log(run, latest)?;
+            }
+            let evaluations = &mut restored.progress.evaluations;
+            if before.calibrate && evaluations.last == Some(latest) && evaluations.last_temperature.is_none() {
+                evaluations.last_temperature = temperature_of_log(run, latest)?;
             }
             restored
         }
@@ -129,6 +135,13 @@ fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogErro
     Ok(evaluations)
 }
 
+/// What the logits were divided by at `step`, as its evaluation has it in the log: earlier versions kept
+/// it nowhere else.
+fn temperature_of_log(run: &RunFolder, step: u64) -> Result<Option<f64>, LogError> {
+    let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
+    Ok(rows.iter().rev().filter(|row| row.step == step).find_map(|row| row.temperature))
+}
+
 /// Takes away what was recorded after `progress`, and writes the changed configuration: last, so
 /// that a run that cannot be taken up keeps the one it has.
 fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, reporter: &mut dyn Reporter) -> Result<()> {
@@ -148,4 +161,38 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
+    use ember_model::device::{DeviceChoice, select};
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::distributed::Alone;
+    use crate::run::report::Silent;
+    use crate::run::{Start, Usual};
+
+    /// Earlier versions kept the temperature of the last evaluation in the log alone.
+    #[test]
+    fn what_the_logits_were_divided_by_when_they_were_evaluated_is_known_of_runs_of_earlier_versions() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
+                        batch_size = 2\nsample_interval = 0\neval_interval = 2\ncalibrate = true\n";
+        let settings = Settings::from_toml_str(settings).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
+        let run = start.begin(&path, &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let kept = path.join("checkpoints/step-00000004/training/evaluations.json");
+        let mut evaluations: serde_json::Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+        let was = evaluations.as_object_mut().unwrap().remove("last_temperature").unwrap();
+        assert_ne!(was, evaluations["temperature"]);
+        fs::write(&kept, evaluations.to_string()).unwrap();
+        let run = resume(&path, &[], select(DeviceChoice::Cpu).unwrap(), &Alone, &mut Silent).unwrap();
+        assert_eq!(run.progress.evaluations.last_temperature, was.as_f64());
+    }
 }

@@ -47,7 +47,7 @@ struct Trained {
     steps: u64,
     tokens: u64,
     seconds: f64,
-    /// Of these weights on validation text, nats a token.
+    /// Of these weights on validation text, nats a token; none where their step was not evaluated.
     loss: Option<f64>,
 }
 
@@ -98,9 +98,11 @@ impl Facts {
 fn trained(mut record: Record, checkpoint: &Path) -> Trained {
     let step = checkpoint.ancestors().find_map(step_of);
     record.rows.retain(|row| step.is_none_or(|step| row.step <= step));
-    let averaged = || record.rows.iter().rev().find_map(|row| row.ema_val_loss);
+    // An evaluation of an earlier step is of other weights.
+    let mut own = record.rows.iter().rev().filter(|row| Some(row.step) == step);
+    let is_average = checkpoint.ends_with("ema");
+    let loss = own.find_map(|row| if is_average { row.ema_val_loss } else { row.val_loss });
     let of = record.summary();
-    let loss = if checkpoint.ends_with("ema") { averaged() } else { of.val_loss };
     Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss }
 }
 
@@ -157,21 +159,24 @@ mod tests {
                 "step": step, "val_loss": val_loss, "ema_val_loss": val_loss + 0.1, "tokens": 10 * step, "elapsed_s": step,
             })
         };
-        let rows = json!([row(1, 3.0), row(2, 2.0), row(3, 2.5), row(4, 2.6)]);
+        let between = json!({ "step": 5, "train_loss": 2.4, "tokens": 50, "elapsed_s": 5 });
+        let rows = json!([row(1, 3.0), row(2, 2.0), row(3, 2.5), row(4, 2.6), between]);
         let record = Record {
             name: "mine".to_owned(),
             path: PathBuf::from("runs/mine"),
             rows: serde_json::from_value(rows).unwrap(),
             config: Default::default(),
         };
-        let said = |checkpoint| {
+        let said = |checkpoint: &str| {
             let Trained { steps, tokens, loss, .. } = trained(record.clone(), Path::new(checkpoint));
             (steps, tokens, loss)
         };
         assert_eq!(said("mine/checkpoints/step-00000002"), (2, 20, Some(2.0)));
         assert_eq!(said("mine/checkpoints/step-00000003"), (3, 30, Some(2.5)));
         assert_eq!(said("mine/checkpoints/step-00000003/ema"), (3, 30, Some(2.6)));
-        assert_eq!(said("mine/checkpoints/last"), (4, 40, Some(2.6)));
+        for unknown in ["step-00000005", "step-00000005/ema", "last"] {
+            assert_eq!(said(&format!("mine/checkpoints/{unknown}")), (5, 50, None), "{unknown}");
+        }
     }
 
     #[test]

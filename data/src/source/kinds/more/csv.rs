@@ -56,7 +56,8 @@ impl Reader for Csv {
             csv::ErrorKind::Io(error) => content.cannot_read(&format!("row {row}"), error),
             _ => Error::unusable(format!("{name}: row {row}"), "is no row of text; correct or remove it"),
         };
-        // Of the last row, which holds all that should have been rows behind it.
+        // Of the last row, where the field begins that is still open: which row lacks the mark, it or one
+        // before it, is not to be told.
         let closed = |row: u64| {
             let what = "has a quotation mark without its other one; correct or remove it";
             if ends_quoted.get() { Err(Error::unusable(format!("{name}: row {row}"), what)) } else { Ok(()) }

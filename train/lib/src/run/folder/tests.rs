@@ -1,5 +1,10 @@
 #![allow(clippy::unwrap_used)]
+use ember_model::device::{DeviceChoice, select};
+
 use super::*;
+use crate::distributed::Alone;
+use crate::run::report::Silent;
+use crate::run::resume;
 
 #[test]
 fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
@@ -69,6 +74,23 @@ fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
     drop(made);
     assert!(matches!(RunFolder::open(&path), Err(FolderError::NotBegun(_))));
     assert!(matches!(RunFolder::open(folder.path()), Err(FolderError::NoRun(_))));
+    // Somebody else's data, and a lock that a kill left there.
+    fs::write(path.join(DATA).join("train.bin"), "mine").unwrap();
+    assert!(!is_run(&path) && matches!(RunFolder::open(&path), Err(FolderError::NoRun(_))));
+}
+
+#[test]
+fn a_folder_of_somebody_s_is_no_run_after_one_was_to_be_resumed_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let [config, lock] = [CONFIG, LOCK].map(|name| folder.path().join(name));
+    fs::write(&config, "title = \"My site\"\n").unwrap();
+    let selected = || select(DeviceChoice::Cpu).unwrap();
+    assert!(resume(folder.path(), &[], selected(), &Alone, &mut Silent).is_err());
+    assert!(config.exists() && !lock.exists() && !is_run(folder.path()));
+    // A lock that was there stays: a run of that folder has damaged its configuration, say.
+    fs::write(&lock, "").unwrap();
+    assert!(resume(folder.path(), &[], selected(), &Alone, &mut Silent).is_err());
+    assert!(lock.exists());
 }
 
 #[test]

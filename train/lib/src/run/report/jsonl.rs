@@ -32,15 +32,20 @@ impl Log {
     /// Appends one row. The error (a full disk) names the file; the row is then written with the
     /// next one, or by [`Self::sync`].
     pub fn append(&mut self, row: &impl Serialize) -> Result<(), LogError> {
-        self.pending += &serde_json::to_string(row)?;
-        self.pending.push('\n');
+        self.append_all(std::slice::from_ref(row))
+    }
+
+    /// As [`Self::append`], of several rows in a single write: a kill leaves all or none.
+    pub fn append_all(&mut self, rows: &[impl Serialize]) -> Result<(), LogError> {
+        self.pending += &as_lines(rows)?;
         self.write_pending()
     }
 
-    /// As the [`cut_back`] of a log that is not open; what waits is written first, where there is room.
-    pub fn cut_back(&mut self, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
+    /// As the [`cut_back`] of a log that is not open, with some rows behind those that stay; what waits is
+    /// written first, where there is room.
+    pub fn replace(&mut self, keep: impl Fn(&Stepped) -> bool, rows: &[impl Serialize]) -> Result<(), LogError> {
         self.write_pending()?;
-        cut_back(&self.path, keep)?;
+        rewrite(&self.path, keep, &as_lines(rows)?)?;
         *self = Self::open(&self.path)?; // the file has been replaced
         Ok(())
     }
@@ -92,10 +97,25 @@ pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogE
     if !path.exists() {
         return Ok(());
     }
+    rewrite(path, keep, "")
+}
+
+/// The same with some lines behind the rows that stay.
+fn rewrite(path: &Path, keep: impl Fn(&Stepped) -> bool, more: &str) -> Result<(), LogError> {
     let rows = lines::<Stepped>(path)?.into_iter();
     let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
-    let written = write_text(path, &kept);
+    let written = write_text(path, &(kept + more));
     written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
+}
+
+/// Rows, a line each.
+fn as_lines(rows: &[impl Serialize]) -> Result<String, LogError> {
+    let mut lines = String::new();
+    for row in rows {
+        lines += &serde_json::to_string(row)?;
+        lines.push('\n');
+    }
+    Ok(lines)
 }
 
 /// The rows, each with its line as it stands in the file.
@@ -153,12 +173,12 @@ mod tests {
             let expected: Vec<Row> = rows[..whole].iter().filter(|row| row.step <= step).cloned().collect();
             prop_assert_eq!(read::<Row>(&path).unwrap(), expected.clone());
 
-            // And the log goes on from there, also the one that was cut back while it was open.
+            // And the log goes on from there, also the one whose end was replaced while it was open.
             let mut log = Log::open(&path).unwrap();
-            log.append(&row(step + 2, None)).unwrap();
-            log.cut_back(|row| row.step <= step).unwrap();
-            log.append(&row(step + 1, None)).unwrap();
-            prop_assert_eq!(read::<Row>(&path).unwrap().len(), expected.len() + 1);
+            log.append(&row(step + 3, None)).unwrap();
+            log.replace(|row| row.step <= step, &[row(step + 1, None), row(step + 1, Some(2.0))]).unwrap();
+            log.append_all(&[row(step + 2, None), row(step + 2, Some(1.0))]).unwrap();
+            prop_assert_eq!(read::<Row>(&path).unwrap().len(), expected.len() + 4);
         }
     }
 

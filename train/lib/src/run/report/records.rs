@@ -23,6 +23,8 @@ struct OpenLogs {
     events: Option<EventFile>,
     /// The step at which they were opened, whose samples an earlier session may have kept.
     opened_at: u64,
+    /// Those of them that the event file has from there.
+    shown: Vec<Sample>,
 }
 
 impl Records {
@@ -41,7 +43,7 @@ impl Records {
         let samples = run.file(SAMPLES).join(SAMPLES_LOG);
         make_folder_of(&samples)?;
         let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
-        let mut events = None;
+        let (mut events, mut shown) = (None, Vec::new());
         if tensorboard {
             let folder = run.file(TENSORBOARD);
             let is_first = !has_events(&folder);
@@ -50,14 +52,14 @@ impl Records {
                 let config = fs::read_to_string(run.file(CONFIG)).at("cannot read", run.file(CONFIG))?;
                 file.text(0, CONFIG, &config)?;
                 rows.iter().try_for_each(|row| file.row(row))?;
-                for sample in jsonl::read::<Sample>(&samples)? {
-                    file.text(sample.step, &tag(&sample), &sample.whole())?;
-                }
+                shown = jsonl::read::<Sample>(&samples)?;
+                shown.iter().try_for_each(|sample| file.text(sample.step, &tag(sample), &sample.whole()))?;
+                shown.retain(|sample| sample.step == step);
             }
             events = Some(file);
         }
         let (metrics, samples) = (jsonl::Log::open(&run.file(METRICS))?, jsonl::Log::open(&samples)?);
-        let mut records = Self(Some(OpenLogs { metrics, samples, events, opened_at: step }));
+        let mut records = Self(Some(OpenLogs { metrics, samples, events, opened_at: step, shown }));
         if rows.is_empty() {
             records.append(&Row { run: Some(facts), ..Row::default() })?;
         }
@@ -100,13 +102,17 @@ impl Records {
         // The folder alone: that of the run, once moved or removed, is not to come again.
         let _ = page.parent().map(fs::create_dir);
         write_text(page, &sample::page(samples))?;
+        // In one write: of some that a kill left, a session that draws none would take them for all.
         let opened_at = open.opened_at;
         if samples.iter().any(|sample| sample.step == opened_at) {
-            open.samples.cut_back(|row| row.step < opened_at)?;
+            open.samples.replace(|row| row.step < opened_at, samples)?;
+        } else {
+            open.samples.append_all(samples)?;
         }
-        for sample in samples {
-            open.samples.append(sample)?;
-            if let Some(events) = &mut open.events {
+        if let Some(events) = &mut open.events {
+            let looks = |sample: &Sample| (tag(sample), sample.whole());
+            let is_shown = |sample: &Sample| open.shown.iter().any(|shown| looks(shown) == looks(sample));
+            for sample in samples.iter().filter(|sample| sample.step != opened_at || !is_shown(sample)) {
                 events.text(sample.step, &tag(sample), &sample.whole())?;
             }
         }
@@ -181,5 +187,33 @@ mod tests {
         assert_eq!(sampled(), [3, 4]);
         go_on(&["sample_interval=3", "max_steps=8"]);
         assert_eq!(sampled(), [3, 4, 6, 8]);
+        // Event files from here on, with what there was, and nothing of it twice.
+        go_on(&["tensorboard=true"]);
+        let events = fs::read_dir(path.join(TENSORBOARD)).unwrap().next().unwrap().unwrap();
+        let content = fs::read(events.path()).unwrap();
+        let count = |tag: &[u8]| content.windows(tag.len()).filter(|window| *window == tag).count();
+        assert_eq!((sampled().len(), count(b"sample/prompt 0")), (4, 4));
+    }
+
+    #[test]
+    fn the_samples_of_every_prompt_are_replaced_where_a_step_is_sampled_again() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(&place.path().join("run")).unwrap();
+        let sample =
+            |step, prompt_index, text: &str| Sample { step, prompt_index, text: text.into(), ..Sample::default() };
+        let log = run.file(SAMPLES).join(SAMPLES_LOG);
+        let kept = || jsonl::read::<Sample>(&log).unwrap();
+        let open = || Records::open(&run, RunFacts::default(), 4, false).unwrap();
+        let page = run.sample(4);
+        let first = [sample(3, 0, "a"), sample(4, 0, "b"), sample(4, 1, "c")];
+        open().keep(&first[..1], &run.sample(3)).unwrap();
+        open().keep(&first[1..], &page).unwrap();
+        assert_eq!(kept(), first);
+        let mut records = open();
+        let again = [sample(4, 0, "d"), sample(4, 1, "e")];
+        records.keep(&again, &page).unwrap();
+        assert_eq!(kept(), [first[0].clone(), again[0].clone(), again[1].clone()]);
+        records.keep(&[sample(6, 0, "f"), sample(6, 1, "g")], &run.sample(6)).unwrap();
+        assert_eq!(kept().len(), 5);
     }
 }

@@ -13,7 +13,7 @@ use ember_decoding::run_folder::RUNS;
 use ember_host::file_error::At;
 
 use crate::error::FolderError;
-use removal::is_run;
+use crate::run::folder::is_run;
 
 pub use removal::Removal;
 pub use summary::{State, Summary};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ember_data::prepare::{CHECKPOINT, Dataset};
+use ember_data::prepare::CHECKPOINT;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
 use ember_model::folder::CARD;
@@ -11,7 +11,8 @@ use ember_model::folder::CARD;
 use crate::error::FolderError;
 use crate::run::checkpoint::OF_TRAINING;
 use crate::run::folder::{
-    CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD, step_of,
+    CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, REMOVING, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD,
+    has_own_data, is_run, mark_removed, step_of,
 };
 
 /// A run that can be removed. Its lock is held: nobody trains it meanwhile.
@@ -52,16 +53,14 @@ impl Removal {
     }
 
     /// Removes the run. Its configuration is renamed first and goes last: wherever this is cut
-    /// short, what is left is no run to go on with, and is known for one that can be removed again.
+    /// short, what is left is no run to go on with, and is known for one that can be removed again,
+    /// as is one that had none yet.
     ///
     /// # Errors
     /// When something cannot be removed, or was put into the folder meanwhile: the line names it.
     pub fn carry_out(self) -> Result<(), FileError> {
         let root = self.path().canonicalize().at("cannot find", self.path())?;
-        let config = root.join(CONFIG);
-        if config.exists() {
-            fs::rename(&config, root.join(REMOVING)).at("cannot rename", &config)?;
-        }
+        mark_removed(&root)?;
         // The pointers and logs go before what they tell of.
         let mut files: Vec<&PathBuf> = self.contents.files.iter().filter(|file| !is_kept_to_the_last(file)).collect();
         files.sort_by_key(|file| file.iter().count());
@@ -82,9 +81,6 @@ impl Removal {
 fn is_kept_to_the_last(file: &Path) -> bool {
     [CONFIG, REMOVING, LOCK].iter().any(|name| file == Path::new(name))
 }
-
-/// What `config.toml` is called from the moment on at which a run is being removed.
-pub(super) const REMOVING: &str = ".removing";
 
 /// What lies in a run's folder, by paths below it.
 #[derive(Debug, Default)]
@@ -188,26 +184,4 @@ fn is_checkpoint(name: &str) -> bool {
     name.starts_with(UNFINISHED)
         || is_plain(aside(SUPERSEDED).unwrap_or(name))
         || aside(DAMAGED).is_some_and(|name| is_plain(name) || is_numbered(name))
-}
-
-/// Whether a run was begun in this folder: also where it ended before its first step, and where it
-/// is half removed.
-pub fn is_run(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).exists();
-    let begun = has(CONFIG) && (has(METRICS) || has("checkpoints"));
-    begun || has(LOCK) && (has(CONFIG) || has_own_data(folder)) || has(REMOVING)
-}
-
-/// Whether what is called [`DATA`] in this folder is tokens that a run left, whole or not: others have
-/// such a folder too, with files of the same names. Where a removal was cut short it was looked at
-/// before, and what told what it is may be gone.
-fn has_own_data(folder: &Path) -> bool {
-    let data = folder.join(DATA);
-    Dataset::is_in(&data) || is_empty(&data) || folder.join(REMOVING).exists()
-}
-
-/// Whether a folder is there, and nothing in it but what was never finished.
-fn is_empty(folder: &Path) -> bool {
-    let is_unfinished = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(UNFINISHED);
-    fs::read_dir(folder).is_ok_and(|entries| entries.flatten().all(is_unfinished))
 }

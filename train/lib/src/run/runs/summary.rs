@@ -7,9 +7,8 @@ use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
 use serde::{Serialize, Serializer};
 
-use super::removal::REMOVING;
 use crate::error::LogError;
-use crate::run::folder::{CONFIG, METRICS, Pointer, RunFolder, step_of};
+use crate::run::folder::{CONFIG, METRICS, Pointer, REMOVING, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
 use crate::run::{disk::used_bytes, text::data_folder};
 use crate::step::progress::{Best, Evaluations};

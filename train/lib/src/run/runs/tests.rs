@@ -2,10 +2,9 @@
 use ember_data::prepare::{Input, PrepareOptions, Silent, prepare};
 use tempfile::TempDir;
 
-use super::removal::REMOVING;
 use super::*;
 use crate::run::checkpoint::OF_TRAINING;
-use crate::run::folder::{LOCK, RunFolder};
+use crate::run::folder::{LOCK, REMOVING, RunFolder};
 
 /// A run in `place` that stands at `step` of 20, with this validation loss there.
 fn run(place: &TempDir, name: &str, step: u64, val_loss: f64) -> PathBuf {
@@ -218,4 +217,23 @@ fn a_removal_that_was_cut_short_is_done_again() {
             assert!(!path.exists());
         }
     }
+}
+
+#[test]
+fn a_run_that_has_not_begun_is_removed_also_when_that_was_cut_short() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("a");
+    fs::create_dir(&path).unwrap();
+    prepare_text(&path, "chars", &"one and two and three.\n".repeat(400));
+    fs::write(path.join(LOCK), "").unwrap();
+    let removal = Removal::new(&path).unwrap();
+    fs::write(path.join("data/mine"), "mine").unwrap();
+    removal.carry_out().unwrap_err();
+    fs::remove_file(path.join("data/mine")).unwrap();
+    // As a kill leaves it behind the manifest, which tells whose they are.
+    fs::write(path.join("data/val.bin"), "tokens").unwrap();
+    assert_eq!(list_all(&place)[0].state, State::HalfRemoved);
+    assert!(matches!(RunFolder::open(&path), Err(FolderError::NoRun(_))));
+    Removal::new(&path).unwrap().carry_out().unwrap();
+    assert!(!path.exists());
 }
