@@ -150,16 +150,14 @@ fn a_stop_string_without_a_tokenizer_is_refused() {
     for path in ["/v1/completions", "/completion"] {
         let ask =
             |name: &str, stop: Value| server.post(path, &json!({ "prompt": [1, 2], "max_tokens": 2, name: stop }));
-        for (name, stop) in [("stop", json!("a")), ("stop", json!(["", "a"])), ("stop_strings", json!(["", "a"]))] {
+        for (name, stop) in [("stop", json!("a")), ("stop", json!(["", "a"])), ("stop_strings", json!(["a"]))] {
             let (status, answer) = ask(name, stop);
             assert_eq!((status, &answer["error"]["param"]), (400, &json!(name)), "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
             assert!(message.starts_with(&format!("{name} needs a tokenizer")), "{answer}");
         }
-        for (name, stop) in
-            [("stop", json!("")), ("stop", json!([])), ("stop", Value::Null), ("stop_strings", json!([""]))]
-        {
-            let (status, answer) = ask(name, stop);
+        for stop in [json!(""), json!([]), Value::Null] {
+            let (status, answer) = ask("stop", stop);
             assert_eq!(status, 200, "{answer}");
         }
     }
