@@ -1,12 +1,14 @@
 #![allow(clippy::unwrap_used)]
 
+mod folder;
+mod held_out;
+
 use super::*;
 use crate::stories;
 use crate::tokenizer::{END_OF_TEXT, SpecialTokens, Tokenizer};
 use crate::windows::{TrainWindows, ValWindows};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{collections::BTreeSet, fs::File, path::Path, path::PathBuf};
+use std::{collections::BTreeSet, path::Path, path::PathBuf};
 
 struct Prepared {
     folder: tempfile::TempDir,
@@ -51,25 +53,6 @@ fn many_documents(count: usize) -> String {
 }
 
 #[test]
-fn a_single_document_is_split_by_characters() {
-    let prepared = text("abcdefghijklmnopqrsé", "auto");
-    let (train, val) = prepared.ids();
-    assert_eq!((train, val), ((0..18).collect::<Vec<_>>(), vec![18, 19]));
-    let manifest = &prepared.manifest;
-    assert_eq!((manifest.tokenizer.as_str(), manifest.vocab_size, manifest.end_of_text), ("chars", 20, None));
-    assert_eq!((manifest.train.characters, manifest.val.bytes), (18, 3));
-    assert_eq!(manifest.window_rule, WindowRule::Anywhere);
-    assert_eq!(manifest.marks, None);
-}
-
-#[test]
-fn a_cut_document_opens_in_training_and_closes_in_validation() {
-    let (train, val) = text("abcdefghij", "bytes").ids();
-    assert_eq!(train, [256, 97, 98, 99, 100, 101, 102, 103, 104, 105]);
-    assert_eq!(val, [106, 256]);
-}
-
-#[test]
 fn documents_stand_between_ends_of_text() {
     let prepared = text(&format!("aa{END_OF_TEXT}\n{END_OF_TEXT}b{END_OF_TEXT}a"), "chars");
     // "aa", "b" and "a" (the blank one is left out); a b <|endoftext|> are 0 1 2.
@@ -100,20 +83,6 @@ fn bits_per_byte_are_of_the_tokens_that_are_predicted_and_of_their_text() {
 }
 
 #[test]
-fn no_document_of_validation_stands_in_training() {
-    let prepared = text(&many_documents(3000), "bytes");
-    let (train, val) = prepared.ids();
-    let documents = |ids: &[u32]| {
-        ids.split(|&id| id == 256).map(<[u32]>::to_vec).filter(|d| !d.is_empty()).collect::<BTreeSet<_>>()
-    };
-    assert!(documents(&train).is_disjoint(&documents(&val)));
-    assert_eq!(documents(&train).len() + documents(&val).len(), 2700);
-    let report = &prepared.manifest.report;
-    assert_eq!((report.duplicates.exact, report.duplicates.on_both_sides), (300, 0));
-    assert_eq!(report.documents.iter().sum::<u64>(), 3000);
-}
-
-#[test]
 fn what_auto_chooses() {
     let kinds = |text: &str| try_text(text, "auto").unwrap().manifest.tokenizer;
     assert_eq!(kinds(&"plain words ".repeat(100)), "chars");
@@ -123,23 +92,6 @@ fn what_auto_chooses() {
     assert_eq!(kinds(&many), "bpe:1024");
     let bpe = |bytes| text_tokenizer::bpe_for(bytes, 100).to_string();
     assert_eq!([3_500_000, 10_000_000, u64::MAX].map(bpe), ["bpe:4096", "bpe:8192", "bpe:8192"]);
-}
-
-#[test]
-fn a_long_document_without_an_end_is_cut_safely() {
-    // A megabyte of words, and a megabyte in which no safe place for a cut exists.
-    let words: String = (0..200_000u64).map(|i| format!("{:x} ", crate::random::mix(i) % 500)).collect();
-    for content in [words, "x".repeat(3 << 20)] {
-        let prepared = text(&content, "bpe:300");
-        let (train, val) = prepared.ids();
-        let tokenizer = &prepared.data.tokenizer;
-        let cut = (content.len() as f64 * 0.9) as usize;
-        assert_eq!(tokenizer.decode_text(&train[1..]).unwrap(), content[..cut]);
-        assert_eq!(tokenizer.decode_text(&val[..val.len() - 1]).unwrap(), content[cut..]);
-        if content.contains(' ') {
-            assert_eq!(train[1..], tokenizer.encode(&content[..cut]).unwrap());
-        }
-    }
 }
 
 #[test]
@@ -213,94 +165,6 @@ fn the_same_text_prepares_to_the_same_bytes() {
 }
 
 #[test]
-fn unfinished_and_damaged_folders_do_not_open() {
-    let prepared = text(&many_documents(100), "chars");
-    let out = prepared.folder.path().join("out");
-    let error = || format!("{:#}", Dataset::open(&out).err().unwrap());
-    for file in ["train.bin", "val.bin", "tokenizer.json", "manifest.json"] {
-        let path = out.join(file);
-        let whole = std::fs::read(&path).unwrap();
-        let mut damaged = whole.clone();
-        let middle = damaged.len() / 2;
-        damaged[middle] ^= 1;
-        std::fs::write(&path, damaged).unwrap();
-        if file != "manifest.json" {
-            assert!(error().contains(file), "{}", error());
-        }
-        std::fs::remove_file(&path).unwrap();
-        assert!(error().contains(file), "{}", error());
-        std::fs::write(&path, whole).unwrap();
-        assert!(Dataset::open(&out).is_ok());
-    }
-    let text = std::fs::read_to_string(out.join("manifest.json")).unwrap();
-    std::fs::write(out.join("manifest.json"), text.replace("\"format_version\": 1", "\"format_version\": 9")).unwrap();
-    assert!(error().contains("format version 9"));
-    assert!(Dataset::open(Path::new("no/such/folder")).err().unwrap().to_string().contains("not a folder"));
-}
-
-#[test]
-fn an_end_of_text_that_is_no_longer_named_is_missed() {
-    let named_beside = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/prompts/llama");
-    let prepared = text("a cat and the dog on the moon", named_beside);
-    assert_eq!(prepared.manifest.end_of_text, Some(2));
-    let out = prepared.folder.path().join("out");
-    std::fs::remove_file(out.join("tokenizer_config.json")).unwrap();
-    let error = Dataset::open(&out).err().unwrap().to_string();
-    assert!(error.contains("tokenizer_config.json does not belong to the manifest.json beside it"), "{error}");
-}
-
-/// Stops after so many updates.
-struct StopAfter(AtomicUsize);
-
-impl Progress for StopAfter {
-    fn update(&self, _stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn interrupted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-}
-
-#[test]
-fn an_interrupted_preparation_leaves_what_was_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("text.txt");
-    std::fs::write(&path, many_documents(1000)).unwrap();
-    let mut options = options(folder.path(), vec![Input::Path(path)], "chars");
-    prepare(&options, &Silent).unwrap();
-    options.seed = 1;
-    for updates in 1.. {
-        match prepare(&options, &StopAfter(AtomicUsize::new(updates))) {
-            Ok(_) => {
-                assert!(updates > 3, "each reading tells at its beginning and its end");
-                break;
-            }
-            Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
-        }
-        assert_eq!(Dataset::open(&options.out).unwrap().manifest.seed, 0, "after {updates} updates");
-        let names = std::fs::read_dir(&options.out).unwrap().map(|entry| entry.unwrap().file_name());
-        assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with('.')), "temporary files are gone");
-    }
-}
-
-#[test]
-fn the_fingerprint_follows_what_was_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("text.txt");
-    std::fs::write(&path, "one").unwrap();
-    let mut options = options(folder.path(), vec![Input::Path(path.clone())], "chars");
-    let first = options.fingerprint().unwrap();
-    options.out = folder.path().join("elsewhere");
-    assert_eq!(options.fingerprint().unwrap(), first);
-    options.seed = 1;
-    assert_ne!(options.fingerprint().unwrap(), first);
-    options.seed = 0;
-    std::fs::write(&path, "other").unwrap();
-    assert_ne!(options.fingerprint().unwrap(), first);
-}
-
-#[test]
 fn what_cannot_be_prepared_is_named() {
     let error = |content: &str| try_text(content, "auto").err().unwrap().to_string();
     assert!(error(" \n\n ").contains("the text is empty"));
@@ -329,35 +193,6 @@ fn a_mistyped_name_costs_nothing() {
 }
 
 #[test]
-fn a_text_that_is_refused_costs_nothing_that_was_prepared_before() {
-    let Prepared { folder, manifest, .. } = text(&many_documents(100), "chars");
-    let folder = folder.path();
-    let no_utf8 = ["é".as_bytes(), &b"a".repeat(3_000_000), b"\xe9"].concat();
-    for (content, tokenizer, expected) in [
-        (&no_utf8[..], "chars", "is not UTF-8 text: byte 3000002"),
-        (b" \n", "chars", "the text is empty"),
-        (b"two words", folder.join("text.txt").to_str().unwrap(), "is not a tokenizer.json"),
-    ] {
-        let path = folder.join("refused.txt");
-        std::fs::write(&path, content).unwrap();
-        let refused = options(folder, vec![Input::Path(path)], tokenizer);
-        let error = prepare(&refused, &Silent).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
-        assert_eq!(Dataset::open(&refused.out).unwrap().manifest.fingerprint, manifest.fingerprint);
-    }
-}
-
-#[test]
-fn a_text_that_is_in_use_is_not_replaced() {
-    let Prepared { folder, data, .. } = text(&many_documents(100), "chars");
-    let again = options(folder.path(), vec![Input::Path(folder.path().join("text.txt"))], "bytes");
-    let error = prepare(&again, &Silent).unwrap_err().to_string();
-    assert!(error.contains("train.bin is in use, perhaps by a run that trains on it"), "{error}");
-    drop(data);
-    prepare(&again, &Silent).unwrap();
-}
-
-#[test]
 fn the_report_reads_well() {
     let report = text(&many_documents(2000), "bytes").manifest.report.to_string();
     assert!(
@@ -376,38 +211,6 @@ fn folder_of(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         std::fs::write(path, content).unwrap();
     }
     folder
-}
-
-#[test]
-fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
-    let long = "It was a dark and stormy night, and so on. ".repeat(2000);
-    let folder = folder_of(&[("a.txt", b"a note"), ("b.txt", long.as_bytes()), ("c.txt", b"and another")]);
-    for (tokenizer, separated) in [("chars", true), ("bytes", true), ("bpe:300", true)] {
-        let options = options(folder.path(), vec![Input::Path(folder.path().join("texts"))], tokenizer);
-        let manifest = prepare(&options, &Silent).unwrap();
-        let data = Dataset::open(&options.out).unwrap();
-        let share = manifest.val.bytes as f64 / (manifest.val.bytes + manifest.train.bytes) as f64;
-        assert!((share - 0.1).abs() < 1e-3, "{share}");
-        let read = |tokens: &TokenFile| {
-            let mut ids = Vec::new();
-            tokens.get(0..tokens.len(), &mut ids).unwrap();
-            ids
-        };
-        let end = data.tokenizer.end_of_text();
-        assert_eq!(end.is_some(), separated);
-        let texts = |ids: &[u32]| -> Vec<String> {
-            ids.split(|&id| Some(id) == end).map(|ids| data.tokenizer.decode_text(ids).unwrap()).collect()
-        };
-        // Validation: both notes, and between them the end of the long text. Training: its
-        // beginning, not closed.
-        let (train, val) = (texts(&read(&data.train)), texts(&read(&data.val)));
-        assert_eq!((train.len(), train[0].as_str()), (2, ""));
-        assert_eq!((val.len(), [0, 1, 3, 4].map(|i| val[i].as_str())), (5, ["", "a note", "and another", ""]));
-        assert_eq!(train[1].clone() + &val[2], long);
-        assert_eq!((manifest.train.documents, manifest.val.documents), (1, 3));
-        let whole = read(&data.train);
-        TrainWindows::new(&data.train, whole.len() - 1, 0, manifest.window_rule, end).unwrap();
-    }
 }
 
 #[test]
@@ -456,65 +259,6 @@ fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
     assert!(named("").starts_with("none of the files can be used; give others (1 empty file: "), "{}", named(""));
 }
 
-#[test]
-fn a_folder_that_is_not_ours_is_never_written_into() {
-    let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..]), ("model/tokenizer.json", b"{}")]);
-    let texts = folder.path().join("texts");
-    let mut options = options(folder.path(), vec![Input::Path(texts.join("a.txt"))], "chars");
-    for foreign in [texts.join("model"), texts.clone()] {
-        options.out = foreign;
-        let error = prepare(&options, &Silent).unwrap_err().to_string();
-        assert!(error.contains("holds other files") && error.contains("new or empty"), "{error}");
-    }
-    assert_eq!(std::fs::read(texts.join("model/tokenizer.json")).unwrap(), b"{}");
-    assert_eq!(std::fs::read_dir(&texts).unwrap().count(), 2);
-    // A set that was prepared before, whole or not, is ours.
-    options.out = folder.path().join("out");
-    prepare(&options, &Silent).unwrap();
-    prepare(&options, &Silent).unwrap();
-    std::fs::remove_file(options.out.join("manifest.json")).unwrap();
-    prepare(&options, &Silent).unwrap();
-    // And it is not read as text again.
-    options.inputs = vec![Input::Path(options.out.clone())];
-    let error = prepare(&options, &Silent).unwrap_err().to_string();
-    assert!(error.contains("is a prepared text already"), "{error}");
-    assert!(Dataset::open(&options.out).is_ok(), "and is as it was");
-}
-
-#[cfg(unix)]
-#[test]
-fn two_processes_never_prepare_into_one_folder() {
-    let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..])]);
-    let options = options(folder.path(), vec![Input::Path(folder.path().join("texts/a.txt"))], "chars");
-    std::fs::create_dir(&options.out).unwrap();
-    let other = File::open(&options.out).unwrap();
-    other.lock().unwrap();
-    let error = prepare(&options, &Silent).unwrap_err().to_string();
-    assert!(error.contains("another process prepares a text into"), "{error}");
-    drop(other);
-    prepare(&options, &Silent).unwrap();
-}
-
-#[test]
-fn a_folder_inside_the_text_can_be_prepared_into_again_and_again() {
-    let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..])]);
-    let texts = folder.path().join("texts");
-    let mut options = options(folder.path(), vec![Input::Path(texts.clone())], "chars");
-    options.out = texts.join("prepared");
-    let first = prepare(&options, &Silent).unwrap();
-    for unfinished in [false, true] {
-        if unfinished {
-            std::fs::remove_file(options.out.join("manifest.json")).unwrap();
-        }
-        let again = prepare(&options, &Silent).unwrap();
-        assert_eq!(
-            (again.sources, again.train, again.val),
-            (first.sources.clone(), first.train.clone(), first.val.clone())
-        );
-        assert!(again.report.to_string().contains("Left out: 1 prepared text: "));
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
@@ -552,54 +296,6 @@ fn a_masked_text_has_tags_on_both_sides_and_says_so() {
     }
     let leakage = manifest.report.leakage.unwrap();
     assert!(leakage.tokens == 64 && leakage.stretches > 10_000, "{leakage:?}");
-}
-
-#[test]
-fn where_the_share_is_missed_the_report_says_so() {
-    let said = |of: &str| {
-        let notes = text(of, "bytes").manifest.report.notes;
-        notes.into_iter().find(|note| note.starts_with("Validation is "))
-    };
-    let note = said("aaaa<|endoftext|>bbb").unwrap();
-    assert!(note.starts_with("Validation is 42.9% of the bytes, not 10%: a short document is not parted"), "{note}");
-    assert_eq!(said(&many_documents(3000)), None);
-    // It is cut by characters: of these, the last are four bytes each.
-    assert_eq!(said(&("a".repeat(9000) + &"🙂".repeat(1000))), None);
-    // A few stories, of which none is cut, and of which one is more than a tenth.
-    let folder = tempfile::tempdir().unwrap();
-    let options = options(folder.path(), vec![Input::Stories { count: 3 }], "bytes");
-    let notes = prepare(&options, &Silent).unwrap().report.notes;
-    let note = notes.into_iter().find(|note| note.starts_with("Validation is ")).unwrap();
-    assert!(note.ends_with("% of the bytes, not 10%."), "{note}");
-}
-
-#[test]
-#[cfg(feature = "readers")]
-fn the_mails_with_the_latest_dates_are_held_out() {
-    let mail = |day: u64| {
-        let words: Vec<String> =
-            (0..60).map(|place| format!("w{}", crate::random::mix(day << 8 | place) % 997)).collect();
-        format!(
-            "From: a@example.org\nSubject: Tea\nDate: {day} Mar 2020 09:00:00 +0100\n\nThe {day}th. {}\n",
-            words.join(" ")
-        )
-    };
-    // A mailbox in disorder, and mails in files of their own.
-    let mailbox: String = [9, 20, 3, 17, 11, 5].map(|day| format!("From a\n{}\n", mail(day))).concat();
-    let folder = folder_of(&[
-        ("a.eml", mail(19).as_bytes()),
-        ("b.mbox", mailbox.as_bytes()),
-        ("c.eml", mail(2).as_bytes()),
-        ("d.eml", mail(14).as_bytes()),
-    ]);
-    let options = options(folder.path(), vec![Input::Path(folder.path().join("texts"))], "bytes");
-    prepare(&PrepareOptions { hold_out: HoldOut::Last, val_fraction: 0.25, ..options.clone() }, &Silent).unwrap();
-    let data = Dataset::open(&options.out).unwrap();
-    let mut ids = Vec::new();
-    data.val.get(0..data.val.len(), &mut ids).unwrap();
-    let held_out = data.tokenizer.decode_text(&ids).unwrap();
-    assert!(held_out.contains("The 20th.") && held_out.contains("The 19th."), "{held_out}");
-    assert_eq!(held_out.matches("th. ").count(), 2, "{held_out}");
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::thread;
 
 use burn::tensor::Device;
 use ember_decoding::engine::{Engine, Limits};
-use ember_decoding::{GenerationConfig, generate};
+use ember_decoding::{ChosenToken, GenerationConfig, generate};
 use ember_model::{Gpt, WeightType, init::Random};
 
 use crate::{gpt2, gpu, newest};
 
 /// Prompts of different lengths that come at once, one beginning as another does: each text is the
 /// one that the CPU writes for it alone. On a GPU the bits may differ, the greedy text of so small a
-/// model does not.
+/// model does not, nor the first digits of its log-probabilities, which show what a text might hide.
 #[test]
 fn the_engine_writes_in_company_what_the_cpu_writes_alone() {
     let Some(device) = gpu() else { return };
@@ -27,8 +27,12 @@ fn the_engine_writes_in_company_what_the_cpu_writes_alone() {
             let started = prompts.map(|prompt| scope.spawn(move || write(prompt)));
             started.map(|thread| thread.join().unwrap())
         });
-        for (prompt, there) in prompts.iter().zip(together) {
-            assert_eq!(there.ids, generate(&here, prompt, &config, &mut ()).unwrap().ids, "{prompt:?}");
+        let alone = prompts.map(|prompt| generate(&here, prompt, &config, &mut ()).unwrap());
+        let same = |a: &ChosenToken, b: &ChosenToken| a.id == b.id && (a.logprob - b.logprob).abs() <= 1e-5;
+        for ((prompt, there), here) in prompts.iter().zip(&together).zip(&alone) {
+            let is_same = there.tokens.iter().zip(&here.tokens).all(|(there, here)| same(there, here));
+            // All of them: a wrong row may have read what belongs to another.
+            assert!(is_same && there.ids.len() == here.ids.len(), "{prompt:?}: {together:#?}\nalone: {alone:#?}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use ember_kernels::is_cpu;
 use ember_model::Gpt;
 
 use super::ask::{Answer, Ask, AskedRow, Logits, Message};
@@ -53,8 +54,7 @@ impl Worker {
         let mut took = Duration::ZERO;
         while self.listen(messages, took) {
             self.admit();
-            // Inside the pool: from outside each of a step's many small pieces would wake a thread, and wait for it.
-            took = rayon::scope(|_| self.step()).unwrap_or(took);
+            took = self.step_where_it_is_quick().unwrap_or(took);
             self.tell();
         }
     }
@@ -152,6 +152,13 @@ impl Worker {
         let reading = Reading { ask, logits, cached_tokens };
         self.tell_progress(&reading);
         self.reading.push(reading);
+    }
+
+    /// A step, on the CPU inside the pool: from outside each of its many small pieces would wake a
+    /// thread, and wait for it. A GPU is always asked from this thread: for the runtime every thread
+    /// is a stream of its own, and what stands in one comes in its order by itself.
+    fn step_where_it_is_quick(&mut self) -> Option<Duration> {
+        if is_cpu(&self.model.device()) { rayon::scope(|_| self.step()) } else { self.step() }
     }
 
     /// One pass through the model, and the answers that are complete with it; how long it took, or
