@@ -106,7 +106,7 @@ pub fn beam_steps(request: &Request) -> Result<Vec<BeamStep>> {
 }
 
 /// The knobs of the beam search: the run's, but for those of sampling.
-fn knobs(request: &Request) -> GenerationConfig {
+pub(super) fn knobs(request: &Request) -> GenerationConfig {
     let num_beams = request.num_beams;
     let strategy = Strategy::Beam;
     GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..request.config.clone() }

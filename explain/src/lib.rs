@@ -7,6 +7,7 @@
 //! they tell. It becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
 
 mod beams;
+mod flags;
 mod insight;
 mod noise;
 pub mod page;
@@ -26,6 +27,7 @@ use beams::Beams;
 pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep};
 use noise::Noise;
+use record::Piece;
 pub use record::{Recorded, Request, Words, record};
 use stored::Step;
 use ways::{Knobs, Way};
@@ -44,7 +46,7 @@ pub struct Explanation {
     model: Value,
     prompt: Prompt,
     /// What the tokens say that are named below.
-    tokens: BTreeMap<u32, String>,
+    tokens: BTreeMap<u32, Piece>,
     end_tokens: Vec<u32>,
     run: Run,
     steps: Vec<Step>,
@@ -143,7 +145,7 @@ impl Explanation {
         ids.extend(self.noise.ids());
         ids.sort_unstable();
         ids.dedup();
-        self.tokens = ids.into_iter().filter_map(|id| Some((id, words.token(id)?))).collect();
+        self.tokens = ids.into_iter().filter_map(|id| Some((id, words.piece(id)?))).collect();
     }
 
     /// Tokens of the run.

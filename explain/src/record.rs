@@ -3,10 +3,13 @@
 
 use std::ops::ControlFlow;
 
+use serde::Serialize;
+
 use super::stored::{Logits, Processed, Step};
+use ember_decoding::config::{FolderSettings, GenerationConfig};
+use ember_decoding::error::Result;
 use ember_decoding::trace::{BeamStep, TracedStep};
 use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate, generate_batch};
-use ember_decoding::{config::GenerationConfig, error::Result};
 use ember_model::Gpt;
 
 /// What to explain.
@@ -24,6 +27,8 @@ pub struct Request<'a> {
     pub prompt: &'a [u32],
     /// The knobs of the run; greedy or sampling.
     pub config: &'a GenerationConfig,
+    /// What the model's folder says of knobs: the command line reads it, too.
+    pub folder: &'a FolderSettings,
     /// Beams of the beam search.
     pub num_beams: usize,
     /// Prefixes that the exact search may look at.
@@ -43,7 +48,22 @@ pub struct Words<'a> {
     pub bytes_of: Option<&'a dyn Fn(u32) -> Vec<u8>>,
 }
 
+/// What a token says: text, or its bytes where they are no text by themselves, such as a part of a
+/// character.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Piece {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
 impl Words<'_> {
+    /// What one token says.
+    pub(super) fn piece(&self, id: u32) -> Option<Piece> {
+        let bytes_of = self.bytes_of?;
+        Some(String::from_utf8(bytes_of(id)).map_or_else(|error| Piece::Bytes(error.into_bytes()), Piece::Text))
+    }
+
     /// One token's text, bytes that are no character by themselves as U+FFFD.
     pub fn token(&self, id: u32) -> Option<String> {
         self.bytes_of.map(|bytes_of| String::from_utf8_lossy(&bytes_of(id)).into_owned())

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::{module::Param, tensor::Device};
@@ -11,7 +12,7 @@ use itertools::Itertools;
 use serde_json::Value;
 
 use super::*;
-use ember_decoding::config::{GenerationConfig, Strategy};
+use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs, Strategy};
 use ember_decoding::processors::{Chain, Step as ChainStep};
 use ember_decoding::{generate, softmax::softmax, tokens::to_tensor};
 
@@ -37,6 +38,8 @@ fn token(id: u32) -> Vec<u8> {
     format!(" {id}").into_bytes()
 }
 
+static FOLDER: LazyLock<FolderSettings> = LazyLock::new(FolderSettings::default);
+
 fn request<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Request<'a> {
     Request {
         program: "a-program 1.2",
@@ -45,6 +48,7 @@ fn request<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Request<'a> {
         prompt_text: Some("</script> & co"),
         prompt: &PROMPT,
         config,
+        folder: &FOLDER,
         num_beams: 3,
         exact_nodes: 500,
         steps: None,
@@ -253,6 +257,20 @@ fn each_way_is_what_its_knobs_write() {
 }
 
 #[test]
+fn each_way_says_what_writes_it_where_the_folder_says_otherwise() {
+    let knobs = Knobs { temperature: Some(0.8), top_p: Some(0.95), do_sample: Some(true), ..Knobs::default() };
+    let (model, config) = (model(), sampling());
+    let folder = FolderSettings { knobs, ..FolderSettings::default() };
+    let told = explain(&Request { folder: &folder, ..request(&model, &config) }).unwrap().unwrap();
+    let told = serde_json::to_value(told).unwrap();
+    let flags =
+        |way: usize| told["ways"][way]["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).join(" ");
+    assert_eq!(flags(0), "--strategy greedy --repetition-penalty 1.2 --max-new-tokens 12");
+    assert_eq!(flags(1), "--temperature 0.5 --top-p 1 --repetition-penalty 1.2 --max-new-tokens 12 --seed 5");
+    assert_eq!(flags(6), "--strategy beam --num-beams 3 --repetition-penalty 1.2 --max-new-tokens 12");
+}
+
+#[test]
 fn every_named_token_has_its_text_and_without_a_tokenizer_none() {
     let (model, config) = (model(), sampling());
     let told = serde_json::to_value(explain(&request(&model, &config)).unwrap().unwrap()).unwrap();
@@ -262,6 +280,16 @@ fn every_named_token_has_its_text_and_without_a_tokenizer_none() {
     let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
     assert!(told["tokens"].as_object().unwrap().is_empty());
     assert!(told["prompt"]["text"].is_null() && told["run"]["text"].is_null() && told["ways"][0]["text"].is_null());
+}
+
+#[test]
+fn a_token_that_is_a_part_of_a_character_is_told_as_its_bytes() {
+    let (model, config) = (model(), sampling());
+    let halves = |id: u32| if id == 17 { vec![0xc3] } else { token(id) };
+    let words = Words { bytes_of: Some(&halves) };
+    let told = serde_json::to_value(explain(&Request { words, ..request(&model, &config) }).unwrap().unwrap()).unwrap();
+    assert_eq!(told["tokens"]["16"], " 16");
+    assert_eq!(told["tokens"]["17"], serde_json::json!([0xc3]));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{borrow::Cow, io, io::Write};
 use half::{bf16, f16};
 
 use crate::NumberType;
+use crate::error::{FormatError, Result};
 
 /// float32 values: where they stand, if the processor can read them there.
 pub fn f32s(bytes: &[u8]) -> Cow<'_, [f32]> {
@@ -59,11 +60,67 @@ pub fn write(values: &[f32], encode: impl Fn(&[f32], &mut Vec<u8>), out: &mut dy
     Ok(())
 }
 
+/// Refuses values of the tensor `name` that are not finite, or would not be as `kind`: where values
+/// have a common scale, that is a float16.
+///
+/// # Errors
+/// When there is one; the line names the tensor.
+pub fn check(name: &str, kind: NumberType, values: &[f32]) -> Result<()> {
+    if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+        let source = format!("one of its values is {value}, which no model can be computed with").into();
+        return Err(FormatError::Values { name: name.to_owned(), source });
+    }
+    let largest = values.iter().fold(0.0, |most: f32, &value| if value.abs() > most.abs() { value } else { most });
+    let (is_held, others) = match kind {
+        NumberType::F32 => (true, ""),
+        NumberType::F16 => (f16::from_f32(largest).is_finite(), "bf16 or f32"),
+        NumberType::Bf16 => (bf16::from_f32(largest).is_finite(), "f32"),
+        NumberType::Q8_0 => (f16::from_f32(largest / 127.0).is_finite(), "bf16 or f32"),
+        NumberType::Q4_0 => (f16::from_f32(largest / 8.0).is_finite(), "bf16 or f32"),
+    };
+    match is_held {
+        true => Ok(()),
+        false => Err(FormatError::CannotSay {
+            format: kind.name(),
+            what: format!("{largest:e}, which tensor {name} has; choose {others}"),
+        }),
+    }
+}
+
 /// Appends values as plain numbers; those of a type with a common scale as float32.
 pub fn encode(kind: NumberType, values: &[f32], out: &mut Vec<u8>) {
     match kind.plain() {
         NumberType::F16 => out.extend(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes())),
         NumberType::Bf16 => out.extend(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes())),
         _ => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_a_type_cannot_hold_is_refused() {
+        use NumberType::{Bf16, F16, F32, Q4_0, Q8_0};
+        for (kind, held, too_large) in [
+            (F32, 3e38, None),
+            (F16, 65_504.0, Some(-1e5)),
+            (Bf16, 3e38, Some(f32::MAX)),
+            (Q8_0, 8e6, Some(9e6)),
+            (Q4_0, -5e5, Some(6e5)),
+        ] {
+            check("w", kind, &[0.5, held, 1.0]).unwrap();
+            if let Some(value) = too_large {
+                let line = check("w", kind, &[0.5, value, 1.0]).unwrap_err().to_string();
+                let expected = format!("{} cannot say {value:e}, which tensor w has; choose ", kind.name());
+                assert!(line.starts_with(&expected), "{line}");
+            }
+            for value in [f32::NAN, f32::INFINITY] {
+                check("w", kind, &[0.5, value]).unwrap_err();
+            }
+        }
     }
 }

@@ -129,6 +129,7 @@ pub fn is_one(tokenizer: &Value) -> bool {
     tokenizer["model"]["type"] == "BPE"
         && tokenizer["model"]["byte_fallback"] == true
         && tokenizer["normalizer"] == normalizer()
+        && tokenizer["pre_tokenizer"].is_null()
 }
 
 /// The pieces of a `tokenizer.json` with scores, of a model with `rows` rows: the first merge has
@@ -144,6 +145,7 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
             "this tokenizer (model {kind}): it has words for SentencePiece's BPE, as Llama 2 has it, alone"
         ));
     }
+    Tokenizer::check_words(tokenizer, false)?;
     let mut pieces = vec![None; rows];
     for (piece, id) in vocabulary.chain(added) {
         let slot = id.as_u64().and_then(|id| pieces.get_mut(usize::try_from(id).ok()?));

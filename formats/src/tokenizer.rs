@@ -77,9 +77,16 @@ impl Tokenizer {
     pub(crate) fn around(&self) -> Option<[Option<u32>; 2]> {
         let processor = &self.json["post_processor"];
         let steps = processor["processors"].as_array().map_or(std::slice::from_ref(processor), Vec::as_slice);
-        let Some(template) = steps.iter().find(|step| step["type"] == "TemplateProcessing") else {
-            return Some([None, None]);
-        };
+        let is_known =
+            |step: &Value| step.is_null() || step["type"] == "ByteLevel" || step["type"] == "TemplateProcessing";
+        if !steps.iter().all(is_known) {
+            return None;
+        }
+        let mut templates = steps.iter().filter(|step| step["type"] == "TemplateProcessing");
+        let Some(template) = templates.next() else { return Some([None, None]) };
+        if templates.next().is_some() {
+            return None;
+        }
         let id = |piece: &Value| {
             let name = piece["SpecialToken"]["id"].as_str()?;
             u32::try_from(template["special_tokens"][name]["ids"][0].as_u64()?).ok()
@@ -92,6 +99,29 @@ impl Tokenizer {
             [first, text, last] if is_text(text) => Some([Some(id(first)?), Some(id(last)?)]),
             _ => None,
         }
+    }
+
+    /// Refuses what a `tokenizer.json` asks for on the way from text to ids that no other format has
+    /// words for; `ignores_merges` is whether those that split text as this one take a word that is a
+    /// token as it is, without merging.
+    pub(crate) fn check_words(json: &Value, ignores_merges: bool) -> Result<(), String> {
+        let model = &json["model"];
+        let is_put = |key: &&str| model[*key].as_str().is_some_and(|text| !text.is_empty());
+        if let Some(key) = ["continuing_subword_prefix", "end_of_word_suffix"].into_iter().find(is_put) {
+            return Err(format!("this tokenizer ({key}): it has no words for what is put to parts of words"));
+        }
+        // Older files of those that ignore merges do not say so: their merges lead to every token.
+        if model["ignore_merges"] == true && !ignores_merges {
+            return Err(
+                "this tokenizer (ignore_merges true): it has no words for that where text is split so".to_owned()
+            );
+        }
+        for token in json["added_tokens"].as_array().into_iter().flatten() {
+            if let Some(key) = ["lstrip", "rstrip", "single_word"].into_iter().find(|key| token[*key] == true) {
+                return Err(format!("the token {} with {key}; it finds tokens wherever they stand", token["content"]));
+            }
+        }
+        Ok(())
     }
 
     /// The token that a text begins with: the one that is put before each, else the one that is named,
@@ -128,5 +158,35 @@ impl Tokenizer {
         let mut added = self.json["added_tokens"].as_array().into_iter().flatten();
         let added = added.find(|known| known["content"] == token).map(|known| &known["id"]);
         u32::try_from(added.unwrap_or(&self.json["model"]["vocab"][token]).as_u64()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(post_processor: Value) -> Tokenizer {
+        let json = json!({ "post_processor": post_processor });
+        Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None }
+    }
+
+    #[test]
+    fn what_is_put_around_texts_by_other_rules_than_a_template_is_not_taken_for_nothing() {
+        let template = json!({
+            "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+            "special_tokens": { "<s>": { "id": "<s>", "ids": [1], "tokens": ["<s>"] } },
+        });
+        let bytes = Tokenizer::byte_level_rule(true);
+        let sequence = |steps: &[&Value]| json!({ "type": "Sequence", "processors": steps });
+        assert_eq!(with(Value::Null).around(), Some([None, None]));
+        assert_eq!(with(bytes.clone()).around(), Some([None, None]));
+        assert_eq!(with(sequence(&[&bytes, &template])).around(), Some([Some(1), None]));
+        assert_eq!(with(sequence(&[&template, &template])).around(), None);
+        for name in ["RobertaProcessing", "BertProcessing"] {
+            let other = json!({ "type": name, "sep": ["</s>", 2], "cls": ["<s>", 1] });
+            assert_eq!(with(sequence(&[&bytes, &other])).around(), None);
+            assert_eq!(with(other).around(), None);
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ember_formats::{Model, NumberType, gguf, hf};
+use ember_formats::{Model, NumberType, Tensor, gguf, hf};
 use serde_json::{Value, json};
 
 const KINDS: [&str; 3] = ["gpt2", "llama", "qwen3"];
@@ -256,4 +256,42 @@ fn what_gguf_has_no_words_for_is_refused() {
     assert!(refused(&|json| json["added_tokens"][0]["content"] = "ab".into()).contains("two tokens \"ab\""));
     assert!(refused(&|json| json["added_tokens"][0]["content"] = "[PAD7]".into()).contains("[PAD7]"));
     assert!(refused(&|json| json["model"]["merges"] = json!([["a", " b"]])).contains("the merge"));
+    assert!(refused(&|json| json["model"]["ignore_merges"] = true.into()).contains("ignore_merges true"));
+    assert!(refused(&|json| json["model"]["end_of_word_suffix"] = "</w>".into()).contains("end_of_word_suffix"));
+    for way in ["lstrip", "rstrip", "single_word"] {
+        assert!(refused(&|json| json["added_tokens"][0][way] = true.into()).contains(way));
+    }
+    let roberta = json!({
+        "type": "RobertaProcessing", "sep": ["<x>", 3], "cls": ["<x>", 3], "trim_offsets": true, "add_prefix_space": false,
+    });
+    assert!(refused(&|json| json["post_processor"] = roberta.clone()).contains("puts around texts"));
+}
+
+#[test]
+fn a_number_that_the_type_cannot_hold_is_not_written() {
+    let out = tempfile::tempdir().unwrap();
+    let (file, again) = (out.path().join("model.gguf"), out.path().join("folder"));
+    let folder = folder("llama");
+    let mut model = folder.model().unwrap();
+    let matrix = model.tensors.iter_mut().find(|tensor| tensor.name.ends_with("gate_proj.weight")).unwrap();
+    let mut values = matrix.values().unwrap().into_owned();
+    let mut with = |value: f32| {
+        values[7] = value;
+        let values = values.clone();
+        Tensor::new(matrix.name.clone(), matrix.shape.clone(), NumberType::F32, move || Ok(values.clone().into()))
+    };
+    let [large, none] = [1e5, f32::NAN].map(&mut with);
+    *matrix = large;
+    let line = |error: ember_formats::FormatError| format!("{error:?}");
+    let refused = line(gguf::write(&model, NumberType::F16, "test", &file).unwrap_err());
+    assert!(refused.contains("1e5, which tensor") && !file.exists(), "{refused}");
+    let refused = line(hf::write(&model, Some(NumberType::F16), &again).unwrap_err());
+    assert!(refused.contains("1e5, which tensor") && !again.join("config.json").exists(), "{refused}");
+    gguf::write(&model, NumberType::Q8_0, "test", &file).unwrap();
+    hf::write(&model, Some(NumberType::Bf16), &again).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let matrix = model.tensors.iter_mut().find(|tensor| tensor.name == none.name).unwrap();
+    *matrix = none;
+    let refused = line(gguf::write(&model, NumberType::Q8_0, "test", &file).unwrap_err());
+    assert!(refused.contains("one of its values is NaN") && !file.exists(), "{refused}");
 }

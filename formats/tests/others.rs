@@ -119,6 +119,17 @@ fn another_model_s_tokenizer_is_not_written_over() {
 }
 
 #[test]
+fn a_model_is_not_written_where_its_tokenizer_goes() {
+    let out = tempfile::tempdir().unwrap();
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    for name in ["tokenizer.bin", "Tokenizer.bin"] {
+        let error = llama2c::write(&opened.model().unwrap(), &out.path().join(name)).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("{name}: the model's tokenizer has that name; name another")), "{error}");
+        assert_eq!(out.path().read_dir().unwrap().count(), 0);
+    }
+}
+
+#[test]
 fn what_is_no_model_of_llama2c_is_not_written_over() {
     let out = tempfile::tempdir().unwrap();
     let opened = source(&fixture("llama2c/v0/model.bin"));

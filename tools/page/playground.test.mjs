@@ -228,7 +228,7 @@ test("the slider shows what each step writes and how much the text surprises it"
   const prompt = idsOf(await tokens(page));
   for (const place of [0, steps.length - 1]) {
     await page.locator("#step").fill(String(place));
-    const heading = `step ${Number(steps[place].split("@")[1]).toLocaleString("en")}`;
+    const heading = `step ${Number(steps[place].split("@").at(-1)).toLocaleString("en")}`;
     await page.waitForFunction((words) => document.querySelector("#view-learning h3").textContent === words, heading);
     await page.locator("#learning-play:enabled").waitFor();
     const temperature = Number(await page.locator("#temperature").inputValue());
@@ -377,11 +377,50 @@ test("texts are still there after a reload, and as a file elsewhere", { skip }, 
     await elsewhere.waitForFunction((length) => document.querySelectorAll("#text .token").length === length, before.length);
     assert.deepEqual(await tokens(elsewhere), before);
     assert.equal(await elsewhere.locator("#sibling-place").textContent(), "2 of 2");
-    const stranger = { name: "x.json", mimeType: "application/json", buffer: Buffer.from('{"format": 1}') };
-    await elsewhere.locator("#import-file").setInputFiles(stranger);
-    await elsewhere.locator("#mishap", { hasText: "does not hold texts" }).waitFor();
-    assert.deepEqual(await tokens(elsewhere), before, "what is refused changes nothing");
+    for (const text of ['{"format": 1}', JSON.stringify(inACircle(JSON.parse(readFileSync(file, "utf8"))))]) {
+      const stranger = { name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) };
+      await elsewhere.locator("#import-file").setInputFiles(stranger);
+      await elsewhere.locator("#mishap", { hasText: "does not hold texts" }).waitFor();
+      assert.deepEqual(await tokens(elsewhere), before, "what is refused changes nothing");
+      await elsewhere.locator("#mishap-close").click();
+    }
   });
+}));
+
+/** The same texts with two nodes more that lead to each other. */
+function inACircle({ tree, ...kept }) {
+  const [one, other] = [tree.next, tree.next + 1];
+  const node = (id, next) => ({ ...tree.nodes[0], id, parent: next, children: [next], last: next });
+  const nodes = { ...tree.nodes, [one]: node(one, other), [other]: node(other, one) };
+  return { ...kept, tree: { nodes, next: other + 1 }, current: one };
+}
+
+test("what is kept and cannot be read is set aside, and settings that are none are let be", { skip }, () => onPlayground({}, async (page) => {
+  await type(page, BEGINNING);
+  await rest(page);
+  await page.locator("#seed").fill("7");
+  await page.locator("#seed").blur();
+  await opened(page);
+  const place = "ember-playground";
+  const kept = JSON.parse(await page.evaluate((name) => localStorage.getItem(name), place));
+  // Not by a reload: a page that is left keeps what it has.
+  const begunWith = async (text) => {
+    const next = await page.context().newPage();
+    await next.addInitScript(([name, what]) => localStorage.setItem(name, what), [place, text]);
+    await opened(next);
+    return next;
+  };
+  const odd = await begunWith(JSON.stringify({ ...kept, settings: { ...kept.settings, form: null, tokens: "many" } }));
+  assert.equal(await shownText(odd), BEGINNING);
+  assert.equal(await odd.locator("#seed").inputValue(), "7");
+  await odd.locator("#write").click();
+  await odd.locator("#text .token:not(.given)").first().waitFor({ state: "attached" });
+  await odd.close();
+  const damaged = JSON.stringify(inACircle(kept));
+  const anew = await begunWith(damaged);
+  await anew.locator("#mishap-words", { hasText: "set aside" }).waitFor();
+  assert.equal(await shownText(anew), "");
+  assert.equal(await anew.evaluate(() => localStorage.getItem("ember-playground-unreadable")), damaged);
 }));
 
 /** Runs a command of the page's in a shell; `ember-generate` is the program that is tested. */

@@ -42,7 +42,7 @@ test("each step shows the text, the window, the model's word and the pick", { sk
   assert.ok(await page.locator("#loop-forward").isDisabled());
   const written = await page.locator("#loop-text").textContent();
   const textless = new Set(explained.end_tokens);
-  if (!explained.run.ids.some((id) => textless.has(id) || explained.tokens[id].includes("\ufffd"))) {
+  if (!explained.run.ids.some((id) => textless.has(id))) {
     assert.equal(written, explained.prompt.text + explained.run.text);
   }
 }));

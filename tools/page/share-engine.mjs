@@ -11,7 +11,7 @@ import { after } from "node:test";
 const SOURCES = new URL("../../train/src/commands/share/", import.meta.url);
 const ENGINE = ["numbers.js", "products.js", "weights.js", "model.js", "random.js", "choice.js", "tokenizer.js", "writing.js"];
 
-const NAMES = ["newWriter", "newModel", "write", "lookAhead", "promptIds", "joiner", "readToken", "logitsOf", "uniform", "chooseFrom", "drawn", "softmax",
+const NAMES = ["newWriter", "newModel", "newTokenizer", "write", "lookAhead", "promptIds", "joiner", "readToken", "logitsOf", "uniform", "chooseFrom", "drawn", "softmax",
   "bytesOf", "readMatrix", "outputOf", "product", "exactGelu"];
 
 /** The engine's functions. */

@@ -116,6 +116,21 @@ test("the text comes token by token, and stops when it is told to", { skip }, ()
   assert.equal((await ids(page)).length, count, "nothing comes after");
 }));
 
+test("a stop says what this press has written, and whether the model reads all of it again", { skip }, () => onPage({ run: "gpt2-chars", flags: ["--beginning", "the", "--skip-copied"] }, async (page) => {
+  const context = open("gpt2-chars", "int8").model.config.context_length;
+  await set(page, { temperature: 1, topP: 1, seed: 3, tokens: 10 });
+  await write(page);
+  const before = (await ids(page)).length;
+  await set(page, { tokens: 100000 });
+  await page.locator("#go-on").click();
+  await page.locator("#text .token").nth(before + context).waitFor();
+  await page.keyboard.press("Escape");
+  await idle(page);
+  const said = await page.locator("#status").textContent();
+  const count = (await ids(page)).length - before;
+  assert.ok(said.startsWith(`${count.toLocaleString("en")} tokens. Stopped. It can look back on ${context} tokens`), said);
+}));
+
 test("going on is what would have been written at once; another is the next seed's", { skip }, () => onPage({}, async (page) => {
   await set(page, { temperature: 1, topP: 1, seed: 3, tokens: 10 });
   await write(page);

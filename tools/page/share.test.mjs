@@ -95,6 +95,33 @@ test("special tokens are found whatever their names are made of", () => {
   assert.deepEqual(engine.promptIds(tokenizer, "x<|fim-middle|>y[a.(b)*/]\\^$?+{}"), [120, 300, 121, 301, 302]);
 });
 
+test("a byte without a token is dropped, and what stood beside it is merged", () => {
+  const model = { type: "BPE", vocab: { a: 0, b: 1, ab: 2 }, merges: ["a b"] };
+  const json = { model, pre_tokenizer: { type: "ByteLevel", use_regex: true }, added_tokens: [{ content: "<|endoftext|>", id: 3 }] };
+  const tokenizer = engine.newTokenizer({ json, before: [], opening: 3 });
+  assert.deepEqual(engine.promptIds(tokenizer, "aéb<|endoftext|>b?a"), [2, 3, 1, 0]);
+  assert.deepEqual(engine.promptIds(tokenizer, "é"), [3]);
+});
+
+/** A model without layers, whose norm has these weights. */
+function layerless(norm) {
+  const config = { n_layer: 0, n_embd: 2, context_length: 8, norm: "rmsnorm", norm_epsilon: 1e-5, positions: "rotary", rope_theta: 10000, head_size: 2 };
+  const tensors = { "wte.weight": engine.readMatrix(Float32Array.of(1, 2, 3, 4).buffer, 0, "f32", [2, 2]), "ln_f.weight": Float32Array.of(...norm) };
+  const json = { model: { type: "WordLevel", vocab: { a: 0, b: 1 } }, pre_tokenizer: {}, added_tokens: [] };
+  return { model: engine.newModel(config, (name) => tensors[name] ?? null), tokenizer: engine.newTokenizer({ json, before: [], opening: null }), endTokens: [] };
+}
+
+test("a model that computes no numbers is said to, in place of a text", async () => {
+  assert.deepEqual((await written(layerless([1, 1]), "a", GREEDY, 3)).ids, [1, 1, 1]);
+  for (const wrong of [NaN, Infinity]) await assert.rejects(written(layerless([1, wrong]), "a", GREEDY, 3), /is no number any more/);
+  await assert.rejects(engine.lookAhead(layerless([NaN, 1]), { prompt: "a", written: [], settings: GREEDY }, async () => false), /is no number any more/);
+});
+
+test("each token is told with whether the text has outgrown the context", async () => {
+  const { told } = await written(layerless([1, 1]), "a", GREEDY, 10);
+  assert.deepEqual(told.map(({ slides }) => slides), Array.from({ length: 10 }, (_, step) => step >= 7));
+});
+
 test("half a character waits for its other half", { skip: missing }, () => {
   const { tokenizer } = open("llama-bytes", "int8");
   const join = engine.joiner(tokenizer);

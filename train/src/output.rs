@@ -4,9 +4,9 @@
 use std::{io::Write, path::Path};
 
 use anyhow::{Context, Result};
-use ember_cli::program::{CommonArgs, Outcome, OutputFormat};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
 use ember_cli::terminal;
-use ember_host::output::{self, write_output};
+use ember_host::output::{self, is_standard_output, write_output};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -35,6 +35,21 @@ pub fn answer(
         OutputFormat::Text => text(),
         OutputFormat::Json => json()?,
     })?;
+    Ok(Outcome::Done)
+}
+
+/// The same for a command that has written `file`, where it was asked for one. Behind a page on
+/// standard output a result would be a part of it: then people read it on standard error.
+pub fn answer_beside(
+    file: Option<&Path>,
+    common: &CommonArgs,
+    text: impl FnOnce() -> String,
+    json: impl FnOnce() -> Result<String>,
+) -> Result<Outcome> {
+    if !file.is_some_and(is_standard_output) {
+        return answer(common, text, json);
+    }
+    Notes::new(common.quiet).say(text().trim_end());
     Ok(Outcome::Done)
 }
 

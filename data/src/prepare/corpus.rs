@@ -123,7 +123,7 @@ pub struct Reading {
 impl<'a> Corpus<'a> {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
     pub fn find(options: &'a PrepareOptions) -> Result<Self, Error> {
-        let mut corpus = Self { options, listing: Listing::default(), parts: Vec::new() };
+        let mut corpus = Self { options, listing: Listing::new(&options.reading), parts: Vec::new() };
         let mut stories = 0;
         for input in &options.inputs {
             match input {

@@ -17,7 +17,7 @@ const LONGEST_MATCHING: Duration = Duration::from_secs(5);
 /// # Errors
 /// As [`super::prepare`], of the reading; and for a file with too much text.
 pub fn diff(options: &PrepareOptions, show: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    let mut listing = Listing::default();
+    let mut listing = Listing::new(&options.reading);
     for input in &options.inputs {
         match input {
             Input::Path(path) => listing.add_path(path)?,

@@ -36,7 +36,7 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
         let part = PrepareOptions { inputs: vec![Input::Stories { count: STORIES }], ..options.clone() };
         return Ok((count > STORIES).then(|| Excerpt { options: part, share: STORIES as f64 / count as f64 }));
     }
-    let mut listing = Listing::default();
+    let mut listing = Listing::new(&options.reading);
     for input in &options.inputs {
         let Input::Path(path) = input else { return Ok(None) };
         listing.add_path(path)?;

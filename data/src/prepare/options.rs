@@ -85,7 +85,7 @@ impl PrepareOptions {
         for input in inputs {
             add(format!("\n{input:?}"));
             if let Input::Path(path) = input {
-                let mut listing = Listing::default();
+                let mut listing = Listing::new(reading);
                 listing.add_path(path)?;
                 for file in &listing.files {
                     let changed = std::fs::metadata(file.path()).and_then(|metadata| metadata.modified()).ok();

@@ -18,7 +18,8 @@ pub fn find(text: &str) -> Vec<Range<usize>> {
         return Vec::new();
     }
     let is_address = |range: &Range<usize>| {
-        let goes_on = |character: char| character.is_alphanumeric() || "._%+-@".contains(character);
+        // Marks such as those of a list are no part of it, though they may stand within one.
+        let goes_on = |character: char| character.is_alphanumeric() || "_@".contains(character);
         let top = text[range.clone()].rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
         let next = behind(text, range.end);
         // `git@host.org:folder` is where a repository is.

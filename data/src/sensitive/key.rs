@@ -32,7 +32,8 @@ static KNOWN: LazyLock<Regex> = LazyLock::new(|| {
 /// A value behind a word that says what it is.
 static SAID: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = concat!(
-        r#"(?i-u)(?:api[_-]?key|secret|token|passwor[dt]|passwd|passphrase|bearer)["']?(?:\s{0,3}[:=]\s{0,3}|\s)["']?"#,
+        r"(?i-u)(?:api[_-]?key|secret|token|passwor[dt]|passwd|passphrase|bearer)(?:[_-]?(?:access|key|id|value)){0,3}",
+        r#"["']?(?:\s{0,3}[:=]\s{0,3}|\s)["']?"#,
         r"([A-Za-z0-9_./+=!#$%^&*-]{12,})",
     );
     Regex::new(pattern).expect("the pattern is valid")

@@ -39,19 +39,45 @@ static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
     ]
 });
 
+/// What parts groups of digits.
+const SEPARATORS: [char; 4] = [' ', '.', '-', '/'];
+
 /// Where telephone numbers stand; they may overlap where several shapes fit.
 pub fn find(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    for Shape { expression, group, digits } in SHAPES.iter() {
-        for captured in expression.captures_iter(text) {
-            let Some(number) = captured.get(*group) else { continue };
-            let count = number.as_str().bytes().filter(u8::is_ascii_digit).count();
-            if digits.contains(&count) && stands_by_itself(text, number.range()) {
-                found.push(number.range());
+    for shape in SHAPES.iter() {
+        let mut at = 0;
+        while let Some(number) = shape.expression.captures_at(text, at).and_then(|found| found.get(shape.group)) {
+            at = number.end();
+            if let Some(range) = shape.number_in(text, number.range()) {
+                at = range.end;
+                found.push(range);
             }
         }
     }
     found
+}
+
+impl Shape {
+    /// The number in a match. One with a country's code may have taken along what stands behind it,
+    /// such as a date or another number, and then has too many digits.
+    fn number_in(&self, text: &str, range: Range<usize>) -> Option<Range<usize>> {
+        let is_number = |range: &Range<usize>| {
+            self.digits.contains(&digits_of(&text[range.clone()])) && stands_by_itself(text, range.clone())
+        };
+        let found = &text[range.clone()];
+        let is_international = found.starts_with('+') || found.starts_with("00");
+        if !is_international || digits_of(found) <= *self.digits.end() {
+            return Some(range).filter(is_number);
+        }
+        let ends = found.rmatch_indices(" / ").chain(found.rmatch_indices(SEPARATORS));
+        let parts = ends.map(|(end, _)| found[..end].trim_end_matches(SEPARATORS));
+        parts.map(|part| range.start..range.start + part.len()).find(is_number)
+    }
+}
+
+fn digits_of(number: &str) -> usize {
+    number.bytes().filter(u8::is_ascii_digit).count()
 }
 
 /// Whether a number is not a part of a longer one, of a word or of a path.

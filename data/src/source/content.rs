@@ -115,8 +115,15 @@ impl<'a> Content<'a> {
         declared: impl FnOnce(&[u8]) -> Option<&'static Encoding>,
     ) -> Result<String, Error> {
         let bytes = self.whole(most_bytes)?;
-        let declared = self.options.encoding.or_else(|| declared(&bytes));
-        encoding::text_of(&bytes, declared, &self.guess).map_err(|error| self.cannot_read("0 bytes of text", error))
+        self.text_of(&bytes, declared(&bytes)).map_err(|error| self.cannot_read("0 bytes of text", error))
+    }
+
+    /// The text of bytes that stand in it, which may declare their encoding.
+    ///
+    /// # Errors
+    /// When they are in another encoding than is said.
+    pub fn text_of(&self, bytes: &[u8], declared: Option<&'static Encoding>) -> io::Result<String> {
+        encoding::text_of(bytes, self.options.encoding.or(declared), &self.guess)
     }
 
     /// All of its bytes, of which there may be so many.

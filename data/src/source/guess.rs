@@ -100,21 +100,30 @@ fn pieces(sample: &[u8]) -> Vec<&[u8]> {
     pieces
 }
 
-/// Whether a text is UTF-16 without a mark: zeros stand in one of two places alone, and what it says
-/// then are characters.
+/// Whether a text is UTF-16 without a mark: nearly all zeros stand in one of two places, and what it
+/// says then are characters.
 pub fn utf16(start: &[u8]) -> Option<Guess> {
     let start = &start[..start.len().min(UTF16_FROM_BYTES as usize) & !1];
     // Of nearly all texts nothing more is asked.
     memchr(0, start)?;
     let zeros = |place: usize| start.iter().skip(place).step_by(2).filter(|&&byte| byte == 0).count();
     let (even, odd) = (zeros(0), zeros(1));
-    let encoding = match (even, odd) {
-        (0, 1..) => UTF_16LE,
-        (1.., 0) => UTF_16BE,
-        _ => return None,
+    // A few characters end in a zero: 一, Ā.
+    let encoding = if odd > 4 * even {
+        UTF_16LE
+    } else if even > 4 * odd {
+        UTF_16BE
+    } else {
+        return None;
     };
     // Spaces and line ends alone are about a seventh of a text.
     let enough = even.max(odd) * 20 >= start.len() / 2 && start.len() >= 8;
+    (enough && reads_as_utf16(start, encoding)).then_some(Guess { encoding, confidence: 0.5, replaced: 0 })
+}
+
+/// Whether what a file begins with says characters in this UTF-16, and no signs of control but those of
+/// texts.
+pub fn reads_as_utf16(start: &[u8], encoding: &Encoding) -> bool {
     let unit = |pair: &[u8]| match encoding == UTF_16LE {
         true => u16::from_le_bytes([pair[0], pair[1]]),
         false => u16::from_be_bytes([pair[0], pair[1]]),
@@ -124,6 +133,5 @@ pub fn utf16(start: &[u8]) -> Option<Guess> {
         units.pop();
     }
     let is_text = |character: char| !character.is_control() || matches!(character, '\t' | '\n' | '\r' | '\u{c}');
-    let is_text = char::decode_utf16(units).all(|character| character.is_ok_and(is_text));
-    (enough && is_text).then_some(Guess { encoding, confidence: 0.5, replaced: 0 })
+    char::decode_utf16(units).all(|character| character.is_ok_and(is_text))
 }

@@ -6,7 +6,7 @@ use super::*;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut archive = rawzip::ZipArchiveWriter::new(&mut bytes);
     for (name, content) in parts {
@@ -273,4 +273,29 @@ fn archives_are_folders() {
     assert_eq!(texts, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
     let left_out: Vec<_> = listing.left_out.iter().map(|one| one.kind).collect();
     assert_eq!(left_out, [LeftOutKind::Archive], "an archive in an archive");
+}
+
+#[test]
+fn chapters_of_a_book_are_xhtml_whether_they_say_it_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts: [(&str, &[u8]); 3] = [
+        ("META-INF/container.xml", b"<rootfile full-path=\"a.opf\"/>"),
+        (
+            "a.opf",
+            b"<p><item id=\"a\" media-type=\"application/xhtml+xml\" href=\"a.html\"/><itemref idref=\"a\"/></p>",
+        ),
+        ("a.html", b"<html><head><title/><script src=\"a.js\"/></head><body><p>All of it.</p></body></html>"),
+    ];
+    std::fs::write(folder.path().join("a.epub"), zip(&parts)).unwrap();
+    let mut listing = Listing::default();
+    listing.add_path(&folder.path().join("a.epub")).unwrap();
+    let mut chapter = String::new();
+    read::<Error>(&listing.files[0], &ReadOptions::default(), &AtomicU64::new(0), &mut |event| {
+        if let Event::Text(text) = event {
+            chapter.push_str(text);
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(chapter, "All of it.\n");
 }

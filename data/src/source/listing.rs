@@ -3,11 +3,14 @@
 use super::archive::{self, Archive, Entry, is_passed_over};
 use super::content::Place;
 use super::foreign::Foreign;
+use super::guess;
 use super::left_out::{LeftOut, LeftOutKind};
+use super::options::ReadOptions;
 use super::own::{is_own, kind_of_folder};
 use super::start::Start;
 use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
+use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use ignore::{Walk, WalkBuilder};
 use std::sync::mpsc::{Sender, channel};
 use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf, sync::Arc};
@@ -58,9 +61,16 @@ pub struct Listing {
     spooled: Vec<NamedTempFile>,
     /// Whether standard input is among them.
     has_stdin: bool,
+    /// The encoding of text without a mark, where the user says it.
+    encoding: Option<&'static Encoding>,
 }
 
 impl Listing {
+    /// None yet, to be read so.
+    pub fn new(options: &ReadOptions) -> Self {
+        Self { encoding: options.encoding, ..Self::default() }
+    }
+
     /// Adds a file, or all files under a folder but those that are empty, binary or written by
     /// these programs. Hidden files, what Word keeps beside an open document, and what a
     /// `.gitignore` in the folder names are passed over in silence. zip and tar are folders here.
@@ -141,7 +151,7 @@ impl Listing {
         match file.as_archive(&start) {
             Some(archive) => self.add_archive(archive, &file).map_err(|error| (LeftOutKind::Archive, error)),
             None => {
-                self.files.push(file.of_kind(&start)?);
+                self.files.push(file.of_kind(&start, self.encoding)?);
                 Ok(())
             }
         }
@@ -169,7 +179,7 @@ impl Listing {
             };
             let unreadable = |error| (LeftOutKind::Unusable(Kind::text()), error);
             let added = entry.start().map_err(unreadable).and_then(|start| match entry.as_archive(&start) {
-                None => entry.of_kind(&start),
+                None => entry.of_kind(&start, self.encoding),
                 Some(_) => {
                     let what = "is an archive in an archive; unpack it and give the files in it";
                     Err((LeftOutKind::Archive, Error::unusable(&name, what)))
@@ -278,8 +288,9 @@ impl TextFile {
         is_folder.then_some(archive)
     }
 
-    /// This file with its kind; else what it is instead of text, and what is wrong with it.
-    fn of_kind(mut self, start: &Start) -> Result<Self, (LeftOutKind, Error)> {
+    /// This file with its kind, its text in this encoding where that is said; else what it is instead
+    /// of text, and what is wrong with it.
+    fn of_kind(mut self, start: &Start, said: Option<&Encoding>) -> Result<Self, (LeftOutKind, Error)> {
         if self.bytes == 0 {
             return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
         }
@@ -294,7 +305,10 @@ impl TextFile {
             let what = "is a page or a recipe that Ember wrote, not text; name the text itself";
             return Err((LeftOutKind::Own, Error::unusable(&self.name, what)));
         }
-        if !encoding::may_hold_zeros(&start.bytes)
+        let is_said_utf16 =
+            said.is_some_and(|said| [UTF_16LE, UTF_16BE].contains(&said) && guess::reads_as_utf16(&start.bytes, said));
+        if !is_said_utf16
+            && !encoding::may_hold_zeros(&start.bytes)
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
         {
             // Nobody meant the pictures in a folder for text.

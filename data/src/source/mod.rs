@@ -109,6 +109,8 @@ pub fn is_plain(file: &TextFile) -> Result<bool, Error> {
 }
 
 #[cfg(all(test, feature = "readers"))]
+mod document_tests;
+#[cfg(all(test, feature = "readers"))]
 mod fixture_tests;
 #[cfg(all(test, feature = "readers"))]
 mod hostile_tests;

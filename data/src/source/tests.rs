@@ -277,6 +277,29 @@ fn text_in_utf16_with_its_mark_is_text() {
 }
 
 #[test]
+fn text_that_is_said_to_be_utf16_is_not_taken_for_binary() {
+    let folder = Folder::new();
+    // So many of its characters end in a zero that it is not guessed.
+    let text = "一一一一 Ā\n";
+    let path = folder.write("a.txt", &utf16(text, u16::to_le_bytes));
+    assert!(documents(&path, "text").is_err());
+    let options = ReadOptions { encoding: Some(encoding_rs::UTF_16LE), ..ReadOptions::default() };
+    let mut listing = Listing::new(&options);
+    listing.add_path(&path).unwrap();
+    let mut found = String::new();
+    read::<Error>(&listing.files[0], &options, &AtomicU64::new(0), &mut |event| {
+        if let Event::Text(piece) = event {
+            found.push_str(piece);
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(found, text);
+    let few = "一 and 中文 in a line of words\n";
+    assert_eq!(read_as("a.txt", &utf16(few, u16::to_le_bytes)).unwrap(), [few]);
+}
+
+#[test]
 fn gzip_is_read_past_its_members_to_the_zeros_that_pad_it() {
     let padded = [gzip(b"one "), gzip(b"two"), vec![0; 600_000]].concat();
     assert_eq!(read_as("a.txt.gz", &padded).unwrap(), ["one two"]);

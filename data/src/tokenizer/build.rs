@@ -1,7 +1,9 @@
 //! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read
 //! from GPT-2's files.
 
-use super::library::{library_error, of_library};
+use super::beside::Beside;
+use super::library::{library_error, of_library, put_space_first};
+use super::prompt::opening;
 use super::{END_OF_TEXT, Error, Tokenizer, byte_level::character, split};
 use ahash::AHashMap;
 use compact_str::CompactString;
@@ -80,15 +82,24 @@ impl Tokenizer {
         Self::from_library(with_end_of_text(byte_level(model, true), true)?, None, None)
     }
 
-    /// GPT-2's own two files; `named_end` is the end-of-text token's name, where it has another.
-    pub(super) fn from_pair(vocabulary: &Path, merges: &Path, named_end: Option<String>) -> Result<Self, Error> {
+    /// GPT-2's own two files, read as transformers' GPT2Tokenizer does by the keys beside them.
+    pub(super) fn from_pair(vocabulary: &Path, merges: &Path, beside: &Beside) -> Result<Self, Error> {
         let model = of_library(|| {
             let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
             BPE::builder().vocab_and_merges(words, pairs).build()
         })?;
         let has_end = model.token_to_id(END_OF_TEXT).is_some();
-        let library = with_end_of_text(byte_level(model, true), has_end)?;
-        Self::from_library(library, named_end, Some(vocabulary))
+        let mut library = with_end_of_text(byte_level(model, true), has_end)?;
+        put_space_first(&mut library, beside.flag("add_prefix_space"));
+        if beside.flag("add_bos_token") == Some(true)
+            && let Some(name) = beside.name_or("bos_token", END_OF_TEXT)
+        {
+            let missing =
+                || format!("tokenizer_config.json puts {name:?} before every text, which is no token of theirs");
+            let id = library.token_to_id(name).ok_or_else(|| Error::Unusable(missing()))?;
+            library.with_post_processor(Some(opening(name, id)?));
+        }
+        Self::from_library(library, beside.name("eos_token").map(str::to_owned), Some(vocabulary))
     }
 }
 

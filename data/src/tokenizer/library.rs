@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use ember_host::panics::quietly;
-use tokenizers::{Encoding, Token, Tokenizer as Library};
+use tokenizers::{Encoding, PreTokenizerWrapper, Token, Tokenizer as Library};
 
 /// Calls the library with what somebody else wrote: its errors, and its panics over damaged files,
 /// are errors of ours.
@@ -14,6 +14,14 @@ pub fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, 
 /// error, and not every one is the library's.
 pub fn library_error(error: tokenizers::Error) -> Error {
     Error::Unusable(error.to_string())
+}
+
+/// Where `space` says so, GPT-2's rule takes the first word of a text for one behind a space, or does not.
+pub fn put_space_first(library: &mut Library, space: Option<bool>) {
+    if let (Some(PreTokenizerWrapper::ByteLevel(rule)), Some(space)) = (library.get_pre_tokenizer(), space) {
+        let rule = rule.add_prefix_space(space);
+        library.with_pre_tokenizer(Some(rule));
+    }
 }
 
 /// The tokens that the file's post-processor puts before and behind any text, seen on one of a

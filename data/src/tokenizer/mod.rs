@@ -10,6 +10,7 @@
 //! [`crate::prepare`] puts between documents. In a prompt the names of special tokens are these
 //! tokens, unless the user wants them as text ([`Tokenizer::encode_prompt`]).
 
+mod beside;
 mod build;
 mod byte_level;
 mod characters;
@@ -24,10 +25,11 @@ pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 pub use error::Error;
 pub use prompt::SpecialTokens;
 
+use beside::Beside;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
-use library::{library_error, of_library, put_around};
+use library::{library_error, of_library, put_around, put_space_first};
 use serde_json::{Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
@@ -88,16 +90,18 @@ impl Tokenizer {
         if !Self::is_in(dir) {
             return Err(Error::Missing(dir.to_owned()));
         }
-        Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)).map_err(|error| Error::Fails {
+        let beside = Beside::read(dir);
+        let read = Self::from_pair(&vocabulary, &merges, &beside).map_err(|error| Error::Fails {
             what: format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display()),
             source: error.into(),
-        })
+        });
+        read?.agreeing_with(&beside, &vocabulary)
     }
 
     /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
     ///
     /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the
-    /// file names as `eos_token`.
+    /// file names as `eos_token`; its `add_prefix_space` counts where its class is GPT-2's.
     ///
     /// # Errors
     /// When there is none, or the library does not read it.
@@ -106,12 +110,42 @@ impl Tokenizer {
             return Self::from_folder(path);
         }
         let content = read_whole(path, MOST_BYTES).at("cannot read the tokenizer", path)?;
-        let named_end = path.parent().and_then(named_end_of_text);
-        let library = of_library(|| Library::from_bytes(content));
-        library.and_then(|library| Self::from_library(library, named_end, Some(path))).map_err(|error| Error::Fails {
+        let beside = Beside::read(path.parent().unwrap_or(Path::new("")));
+        let is_gpt2 = matches!(beside.name("tokenizer_class"), Some("GPT2Tokenizer" | "GPT2TokenizerFast"));
+        let read = of_library(|| Library::from_bytes(content)).and_then(|mut library| {
+            if is_gpt2 {
+                put_space_first(&mut library, beside.flag("add_prefix_space"));
+            }
+            Self::from_library(library, beside.name("eos_token").map(str::to_owned), Some(path))
+        });
+        let read = read.map_err(|error| Error::Fails {
             what: format!("{} is not a tokenizer.json that the tokenizers library reads; give another", path.display()),
             source: error.into(),
-        })
+        });
+        read?.agreeing_with(&beside, path)
+    }
+
+    /// Itself, unless transformers would make another tokenizer of it by what the keys beside it say.
+    fn agreeing_with(self, beside: &Beside, file: &Path) -> Result<Self, Error> {
+        let is_llama = matches!(beside.name("tokenizer_class"), Some("LlamaTokenizer" | "LlamaTokenizerFast"));
+        let no_space = is_llama && beside.flag("add_prefix_space") == Some(false);
+        let lacking = beside.added().find(|name| self.shared.library.token_to_id(name).is_none());
+        let what = match lacking {
+            Some(name) => format!("lacks the token {name:?}, which the tokenizer_config.json beside it adds"),
+            None if no_space && self.puts_space_first() => {
+                "puts a space before every text, and the tokenizer_config.json beside it says none".to_owned()
+            }
+            None => return Ok(self),
+        };
+        Err(Error::Unusable(format!("{} {what}; save the tokenizer again with transformers", file.display())))
+    }
+
+    /// Whether a text's first word is one behind a space, as SentencePiece has it.
+    fn puts_space_first(&self) -> bool {
+        let library = &self.shared.library;
+        let encoded = of_library(|| library.encode_fast("a", false));
+        let first = encoded.ok().and_then(|encoded| library.id_to_token(*encoded.get_ids().first()?));
+        first.is_some_and(|token| token.starts_with('▁'))
     }
 
     /// Around what was read from `file`; the end-of-text token is `<|endoftext|>`, else
@@ -317,13 +351,6 @@ impl Encoder {
         });
         own.flatten().unwrap_or_else(|| Self::Library(Box::default()))
     }
-}
-
-/// What a `tokenizer_config.json` in `dir` names as its end-of-text token.
-fn named_end_of_text(dir: &Path) -> Option<String> {
-    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("tokenizer_config.json")).ok()?).ok()?;
-    let name = &config["eos_token"];
-    name.as_str().or_else(|| name["content"].as_str()).map(str::to_owned)
 }
 
 /// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what

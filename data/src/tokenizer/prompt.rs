@@ -2,9 +2,9 @@
 //! tokens' names in them are.
 //!
 //! The rules are transformers' own. Around a text stands what the post-processor of
-//! `tokenizer.json` puts there (whatever `add_bos_token` in `tokenizer_config.json` says: where
-//! there is a `tokenizer.json`, transformers does not heed it either); within it the name of a
-//! special token is that token.
+//! `tokenizer.json` puts there (whatever `add_bos_token` in `tokenizer_config.json` says: it is
+//! heeded beside `vocab.json` and `merges.txt` alone); within it the name of a special token is that
+//! token.
 
 use super::{END_OF_TEXT, Encoder, Error, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub enum SpecialTokens {
 ///
 /// # Errors
 /// When the library refuses.
-fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
+pub fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
     let sequence = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
     let template = json!({
         "type": "TemplateProcessing",

@@ -172,22 +172,101 @@ fn a_saved_tokenizer_is_the_same_tokenizer() {
     }
 }
 
-#[test]
-fn a_folder_of_vocabulary_and_merges_is_read() {
-    let folder = tempfile::tempdir().unwrap();
+/// A tokenizer as GPT-2's two files.
+fn vocabulary_and_merges() -> (String, String) {
     let json: Value = serde_json::from_str(&BPE_TOKENIZER.to_json().unwrap()).unwrap();
     let mut vocabulary = json["model"]["vocab"].clone();
     vocabulary[END_OF_TEXT] = BPE_TOKENIZER.end_of_text().into();
     let pair = |pair: &Value| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
     let merges: Vec<String> = json["model"]["merges"].as_array().unwrap().iter().map(pair).collect();
-    std::fs::write(folder.path().join("vocab.json"), vocabulary.to_string()).unwrap();
+    (vocabulary.to_string(), format!("#version: 0.2\n{}\n", merges.join("\n")))
+}
+
+#[test]
+fn a_folder_of_vocabulary_and_merges_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (vocabulary, merges) = vocabulary_and_merges();
+    std::fs::write(folder.path().join("vocab.json"), vocabulary).unwrap();
     // One of the two files is no tokenizer: who has ids needs none.
     assert!(!Tokenizer::is_in(folder.path()));
-    std::fs::write(folder.path().join("merges.txt"), format!("#version: 0.2\n{}\n", merges.join("\n"))).unwrap();
+    std::fs::write(folder.path().join("merges.txt"), merges).unwrap();
     assert!(Tokenizer::is_in(folder.path()));
     let read = Tokenizer::from_folder(folder.path()).unwrap();
     assert_eq!(read.encode(TEXT).unwrap(), BPE_TOKENIZER.encode(TEXT).unwrap());
     assert_eq!((read.vocab_size(), read.end_of_text()), (300, Some(299)));
+}
+
+/// A folder's tokenizer beside which a `tokenizer_config.json` has these keys.
+fn with_keys(folder: &Path, keys: &Value) -> Result<Tokenizer, String> {
+    std::fs::write(folder.join("tokenizer_config.json"), keys.to_string()).unwrap();
+    Tokenizer::from_folder(folder).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+}
+
+/// As transformers' GPT2Tokenizer reads them.
+#[test]
+fn vocabulary_and_merges_are_read_by_the_keys_beside_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (vocabulary, merges) = vocabulary_and_merges();
+    std::fs::write(folder.path().join("vocab.json"), vocabulary).unwrap();
+    std::fs::write(folder.path().join("merges.txt"), merges).unwrap();
+    let read = |keys: Value| with_keys(folder.path(), &keys);
+    let ids = |keys: Value| read(keys).unwrap().encode_prompt("the ball", SpecialTokens::Parse).unwrap();
+    let [plain, spaced] = ["the ball", " the ball"].map(|text| BPE_TOKENIZER.encode(text).unwrap());
+    assert_ne!(plain, spaced);
+    assert_eq!(ids(json!({ "add_bos_token": false, "add_prefix_space": false })), plain);
+    assert_eq!(ids(json!({ "add_prefix_space": true })), spaced);
+    let opened = [vec![299], plain.clone()].concat();
+    assert_eq!(ids(json!({ "add_bos_token": true })), opened);
+    assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": { "content": END_OF_TEXT } })), opened);
+    assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": null })), plain);
+    let error = read(json!({ "add_bos_token": true, "bos_token": "<s>" })).err().unwrap();
+    assert!(error.ends_with("puts \"<s>\" before every text, which is no token of theirs"), "{error}");
+    let error = read(json!({ "added_tokens_decoder": { "300": { "content": "<|im_start|>" } } })).err().unwrap();
+    assert!(error.contains("vocab.json lacks the token \"<|im_start|>\""), "{error}");
+}
+
+#[test]
+fn a_tokenizer_of_gpt2_s_class_puts_a_space_first_where_the_key_beside_it_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    BPE_TOKENIZER.save(folder.path()).unwrap();
+    let ids = |class: &str| {
+        let keys = json!({ "tokenizer_class": class, "add_prefix_space": true });
+        with_keys(folder.path(), &keys).unwrap().encode("the ball").unwrap()
+    };
+    let [plain, spaced] = ["the ball", " the ball"].map(|text| BPE_TOKENIZER.encode(text).unwrap());
+    assert_eq!([ids("GPT2Tokenizer"), ids("GPT2TokenizerFast"), ids("Other")], [spaced.clone(), spaced, plain]);
+}
+
+#[test]
+fn a_llama_s_space_that_the_key_beside_it_takes_away_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": { "type": "Prepend", "prepend": "▁" },
+        "model": { "type": "BPE", "vocab": { "▁": 0, "a": 1, "▁a": 2 }, "merges": ["▁ a"] },
+    });
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    let keys = |space: bool| json!({ "tokenizer_class": "LlamaTokenizer", "add_prefix_space": space });
+    assert_eq!(with_keys(folder.path(), &keys(true)).unwrap().encode("a").unwrap(), [2]);
+    let error = with_keys(folder.path(), &keys(false)).err().unwrap();
+    assert!(error.contains("tokenizer.json puts a space before every text, and the tokenizer_config.json"), "{error}");
+}
+
+#[test]
+fn a_token_that_was_added_and_is_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    BPE_TOKENIZER.save(folder.path()).unwrap();
+    let added = |name: &str| json!({ "added_tokens_decoder": { "299": { "content": name, "special": true } } });
+    with_keys(folder.path(), &added(END_OF_TEXT)).unwrap();
+    let mut pads = added("[PAD]");
+    pads["pad_token"] = "[PAD]".into();
+    with_keys(folder.path(), &pads).unwrap();
+    let error = with_keys(folder.path(), &added("<|im_start|>")).err().unwrap();
+    assert!(
+        error.contains("tokenizer.json lacks the token \"<|im_start|>\", which the tokenizer_config.json"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -30,8 +30,16 @@ function styled(made, styles) {
   return made;
 }
 
-/** A token's text as it is; an end token, whose own spelling nobody needs to know, is named for what it does. */
-const tokenText = (id) => (data.end_tokens.includes(id) ? "[end]" : data.tokens[id] ?? `#${id}`);
+const decoder = () => new TextDecoder("utf-8", { ignoreBOM: true });
+
+/** A token's bytes; an end token, whose own spelling nobody needs to know, is named for what it does. */
+function tokenBytes(id) {
+  const piece = data.end_tokens.includes(id) ? "[end]" : data.tokens[id] ?? `#${id}`;
+  return Array.isArray(piece) ? Uint8Array.from(piece) : new TextEncoder().encode(piece);
+}
+
+/** A token's text by itself. */
+const tokenText = (id) => decoder().decode(tokenBytes(id));
 
 /** A token's text with its spaces and line ends visible. */
 function visible(id) {
@@ -45,8 +53,19 @@ const quoted = (id) => `\u201c${visible(id)}\u201d`;
 /** A token as a small tile. */
 const chip = (id, kind = "") => element("span", { class: `token ${kind}`, text: visible(id) });
 
-/** Several tokens' text as it is; without a tokenizer their numbers. */
-const textOf = (ids) => ids.map(tokenText).join(Object.keys(data.tokens).length > 0 ? "" : " ");
+/**
+ * The texts of tokens in parts that follow one another; without a tokenizer their numbers. A character that is spread over several
+ * tokens stands where the last of them does.
+ */
+function textsOf(parts) {
+  if (Object.keys(data.tokens).length === 0) return parts.map((ids) => ids.map(tokenText).join(" "));
+  const whole = decoder();
+  const texts = parts.map((ids) => ids.map((id) => whole.decode(tokenBytes(id), { stream: true })).join(""));
+  return [...texts.slice(0, -1), texts.at(-1) + whole.decode()];
+}
+
+/** Several tokens' text as it is. */
+const textOf = (ids) => textsOf([ids])[0];
 
 /** The prompt as a reader would write it. */
 const promptText = () => element("span", { class: "prompt", text: data.prompt.text ?? textOf(data.prompt.ids) });

@@ -20,9 +20,9 @@ function partingLine(knob, value, side, chosen, interval, candidates, draw) {
 
 /** A text with what both share, and what is its own. */
 function partedText(title, ids, parts) {
+  const [shared, own] = textsOf([ids.slice(0, parts), ids.slice(parts)]);
   return element("article", { class: "card" }, element("h3", { text: title }),
-    element("p", { class: "text" }, promptText(), textOf(ids.slice(0, parts)),
-      element("mark", { text: textOf(ids.slice(parts)) })));
+    element("p", { class: "text" }, promptText(), shared, element("mark", { text: own })));
 }
 
 function partingTable(noise, knob) {

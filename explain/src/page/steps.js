@@ -94,9 +94,8 @@ function drawStep(step) {
     kind: made.ids[entry] === chosen ? "picked" : "", note: made.ids[entry] === chosen ? "picked" : "",
   })));
   byId("loop-pick").replaceChildren(...pickOf(step, made));
-  const generated = textOf(data.run.ids.slice(0, step));
-  byId("loop-text").replaceChildren(promptText(), generated,
-    element("mark", { class: "arrive", text: tokenText(chosen) }));
+  const [generated, arrived] = textsOf([data.run.ids.slice(0, step), [chosen]]);
+  byId("loop-text").replaceChildren(promptText(), generated, element("mark", { class: "arrive", text: arrived }));
   byId("loop-live").textContent = `Step ${step + 1} of ${data.steps.length}: picks ${quoted(chosen)}, which the model gave ${percent(Math.exp(logprob))}.`;
 }
 

@@ -10,8 +10,7 @@ function repetitionFacts({ distinct_2: distinct, longest_repeat: longest, loops 
 }
 
 function wayCard(way, best) {
-  const { name, config, ids, text, logprob_sum: sum, tokens, repetition } = way;
-  const flags = Object.entries(config).filter(([, value]) => value !== "sample").map(([knob, value]) => `--${knob.replace(/_/g, "-")} ${value}`);
+  const { name, flags, ids, text, logprob_sum: sum, tokens, repetition } = way;
   const each = tokens > 0 ? sum / tokens : 0;
   const [badge, ...facts] = repetition.loops ? repetitionFacts(repetition) : [null, ...repetitionFacts(repetition)];
   // The bar is the probability of an average token: 100% would be a text without a choice.
@@ -33,7 +32,8 @@ function startWays() {
   if (!data.ways?.length) return body.append(absent("The comparison"));
   const best = Math.max(...data.ways.map((way) => way.logprob_sum));
   body.append(element("p", { class: "hint", text: "The log-probability is the model's own verdict on the whole text, in nats: nearer to 0 is more "
-      + "probable. Different pairs: how many of all pairs of neighbouring tokens are different ones; 100% repeats none." }),
+      + "probable. Different pairs: how many of all pairs of neighbouring tokens are different ones; 100% repeats none. "
+      + "The flags make ember-generate text write the same." }),
     element("div", { class: "grid" }, ...data.ways.map((way) => wayCard(way, best))));
   return undefined;
 }

@@ -68,6 +68,9 @@ fn begin(from: &mut Cursor) -> Read<(u64, u64)> {
     }
     match from.u32()? {
         2 | 3 => Ok((from.u64()?, from.u64()?)),
+        version if matches!(version.swap_bytes(), 2 | 3) => {
+            Err("it is big-endian; only little-endian GGUF files can be read: get the model as one".to_owned())
+        }
         version => {
             Err(format!("it is of version {version} of GGUF, of which 2 and 3 are known; convert the model again"))
         }
@@ -175,5 +178,18 @@ impl<'a> Listed<'a> {
         let end = start.checked_add(bytes).filter(|_| start.is_multiple_of(alignment));
         let end = end.ok_or_else(|| format!("the values of {name} begin at byte {start}"))?;
         Ok(Self { name, sizes: sizes.into_iter().map(|size| size as usize).collect(), kind, start, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_other_byte_order_is_called_that() {
+        let line = begin(&mut Cursor::new(b"GGUF\0\0\0\x03")).unwrap_err();
+        assert!(line.starts_with("it is big-endian; "), "{line}");
     }
 }

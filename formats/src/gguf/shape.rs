@@ -15,7 +15,6 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
         size.ok_or_else(|| format!("its key {} is missing or no size", key(wanted)))
     };
     let or = |wanted: &str, default: usize| if keys.get(&key(wanted)).is_some() { size(wanted) } else { Ok(default) };
-    let real = |wanted: &str, default: f64| keys.real(&key(wanted)).unwrap_or(default);
     let gpt2 = architecture == Architecture::Gpt2;
     let (n_embd, n_head) = (size("embedding_length")?, size("attention.head_count")?);
     let head_size = n_embd / n_head.max(1);
@@ -32,8 +31,8 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
         head_size,
         n_embd,
         n_inner: size("feed_forward_length")?,
-        norm_epsilon: keys.real(&key(epsilon)).ok_or_else(|| format!("its key {} is missing", key(epsilon)))?,
-        rope_theta: real("rope.freq_base", 10_000.0),
+        norm_epsilon: real(keys, &key(epsilon))?.ok_or_else(|| format!("its key {} is missing", key(epsilon)))?,
+        rope_theta: real(keys, &key("rope.freq_base"))?.unwrap_or(10_000.0),
         bias: gpt2 || tensors.get("blk.0.attn_q.bias").is_some(),
         tied_head: tensors.get("output.weight").is_none(),
         exact_gelu: false,
@@ -52,6 +51,15 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
     }
     shape.check()?;
     Ok(shape)
+}
+
+/// The number of a key, if it is there.
+fn real(keys: &Keys, key: &str) -> Read<Option<f64>> {
+    let number = keys.real(key);
+    match keys.get(key).is_some() && number.is_none() {
+        true => Err(format!("its key {key} is no number")),
+        false => Ok(number),
+    }
 }
 
 fn architecture(keys: &Keys) -> Read<Architecture> {
@@ -80,12 +88,57 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Read<()> {
         "rope.scale_linear",
         "rope.scaling.factor", // without a kind it scales, too
     ];
-    for key in others {
-        let key = format!("{name}.{key}");
-        let is_set = |value: &Value| !matches!(value, Value::Whole(0) | Value::Real(0.0 | 1.0));
-        if keys.get(&key).as_ref().is_some_and(is_set) {
-            return Err(format!("its key {key} asks for what is not computed here"));
-        }
+    let is_set = |value: &Value| !matches!(value, Value::Whole(0) | Value::Real(0.0 | 1.0));
+    let set = others.iter().find(|key| keys.get(&format!("{name}.{key}")).as_ref().is_some_and(is_set));
+    // What is computed without these keys, and with no other value.
+    let only = [
+        ("attention.causal", Value::Flag(true)),
+        ("rope.scaling.attn_factor", Value::Real(1.0)),
+        ("rope.scaling.type", Value::Text("none")),
+    ];
+    let is_another = |key: &str, value: Value| keys.get(&format!("{name}.{key}")).is_some_and(|said| said != value);
+    let other = only.into_iter().find(|(key, value)| is_another(key, *value));
+    match set.copied().or(other.map(|(key, _)| key)) {
+        Some(key) => Err(format!("its key {name}.{key} asks for what is not computed here")),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::{header::Header, keys::Cursor};
+    use super::*;
+
+    /// What a file whose only key is put by `put` is asked by `ask`.
+    fn asked<T>(put: impl FnOnce(&mut Header), ask: impl FnOnce(&Keys) -> T) -> T {
+        let mut header = Header::default();
+        put(&mut header);
+        ask(&Keys::read(&mut Cursor::new(header.bytes()), header.count()).unwrap())
+    }
+
+    #[test]
+    fn a_factor_of_attention_and_attention_to_what_follows_are_refused() {
+        let refused = |put: &dyn Fn(&mut Header)| asked(put, |keys| refuse_what_differs(keys, "llama"));
+        refused(&|header| header.real("llama.rope.scaling.attn_factor", 1.0)).unwrap();
+        refused(&|header| header.flag("llama.attention.causal", true)).unwrap();
+        let line = refused(&|header| header.real("llama.rope.scaling.attn_factor", 2.0)).unwrap_err();
+        assert_eq!(line, "its key llama.rope.scaling.attn_factor asks for what is not computed here");
+        refused(&|header| header.real("llama.rope.scaling.attn_factor", 0.0)).unwrap_err();
+        let line = refused(&|header| header.flag("llama.attention.causal", false)).unwrap_err();
+        assert_eq!(line, "its key llama.attention.causal asks for what is not computed here");
+        refused(&|header| header.real("llama.rope.scaling.factor", 2.0)).unwrap_err();
+        refused(&|header| header.text("llama.rope.scaling.type", "none")).unwrap();
+        refused(&|header| header.number("llama.rope.scaling.type", 1)).unwrap_err();
+    }
+
+    #[test]
+    fn a_number_that_is_a_text_is_refused() {
+        let key = "llama.rope.freq_base";
+        let line = asked(|header| header.text(key, "500000"), |keys| real(keys, key)).unwrap_err();
+        assert_eq!(line, "its key llama.rope.freq_base is no number");
+        assert_eq!(asked(|header| header.real(key, 5e5), |keys| real(keys, key)).unwrap(), Some(5e5));
+        assert_eq!(asked(|_| {}, |keys| real(keys, key)).unwrap(), None);
+    }
 }

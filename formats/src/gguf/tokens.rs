@@ -70,6 +70,7 @@ pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> R
 /// Tokens that are found by merging, or in the raw text.
 fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), String> {
     let (split, kind) = split(json)?;
+    Tokenizer::check_words(json, split == "llama-bpe")?;
     let (tokens, kinds) = tokens(json, kind, rows)?;
     header.text("tokenizer.ggml.model", MERGED);
     header.text("tokenizer.ggml.pre", split);

@@ -1,5 +1,7 @@
 //! A tokenizer, from a file's keys.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::keys::{Keys, Read, Value as KeyValue};
@@ -61,18 +63,18 @@ fn tokens<'a>(keys: &Keys<'a>) -> Vec<Token<'a>> {
 fn byte_level(keys: &Keys) -> Read<Value> {
     let tokens = tokens(keys);
     let of_kind = |kind: TokenKind| tokens.iter().filter(move |token| token.kind == kind as u64);
+    let own = |kind: TokenKind| -> Map<String, Value> {
+        of_kind(kind).map(|token| (token.text.to_owned(), token.id.into())).collect()
+    };
+    check_texts(&tokens)?;
     let is_character = |token: &Token| token.text.chars().nth(1).is_none();
     let has_normal = of_kind(TokenKind::Normal).next().is_some();
     if !has_normal && of_kind(TokenKind::Raw).next().is_some() && of_kind(TokenKind::Raw).all(is_character) {
-        let vocabulary = of_kind(TokenKind::Raw).map(|token| (token.text.to_owned(), token.id.into())).collect();
-        let json = Tokenizer::of_characters(vocabulary, added(of_kind(TokenKind::Control), true));
+        let all = added(of_kind(TokenKind::Control), true);
+        let json = Tokenizer::of_characters(with_added(own(TokenKind::Raw), &all), all);
         return around(keys, &tokens, json);
     }
-    let vocabulary: Map<String, Value> =
-        of_kind(TokenKind::Normal).map(|token| (token.text.to_owned(), token.id.into())).collect();
-    if vocabulary.len() != of_kind(TokenKind::Normal).count() {
-        return Err("two of its tokens have the same text".to_owned());
-    }
+    let vocabulary = own(TokenKind::Normal);
     let knows = |token: &str| vocabulary.contains_key(token);
     // A merge into no token of its own is one that no text leads to: llama.cpp wants one at least.
     let merge = |merge: &str| {
@@ -84,9 +86,37 @@ fn byte_level(keys: &Keys) -> Read<Value> {
     let mut all = added(of_kind(TokenKind::Control), true);
     all.extend(added(of_kind(TokenKind::Raw), false));
     all.sort_by_key(|token| token["id"].as_u64());
-    let mut json = Tokenizer::of_byte_pairs(vocabulary, merges, all, [normalizer, splitter]);
+    let mut json = Tokenizer::of_byte_pairs(with_added(vocabulary, &all), merges, all, [normalizer, splitter]);
     json["model"]["ignore_merges"] = json!(keys.text("tokenizer.ggml.pre") == Some("llama-bpe"));
     around(keys, &tokens, json)
+}
+
+/// Refuses tokens that cannot be told apart by their texts, which is how a `tokenizer.json` names them.
+fn check_texts(tokens: &[Token]) -> Read<()> {
+    let added = [TokenKind::Control, TokenKind::Raw].map(|kind| kind as u64);
+    let mut texts = HashSet::new();
+    for token in tokens {
+        let is_added = added.contains(&token.kind);
+        if is_added && token.text.is_empty() {
+            return Err(format!("its token {} has no text", token.id));
+        }
+        if (is_added || token.kind == TokenKind::Normal as u64) && !texts.insert(token.text) {
+            return Err("two of its tokens have the same text".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// A vocabulary, with the added tokens in it where their ids do not follow its size without a gap:
+/// the tokenizers library counts on from there for those that the vocabulary has not, whatever id a
+/// `tokenizer.json` says.
+fn with_added(mut vocabulary: Map<String, Value>, added: &[Value]) -> Map<String, Value> {
+    let first = vocabulary.len();
+    if !added.iter().enumerate().all(|(at, token)| token["id"] == first + at) {
+        let named = added.iter().filter_map(|token| Some((token["content"].as_str()?.to_owned(), token["id"].clone())));
+        vocabulary.extend(named);
+    }
+    vocabulary
 }
 
 /// The `tokenizer.json` of SentencePiece's pieces.
@@ -115,10 +145,8 @@ fn pieces(keys: &Keys) -> Read<Value> {
     if let Some(all) = json["added_tokens"].as_array_mut() {
         all.extend(named);
     }
-    if flag("add_bos_token") == Some(false) {
-        json["post_processor"] = Value::Null;
-    }
-    Ok(json)
+    json["post_processor"] = Value::Null; // the file says what is put around texts
+    around(keys, &tokens, json)
 }
 
 /// Tokens that are looked for in the raw text.
@@ -148,14 +176,17 @@ fn splitter(name: &str, has_merges: bool) -> Read<(Value, Value)> {
 
 /// With the tokens that the file puts around every text.
 fn around(keys: &Keys, tokens: &[Token], mut json: Value) -> Read<Value> {
-    let wanted = |flag: &str, unsaid: bool, token: &str| {
+    // Files of Llama 3 and of SentencePiece's pieces may not say it, and llama.cpp begins their texts
+    // all the same.
+    let is_pieces = keys.text("tokenizer.ggml.model") == Some(PIECES);
+    let begins = is_pieces || keys.text("tokenizer.ggml.pre") == Some("llama-bpe");
+    let wanted = |flag: &str, unsaid: bool, token: &str, own: u32| {
         let is_on = keys.flag(&format!("tokenizer.ggml.{flag}")).unwrap_or(unsaid);
-        is_on.then(|| id(keys, token)).flatten().and_then(|id| tokens.get(id as usize))
+        let id = id(keys, token).or(is_pieces.then_some(own)).filter(|_| is_on)?;
+        tokens.get(id as usize)
     };
-    // Files of Llama 3 seldom say it, and llama.cpp begins their texts all the same.
-    let is_llama_3 = keys.text("tokenizer.ggml.pre") == Some("llama-bpe");
-    let before = wanted("add_bos_token", is_llama_3, "bos_token_id");
-    let behind = wanted("add_eos_token", false, "eos_token_id");
+    let before = wanted("add_bos_token", begins, "bos_token_id", sentencepiece::BEGIN);
+    let behind = wanted("add_eos_token", false, "eos_token_id", sentencepiece::END);
     if before.or(behind).is_none() {
         return Ok(json);
     }
@@ -171,4 +202,89 @@ fn around(keys: &Keys, tokens: &[Token], mut json: Value) -> Read<Value> {
     json["post_processor"] =
         json!({ "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": named });
     Ok(json)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::{header::Header, keys::Cursor};
+    use super::*;
+
+    /// The `tokenizer.json` of a file with these tokens, and with what `more` puts behind them.
+    fn of(model: &str, tokens: &[(&str, TokenKind)], more: impl FnOnce(&mut Header)) -> Read<Value> {
+        let mut header = Header::default();
+        header.text("tokenizer.ggml.model", model);
+        header.texts("tokenizer.ggml.tokens", tokens.iter().map(|(text, _)| *text));
+        header.numbers("tokenizer.ggml.token_type", &tokens.iter().map(|(_, kind)| *kind as i32).collect::<Vec<_>>());
+        more(&mut header);
+        let keys = Keys::read(&mut Cursor::new(header.bytes()), header.count()).unwrap();
+        read(&keys, tokens.len()).map(|tokenizer| tokenizer.unwrap().json)
+    }
+
+    /// Of bytes and pairs of them.
+    fn of_bytes(tokens: &[(&str, TokenKind)]) -> Read<Value> {
+        of(MERGED, tokens, |header| {
+            header.text("tokenizer.ggml.pre", GPT2_SPLIT);
+            header.texts("tokenizer.ggml.merges", ["a b"].into_iter());
+        })
+    }
+
+    /// The ids that the library gives: of the vocabulary, else the next that is free behind it.
+    fn ids(json: &Value) -> Vec<(String, u64)> {
+        let vocabulary = json["model"]["vocab"].as_object().unwrap();
+        let mut next = vocabulary.len() as u64;
+        let mut id = |content: &str| {
+            let known = vocabulary.get(content).and_then(Value::as_u64);
+            next += u64::from(known.is_none());
+            known.unwrap_or(next - 1)
+        };
+        let contents = json["added_tokens"].as_array().unwrap().iter().map(|token| token["content"].as_str().unwrap());
+        contents.map(|content| (content.to_owned(), id(content))).collect()
+    }
+
+    #[test]
+    fn special_tokens_keep_their_ids_wherever_they_stand() {
+        use TokenKind::{Control, Normal, Raw, Unused};
+        for tokens in [
+            vec![("<s>", Control), ("a", Normal), ("b", Normal), ("ab", Normal)],
+            vec![("a", Normal), ("b", Normal), ("<x>", Raw), ("ab", Normal), ("<s>", Control)],
+            vec![("a", Normal), ("b", Normal), ("ab", Normal), ("[PAD3]", Unused), ("<s>", Control)],
+            vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("[PAD4]", Unused), ("<x>", Raw)],
+            vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("<x>", Raw)],
+            // Of characters.
+            vec![("a", Raw), ("<s>", Control), ("b", Raw)],
+        ] {
+            let json = of_bytes(&tokens).unwrap();
+            let is_special = |kind: TokenKind| kind == Control || kind == Raw && tokens.contains(&("ab", Normal));
+            let places = tokens.iter().enumerate().filter(|(_, (_, kind))| is_special(*kind));
+            let expected: Vec<(String, u64)> = places.map(|(id, (text, _))| ((*text).to_owned(), id as u64)).collect();
+            assert_eq!(ids(&json), expected);
+            assert_eq!(json["model"]["vocab"]["b"], tokens.iter().position(|(text, _)| *text == "b").unwrap());
+        }
+    }
+
+    #[test]
+    fn special_tokens_that_cannot_be_told_from_others_are_refused() {
+        use TokenKind::{Control, Normal};
+        let line = of_bytes(&[("a", Normal), ("b", Normal), ("a", Control)]).unwrap_err();
+        assert_eq!(line, "two of its tokens have the same text");
+        assert_eq!(of_bytes(&[("a", Normal), ("", Control)]).unwrap_err(), "its token 1 has no text");
+    }
+
+    #[test]
+    fn what_a_file_puts_around_the_texts_of_pieces_is_put_there() {
+        let bytes: Vec<String> = (0..=255).map(|byte: u8| format!("<0x{byte:02X}>")).collect();
+        let special = [("<unk>", TokenKind::Unknown), ("<s>", TokenKind::Control), ("</s>", TokenKind::Control)];
+        let bytes = bytes.iter().map(|text| (text.as_str(), TokenKind::Byte));
+        let tokens: Vec<_> = special.into_iter().chain(bytes).collect();
+        let around = |more: &dyn Fn(&mut Header)| {
+            let json = of(PIECES, &tokens, more).unwrap();
+            Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None }.around()
+        };
+        assert_eq!(around(&|_| {}), Some([Some(1), None]));
+        assert_eq!(around(&|header| header.flag("tokenizer.ggml.add_bos_token", false)), Some([None, None]));
+        assert_eq!(around(&|header| header.flag("tokenizer.ggml.add_eos_token", true)), Some([Some(1), Some(2)]));
+        assert_eq!(around(&|header| header.number("tokenizer.ggml.bos_token_id", 2)), Some([Some(2), None]));
+    }
 }

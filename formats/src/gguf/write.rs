@@ -19,8 +19,8 @@ use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, numbers};
 /// are Q8_0, since they decide every token.
 ///
 /// # Errors
-/// When GGUF cannot say the tokenizer, a tensor cannot be read, or the file not be written: another
-/// than a GGUF is not written over.
+/// When GGUF cannot say the tokenizer, a tensor cannot be read or has a value that its type cannot
+/// hold, or the file not be written: another than a GGUF is not written over.
 pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result<()> {
     check_replaces(path, "a GGUF", |bytes| bytes.starts_with(MAGIC))?;
     let header = header(model, kind, name)?;
@@ -35,7 +35,9 @@ pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result
         let before = MAGIC.len() + 4 + 8 + 8 + header.bytes().len() + list.len();
         out.write_all(&vec![0; before.next_multiple_of(ALIGNMENT) - before])?;
         for tensor in &tensors {
-            write_values(out, &tensor.values().map_err(io::Error::other)?, tensor.kind)?;
+            let values = tensor.values().map_err(io::Error::other)?;
+            numbers::check(&tensor.tensor.name, tensor.kind, &values).map_err(io::Error::other)?;
+            write_values(out, &values, tensor.kind)?;
         }
         Ok(())
     })?;

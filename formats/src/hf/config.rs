@@ -19,13 +19,15 @@ pub fn read(keys: &Value) -> Result<Shape, String> {
     }
 }
 
+/// Each size has two names, of which transformers takes the second where both are there.
 fn gpt2(keys: &Keys) -> Result<Shape, String> {
-    let (n_embd, n_head) = (keys.size("n_embd", 768)?, keys.size("n_head", 12)?);
+    let n_embd = keys.size("hidden_size", keys.size("n_embd", 768)?)?;
+    let n_head = keys.size("num_attention_heads", keys.size("n_head", 12)?)?;
     Ok(Shape {
         architecture: Architecture::Gpt2,
         vocab_size: keys.size("vocab_size", 50257)?,
-        context_length: keys.size("n_positions", 1024)?,
-        n_layer: keys.size("n_layer", 12)?,
+        context_length: keys.size("max_position_embeddings", keys.size("n_positions", 1024)?)?,
+        n_layer: keys.size("num_hidden_layers", keys.size("n_layer", 12)?)?,
         n_head,
         n_kv_head: n_head,
         head_size: n_embd / n_head.max(1),
@@ -43,7 +45,6 @@ fn llama(keys: &Keys, architecture: Architecture) -> Result<Shape, String> {
     let qwen3 = architecture == Architecture::Qwen3;
     let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
     let (n_embd, n_head) = (keys.size("hidden_size", 4096)?, keys.size("num_attention_heads", 32)?);
-    let rope = Keys(&keys.0["rope_parameters"]);
     Ok(Shape {
         architecture,
         vocab_size: keys.size("vocab_size", vocab)?,
@@ -55,11 +56,20 @@ fn llama(keys: &Keys, architecture: Architecture) -> Result<Shape, String> {
         n_embd,
         n_inner: keys.size("intermediate_size", inner)?,
         norm_epsilon: keys.number("rms_norm_eps", 1e-6),
-        rope_theta: rope.number("rope_theta", keys.number("rope_theta", 10_000.0)),
+        rope_theta: rope_theta(keys),
         bias: keys.0["attention_bias"] == true,
         tied_head: keys.0["tie_word_embeddings"] == true,
         exact_gelu: false,
     })
+}
+
+/// The base of the angles: beside the other keys, or in one of two objects, of which `rope_scaling` is
+/// the older name.
+fn rope_theta(keys: &Keys) -> f64 {
+    let objects = ["rope_parameters", "rope_scaling"];
+    objects
+        .iter()
+        .fold(keys.number("rope_theta", 10_000.0), |theta, object| Keys(&keys.0[object]).number("rope_theta", theta))
 }
 
 struct Keys<'a>(&'a Value);
@@ -134,4 +144,32 @@ fn llama_json(shape: &Shape) -> Value {
         "attention_bias": shape.bias,
         "mlp_bias": shape.bias,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_base_of_the_angles_is_read_wherever_it_stands() {
+        let base = |key: &str, value: Value| {
+            let mut keys = json!({ "model_type": "llama", "rope_theta": 20_000.0 });
+            keys[key] = value;
+            read(&keys).unwrap().rope_theta
+        };
+        assert_eq!(base("rope_scaling", Value::Null), 20_000.0);
+        assert_eq!(base("rope_parameters", json!({ "rope_theta": 5e5 })), 5e5);
+        assert_eq!(base("rope_scaling", json!({ "rope_type": "default", "rope_theta": 1e6 })), 1e6);
+    }
+
+    #[test]
+    fn gpt2_s_sizes_are_read_by_either_name() {
+        let keys = json!({
+            "model_type": "gpt2", "n_head": 2, "num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 3,
+            "max_position_embeddings": 32,
+        });
+        let Shape { n_head, n_embd, n_inner, n_layer, context_length, .. } = read(&keys).unwrap();
+        assert_eq!([n_head, n_embd, n_inner, n_layer, context_length], [4, 64, 256, 3, 32]);
+    }
 }

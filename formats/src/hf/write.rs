@@ -19,7 +19,7 @@ const CONFIG: &str = "config.json";
 ///
 /// # Errors
 /// When `kind` is one that safetensors has no word for, there are files in the folder, a tensor
-/// cannot be read, or a file not be written.
+/// cannot be read or has a value that its type cannot hold, or a file not be written.
 pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
     if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
         return Err(FormatError::CannotSay {
@@ -88,6 +88,7 @@ fn write_weights(tensors: &[Tensor], kind: Option<NumberType>, path: &Path) -> R
         out.write_all(&header(tensors, stored))?;
         for tensor in tensors {
             let values = tensor.values().map_err(io::Error::other)?;
+            numbers::check(&tensor.name, stored(tensor), &values).map_err(io::Error::other)?;
             numbers::write(&values, |part, bytes| numbers::encode(stored(tensor), part, bytes), out)?;
         }
         Ok(())

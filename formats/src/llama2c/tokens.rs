@@ -39,6 +39,12 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
 /// The file of a tokenizer.
 pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
     let pieces = sentencepiece::pieces(&tokenizer.json, rows)?;
+    if tokenizer.around() != Some([Some(sentencepiece::BEGIN), None]) {
+        return Err("what this tokenizer puts around texts; it puts <s> before each and nothing behind".to_owned());
+    }
+    if !matches!(tokenizer.end_tokens.as_slice(), [] | [sentencepiece::END]) {
+        return Err(format!("the end tokens {:?}; its own is {}", tokenizer.end_tokens, sentencepiece::END));
+    }
     let text = |id: usize, piece: &str| match id {
         1 => BEGIN.to_owned(),
         2 => END.to_owned(),
@@ -54,4 +60,41 @@ pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
         out.extend(token.as_bytes());
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_another_token_begins_or_ends_is_refused() {
+        let file = include_bytes!("../../tests/fixtures/llama2c/v0/tokenizer.bin");
+        let good = read(file, 340).unwrap();
+        bytes(&good, 340).unwrap();
+        bytes(&Tokenizer { end_tokens: Vec::new(), ..good.clone() }, 340).unwrap();
+        for end_tokens in [vec![3], vec![2, 3]] {
+            let line = bytes(&Tokenizer { end_tokens, ..good.clone() }, 340).unwrap_err();
+            assert!(line.starts_with("the end tokens [") && line.ends_with("; its own is 2"), "{line}");
+        }
+        let mut unbegun = good.clone();
+        unbegun.json["post_processor"] = serde_json::Value::Null;
+        assert!(bytes(&unbegun, 340).unwrap_err().starts_with("what this tokenizer puts around texts"));
+    }
+
+    #[test]
+    fn another_way_to_split_text_is_refused() {
+        let file = include_bytes!("../../tests/fixtures/llama2c/v0/tokenizer.bin");
+        let good = read(file, 340).unwrap();
+        let refused = |key: &str, value: serde_json::Value| {
+            let mut other = good.clone();
+            *other.json.pointer_mut(key).unwrap() = value;
+            bytes(&other, 340).unwrap_err()
+        };
+        refused("/pre_tokenizer", serde_json::json!({ "type": "Digits", "individual_digits": true }));
+        assert!(refused("/model/ignore_merges", true.into()).contains("ignore_merges true"));
+        assert!(refused("/model/end_of_word_suffix", "</w>".into()).contains("end_of_word_suffix"));
+        assert!(refused("/added_tokens/2/rstrip", true.into()).contains("the token \"</s>\" with rstrip"));
+    }
 }

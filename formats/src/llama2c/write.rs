@@ -2,7 +2,7 @@
 
 use std::{io, io::Write, path::Path};
 
-use ember_host::output::{check_replaces, write_output};
+use ember_host::output::{self, check_replaces, write_output};
 
 use super::order::{Part, first, turned_heads};
 use super::{EPSILON, File, ROPE_THETA, TOKENIZER, tokens};
@@ -12,10 +12,11 @@ use crate::{Architecture, Model, NumberType, Shape, layout, numbers};
 /// Writes a model to `path`, whole or not at all, and its tokenizer to `tokenizer.bin` beside it.
 ///
 /// # Errors
-/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, something
-/// else than a model of llama2.c stands there, or beside it what is neither its tokenizer nor that of
-/// the model that it replaces, or a file cannot be written.
+/// When llama2.c cannot compute such a model or say its tokenizer, a tensor cannot be read, `path` has
+/// the tokenizer's name, something else than a model of llama2.c stands there, or beside it what is
+/// neither its tokenizer nor that of the model that it replaces, or a file cannot be written.
 pub fn write(model: &Model, path: &Path) -> Result<()> {
+    refuse_the_tokenizer_s_name(path)?;
     let cannot = |what: String| FormatError::CannotSay { format: "llama2.c", what };
     can_compute(&model.shape).map_err(cannot)?;
     let tokenizer = model.tokenizer.as_ref().map(|tokenizer| tokens::bytes(tokenizer, model.shape.vocab_size));
@@ -32,6 +33,16 @@ pub fn write(model: &Model, path: &Path) -> Result<()> {
     })?;
     if let Some(bytes) = tokenizer {
         write_output(&beside, |out| out.write_all(&bytes))?;
+    }
+    Ok(())
+}
+
+/// Refuses a name that is the tokenizer's: it would be written over the model. To some systems large
+/// letters and small ones are the same name.
+fn refuse_the_tokenizer_s_name(path: &Path) -> Result<()> {
+    if path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(TOKENIZER)) {
+        let line = format!("cannot write {}: the model's tokenizer has that name; name another", path.display());
+        return Err(output::Error::Refused(line).into());
     }
     Ok(())
 }

@@ -58,6 +58,7 @@ impl File {
         refuse_overlaps(&weights).map_err(damaged)?;
         let named = names::tensors(&shape);
         refuse_others(&weights, &named).map_err(unsupported)?;
+        refuse_missing_biases(&pickle, &weights, &named).map_err(damaged)?;
         let tensor = |(name, sizes)| tensor(&weights, name, sizes);
         let tensors = named.into_iter().map(tensor).collect::<Read<_>>().map_err(unsupported)?;
         let tokenizer = self.tokenizer(shape.vocab_size)?;
@@ -78,8 +79,8 @@ impl File {
             }
         };
         let tokenizer = Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None };
-        let end = (0..rows as u32).rev().find(|id| tokenizer.token(*id) == Some(END_OF_TEXT));
-        Ok(Some(Tokenizer { end_tokens: end.into_iter().collect(), ..tokenizer }))
+        let end = tokenizer.id(END_OF_TEXT).filter(|id| (*id as usize) < rows);
+        Ok(Some(Tokenizer { end_tokens: Vec::from_iter(end), ..tokenizer }))
     }
 }
 
@@ -99,7 +100,10 @@ fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Read<HashMap<String, R
         let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
         if !name.ends_with(".attn.bias") {
             // Which is no weight: the mask that nanoGPT keeps where PyTorch has no attention.
-            weights.insert(name.to_owned(), archive.tensor(pickle, record)?);
+            let before = weights.insert(name.to_owned(), archive.tensor(pickle, record)?);
+            if before.is_some() {
+                return Err(format!("tensor {} is stored a second time", shown(name)));
+            }
         }
     }
     Ok(weights)
@@ -158,6 +162,23 @@ fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>
     match weights.keys().filter(|name| !known.contains(name.as_str())).min() {
         Some(other) => Err(format!("tensor {} belongs to no model of nanoGPT known here", shown(other))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a file that lacks some of its biases: zeros would stand for numbers that were trained. One
+/// whose `model_args` say nothing of them has all or none.
+fn refuse_missing_biases(
+    pickle: &Pickle,
+    weights: &HashMap<String, Record>,
+    named: &[(String, Vec<usize>)],
+) -> Read<()> {
+    let may_lack = match pickle.get(pickle.root(), "model_args").and_then(|arguments| pickle.get(arguments, "bias")) {
+        Some(Value::Flag(has_biases)) => !has_biases,
+        _ => !weights.keys().any(|name| name.ends_with(".bias")),
+    };
+    match named.iter().find(|(name, _)| name.ends_with(".bias") && !weights.contains_key(name)) {
+        Some((name, _)) if !may_lack => Err(format!("tensor {name} is missing")),
+        _ => Ok(()),
     }
 }
 
@@ -224,6 +245,40 @@ mod tests {
         assert_eq!((names.as_str(), tokenizer.unwrap().end_tokens), ("vocab.json merges.txt", vec![3]));
         std::fs::copy(fixture("meta.pkl"), place.path().join(META)).unwrap();
         assert_eq!(found().0, META);
+    }
+
+    /// What is wrong with nanoGPT's own file once these bytes stand in the place of others.
+    fn error_with(place: &[u8], bytes: &[u8]) -> Option<String> {
+        let mut file =
+            std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/nanogpt/ckpt.pt")).unwrap();
+        let at = file.windows(place.len()).position(|part| part == place).unwrap();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ckpt.pt");
+        std::fs::write(&path, file).unwrap();
+        File::open(&path).unwrap().model().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_tensor_that_is_there_twice_is_refused() {
+        let error = error_with(b"h.0.ln_2.weight", b"h.0.ln_1.weight").unwrap();
+        assert!(error.ends_with("tensor \"transformer.h.0.ln_1.weight\" is stored a second time"), "{error}");
+    }
+
+    #[test]
+    fn biases_are_zeros_only_where_a_model_has_none() {
+        let said = b"biasr)\x01\x00\x00\x89";
+        assert_eq!(error_with(said, said), None);
+        assert_eq!(error_with(said, b"name"), None); // Nothing is said of biases, and there are none.
+        let error = error_with(said, b"biasr)\x01\x00\x00\x88").unwrap();
+        assert!(error.contains("is truncated or damaged (tensor transformer.h.0.ln_1.bias is missing)"), "{error}");
+
+        let says_nothing = Pickle::read(b"}.").unwrap();
+        let record = Record { sizes: vec![1], kind: NumberType::F32, place: (0, 4), bytes: &[0; 4] };
+        let weights = HashMap::from([("transformer.ln_f.bias".to_owned(), record)]);
+        let of = |name: &str| refuse_missing_biases(&says_nothing, &weights, &[(name.to_owned(), vec![1])]);
+        assert_eq!(of("transformer.ln_f.bias"), Ok(()));
+        assert_eq!(of("transformer.h.0.ln_1.bias"), Err("tensor transformer.h.0.ln_1.bias is missing".to_owned()));
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
 use ember_formats::{FormatError, Source, hf};
-use ember_host::file_error::{At, FileError};
+use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::{UNFINISHED, write_text};
-use ember_model::folder::StoredWeights;
+use ember_host::output;
+use ember_model::folder::{StoredWeights, seems_intact, write_checksums};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A part of every folder's name: it changes when the same file is converted in another way.
-const EDITION: u32 = 5;
+const EDITION: u32 = 6;
 
 /// Beside a folder, the path of the file that it was made of.
 const MADE_OF: &str = "made_of";
@@ -41,7 +42,7 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     let folder = place.join(path.file_stem().unwrap_or_default());
     let used = folder.join("config.json");
     // One that lost something since, as when a disk was full or somebody tidied up, is made anew.
-    if used.is_file() && StoredWeights::of(&folder).is_ok() {
+    if is_whole(&folder) {
         // When it was last of use; a cache that cannot be written is still read.
         let _ = fs::File::options().append(true).open(&used).and_then(|file| file.set_modified(SystemTime::now()));
         return Ok(Some(folder));
@@ -50,18 +51,27 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     fs::create_dir_all(cache).at("cannot create the folder", cache)?;
     forget_unused(cache);
     let unfinished = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(cache).at("cannot write into", cache)?;
-    hf::write(&model, None, &unfinished.path().join(path.file_stem().unwrap_or_default()))?;
+    let made = unfinished.path().join(path.file_stem().unwrap_or_default());
+    hf::write(&model, None, &made)?;
+    write_checksums(&made).map_err(|error| output::Error::Refused(with_causes(&error)))?;
     let made_of = path.canonicalize().at("cannot open", path)?;
     write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy())?;
     // Somebody else may have made the same folder meanwhile: then it stays.
-    if !used.is_file() || StoredWeights::of(&folder).is_err() {
+    if !is_whole(&folder) {
         let _ = fs::remove_dir_all(&place);
     }
     match fs::rename(unfinished.path(), &place) {
-        Err(_) if used.is_file() => {}
+        Err(_) if is_whole(&folder) => {}
         renamed => renamed.at("cannot create the folder", &place)?,
     }
     Ok(Some(folder))
+}
+
+/// Whether a folder is there as it was made. How texts are drawn is in no list of checksums, since a
+/// folder's user may say it.
+fn is_whole(folder: &Path) -> bool {
+    let draws = folder.join("generation_config.json").metadata().is_ok_and(|file| file.len() > 0);
+    draws && seems_intact(folder) && StoredWeights::of(folder).is_ok()
 }
 
 /// What is wrong with the tokenizer of a folder that was made of a file and has none, and where to put
@@ -172,6 +182,37 @@ mod tests {
             fs::File::options().append(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             assert_ne!(folder_in(&cache, &file).unwrap().unwrap(), folder);
         }
+    }
+
+    /// And nothing that is wrong with it is said of the user's file.
+    #[test]
+    fn a_folder_that_lost_anything_is_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let made = || folder_in(&place.path().join("cache"), &fixture("llama/f32.gguf")).unwrap().unwrap();
+        let folder = made();
+        let names = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "checksums.json"];
+        let read = || names.map(|name| fs::read(folder.join(name)).unwrap());
+        let before = read();
+        for (name, whole) in names.iter().zip(&before) {
+            let path = folder.join(name);
+            fs::remove_file(&path).unwrap();
+            assert_eq!(made(), folder);
+            assert!(read() == before, "{name} was missing");
+            // What a user wrote wrongly into the file of how texts are drawn is told, and stays.
+            let left = if *name == "generation_config.json" { 0 } else { whole.len() / 2 };
+            fs::write(&path, &whole[..left]).unwrap();
+            assert_eq!(made(), folder);
+            assert!(read() == before, "{name} was cut short");
+        }
+        // Other numbers, as many.
+        let path = folder.join("model.safetensors");
+        let mut weights = before[2].clone();
+        *weights.last_mut().unwrap() ^= 1;
+        fs::write(&path, weights).unwrap();
+        let later = SystemTime::now() + Duration::from_secs(2);
+        fs::File::options().append(true).open(&path).unwrap().set_modified(later).unwrap();
+        made();
+        assert!(read() == before);
     }
 
     /// nanoGPT's and llama2.c's own programs say how probable each token is.

@@ -77,6 +77,12 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let config = model.config();
     let weights = model.weights().name();
     notes.say(format!("{} parameters in {weights}, there after {load_s:.2} s", config.parameters()));
+    if config.context_length < 2 {
+        return Err(UsageError::new(
+            "a context of 1 token cannot be measured: a prompt and a token after it need 2; give another model",
+        )
+        .into());
+    }
     let usual = (config.context_length / 2).clamp(1, USUAL_TOKENS);
     let (prompts, new) = (args.prompt.clone().unwrap_or_else(|| vec![usual]), args.new_tokens.unwrap_or(usual));
     let longest = prompts.iter().max().copied().unwrap_or(0).saturating_add(new);

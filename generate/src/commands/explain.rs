@@ -122,7 +122,8 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     // What is wrong with a flag may show only beside the folder's file; both are read before the
     // model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
-    let (mut config, remarks) = args.config(&folder)?;
+    let settings = FolderSettings::read(&folder)?;
+    let (mut config, remarks) = args.config(&settings.knobs)?;
     let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     let given = given.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
 
@@ -146,6 +147,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         prompt_text: prompt.text.as_deref(),
         prompt: &prompt.ids,
         config: &config,
+        folder: &settings,
         num_beams: args.num_beams,
         exact_nodes: EXACT_NODES,
         steps: args.steps.as_deref(),
@@ -238,8 +240,7 @@ impl ExplainArgs {
 
     /// The knobs of the run, by flags and folder, and what there is to say about them. Only knobs
     /// that the page can turn take part, or its arithmetic would not be the run's.
-    fn config(&self, folder: &Path) -> Result<(GenerationConfig, Vec<String>)> {
-        let folder = FolderSettings::read(folder)?.knobs;
+    fn config(&self, folder: &Knobs) -> Result<(GenerationConfig, Vec<String>)> {
         let turned = Knobs {
             temperature: folder.temperature,
             top_k: folder.top_k,
@@ -262,7 +263,7 @@ impl ExplainArgs {
         let others: Vec<&str> = KNOBS
             .iter()
             .filter(|knob| knob.name != "max_new_tokens" && knob.set_in(&turned).is_none())
-            .filter(|knob| knob.set_in(&folder).is_some_and(|value| !knob.is_off(value)))
+            .filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value)))
             .map(|knob| knob.name)
             .collect();
         let (config, notes) =
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn the_knobs_are_the_flags_the_folders_or_a_common_choice() {
         let folder = tempfile::tempdir().unwrap();
-        let config = |line: &str| args(line).config(folder.path()).unwrap();
+        let config = |line: &str| args(line).config(&FolderSettings::read(folder.path()).unwrap().knobs).unwrap();
         let (unset, notes) = config("To");
         assert_eq!((unset.strategy, unset.temperature, unset.top_p), (Strategy::Sample, TEMPERATURE, TOP_P));
         assert_eq!(

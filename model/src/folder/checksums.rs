@@ -58,6 +58,26 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
     verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/"))
 }
 
+/// Whether a folder is as it was written, as far as that is seen at once: every file that
+/// `dir/checksums.json` lists has its length, the weights were not written to since, and the others have
+/// their checksums. A folder without a list is not.
+pub fn seems_intact(dir: &Path) -> bool {
+    let list = dir.join(FILE);
+    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    let is_weights = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
+    let as_written = |path: &Path, expected: &Checksum| {
+        let has_length = path.metadata().is_ok_and(|file| file.is_file() && file.len() == expected.bytes);
+        has_length
+            && match is_weights(path) {
+                true => written(path) <= written(&list),
+                false => checksum(path).is_ok_and(|found| found == *expected),
+            }
+    };
+    let read = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, Checksum>>(&text).ok();
+    let checksums = fs::read(&list).ok().and_then(read);
+    checksums.is_some_and(|all| all.iter().all(|(name, expected)| as_written(&dir.join(name), expected)))
+}
+
 /// One checksum over all weight files in `dir`, by which they can be told from others: 16
 /// hexadecimal digits.
 ///

@@ -101,6 +101,7 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
         ("partial_rotary_factor", json!(0.25), "partial_rotary_factor is 0.25"),
         ("attention_bias", json!(true), "attention_bias is true and mlp_bias is false"),
         ("use_sliding_window", json!(true), "use_sliding_window is true"),
+        ("is_causal", json!(false), "is_causal is false; only models where it is true"),
         ("layer_types", json!(["full_attention", "sliding_attention"]), "layer_types has \"sliding_attention\""),
         ("quantization_config", json!({}), "quantization_config is set"),
         ("num_key_value_heads", json!(3), "n_head 4 is not a multiple of n_kv_head 3"),
@@ -135,6 +136,31 @@ fn the_base_of_the_angles_is_read_wherever_it_stands() {
     assert_eq!(theta(), 500_000.0);
     change_config(dir.path(), "rope_parameters", json!({"rope_type": "default", "rope_theta": 1e6}));
     assert_eq!(theta(), 1e6);
+}
+
+#[test]
+fn a_gpt2_that_sees_what_comes_is_refused() {
+    let config = GptConfig::new(5, 4, 2, 2, 4);
+    let dir = write_folder(&config, &counted(&config));
+    change_config(dir.path(), "is_causal", json!(true));
+    read_all(dir.path()).unwrap();
+    change_config(dir.path(), "is_causal", json!(false));
+    assert!(error(dir.path()).contains("config.json: is_causal is false; only models where it is true"));
+}
+
+/// In transformers the other name counts where both are there.
+#[test]
+fn gpt2_s_sizes_are_read_by_either_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = json!({
+        "model_type": "gpt2", "n_head": 2, "num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 3,
+        "max_position_embeddings": 32,
+    });
+    write_json(&dir.path().join("config.json"), &sizes).unwrap();
+    let read = read_config(dir.path()).unwrap();
+    assert_eq!(read, GptConfig { dropout: 0.1, ..GptConfig::new(50257, 32, 3, 4, 64) });
+    change_config(dir.path(), "num_attention_heads", json!("4"));
+    assert!(error(dir.path()).contains("num_attention_heads is \"4\"; it must be a whole number"));
 }
 
 #[test]

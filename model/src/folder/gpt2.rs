@@ -17,10 +17,10 @@ const BIAS: &str = "ember_bias";
 pub fn read(keys: &Keys) -> Read<GptConfig> {
     let mut config = GptConfig::new(
         keys.size("vocab_size", 50257)?,
-        keys.size("n_positions", 1024)?,
-        keys.size("n_layer", 12)?,
-        keys.size("n_head", 12)?,
-        keys.size("n_embd", 768)?,
+        size(keys, ["n_positions", "max_position_embeddings"], 1024)?,
+        size(keys, ["n_layer", "num_hidden_layers"], 12)?,
+        size(keys, ["n_head", "num_attention_heads"], 12)?,
+        size(keys, ["n_embd", "hidden_size"], 768)?,
     );
     config.n_inner = keys.size_or_null("n_inner", config.n_inner)?;
     config.dropout = keys.number("resid_pdrop", 0.1)?;
@@ -30,6 +30,12 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     config.mlp = keys.mlp("activation_function", false)?;
     refuse_what_differs(keys)?;
     Ok(config)
+}
+
+/// A size by either of its names (`attribute_map`), of which transformers takes the second where both
+/// are there.
+fn size(keys: &Keys, [name, other]: [&str; 2], default: usize) -> Read<usize> {
+    keys.size(other, keys.size(name, default)?)
 }
 
 /// Refuses every setting under which transformers would compute something else than [`GptConfig`]

@@ -32,7 +32,9 @@ use ember_host::file_error::At;
 
 use crate::GptConfig;
 
-pub use checksums::{CARD, verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
+pub use checksums::{
+    CARD, seems_intact, verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums,
+};
 pub use config::{Settings, read_end_tokens, read_opening};
 pub use error::FolderError;
 pub use family::Family;

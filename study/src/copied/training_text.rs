@@ -130,7 +130,7 @@ impl Documents {
     /// Names the file that cannot be read, is no text, or lacks the field; in a folder such a file
     /// is left out.
     pub fn from_files(paths: &[PathBuf], options: &ReadOptions) -> Result<Self> {
-        let mut listing = Listing::default();
+        let mut listing = Listing::new(options);
         paths.iter().try_for_each(|path| listing.add_path(path))?;
         let mut this = Self::default();
         for file in &listing.files {

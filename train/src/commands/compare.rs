@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io::IsTerminal};
 
 use clap::ValueEnum;
 use ember_cli::terminal::printable;
-use ember_host::file_error::with_causes;
+use ember_host::{file_error::with_causes, output::is_standard_output};
 use serde_json::json;
 
 use crate::prelude::*;
@@ -66,6 +66,10 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     let is_terminal = std::io::stdout().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     match common.format {
+        // Before a picture that goes there, lines would be a part of it.
+        _ if args.svg.as_deref().is_some_and(is_standard_output) => {
+            notes.say(shown(&runs, args, scale, Style::Letters).trim_end());
+        }
         OutputFormat::Text if has_colour => show_coloured(&shown(&runs, args, scale, Style::Dots(printable)))?,
         OutputFormat::Text => show(&shown(&runs, args, scale, Style::Letters))?,
         OutputFormat::Json => show(&lines(&runs)?)?,

@@ -93,7 +93,8 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         let figures = Joined { first: rule, then: Joined { first: &all, then: rest } };
         Ok(json_lines(texts)? + &json_line(&Joined { first: json!({ "kind": "summary" }), then: figures })?)
     };
-    answer(common, || table(&checked, &all, baseline.as_ref(), only_in_validation, rule), json)
+    let text = || table(&checked, &all, baseline.as_ref(), only_in_validation, rule);
+    answer_beside(args.html.as_deref(), common, text, json)
 }
 
 /// The training text, and the validation text where there is one.

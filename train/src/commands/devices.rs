@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use ember_cli::{devices, terminal};
+use ember_host::output::is_standard_output;
 use ember_kernels::gpu::attention_said;
 use ember_model::device;
 
@@ -35,7 +36,13 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     let notes = Notes::new(common.quiet);
     let selected = select(common, &notes)?;
     let mut out = terminal::stdout();
+    // Before a page that goes there, lines would be a part of it.
+    let is_of_the_page = args.report.as_deref().is_some_and(is_standard_output);
     let mut tell = |comparison: &Comparison| -> Result<()> {
+        if is_of_the_page {
+            notes.say(line(comparison));
+            return Ok(());
+        }
         match common.format {
             OutputFormat::Text => writeln!(out, "{}", line(comparison))?,
             OutputFormat::Json => write!(out, "{}", json_line(comparison)?)?,

@@ -77,7 +77,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
         write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure))?;
         notes.say(format!("the figures are drawn in {}", path.display()));
     }
-    answer(common, || table(&exposure), || json_line(&exposure))
+    answer_beside(args.html.as_deref(), common, || table(&exposure), || json_line(&exposure))
 }
 
 /// Windows of validation text that begin where training windows may begin, in a shuffled order.

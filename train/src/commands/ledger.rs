@@ -120,7 +120,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     }
     let entries_and_growth = entries.iter().map(Line::Mode).chain(growth.iter().map(Line::Growth));
     let json = || json_lines([Line::Subject(&subject)].into_iter().chain(entries_and_growth));
-    answer(common, || table::render(&subject, &entries, &growth), json)
+    answer_beside(args.html.as_deref(), common, || table::render(&subject, &entries, &growth), json)
 }
 
 /// What is measured, and on what.

@@ -63,7 +63,7 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         write_file(path, &page(&title, &found, seen.as_ref()))?;
         Notes::new(common.quiet).say(format!("the page is in {}", path.display()));
     }
-    answer(common, || found.to_string(), || json_line(&found))
+    answer_beside(args.html.as_deref(), common, || found.to_string(), || json_line(&found))
 }
 
 /// What a model will see of the text, or of a part of a large one; `None` where it cannot be

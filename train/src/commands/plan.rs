@@ -4,7 +4,7 @@ use ember_data::prepare::{Dataset, excerpt};
 use ember_host::output::check_writable;
 use serde_json::json;
 
-use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
+use ember_study::plan::fit::{self, Constants, Fit, Point, quantile, root_mean_square};
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
 use ember_study::{error::Error, plan::check::Check, plan::check::check, plan::speed::Timed, plan::text::Statistics};
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
@@ -58,8 +58,7 @@ pub struct PlanArgs {
 /// When an argument or the text is wrong, or the recipe cannot be written.
 pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if args.show_fit {
-        show_fit(args.svg.as_deref(), common)?;
-        return Ok(Outcome::Done);
+        return show_fit(args.svg.as_deref(), common);
     }
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
@@ -92,7 +91,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
             "measured": checked }))
     };
-    answer(common, || page(&proposal, checked.as_ref(), &args.text, &out), json)
+    answer_beside(Some(&out), common, || page(&proposal, checked.as_ref(), &args.text, &out), json)
 }
 
 /// The recipe where nobody names one: it must be new, and there must be a place for it before the
@@ -289,17 +288,22 @@ fn beside(checked: &Check) -> Vec<String> {
 }
 
 /// The fit, its points and how far each is off.
-fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
+fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<Outcome> {
     let points = fit::points()?;
     let (fit, left_out) = (Fit::new(&points), fit::left_out(&points));
     if let Some(path) = svg {
         fit_svg(&points, &fit, path)?;
     }
-    if common.format == OutputFormat::Json {
+    let json = || {
         let mut fit = json!(fit);
         fit["left_out"] = json!(left_out);
-        return show(&json_line(&json!({ "points": points, "fit": fit }))?);
-    }
+        json_line(&json!({ "points": points, "fit": fit }))
+    };
+    answer_beside(svg, common, || fit_table(&points, &fit, &left_out), json)
+}
+
+/// The formula with its constants, and a line for each point.
+fn fit_table(points: &[Point], fit: &Fit, left_out: &[f64]) -> String {
     let Constants { e, n0, a, d0, b, s0, g, p, c, h } = fit.constants;
     let [n0, d0] = [n0, d0].map(short);
     let percent = |error: f64| format!("{:+.1}%", 100.0 * error);
@@ -329,12 +333,12 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
         );
     }
     let [own, without, text_out] =
-        [&fit.residuals, &left_out, &fit.text_left_out].map(|errors| 100.0 * root_mean_square(errors));
+        [&fit.residuals[..], left_out, &fit.text_left_out[..]].map(|errors| 100.0 * root_mean_square(errors));
     let within = 100.0 * quantile(&fit.text_left_out, 0.9);
     text += &format!(
         "\nroot of the mean square: {own:.1}% on the points themselves, {without:.1}% on each left out, {text_out:.1}% on each \
          text left out;\n\
          nine in ten are within {within:.1}% when their text is left out, which is the interval that `plan` reports\n"
     );
-    show(&text)
+    text
 }

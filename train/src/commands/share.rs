@@ -64,10 +64,9 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     if !left_out.is_empty() {
         notes.say(format!("generation_config.json also sets {}: the page does without", left_out.join(", ")));
     }
-    let (config, _) = GenerationConfig::resolve(&Knobs::default(), &drawing)?;
     let config = GenerationConfig {
         end_tokens: EndTokens::read(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?.ids,
-        ..config
+        ..of_the_page(&GenerationConfig::resolve(&Knobs::default(), &drawing)?.0)
     };
 
     // A Hugging Face folder has no run around it, and a run's text may be gone: then the page says less.
@@ -99,7 +98,7 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
-    let blob = Blob::of(&stored, args.weights)?;
+    let blob = Blob::of(&stored, args.weights, &checkpoint)?;
     let head = json!({
         "version": 1, "config": stored.config, "tokenizer": words, "end_tokens": config.end_tokens, "settings": settings(&config),
         "weights": args.weights, "facts": facts, "tensors": blob.tensors,
@@ -110,11 +109,20 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         notes.say(format!("with {} parameters a browser takes long for each token", grouped(facts.parameters as u64)));
     }
     let (path, size) = (args.html.display().to_string(), html.len());
-    answer(
+    answer_beside(
+        Some(&args.html),
         common,
         || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
         || json_line(&json!({ "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters })),
     )
+}
+
+/// How the page writes: with the knobs that it has as the folder sets them, all others off, and one
+/// text.
+fn of_the_page(folder: &GenerationConfig) -> GenerationConfig {
+    let &GenerationConfig { strategy, temperature, top_k, top_p, .. } = folder;
+    let strategy = if strategy.samples() { Strategy::Sample } else { Strategy::Greedy };
+    GenerationConfig { strategy, temperature, top_k, top_p, ..GenerationConfig::default() }
 }
 
 /// The knobs that the page begins with; temperature 0 is the likeliest token each time.
@@ -122,16 +130,15 @@ fn settings(config: &GenerationConfig) -> Value {
     let temperature = if config.strategy.samples() { config.temperature } else { 0.0 };
     // A float32 as it was written: 0.8, and not 0.800000011920929.
     let temperature: f64 = temperature.to_string().parse().unwrap_or(1.0);
-    match config.strategy {
-        Strategy::Sample => json!({ "temperature": temperature, "top_k": config.top_k, "top_p": config.top_p }),
-        _ => json!({ "temperature": temperature, "top_k": 0, "top_p": 1.0 }),
-    }
+    json!({ "temperature": temperature, "top_k": config.top_k, "top_p": config.top_p })
 }
+
+/// The knobs that the page has.
+const OF_THE_PAGE: [&str; 4] = ["temperature", "top_k", "top_p", "max_new_tokens"];
 
 /// The knobs that a folder sets and the page does not have.
 fn left_out(folder: &Knobs) -> Vec<&'static str> {
-    let of_the_page = ["do_sample", "temperature", "top_k", "top_p", "max_new_tokens"];
-    let others = KNOBS.iter().filter(|knob| !of_the_page.contains(&knob.name));
+    let others = KNOBS.iter().filter(|knob| !OF_THE_PAGE.contains(&knob.name));
     others.filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value))).map(|knob| knob.name).collect()
 }
 
@@ -173,7 +180,27 @@ fn unknown_part(json: &Value) -> Option<String> {
         (Some("BPE"), Some("ByteLevel")) => split["add_prefix_space"] == false && marks && !draws,
         _ => false,
     };
-    (!known).then(|| format!("the model {} and the pre-tokenizer {}", model["type"], split["type"]))
+    let kind = || format!("the model {} and the pre-tokenizer {}", model["type"], split["type"]);
+    (!known).then(kind).or_else(|| stand_in(model))
+}
+
+/// What a tokenizer gives for a character or a byte that has no token. The page refuses such a
+/// character and drops such a byte, as the program does with a tokenizer that gives nothing.
+fn stand_in(model: &Value) -> Option<String> {
+    let (vocabulary, unknown) = (model["vocab"].as_object()?, &model["unk_token"]);
+    // As GPT-2 writes bytes: the printable characters of Latin-1 and as many more as are missing.
+    let is_byte = |c: char| matches!(c, '!'..='~' | '\u{a1}'..='\u{ac}' | '\u{ae}'..='\u{143}');
+    let is_a_byte = |token: &&String| token.chars().count() == 1 && token.chars().all(is_byte);
+    let lacks_bytes = vocabulary.keys().filter(is_a_byte).count() < 256;
+    let (stands_in, falls_back) = match model["type"].as_str() {
+        Some("BPE") => (lacks_bytes && !unknown.is_null(), lacks_bytes && model["byte_fallback"] == true),
+        _ => (unknown.as_str().is_some_and(|token| vocabulary.contains_key(token)), false),
+    };
+    match (stands_in, falls_back) {
+        (true, _) => Some(format!("the token {unknown} for what has none of its own")),
+        (false, true) => Some("tokens such as <0x0A> for bytes that have none of their own".to_owned()),
+        (false, false) => None,
+    }
 }
 
 #[cfg(test)]
@@ -196,5 +223,55 @@ mod tests {
         assert_eq!(unknown_part(&llama).as_deref(), Some("a normalizer"));
         let odd = json!({ "model": { "type": "Unigram" }, "pre_tokenizer": { "type": "Metaspace" } });
         assert!(unknown_part(&odd).unwrap().contains("Unigram"));
+    }
+
+    /// Where every byte has a token, nothing stands in for one, whatever the file says of it.
+    #[test]
+    fn a_tokenizer_that_gives_tokens_for_what_has_none_is_refused() {
+        let with = |whole: bool, key: &str, value: Value| {
+            let mut json: Value = serde_json::from_str(&Tokenizer::bytes().unwrap().to_json().unwrap()).unwrap();
+            if !whole {
+                json["model"]["vocab"].as_object_mut().unwrap().remove("a").unwrap();
+            }
+            json["model"][key] = value;
+            unknown_part(&json)
+        };
+        assert_eq!(with(false, "unk_token", Value::Null), None);
+        for whole in [true, false] {
+            assert_eq!(with(whole, "unk_token", json!("<unk>")).is_some(), !whole);
+            assert_eq!(with(whole, "byte_fallback", json!(true)).is_some(), !whole);
+        }
+        let chars = Tokenizer::chars(&"abc".chars().collect(), false).unwrap().to_json().unwrap();
+        let mut chars: Value = serde_json::from_str(&chars).unwrap();
+        assert_eq!(unknown_part(&chars), None);
+        chars["model"]["unk_token"] = json!("b");
+        assert!(unknown_part(&chars).unwrap().contains("the token \"b\""));
+    }
+
+    /// What is measured is what the page will write, and that has few knobs.
+    #[test]
+    fn what_the_page_does_without_is_off_where_its_texts_are_measured() {
+        let knobs = Knobs {
+            do_sample: Some(true),
+            temperature: Some(0.8),
+            top_k: Some(40),
+            top_p: Some(0.9),
+            min_p: Some(0.1),
+            repetition_penalty: Some(1.3),
+            no_repeat_ngram_size: Some(3),
+            suppress_tokens: Some(vec![1]),
+            stop_strings: Some(vec![".".to_owned()]),
+            ..Knobs::default()
+        };
+        let folder = FolderSettings { knobs, ..FolderSettings::default() };
+        let (config, _) = GenerationConfig::resolve(&Knobs::default(), &folder).unwrap();
+        let page = of_the_page(&config);
+        assert_eq!(settings(&page), json!({ "temperature": 0.8, "top_k": 40, "top_p": 0.9 }));
+        for knob in KNOBS.iter().filter(|knob| !OF_THE_PAGE.contains(&knob.name)) {
+            assert!(knob.is_off(knob.of(&page)), "{}", knob.name);
+        }
+        let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 4, ..GenerationConfig::default() };
+        assert_eq!(of_the_page(&beams), GenerationConfig::default());
+        assert_eq!(settings(&of_the_page(&beams)), json!({ "temperature": 0.0, "top_k": 0, "top_p": 1.0 }));
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, io::IsTerminal};
 
 use ember_cli::terminal::printable;
+use ember_host::output::is_standard_output;
 
 use crate::prelude::*;
 use ember_study::timeline::{self, Moment, page};
@@ -41,8 +42,10 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
             line.drain(..line.len().saturating_sub(last as usize));
         }
     }
-    let is_terminal = std::io::stdout().is_terminal();
+    let (notes, is_terminal) = (Notes::new(common.quiet), std::io::stdout().is_terminal());
     match common.format {
+        // Before a page that goes there, lines would be a part of it.
+        _ if args.html.as_deref().is_some_and(is_standard_output) => notes.say(shown(&lines, false).trim_end()),
         OutputFormat::Text if is_terminal => show_coloured(&shown(&lines, true))?,
         OutputFormat::Text => show(&shown(&lines, false))?,
         OutputFormat::Json => show(&json_lines(lines.values().flatten())?)?,
@@ -51,7 +54,7 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         write_file(path, &page(&format!("{name}: how its text grew"), &lines))?;
-        Notes::new(common.quiet).say(format!("the page is {}", path.display()));
+        notes.say(format!("the page is {}", path.display()));
     }
     Ok(Outcome::Done)
 }

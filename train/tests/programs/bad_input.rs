@@ -268,6 +268,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "score one~and --from a-run --stride 99"),
     ("ember-generate", "bench --shape 2x2x32x65x64 --batch 0 --device cpu"),
     ("ember-generate", "bench --shape 2x2x32x65x64 --prompt 60 --new-tokens 5 --device cpu"),
+    ("ember-generate", "bench --shape 2x2x32x65x1 --device cpu"),
     ("ember-train", "share missing --html page.html"),
     ("ember-train", "share a-run"),
     ("ember-train", "share a-run --html page.html --weights f32"),

@@ -101,6 +101,29 @@ fn outputs_follow_links_and_devices_stay_devices() {
     assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_page_on_standard_output_has_it_to_itself() {
+    let place = trained();
+    place.write("generated.txt", "one and then two.\n");
+    let (page, picture) = (["<!doctype html>", "</html>"], ["<svg ", "</svg>"]);
+    for (arguments, [begins, ends], said) in [
+        ("share runs/count --skip-copied --html /dev/stdout", page, "writes in any browser"),
+        ("share runs/count --skip-copied --format json --html /dev/stdout", page, "writes in any browser"),
+        ("compare runs/count --svg /dev/stdout", picture, "count"),
+        ("compare runs/count --log --format json --svg /dev/stdout", picture, "count"),
+        ("timeline runs/count --html /dev/stdout", page, "step 5"),
+        ("copied generated.txt runs/count --html /dev/stdout", page, "the marked text is in"),
+        ("look count.txt --html /dev/stdout", page, "the page is in"),
+    ] {
+        let ran = place.train(arguments).well();
+        let out = ran.out.trim();
+        assert!(out.to_lowercase().starts_with(begins) && out.ends_with(ends), "{arguments}: {out}");
+        assert_eq!(out.matches(ends).count(), 1, "{arguments}");
+        assert!(ran.err.contains(said), "{arguments}: {}", ran.err);
+    }
+}
+
 /// As the shell does it for `nohup`: who wants a program to outlive the terminal gets that.
 #[cfg(unix)]
 #[test]

@@ -13,6 +13,9 @@ const LONGEST_LINE_BYTES: usize = 1 << 20;
 /// Blank lines that may stand together.
 const MOST_BLANK_LINES: u32 = 2;
 
+/// The line ends of old Macintoshes, and Unicode's own.
+const LINE_ENDS: [char; 4] = ['\r', '\u{85}', '\u{2028}', '\u{2029}'];
+
 /// Cleans what a reader hands on.
 pub struct Cleaner {
     clean: Clean,
@@ -73,8 +76,12 @@ impl Cleaner {
             }
             None => line,
         };
-        // The line ends of old Macintoshes.
-        let mut lines = line.split(['\r', '\u{85}', '\u{2028}', '\u{2029}']).peekable();
+        self.lines(line, ended, out);
+    }
+
+    /// A line, of which other line ends than a line feed make several.
+    fn lines(&mut self, line: &str, ended: bool, out: &mut String) {
+        let mut lines = line.split(LINE_ENDS).peekable();
         while let Some(line) = lines.next() {
             let more = lines.peek().is_some();
             self.changes.line_ends += u64::from(more);
@@ -101,8 +108,18 @@ impl Cleaner {
         }
     }
 
-    /// A part of a line that is too long to be held, to the last place where no character goes on.
+    /// A part of a line that is too long to be held: to the last of other line ends, else to the last
+    /// place where no character goes on.
     fn end_part(&mut self, out: &mut String) {
+        // The last character may be half of a line end.
+        let last = self.line.char_indices().next_back().map_or(0, |(at, _)| at);
+        if let Some(at) = self.line[..last].rfind(LINE_ENDS) {
+            let rest = self.line.split_off(at);
+            let part = std::mem::replace(&mut self.line, rest);
+            self.line.remove(0);
+            self.changes.line_ends += 1;
+            return self.lines(&part, true, out);
+        }
         let at = self.line.rfind(|character: char| character.is_ascii_graphic()).unwrap_or(self.line.len());
         let rest = self.line.split_off(at);
         let part = std::mem::replace(&mut self.line, rest);

@@ -19,6 +19,9 @@ const ANNOUNCING: [&str; 12] = [
     "escreveu",
 ];
 
+/// How the first of two lines begins that announce a quotation.
+const BEGINNINGS: [&str; 10] = ["On ", "Am ", "Le ", "El ", "Il ", "Op ", "Den ", "Em ", "W dniu ", "Dnia "];
+
 /// Lines that stand above a whole mail that is quoted below.
 const ORIGINALS: [&str; 5] = [
     "-----Original Message-----",
@@ -55,7 +58,7 @@ pub fn without(text: &str, changes: &mut Changes) -> String {
             let ends = kept.pop().unwrap_or_default();
             changes.quoted_lines += 1;
             let is_whole = ends.contains(|character: char| character.is_ascii_digit()) || ends.starts_with("On ");
-            if !is_whole && kept.last().is_some_and(|line| !line.trim().is_empty()) {
+            if !is_whole && kept.last().is_some_and(|line| begins_to_announce(line)) {
                 kept.pop();
                 changes.quoted_lines += 1;
             }
@@ -82,6 +85,14 @@ fn announces(line: &str) -> bool {
     line.ends_with(':') && ANNOUNCING.iter().any(|word| line.contains(word))
 }
 
+/// Whether this is the first half of what announces a quotation: it has a date or an address, or
+/// begins so, and it is no sentence, which were the author's own.
+fn begins_to_announce(line: &str) -> bool {
+    let line = line.trim();
+    let has_some = line.contains(|character: char| character.is_ascii_digit() || character == '@');
+    (has_some || BEGINNINGS.iter().any(|beginning| line.starts_with(beginning))) && !line.ends_with(['.', '!', '?'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +106,11 @@ mod tests {
         let two_lines =
             "Fine.\n\nAm 3. Mai um 10:00 Uhr hat Ann <ann@example.org>\nfolgendes geschrieben (schrieb):\n> Gut?\n";
         assert_eq!(without(two_lines, &mut Changes::default()), "Fine.\n");
+        let by_name = "Fine.\n\nOn Monday Ann of the long name\nwrote:\n> Gut?\n";
+        assert_eq!(without(by_name, &mut Changes::default()), "Fine.\n");
+        for own in ["Hello,\n\nI do not agree with any of this.\n", "We meet at 9!\n", "Nor do I\n"] {
+            assert_eq!(without(&format!("{own}Ann wrote:\n> a quote\n"), &mut Changes::default()), own);
+        }
         let outlook = "Fine.\n\n-----Original Message-----\nFrom: Ann\nGood?\n";
         assert_eq!(without(outlook, &mut Changes::default()), "Fine.\n");
         for whole in ["A line that ends in a colon:\nand goes on\n", "a > b\n", "-- a dash begins this\n", ""] {

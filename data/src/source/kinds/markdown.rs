@@ -37,9 +37,9 @@ impl Reader for Markdown {
 }
 
 /// What was read and is no front matter, and the front matter: what stands between a first line of
-/// `---` (YAML) or `+++` (TOML) and the next.
+/// `---` (YAML) or `+++` (TOML) and the next, where it looks like that.
 fn front_matter(reader: &mut impl BufRead) -> std::io::Result<(Vec<u8>, String)> {
-    let (mut whole, mut matter) = (Vec::new(), 0..0);
+    let mut whole = Vec::new();
     let mut limited = reader.take(MOST_BYTES);
     let mut next_line = |whole: &mut Vec<u8>| -> std::io::Result<Option<usize>> {
         let start = whole.len();
@@ -50,19 +50,156 @@ fn front_matter(reader: &mut impl BufRead) -> std::io::Result<(Vec<u8>, String)>
         return Ok((whole, String::new()));
     }
     let mark = whole.trim_ascii_end().to_owned();
-    matter.start = whole.len();
+    let begins = whole.len();
     while let Some(start) = next_line(&mut whole)? {
         let line = whole[start..].trim_ascii_end();
         if line == mark || (mark == b"---" && line == b"...") {
-            return Ok((Vec::new(), String::from_utf8_lossy(&whole[matter.start..start]).into_owned()));
+            let matter = String::from_utf8_lossy(&whole[begins..start]).into_owned();
+            return Ok(if is_matter(&matter, &mark) { (Vec::new(), matter) } else { (whole, String::new()) });
         }
     }
     Ok((whole, String::new()))
+}
+
+/// Whether what stands between two such lines is YAML or TOML, and not text between two rules.
+fn is_matter(matter: &str, mark: &[u8]) -> bool {
+    if mark == b"+++" { is_toml(matter) } else { is_yaml(matter) }
+}
+
+/// Whether this is TOML: behind comments it begins with a key or a table. The rest is free.
+fn is_toml(matter: &str) -> bool {
+    let mut lines = matter.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next().is_none_or(|line| {
+        let is_table = line.starts_with('[') && (line.ends_with(']') || line.contains("] #"));
+        let is_key = line.split_once('=').is_some_and(|(key, _)| {
+            let key = key.trim_end();
+            let is_word = |one: char| one.is_alphanumeric() || matches!(one, '_' | '-' | '.');
+            key.starts_with(['"', '\'']) || (!key.is_empty() && key.chars().all(is_word))
+        });
+        is_table || is_key
+    })
+}
+
+/// Whether this is YAML: it begins at once, and behind comments and items with a key; most lines
+/// may be a part of it, and none is prose.
+fn is_yaml(matter: &str) -> bool {
+    if matter.lines().next().is_some_and(|line| line.trim().is_empty()) {
+        return false;
+    }
+    let (mut lines, mut fitting, mut has_key, mut open) = (0, 0, false, None);
+    for line in matter.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
+        lines += 1;
+        if let Some(quote) = open {
+            fitting += 1;
+            open = open.filter(|_| !line.contains(quote));
+        } else if line == "-" || line.starts_with("- ") || line.starts_with('#') {
+            fitting += 1;
+        } else if let Some((key, value)) = key_of(line) {
+            // A sentence with a colon begins no front matter.
+            if !has_key && key.contains(' ') && ends_sentence(value) {
+                return false;
+            }
+            has_key = true;
+            fitting += 1;
+            open = value.chars().next().filter(|&one| matches!(one, '"' | '\'') && !value[1..].contains(one));
+        } else if !has_key || (!line.starts_with([' ', '\t', ']', '}']) && ends_sentence(line)) {
+            return false;
+        } else if line.starts_with([' ', '\t', ']', '}']) {
+            fitting += 1;
+        }
+    }
+    open.is_none() && (lines == 0 || (has_key && fitting * 2 > lines))
+}
+
+/// The longest key, in characters.
+const LONGEST_KEY: usize = 40;
+
+/// The key that a line of YAML begins with, and its value.
+fn key_of(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.split_once(": ").or_else(|| line.split_once(":\t")).or_else(|| {
+        let key = line.strip_suffix(':')?;
+        Some((key, ""))
+    })?;
+    let begins = key.starts_with(|one: char| !one.is_whitespace() && !one.is_numeric());
+    (begins && !key.contains(". ") && key.chars().count() <= LONGEST_KEY).then_some((key, value.trim()))
+}
+
+/// Whether this ends as a sentence does.
+fn ends_sentence(text: &str) -> bool {
+    text.trim_end_matches(['”', '’', ')', '*', '_']).ends_with(['.', '!', '?', '…', '。', '！', '？'])
 }
 
 /// The title that a line of YAML or TOML says.
 fn title(line: &str) -> Option<&str> {
     let value = line.strip_prefix("title")?.trim_start().strip_prefix([':', '='])?.trim();
     let quoted = |mark: char| value.strip_prefix(mark)?.strip_suffix(mark);
-    Some(quoted('"').or_else(|| quoted('\'')).unwrap_or(value)).filter(|title| !title.is_empty())
+    Some(quoted('"').or_else(|| quoted('\'')).unwrap_or(value)).filter(|title| !title.trim_matches('"').is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_stands_between_two_rules_is_text_unless_it_is_yaml_or_toml() {
+        for text in [
+            "---\n12 May. Went to town with Anna.\n---\n13 May. Rain.\n",
+            "---\n\nAll of my first chapter.\n\n---\n\nThe second.\n",
+            "---\n12 May: went to town\n---\nx",
+            "---\ntitle: x\nand then a line of prose\n---\nx",
+            "---\n- milk\n- bread\n---\nx",
+            "---\n\ntitle: A\n---\nx",
+            "---\nI met Anna today: she was well.\n---\nx",
+            "---\n12 May. Went to town: rain.\n---\nx",
+            "---\nMonday: rain\nWe stayed in: it was cold\nand we read by the fire.\n---\nx",
+            "---\nAnna: \"Never closed\nand prose\n---\nx",
+            "+++\nWords.\n+++\nx",
+            "---\ntitle: never closed\n",
+        ] {
+            let (read, matter) = front_matter(&mut text.as_bytes()).unwrap();
+            assert!(text.as_bytes().starts_with(&read) && matter.is_empty(), "{text}");
+            assert!(read.len() >= 8, "{text}");
+        }
+        for (text, expected) in [
+            ("---\ntitle: A\ntags:\n- one\n  two: |\n\n# more\n---\nx", "title: A\ntags:\n- one\n  two: |\n\n# more\n"),
+            ("---\r\n\"my-title\": A\r\n...\r\nx", "\"my-title\": A\r\n"),
+            (
+                "+++\ntitle = \"A\"\n[menu.main]\ntags = [\n  1,\n]\n+++\nx",
+                "title = \"A\"\n[menu.main]\ntags = [\n  1,\n]\n",
+            ),
+            ("---\n---\nx", ""),
+        ] {
+            assert_eq!(front_matter(&mut text.as_bytes()).unwrap(), (Vec::new(), expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn keys_of_every_shape_are_front_matter() {
+        for matter in [
+            "Date created: 2024-01-01\n",
+            "key with spaces:\n  - one\n",
+            "\"my key\": 1\n",
+            "og:title: B\n",
+            "@context: x\n",
+            "<<: *d\n",
+            "# a comment.\ntitle: A\n",
+            "- one\ntitle: A\n",
+            "title: \"A\nand B.\"\ndate: x\n",
+            "title: A\n\nsummary: It has a sentence. Or two!\n",
+        ] {
+            let text = format!("---\n{matter}---\nx");
+            assert_eq!(front_matter(&mut text.as_bytes()).unwrap(), (Vec::new(), matter.to_owned()));
+        }
+        for matter in [
+            "title = \"A\"\nabout = \"\"\"\nA sentence.\nTwo.\n\"\"\"\n",
+            "tags = [\n\"a\",\n]\n",
+            "\n# a comment\n[menu]\nx = 1\n",
+            "\"my key\" = 1\n",
+        ] {
+            let text = format!("+++\n{matter}+++\nx");
+            assert_eq!(front_matter(&mut text.as_bytes()).unwrap(), (Vec::new(), matter.to_owned()));
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Event};
 use ember_host::file_error::At;
 use ember_host::panics::quietly;
+use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::metadata::ParquetMetaData;
@@ -91,6 +92,11 @@ fn strings(
 ) -> Result<Strings, Error> {
     let no_text = |what| Err(Error::NoTextField(format!("{name}: the column \"{field}\" {what}")));
     let about = metadata.file_metadata().schema_descr().column(index);
+    let compression = metadata.row_group(group).columns().get(index).map(|column| column.compression());
+    if let Some(Compression::BROTLI(_) | Compression::LZO) = compression {
+        let what = "is compressed with brotli or LZO, which are not read; write it again with zstd, gzip or snappy";
+        return Err(Error::unusable(name, what));
+    }
     let column = || {
         let group = metadata.row_group(group);
         let pages = pages::of_column(file, group.column(index), usize::try_from(group.num_rows())?)?;

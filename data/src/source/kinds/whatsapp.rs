@@ -4,6 +4,7 @@ use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
 use crate::source::{content::Content, event::Dated, event::Event};
+use std::collections::BTreeSet;
 
 /// The kind.
 pub struct WhatsApp;
@@ -19,10 +20,58 @@ const ABOUT: About = About {
 /// The longest line that is read, which bounds the memory that it takes.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
+/// The longest name of somebody, and the longest sign of a picture that names no file, in characters.
+const LONGEST_NAME: usize = 60;
+const LONGEST_SIGN: usize = 60;
+
+/// The most words of a name that comes only once.
+const MOST_WORDS: usize = 6;
+
+/// What is left out, before the word "omitted".
+const MEDIA: [&str; 10] =
+    ["image", "photo", "video", "audio", "sticker", "GIF", "document", "Contact card", "video note", "voice message"];
+
 /// Whether this stands for a picture or a sound: `<Media omitted>`, in whatever language, or `image
-/// omitted`.
+/// omitted`, behind a document's name and a mark, too.
 fn is_media(said: &str) -> bool {
-    said.starts_with('<') && said.ends_with('>') || said.ends_with(" omitted")
+    if let Some(what) = said.strip_suffix(" omitted") {
+        return what.rsplit(is_mark).next().is_some_and(|what| MEDIA.contains(&what));
+    }
+    let Some(sign) = said.strip_prefix('<').and_then(|sign| sign.strip_suffix('>')) else { return false };
+    // A word alone is somebody's own, but where words are not parted by spaces.
+    let is_sentence = sign.contains(' ') || !sign.is_ascii() || sign == "Multimedia";
+    // `attached: ` and a file, in whatever language.
+    let ending = sign.split_once(": ").and_then(|(_, file)| file.rsplit_once('.')).map(|(_, ending)| ending);
+    let is_file = ending.is_some_and(|ending| {
+        (1..=5).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    });
+    let is_short = is_file || sign.chars().count() <= LONGEST_SIGN;
+    is_sentence && is_short && !sign.contains(['<', '>']) && sign.starts_with(char::is_alphabetic)
+}
+
+/// Whether what stands behind dates is a chat, not a diary or a log: a name before a colon comes
+/// again, or most of what stands before colons may be a name. What has no colon says nothing.
+fn is_chat<'a>(stamped: impl Iterator<Item = &'a str>) -> bool {
+    let (mut lines, mut turns, mut named, mut names) = (0, 0, 0, BTreeSet::new());
+    for rest in stamped {
+        lines += 1;
+        let Some((name, _)) = rest.split_once(": ") else { continue };
+        turns += 1;
+        if name.chars().count() <= LONGEST_NAME {
+            if !names.insert(name) {
+                return true;
+            }
+            named += usize::from(may_be_name(name));
+        }
+    }
+    // One colon among several lines is a diary's.
+    (turns > 1 || (turns == 1 && lines <= 2)) && named * 3 >= turns * 2
+}
+
+/// Whether this may be a name, not the start of a sentence: few words, and none in small letters.
+fn may_be_name(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    text.split_whitespace().count() <= MOST_WORDS && words.all(|word| !word.starts_with(char::is_lowercase))
 }
 
 impl Reader for WhatsApp {
@@ -32,10 +81,9 @@ impl Reader for WhatsApp {
 
     fn begins(&self, start: &Start) -> bool {
         let mut lines = start.text().lines();
-        start.is_unnamed() && lines.next().is_some_and(|line| stamped(line).is_some()) && {
-            // A diary has dates, too.
-            start.text().lines().take(20).filter_map(stamped).any(|rest| rest.contains(": "))
-        }
+        start.is_unnamed()
+            && lines.next().is_some_and(|line| stamped(line).is_some())
+            && is_chat(start.text().lines().filter_map(stamped))
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
@@ -84,4 +132,62 @@ fn stamped(line: &str) -> Option<&str> {
     let time =
         time.trim().split([' ', '\u{202f}']).take(2).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     (stamp.len() <= 40 && numbers(date, 3) && time.contains(':') && numbers(time, 2)).then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_program_writes_for_media_is_left_out() {
+        for media in [
+            "<Media omitted>",
+            "<Medien ausgeschlossen>",
+            "<メディアは含まれていません>",
+            "<attached: 00000012-PHOTO-2021-05-03-10-00-00.jpg>",
+            "<attached: 00000012-a very long name of a document that is over 60 characters.pdf>",
+            "<Multimedia>",
+            "image omitted",
+            "photo omitted",
+            "Contact card omitted",
+            "Report.pdf • \u{200e}2 pages \u{200e}document omitted",
+        ] {
+            assert!(is_media(media), "{media}");
+        }
+        for own in ["that comma was omitted", "<3 see >.<", "<b>yes</b>", "<sigh>", "<>", "omitted", "a <b c>"] {
+            assert!(!is_media(own), "{own}");
+        }
+    }
+
+    #[test]
+    fn a_diary_with_colons_is_no_chat() {
+        let begins = |text: &str| WhatsApp.begins(&Start { bytes: text.into(), name: "a.txt".to_owned() });
+        let chat = "31/12/21, 10:14 - Messages are encrypted.\n31/12/21, 10:15 - Bob: hello\n\
+                    31/12/21, 10:16 - Ann: one\n31/12/21, 10:17 - Ann: two\nand more\n";
+        assert!(begins(chat));
+        let diary = "2021-05-03, 10:00 - I met Anna today: she was well.\nWe walked.\n\
+                     2021-05-04, 11:00 - It rained all day.\n2021-05-05, 09:00 - A letter came.\n";
+        assert!(!begins(diary));
+        let colons = "2021-05-03, 10:00 - I met Anna: she was well.\n2021-05-04, 11:00 - The rain: all day.\n\
+                      2021-05-05, 09:00 - A letter: it came.\n";
+        assert!(!begins(colons));
+        let alone = "2021-05-03, 10:00 - London: we arrived.\n2021-05-04, 11:00 - It rained.\n\
+                     2021-05-05, 09:00 - A letter came.\n";
+        assert!(!begins(alone));
+    }
+
+    #[test]
+    fn short_chats_and_those_of_groups_are_chats() {
+        let begins = |text: &str| WhatsApp.begins(&Start { bytes: text.into(), name: "a.txt".to_owned() });
+        let line = |rest: &str| format!("31/12/21, 10:14 - {rest}\n");
+        let chat = |lines: &[&str]| lines.iter().map(|rest| line(rest)).collect::<String>();
+        assert!(begins(&chat(&["Bob: hello", "Ann: hi"])));
+        assert!(begins(&chat(&["Messages are encrypted.", "Bob: hello"])));
+        assert!(begins(&chat(&["Bob: hi", "Ann: hi", "Cy Lee: hi", "+49 170 12345: hi", "Eve: hi", "Flo: hi"])));
+        let joined = line("Somebody joined using this group's invite link").repeat(9);
+        assert!(begins(&(joined + &chat(&["Bob: a", "Ann: b"]).repeat(4))));
+        let long = "Maximiliane Friederike von Hohenau";
+        assert_eq!(long.chars().count(), 34);
+        assert!(begins(&(line(&format!("{long}: hello")).repeat(3) + &line("mum: yes"))));
+    }
 }

@@ -102,6 +102,7 @@ pub(super) async fn props(
             "chat_template": model.template.as_ref().map(|template| template.source.clone()).unwrap_or_default(),
             "eos_token": end_token(model),
             "bos_token": model.before,
+            "tokenizer_hash": model.tokenizer_hash,
             "build_info": concat!("ember ", env!("CARGO_PKG_VERSION")),
             "knobs": KNOBS.iter().map(|one| knob(one, &model.settings.knobs)).collect::<Vec<_>>(),
             "flags": flags,
@@ -261,7 +262,12 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) 
         let Some(tokenizer) = &model.tokenizer else {
             return Err(ApiError::invalid("this checkpoint holds no tokenizer"));
         };
-        let text = tokenizer.decode_text(&ids).map_err(|error| ApiError::param("tokens", error.to_string()))?;
+        // A vocabulary may have rows that stand for nothing: beyond the tokenizer's last id, or in between.
+        let is_missing = |&id: &u32| tokenizer.decode_text(&[id]).is_err();
+        let text = tokenizer.decode_text(&ids).map_err(|error| match ids.iter().copied().find(is_missing) {
+            Some(id) => ApiError::param("tokens", format!("the tokenizer has no token {id}; leave it out")),
+            None => ApiError::param("tokens", error.to_string()),
+        })?;
         Ok(json!({ "content": text, "prompt": text }))
     };
     Ok(Json(with_model(&server, body, text).await?))

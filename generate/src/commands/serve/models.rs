@@ -17,6 +17,7 @@ use ember_decoding::stream::token_bytes;
 use ember_model::{GptConfig, WeightType, folder::read_config};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::ApiError;
 use super::template::Template;
@@ -27,6 +28,8 @@ pub(super) struct Model {
     pub(super) folder: PathBuf,
     pub(super) engine: Engine,
     pub(super) tokenizer: Option<Tokenizer>,
+    /// Tells one tokenizer from another: models that have the same one mean the same by an id.
+    pub(super) tokenizer_hash: Option<String>,
     pub(super) settings: FolderSettings,
     pub(super) end_tokens: Vec<u32>,
     pub(super) template: Option<Template>,
@@ -320,6 +323,7 @@ impl Models {
             template: Template::of_folder(folder, tokenizer.as_ref())?,
             before: tokenizer.as_ref().and_then(before),
             opening: opening(folder, tokenizer.as_ref(), shape.vocab_size)?,
+            tokenizer_hash: tokenizer.as_ref().map(hash),
             tokenizer,
             memory,
             usable_slots: limits.usable_slots(),
@@ -333,6 +337,19 @@ impl Models {
 /// Seconds since 1970: when a model, or an answer, was made.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// xxh3 of what every id stands for: a file of another format may split texts in other words.
+fn hash(tokenizer: &Tokenizer) -> String {
+    let mut all = Vec::new();
+    for id in 0..tokenizer.vocab_size() as u32 {
+        if let Some(bytes) = tokenizer.token_bytes(id) {
+            all.extend_from_slice(&id.to_le_bytes());
+            all.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            all.extend_from_slice(&bytes);
+        }
+    }
+    format!("{:016x}", xxh3_64(&all))
 }
 
 /// The name of the token that a tokenizer puts before texts.

@@ -38,6 +38,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("playground/request.js"),
     include_str!("playground/models.js"),
     include_str!("playground/command.js"),
+    include_str!("playground/kept.js"),
     include_str!("playground/store.js"),
     include_str!("playground/editor.js"),
     include_str!("playground/alternatives.js"),

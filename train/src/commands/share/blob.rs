@@ -41,11 +41,16 @@ impl Blob {
     /// The tensors of a folder, its matrices kept as `weights`.
     ///
     /// # Errors
-    /// When one cannot be read.
-    pub fn of(stored: &StoredWeights, weights: WeightType) -> Result<Self> {
+    /// When one cannot be read, or holds what is no finite number, which 8 bits would hide.
+    pub fn of(stored: &StoredWeights, weights: WeightType, checkpoint: &Path) -> Result<Self> {
         let mut blob = Self { tensors: Vec::new(), bytes: Vec::new() };
         for (name, shape) in expected_tensors(&stored.config) {
             let values = stored.values(&name, &shape)?;
+            ensure!(
+                values.iter().all(|value| value.is_finite()),
+                "{}: {name} is not finite: the weights are damaged, or their training diverged; use another checkpoint",
+                checkpoint.display()
+            );
             let kind = kind_of(&name, &shape, &stored.config, weights);
             if let &[n_in, n_out] = shape.as_slice()
                 && name.starts_with("h.")
@@ -120,7 +125,30 @@ fn quantise(values: &[f32], weights: &mut [u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use ember_model::folder::{NamedTensor, Settings, write};
+
+    #[test]
+    fn weights_that_are_not_finite_make_no_page() {
+        let config = GptConfig::new(5, 4, 1, 1, 4);
+        for wrong in [f32::NAN, f32::INFINITY] {
+            for (damaged, _) in expected_tensors(&config) {
+                let tensor = |(name, shape): (String, Vec<usize>)| {
+                    let mut values = vec![0.5; shape.iter().product()];
+                    values[0] = if name == damaged { wrong } else { 0.5 };
+                    NamedTensor { name, shape, values }
+                };
+                let tensors: Vec<_> = expected_tensors(&config).into_iter().map(tensor).collect();
+                let folder = tempfile::tempdir().unwrap();
+                write(folder.path(), &config, None, &Settings::new(), &tensors).unwrap();
+                let stored = StoredWeights::of(folder.path()).unwrap();
+                let error = Blob::of(&stored, WeightType::Int8, folder.path()).err().unwrap().to_string();
+                let begins = format!("{}: {damaged} is not finite: ", folder.path().display());
+                assert!(error.starts_with(&begins), "{error}");
+            }
+        }
+    }
 
     #[test]
     fn rows_are_filled_up_to_groups_and_to_four() {

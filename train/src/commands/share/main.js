@@ -4,6 +4,9 @@
 let askWorker = null;
 let writing = false;
 
+/** How many tokens there were at the last press that writes. */
+let begunAt = 0;
+
 const isOpen = () => "ready" in document.body.dataset;
 
 /** Says what happens; what is said already is not said again, which a screen reader would read out at every token. */
@@ -22,7 +25,8 @@ function setWriting(on) {
 
 /** Writes on after the tokens that there are. */
 function goOn(taken = null) {
-  const [started, before] = [performance.now(), paper.tokens.length];
+  const started = performance.now();
+  begunAt = paper.tokens.length;
   lookAt(null);
   dropRest();
   setWriting(true);
@@ -36,7 +40,7 @@ function goOn(taken = null) {
     setWriting(false);
     if (heard.told === "mishap") return say(heard.words);
     addRest(heard.rest);
-    finish(heard, paper.tokens.length - before, (performance.now() - started) / 1000);
+    finish(heard, (performance.now() - started) / 1000);
   });
 }
 
@@ -48,9 +52,10 @@ function showProgress({ top }) {
 
 const REASONS = { end: "The text has ended.", length: "Go on for more.", stopped: "Stopped." };
 
-function finish({ reason, slides }, count, seconds) {
+function finish({ reason, slides }, seconds) {
   paper.ended = reason;
   setWriting(false);
+  const count = paper.tokens.length - begunAt;
   const rate = seconds > 0 ? `, ${number(Math.round(count / seconds))} a second` : "";
   const slow = slides && !settings.byHalves ? slowWords() : "";
   say(`${plural(count, "token")}${rate}. ${REASONS[reason]}${slow}`);
@@ -88,7 +93,7 @@ function another() {
 function stop() {
   if (!writing) return;
   askWorker({ ask: "stop" });
-  finish({ reason: "stopped", slides: false }, paper.tokens.length, 0);
+  finish({ reason: "stopped", slides: paper.tokens.at(-1)?.slides }, 0);
 }
 
 /** Goes on with another token, at the place that is looked at or at the end. */

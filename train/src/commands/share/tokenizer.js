@@ -69,7 +69,10 @@ function characters(text, vocabulary) {
   });
 }
 
-/** An encoder of bytes that are merged within words, or of bytes alone where there is nothing to merge. */
+/**
+ * An encoder of bytes that are merged within words, or of bytes alone where there is nothing to merge. A byte without a token is
+ * dropped, and its neighbours are merged as if it had never been there.
+ */
 function bytePairs({ merges, ignore_merges: wholeWords }, vocabulary, splits) {
   const pair = (merge) => (Array.isArray(merge) ? merge : merge.split(" "));
   const ranks = new Map(merges.map((merge, rank) => [pair(merge).join(" "), rank]));
@@ -77,7 +80,8 @@ function bytePairs({ merges, ignore_merges: wholeWords }, vocabulary, splits) {
   const wordIds = (word) => {
     const letters = written(word);
     const whole = wholeWords ? vocabulary.get(letters.join("")) : undefined;
-    return whole === undefined ? merged(letters, ranks).map((piece) => vocabulary.get(piece)) : [whole];
+    if (whole !== undefined) return [whole];
+    return merged(letters.filter((letter) => vocabulary.has(letter)), ranks).map((piece) => vocabulary.get(piece));
   };
   const remembered = (word) => {
     if (!known.has(word)) known.set(word, wordIds(word));

@@ -9,7 +9,7 @@ const LISTEN = 30;
 
 /**
  * The logits after `ids`; null when `pause`, which is waited for between tokens, says to stop. What the cache has of the window stays,
- * so that going on, or another text that begins alike, reads only what is new.
+ * so that going on, or another text that begins alike, reads only what is new. Throws where a logit is no finite number.
  */
 async function logitsAfter(model, ids, settings, pause) {
   const window = windowOf(ids, model.config.context_length, settings);
@@ -19,7 +19,9 @@ async function logitsAfter(model, ids, settings, pause) {
     if (await pause()) return null;
     stream = readToken(model, window[model.read.length]);
   }
-  return logitsOf(model, stream);
+  const logits = logitsOf(model, stream);
+  if (!logits.every(Number.isFinite)) throw new Error("What this model computes is no number any more: its weights are damaged, or its training diverged.");
+  return logits;
 }
 
 /**
@@ -38,15 +40,17 @@ function commonLength(a, b) {
 }
 
 /**
- * Goes on after `prompt` and the ids `written` after it, by `count` tokens at most, and tells each: `{id, text, end, p, top}`, in
- * which `p` is its probability to the model and `top` what was likeliest. The first may be `taken`: picked by the reader, and not
- * by the model. A draw is named by its place after the prompt, so that a text that is gone on with is the one that would have
- * been written at once. Resolves to why it ended, and to what is left of a character that never became whole.
+ * Goes on after `prompt` and the ids `written` after it, by `count` tokens at most, and tells each: `{id, text, end, p, top, slides}`,
+ * in which `p` is its probability to the model, `top` what was likeliest, and `slides` whether the text is now longer than what the
+ * model can look back on. The first may be `taken`: picked by the reader, and not by the model. A draw is named by its place after
+ * the prompt, so that a text that is gone on with is the one that would have been written at once. Resolves to why it ended, and to
+ * what is left of a character that never became whole.
  */
 async function write({ model, tokenizer, endTokens }, { prompt, written, taken = null, settings, count }, tell, pause) {
   const ids = [...promptIds(tokenizer, prompt), ...written];
   const join = joiner(tokenizer);
-  const ended = (reason) => ({ reason, rest: join.finish(), slides: ids.length > model.config.context_length });
+  const slides = () => ids.length > model.config.context_length;
+  const ended = (reason) => ({ reason, rest: join.finish(), slides: slides() });
   written.forEach(join.push);
   for (let step = written.length; step < written.length + count; step++) {
     const logits = await logitsAfter(model, ids, settings, pause);
@@ -55,7 +59,7 @@ async function write({ model, tokenizer, endTokens }, { prompt, written, taken =
     const id = step === written.length && taken !== null ? taken : chosen(left, settings, step);
     const end = endTokens.includes(id);
     ids.push(id);
-    tell({ id, text: end ? "" : join.push(id), end, p: softmax(logits)[id], top: named(tokenizer, likeliest(logits, left, TOLD, id)) });
+    tell({ id, text: end ? "" : join.push(id), end, p: softmax(logits)[id], top: named(tokenizer, likeliest(logits, left, TOLD, id)), slides: slides() });
     if (end) return ended("end");
   }
   return ended("length");

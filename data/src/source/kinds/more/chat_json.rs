@@ -81,7 +81,12 @@ struct Author {
 impl Message {
     /// Who says what; `None` where the program says it, or where it is no text.
     fn turn(self) -> Option<String> {
-        if self.kind.as_deref() == Some("service") {
+        let is_said = match self.kind.as_deref() {
+            None | Some("message" | "Default" | "Reply") => true,
+            // Of Discord's many kinds the others are what it says itself.
+            Some(kind) => kind != "service" && self.author.is_none(),
+        };
+        if !is_said {
             return None;
         }
         let author = self.author.map(|author| author.nickname.unwrap_or(author.name));

@@ -1,7 +1,8 @@
 //! Word's files (ECMA-376, WordprocessingML): the body, then its footnotes and endnotes.
 
-use super::package::{Package, begins_with_part};
-use super::{prose::Prose, xml::Node};
+use super::package::{Package, first_parts};
+use super::prose::Prose;
+use super::xml::{Node, attribute};
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
@@ -26,7 +27,9 @@ impl Reader for Docx {
     }
 
     fn begins(&self, start: &Start) -> bool {
-        begins_with_part(start, b"word/")
+        // A folder of texts may be called so, too.
+        let is_xml = |name: &[u8]| name.ends_with(b".xml") || name.ends_with(b".rels");
+        first_parts(start).any(|(name, _)| name.starts_with(b"word/") && is_xml(name))
     }
 
     fn is_text(&self) -> bool {
@@ -36,7 +39,7 @@ impl Reader for Docx {
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let package = Package::open(content)?;
         let mut prose = Prose::default();
-        if !add(&package, BODY, &mut prose)? {
+        if !add(&package, BODY, &mut prose)? && !add(&package, &body(&package)?, &mut prose)? {
             return Err(package.lacking(BODY));
         }
         for notes in ["word/footnotes.xml", "word/endnotes.xml"] {
@@ -45,6 +48,19 @@ impl Reader for Docx {
         let title = package.first("docProps/core.xml", "title").unwrap_or_default();
         hand_on(title.as_deref(), &prose.finish(), sink)
     }
+}
+
+/// The main part as the package calls it, which some programs call otherwise.
+fn body(package: &Package<'_>) -> Result<String, Error> {
+    let mut body = String::new();
+    package.each("_rels/.rels", &mut |node| {
+        if let Node::Start("Relationship", tag) = node
+            && attribute(tag, "Type").is_some_and(|kind| kind.ends_with("/officeDocument"))
+        {
+            body = attribute(tag, "Target").unwrap_or_default().trim_start_matches('/').to_owned();
+        }
+    })?;
+    Ok(body)
 }
 
 /// Elements whose text is no longer, or not yet, the document's: moved from here, an older form of

@@ -53,7 +53,9 @@ impl Reader for Epub {
             // A book that names what it lacks is read without it.
             let Some(bytes) = package.bytes(chapter)? else { continue };
             let text = encoding::text_of(&bytes, declared(&bytes), &Cell::new(None));
-            let page = Page::of(&text.map_err(|error| package.damaged(chapter, error.into()))?);
+            let text = text.map_err(|error| package.damaged(chapter, error.into()))?;
+            // Nearly all chapters are XHTML, and what people read books with takes the others for it.
+            let page = Page::of_xhtml(&text);
             content.tell_share(number as u64, chapters.len() as u64);
             hand_on(page.title.as_deref().or(title.as_deref()), &page.text, sink)?;
         }

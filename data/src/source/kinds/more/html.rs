@@ -1,12 +1,15 @@
 //! HTML: what a browser shows of a page as text.
 
 use super::prose::Prose;
+use crate::source::compression::Compression;
 use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use encoding_rs::Encoding;
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
+use regex::Regex;
+use std::sync::LazyLock;
 
 /// The kind.
 pub struct Html;
@@ -36,7 +39,12 @@ impl Reader for Html {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let page = Page::of(&content.whole_declared(LARGEST_BYTES, declared)?);
+        let text = content.whole_declared(LARGEST_BYTES, declared)?;
+        let name = content.name().to_lowercase();
+        let page = match Compression::of_name(&name).1.ends_with(".xhtml") {
+            true => Page::of_xhtml(&text),
+            false => Page::of(&text),
+        };
         hand_on(page.title.as_deref(), &page.text, sink)
     }
 }
@@ -60,8 +68,7 @@ pub struct Page {
 }
 
 /// Elements whose content is not shown as text.
-const HIDDEN: [&[u8]; 9] =
-    [b"script", b"style", b"template", b"noscript", b"noframes", b"head", b"select", b"iframe", b"rp"];
+const HIDDEN: [&[u8]; 8] = [b"script", b"style", b"template", b"noscript", b"noframes", b"select", b"iframe", b"rp"];
 
 /// Elements that stand in blocks of their own.
 const BLOCKS: [&[u8]; 26] = [
@@ -99,15 +106,31 @@ const LINES: [&[u8]; 13] = [
     b"tr",
 ];
 
+/// Elements that hold text without tags, where XHTML has them empty, so that what follows is no part of
+/// them: `<title/>`.
+static EMPTY: LazyLock<Regex> = LazyLock::new(|| {
+    let names = "title|textarea|style|script|xmp|iframe|noembed|noframes|noscript|plaintext";
+    Regex::new(&format!(r"(?i)<(?:{names})(?:\s[^<>]*)?/>")).expect("the pattern is valid")
+});
+
 impl Page {
     /// Reads a page; whatever it holds is a page of some kind.
     pub fn of(text: &str) -> Self {
-        let is_xml = text.trim_start().starts_with("<?xml");
+        Self::read(text, text.trim_start().starts_with("<?xml"))
+    }
+
+    /// Reads a page that is XHTML by what is said of it from outside. What it says itself counts for
+    /// nothing: many pages are written as if they were, and read as HTML.
+    pub fn of_xhtml(text: &str) -> Self {
+        Self::read(text, true)
+    }
+
+    fn read(text: &str, is_xml: bool) -> Self {
+        let text = if is_xml { EMPTY.replace_all(text, "") } else { text.into() };
         let mut emitter = DefaultEmitter::default();
-        // In XHTML an element such as a title may be empty, and what follows is no part of it.
-        emitter.naively_switch_states(!is_xml);
+        emitter.naively_switch_states(true);
         let mut reading = Reading { is_xml, ..Reading::default() };
-        for token in Tokenizer::new_with_emitter(text, emitter) {
+        for token in Tokenizer::new_with_emitter(&*text, emitter) {
             match token {
                 Ok(Token::StartTag(tag)) => reading.start(&tag),
                 Ok(Token::EndTag(tag)) => reading.end(&tag.name),
@@ -132,6 +155,8 @@ struct Reading {
     /// The outermost hidden element that is open, and how many of its name are.
     hidden: Option<(Vec<u8>, u32)>,
     preformatted: u32,
+    /// Whether a table's cell is open, whose end tag may be left out.
+    in_cell: bool,
 }
 
 impl Reading {
@@ -142,8 +167,9 @@ impl Reading {
             self.in_title = true;
         }
         if name == b"body" {
-            self.hidden = None; // a head need not be closed
+            self.hidden = None; // whatever stands open in the head
         }
+        self.end_parenthesis(name);
         match &mut self.hidden {
             Some((hidden, depth)) if hidden == name => *depth += u32::from(stays_open),
             Some(_) => {}
@@ -155,6 +181,7 @@ impl Reading {
                 if (name == b"h1" || name == b"h2") && self.in_heading.is_none() && stays_open {
                     self.in_heading = Some(true);
                 }
+                self.start_of_table(name);
                 self.part(name);
             }
         }
@@ -164,6 +191,7 @@ impl Reading {
         if name == b"title" {
             self.in_title = false;
         }
+        self.end_parenthesis(name);
         match &mut self.hidden {
             Some((hidden, depth)) if hidden == name => {
                 *depth -= 1;
@@ -176,12 +204,40 @@ impl Reading {
                 match name {
                     b"pre" => self.preformatted = self.preformatted.saturating_sub(1),
                     b"h1" | b"h2" => self.in_heading = self.in_heading.map(|_| false),
-                    b"td" | b"th" => return self.prose.cell_of_blocks(),
-                    b"tr" => return self.prose.row_of_blocks(),
+                    b"td" | b"th" => {
+                        self.in_cell = false;
+                        return self.prose.cell_of_blocks();
+                    }
+                    b"tr" => {
+                        self.in_cell = false;
+                        return self.prose.row_of_blocks();
+                    }
+                    b"table" => self.in_cell = false,
                     _ => {}
                 }
                 self.part(name);
             }
+        }
+    }
+
+    /// A parenthesis of ruby text whose end tag is left out ends with what comes next.
+    fn end_parenthesis(&mut self, next: &[u8]) {
+        let is_open = self.hidden.as_ref().is_some_and(|(hidden, _)| hidden == b"rp");
+        if is_open && (matches!(next, b"rp" | b"rt" | b"ruby") || BLOCKS.contains(&next)) {
+            self.hidden = None;
+        }
+    }
+
+    /// A cell or a row ends where the next begins, when its end tag is left out.
+    fn start_of_table(&mut self, name: &[u8]) {
+        let is_cell = matches!(name, b"td" | b"th");
+        if self.in_cell && is_cell {
+            self.prose.cell_of_blocks();
+        } else if self.in_cell && name == b"tr" {
+            self.prose.row_of_blocks();
+        }
+        if is_cell || matches!(name, b"tr" | b"table") {
+            self.in_cell = is_cell;
         }
     }
 
@@ -204,6 +260,38 @@ impl Reading {
                 0 => self.prose.collapsed(text),
                 _ => self.prose.exactly(text),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_end_tags_are_left_out_of_is_shown() {
+        for (page, text) in [
+            ("<head><title>T</title><p>One<p>two", "One\n\ntwo\n"),
+            ("<head><script>a < b</script><style>p {}</style><body>One", "One\n"),
+            ("<p>A <ruby>漢<rp>(<rt>kan<rp>)</ruby> and more.<p>Two", "A 漢kan and more.\n\nTwo\n"),
+            ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>!", "漢kan!\n"),
+            ("<table><tr><td>Anna<td>12<tr><td>Bob<td>7</table>End", "Anna\t12\nBob\t7\n\nEnd\n"),
+            ("<table><tr><td>Anna</td><td>12</td></tr><tr><td>Bob</td></tr></table>", "Anna\t12\nBob\n"),
+        ] {
+            assert_eq!(Page::of(page).text, text, "{page}");
+        }
+        assert_eq!(Page::of("<head><title>T</title><p>One").title.as_deref(), Some("T"));
+    }
+
+    #[test]
+    fn empty_elements_of_xhtml_hold_nothing_of_what_follows() {
+        let page = "<html xmlns=\"http://www.w3.org/1999/xhtml\"><head><title/><script src=\"a.js\"/></head>\
+                    <body><p>All of it</p></body></html>";
+        assert_eq!(Page::of_xhtml(page).text, "All of it\n");
+        assert_eq!(Page::of(&format!("<?xml version=\"1.0\"?>{page}")).text, "All of it\n");
+        for script in ["for (i=0;i<n;i++) { a(); }", "<![CDATA[ if (a > 0) b(\"<script src='x.js'>\"); ]]>"] {
+            let page = format!("<body><p>One</p><script>{script}</script><p>Two</p></body>");
+            assert_eq!(Page::of_xhtml(&page).text, "One\n\nTwo\n");
         }
     }
 }

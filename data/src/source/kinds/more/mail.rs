@@ -1,13 +1,15 @@
 //! Mail (RFC 5322 and MIME): mailboxes in the mbox form, and a mail a file (`.eml`, Maildir).
 
-use super::html::Page;
+use super::html::{Page, declared};
 use crate::source::clean::{Clean, quotes};
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use ember_host::panics::quietly;
-use mail_parser::{Message, MessageParser, PartType};
+use mail_parser::decoders::{base64::base64_decode, quoted_printable::quoted_printable_decode};
+use mail_parser::{Encoding, Message, MessageParser, MessagePart, MimeHeaders, PartType};
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 
 /// What is read of a mail: what lies behind it are attachments.
@@ -114,7 +116,7 @@ impl Reader for Mbox {
 fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -> Result<bool, Halt> {
     // A damaged mail of a mailbox is no reason to leave out all others.
     let Ok(Some(message)) = quietly(|| MessageParser::default().parse(bytes)) else { return Ok(false) };
-    let mut text = body(&message);
+    let mut text = body(&message, content);
     if content.options.clean != Clean::Off {
         text = content.changed(|changes| quotes::without(&text, changes));
     }
@@ -125,13 +127,47 @@ fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -
     Ok(true)
 }
 
+/// What a mail says of a part whose encoding it does not know: programs write it of any.
+const UNSURE: [&str; 5] = ["utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit"];
+
+/// The text of a part, which is `text` in the encoding that the mail says; where it says none, or
+/// says it unsurely, it is read as all text is.
+fn decoded<'a>(part: &MessagePart<'_>, text: &'a str, message: &Message<'_>, content: &Content<'_>) -> Cow<'a, str> {
+    let said = part.content_type().and_then(|kind| kind.attribute("charset"));
+    let is_sure = said.is_some_and(|said| !UNSURE.iter().any(|unsure| unsure.eq_ignore_ascii_case(said)));
+    if is_sure || text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize).unwrap_or_default();
+    let bytes = match part.encoding {
+        Encoding::None => Some(raw.to_vec()),
+        Encoding::QuotedPrintable => quoted_printable_decode(raw),
+        Encoding::Base64 => base64_decode(raw),
+    };
+    let is_html = matches!(part.body, PartType::Html(_));
+    // A part that is damaged, or whose text is UTF-8 but for some broken bytes, is as the library reads it.
+    let bytes = bytes.filter(|bytes| !is_mostly_utf8(bytes));
+    let read = bytes.and_then(|bytes| content.text_of(&bytes, declared(&bytes).filter(|_| is_html)).ok());
+    read.map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// Whether more characters beyond ASCII are whole in UTF-8 than are broken.
+fn is_mostly_utf8(bytes: &[u8]) -> bool {
+    let (mut whole, mut broken) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        whole += chunk.valid().chars().filter(|character| !character.is_ascii()).count();
+        broken += usize::from(!chunk.invalid().is_empty());
+    }
+    whole > broken
+}
+
 /// What somebody wrote: the parts of text, else those of HTML as text.
-fn body(message: &Message<'_>) -> String {
+fn body(message: &Message<'_>, content: &Content<'_>) -> String {
     let mut text = String::new();
     for part in message.text_bodies().take(MOST_PARTS) {
         let shown = match &part.body {
-            PartType::Text(text) => text.replace("\r\n", "\n"),
-            PartType::Html(page) => Page::of(page).text,
+            PartType::Text(text) => decoded(part, text, message, content).replace("\r\n", "\n"),
+            PartType::Html(page) => Page::of(&decoded(part, page, message, content)).text,
             _ => continue,
         };
         if !text.is_empty() {
@@ -141,4 +177,57 @@ fn body(message: &Message<'_>) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::source::{Listing, ReadOptions, read};
+    use std::sync::atomic::AtomicU64;
+
+    /// What is read of a mail with this header and body.
+    fn text(header: &str, body: &[u8], options: &ReadOptions) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.eml");
+        std::fs::write(&path, [format!("From: a@b\nSubject: x\n{header}\n").as_bytes(), body].concat()).unwrap();
+        let mut listing = Listing::default();
+        listing.add_path(&path).unwrap();
+        let mut text = String::new();
+        read::<Error>(&listing.files[0], options, &AtomicU64::new(0), &mut |event| {
+            if let Event::Text(piece) = event {
+                text.push_str(piece);
+            }
+            Ok(())
+        })
+        .unwrap();
+        text
+    }
+
+    #[test]
+    fn text_whose_encoding_a_mail_does_not_know_is_read_as_all_text() {
+        let options = ReadOptions::default();
+        let german = b"Gr\xfc\xdfe aus M\xfcnchen, sch\xf6ne Gr\xfc\xdfe an alle.\n";
+        let expected = "Grüße aus München, schöne Grüße an alle.\n";
+        let plain = "Content-Type: text/plain; charset=utf-8\n";
+        let quoted = b"Gr=FC=DFe aus M=FCnchen, sch=F6ne Gr=FC=DFe an alle.\n";
+        let quoted_header = "Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n";
+        for (header, body) in [("", &german[..]), (plain, german), (quoted_header, quoted)] {
+            assert_eq!(text(header, body, &options), expected, "{header}");
+        }
+        assert_eq!(text(plain, expected.as_bytes(), &options), expected);
+        let broken = "Grüße aus München\u{fffd}\n";
+        assert_eq!(
+            text(plain, b"Gr\xc3\xbc\xc3\x9fe aus M\xc3\xbcnchen\xff\n", &options),
+            broken,
+            "a byte among others"
+        );
+        let cut = "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n";
+        assert_eq!(text(cut, b"Das Caf=C3=A9 ist sch=C3=B6n =C3", &options).trim_end(), "Das Café ist schön \u{fffd}");
+        let set = ReadOptions { encoding: Some(encoding_rs::WINDOWS_1251), ..ReadOptions::default() };
+        assert_eq!(text("", b"\xcf\xf0\xe8\xe2\xe5\xf2\n", &set), "Привет\n");
+        let said = "Content-Type: text/plain; charset=koi8-r\n";
+        assert_eq!(text(said, b"\xf0\xd2\xc9\xd7\xc5\xd4\n", &set), "Привет\n", "what a mail says counts");
+    }
 }

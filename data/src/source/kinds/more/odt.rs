@@ -44,7 +44,8 @@ impl Reader for Odt {
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let package = Package::open(content)?;
         let (mut body, mut notes) = (Prose::default(), Prose::default());
-        let (mut skipped, mut in_note, mut paragraphs, mut in_body) = (0u32, 0u32, 0u32, false);
+        let (mut skipped, mut in_note, mut paragraphs) = (0u32, 0u32, 0u32);
+        let (mut in_body, mut in_picture_title) = (false, false);
         let mut spaces_left = MOST_SPACES;
         let found = package.each(BODY, &mut |node| {
             let prose = if in_note > 0 { &mut notes } else { &mut body };
@@ -54,7 +55,12 @@ impl Reader for Odt {
                 _ if !in_body => {}
                 Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
                 Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
-                _ if skipped > 0 => {}
+                // A picture's title and description; a field of the text may be called so, too.
+                Node::Start("title" | "desc", tag) if tag.name().into_inner().starts_with("svg:") => {
+                    in_picture_title = true;
+                }
+                Node::End("title" | "desc") => in_picture_title = false,
+                _ if skipped > 0 || in_picture_title => {}
                 Node::Start("note-body", _) => in_note += 1,
                 Node::End("note-body") => in_note -= 1,
                 Node::Start("p" | "h", _) => paragraphs += 1,

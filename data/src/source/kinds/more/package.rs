@@ -6,6 +6,7 @@ use crate::source::event::Halt;
 use crate::source::start::Start;
 use crate::source::{content::Content, encoding, error::Error};
 use ember_host::file_error::At;
+use memchr::memmem;
 use std::io::Read;
 use std::{cell::Cell, collections::BTreeMap, fs::File};
 
@@ -90,7 +91,55 @@ impl<'a> Package<'a> {
     }
 }
 
-/// Whether a file begins as an archive with this name among the first in it.
-pub fn begins_with_part(start: &Start, part: &[u8]) -> bool {
-    start.bytes.starts_with(b"PK\x03\x04") && start.bytes.windows(part.len()).any(|window| window == part)
+/// Whether a file begins as an archive that says in its part `mimetype` that it is of this type.
+pub fn begins_with_part(start: &Start, kind: &[u8]) -> bool {
+    first_parts(start).any(|(name, content)| name == b"mimetype" && content.starts_with(kind))
+}
+
+/// The parts that an archive begins with, as far as they are known: the name of each, and what is
+/// known of the file behind its header.
+pub fn first_parts(start: &Start) -> impl Iterator<Item = (&[u8], &[u8])> {
+    const HEADER: &[u8] = b"PK\x03\x04";
+    const HEADER_BYTES: usize = 30;
+    let mut rest = &start.bytes[..];
+    std::iter::from_fn(move || {
+        let header = rest.get(..HEADER_BYTES).filter(|header| header.starts_with(HEADER))?;
+        let number = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        let (says_size_behind, is_stored) = (number(6) & 8 != 0, number(8) == 0);
+        let packed_bytes = number(18) | (number(20) << 16);
+        let name = rest.get(HEADER_BYTES..HEADER_BYTES + number(26))?;
+        let content = rest.get(HEADER_BYTES + number(26) + number(28)..).unwrap_or_default();
+        // What is stored may be an archive itself, whose parts are none of this one.
+        let is_endless = says_size_behind && is_stored;
+        let behind = content.get(packed_bytes..).filter(|_| !is_endless).unwrap_or_default();
+        rest = memmem::find(behind, HEADER).map(|at| &behind[at..]).unwrap_or_default();
+        Some((name, content))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header as a program writes it that knows the size, and the content as it is.
+    fn stored(name: &str, content: &[u8]) -> Vec<u8> {
+        let mut bytes = b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+        bytes.extend([content.len() as u32, content.len() as u32].iter().flat_map(|size| size.to_le_bytes()));
+        bytes.extend([name.len() as u16, 0].iter().flat_map(|length: &u16| length.to_le_bytes()));
+        [&bytes[..], name.as_bytes(), content].concat()
+    }
+
+    #[test]
+    fn only_the_names_of_an_archives_own_parts_say_what_it_is() {
+        let names = |bytes: &[u8]| -> Vec<String> {
+            let start = Start { bytes: bytes.to_owned(), name: String::new() };
+            first_parts(&start).map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect()
+        };
+        let word = [stored("[Content_Types].xml", b"<Types/>"), stored("word/document.xml", b"<p/>")].concat();
+        assert_eq!(names(&word), ["[Content_Types].xml", "word/document.xml"]);
+        let texts = [stored("foreword/a.txt", b"my word/"), stored("in.docx", &word), stored("b.txt", b"b")].concat();
+        assert_eq!(names(&texts), ["foreword/a.txt", "in.docx", "b.txt"]);
+        assert_eq!(names(&texts[..100]), ["foreword/a.txt", "in.docx"], "what is cut off is not known");
+        assert!(names(b"PK\x03\x04").is_empty() && names(b"PK\x05\x06").is_empty());
+    }
 }

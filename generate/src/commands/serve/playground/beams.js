@@ -37,7 +37,7 @@ async function searchBeams(signal) {
       cutToText(tokens, request, text);
       return { rank, score, end, tokens };
     });
-    const lost = givenUp(steps ?? [], found);
+    const lost = await givenUp(steps ?? [], found);
     app.beams = { request, tree, from, prompt, texts: [...found, ...lost.slice(-MOST_GIVEN_UP)] };
     byId("beam-tree").replaceChildren(beamList(app.beams));
     byId("beams-words").textContent = `${plural(found.length, "text")}, the best first${wordsOfLost(lost.length, account)}.`;
@@ -68,11 +68,11 @@ function wordsOfLost(count, { trace }) {
 
 /** Beams that none of the texts grew out of, those given up first first: texts without a rank, whose score is the sum of their
  * log-probabilities. */
-function givenUp(steps, found) {
+async function givenUp(steps, found) {
   const running = new Map();
   const lost = [];
   for (const { group, beams, candidates } of steps) {
-    beams.flat().forEach(({ id, token }) => { if (!pieces.has(id) && !token.includes("\ufffd")) pieces.set(id, token); });
+    beams.flat().forEach(({ id, token }) => learn(id, token));
     const before = running.get(group) ?? [{ tokens: [], score: 0 }];
     const goOn = candidates.filter(({ fate }) => fate.fate === "goes-on");
     const ended = candidates.filter(({ fate }) => fate.fate === "finished" && fate.kept);
@@ -87,9 +87,10 @@ function givenUp(steps, found) {
   // Where time was over what still ran was ended, and may be among what was found.
   const known = new Set(found.map(({ tokens }) => idsOf(tokens).join()));
   lost.push(...[...running.values()].flat().filter(({ tokens }) => !known.has(idsOf(tokens).join())));
+  await nameAll(lost.flatMap(({ tokens }) => idsOf(tokens)));
   return lost.map(({ tokens, score }) => {
     const join = joiner();
-    const named = tokens.map((token) => ({ ...token, text: textOfPiece(pieces.get(token.id) ?? "\ufffd", join) }));
+    const named = tokens.map((token) => ({ ...token, text: textOfPiece(pieces.get(token.id), join) }));
     return { rank: null, score, tokens: named };
   });
 }

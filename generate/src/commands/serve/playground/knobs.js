@@ -16,14 +16,17 @@ async function drawNext() {
   const place = byId("next");
   await settle();
   tracing?.abort();
-  tracing = new AbortController();
+  const { signal } = (tracing = new AbortController());
   // What may not end yet may not end with the next token: the one that is asked for cannot be more.
   const least = settings.knobs.min_new_tokens ?? knobNamed("min_new_tokens")?.default;
   const request = requestFor({ tokens: 1, count: 1, knobs: least > 1 ? { min_new_tokens: 1 } : {} });
   try {
     const body = { ...request, prompt: promptToSend(tokensTo(app.tree, app.current)), trace: CANDIDATES, ...TELLING };
-    const answer = await ask("/v1/completions", body, tracing.signal);
+    const answer = await ask("/v1/completions", body, signal);
     const step = answer.choices[0].trace?.[0];
+    step?.candidates.forEach(({ id, token }) => learn(id, token));
+    await nameAll((step?.candidates ?? []).map(({ id }) => id));
+    if (signal.aborted) return; // a later one is asked for
     place.classList.remove("wrong");
     place.replaceChildren(...(step ? nextToken(step) : [hint("The server told nothing about this step.")]));
   } catch (error) {
@@ -34,7 +37,6 @@ async function drawNext() {
 }
 
 function nextToken({ id, draw, interval, candidates }) {
-  candidates.forEach((one) => { if (!pieces.has(one.id)) pieces.set(one.id, one.token); });
   const words = draw === null ? `The most probable one that is left is taken: “${nameOf(id)}”.`
     : `The draw ${draw.toFixed(4)} falls between ${interval[0].toFixed(4)} and ${interval[1].toFixed(4)}: “${nameOf(id)}”.`;
   const full = Math.max(...candidates.map((one) => Math.max(one.before.probability, leftOf(one))));

@@ -1,4 +1,4 @@
-// The whole page. The scripts are joined in this order: elements, api, tokens, tree, request, models, command, store, editor,
+// The whole page. The scripts are joined in this order: elements, api, tokens, tree, request, models, command, kept, store, editor,
 // alternatives, writing, treeview, form, knobs, samples, compare, slider, beams, chat, main.
 
 const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };

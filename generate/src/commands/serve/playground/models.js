@@ -1,9 +1,6 @@
 // The models of the server. Ids mean nothing to a model with another tokenizer, so each tokenizer has a tree of its own; the others
 // are laid aside, in the browser and in files, until a model that understands them is chosen again.
 
-/** So many tokens tell one tokenizer from another. */
-const ALPHABET = 2000;
-
 const readModels = new Map();
 
 /** What the server says of a model, and the name of its alphabet: all tokens that it writes with. */
@@ -18,17 +15,9 @@ function factsOf(model) {
 }
 
 async function readFacts(model) {
-  const { n_ctx, n_vocab, eos_token, chat_template } = await ask(`/props?model=${encodeURIComponent(model)}`);
-  const ids = Array.from({ length: Math.min(ALPHABET, n_vocab) }, (_, id) => id);
-  const { content } = await ask("/detokenize", { model, tokens: ids });
-  return { n_ctx, eos_token, chat_template, alphabet: fingerprint(`${n_vocab} ${content}`) };
-}
-
-/** FNV-1a, 32 bits: enough to tell a handful of tokenizers apart. */
-function fingerprint(text) {
-  let hash = 0x811c9dc5;
-  for (const byte of new TextEncoder().encode(text)) hash = Math.imul(hash ^ byte, 0x01000193) >>> 0;
-  return hash.toString(16);
+  const { n_ctx, n_vocab, eos_token, chat_template, tokenizer_hash: hash } = await ask(`/props?model=${encodeURIComponent(model)}`);
+  if (!hash) throw new Error(`${model} holds no tokenizer, and this page writes texts.`);
+  return { n_ctx, eos_token, chat_template, alphabet: `${n_vocab} ${hash}` };
 }
 
 /** Writes with a model from now on. Returns whether the text has to be made of other tokens. */
@@ -43,7 +32,7 @@ async function useModel(model) {
   delete app.others[alphabet];
   Object.assign(app, { tree, current, alphabet, beams: null });
   pieces.clear();
-  for (const [id, piece] of Object.entries(names)) pieces.set(Number(id), piece);
+  for (const [id, piece] of Object.entries(names)) learn(Number(id), piece);
   return true;
 }
 

@@ -3,16 +3,19 @@
 
 const learning = { card: null, place: null, samples: new Map(), surprises: new Map(), playing: false };
 
+/** What a checkpoint's name, RUN@STEP, says; nothing of another name. The run's own may hold an @, too. */
+const checkpointOf = (model) => model.match(/^(?<run>.+)@(?<step>\d+)$/s)?.groups;
+
 /** The checkpoints of a run, in order. */
 function stepsOf() {
-  const runOf = (model) => model.split("@")[0];
-  const steps = props.models.filter((model) => model.includes("@"));
-  const of = (run) => steps.filter((model) => runOf(model) === run);
-  const run = [settings.model, ...steps].map(runOf).find((name) => of(name).length > 1);
-  return of(run);
+  const runOf = (model) => checkpointOf(model)?.run;
+  const of = (run) => props.models.filter((model) => runOf(model) === run);
+  const runs = [settings.model, ...[settings.model, ...props.models].map(runOf)].filter((run) => run !== undefined);
+  const run = runs.find((name) => of(name).length > 1);
+  return run === undefined ? [] : of(run);
 }
 
-const stepName = (model) => `step ${number(model.split("@")[1])}`;
+const stepName = (model) => `step ${number(checkpointOf(model).step)}`;
 
 function drawLearning() {
   const steps = stepsOf();

@@ -1,6 +1,7 @@
 // What is kept in the browser, and the same as a file. Nothing is sent anywhere.
 
 const PLACE = "ember-playground";
+const ASIDE = "ember-playground-unreadable";
 const FORMAT = 1;
 const NOT_OURS = "This file does not hold texts of this page.";
 
@@ -10,17 +11,18 @@ function packed() {
   return JSON.stringify({ format: FORMAT, alphabet, tree, current, names: toldNames(), others, settings });
 }
 
-/** The texts of tokens that alternatives name: a tree holds only its own. */
+/** What the tokens are that a tree names: in its texts a character stands with the last of several. */
 function toldNames() {
-  const told = Object.values(app.tree.nodes).flatMap(({ tokens }) => tokens.flatMap(({ top }) => (top ?? []).map(([id]) => id)));
+  const told = Object.values(app.tree.nodes).flatMap(({ tokens }) => tokens.flatMap(({ id, top }) => [id, ...(top ?? []).map(([one]) => one)]));
   return Object.fromEntries([...new Set(told)].filter((id) => pieces.has(id)).map((id) => [id, pieces.get(id)]));
 }
 
 function keepNow() {
   try {
     localStorage.setItem(PLACE, packed());
-  } catch {
-    mishap("The browser has no room left for these texts. Export them, and begin anew.");
+  } catch (error) {
+    const isFull = error.name === "QuotaExceededError";
+    mishap(isFull ? "The browser has no room left for these texts. Export them, and begin anew." : `These texts are not kept: ${error.message}`);
   }
 }
 const keep = later(keepNow, 400);
@@ -28,26 +30,18 @@ const keep = later(keepNow, 400);
 /** Takes over what was kept; what is not of this page's form is refused before anything changes. */
 async function takeOver(text) {
   const kept = JSON.parse(text);
-  const others = kept?.others ?? {};
-  const trees = [kept, ...Object.values(others)].map((one) => one?.tree);
-  if (kept?.format !== FORMAT || typeof kept.alphabet !== "string" || !trees.every(isTree)) throw new SyntaxError(NOT_OURS);
-  const own = Object.fromEntries(Object.entries(kept.settings ?? {}).filter(([name]) => name in settings));
+  if (kept?.format !== FORMAT || typeof kept.alphabet !== "string") throw new SyntaxError(NOT_OURS);
+  const all = [...Object.entries(kept.others ?? {}), [kept.alphabet, kept]];
+  if (!all.every(([, one]) => isTree(one?.tree))) throw new SyntaxError(NOT_OURS);
+  const others = Object.fromEntries(all.map(([alphabet, one]) => [alphabet, textsOf(one)]));
+  const own = settingsOf(kept.settings);
   const model = props.models.includes(own.model) ? own.model : settings.model;
   const knobs = Object.fromEntries(Object.entries(own.knobs ?? {}).filter(([name]) => knobNamed(name)));
   await factsOf(model); // from here on nothing can fail
   Object.assign(settings, own, { model, knobs });
   // The model takes up the tree that is of its tokens, which need not be the one that was shown.
-  const current = nodeOf(kept.tree, kept.current) ? kept.current : 0;
-  Object.assign(app, { alphabet: null, others: { ...others, [kept.alphabet]: { tree: kept.tree, current, names: kept.names ?? {} } } });
+  Object.assign(app, { alphabet: null, others });
   await useModel(model);
-}
-
-/** Whether it is a tree as tree.js makes them. */
-function isTree(tree) {
-  const isToken = (token) => Number.isInteger(token?.id) && typeof token.text === "string";
-  const isNode = (node) => Array.isArray(node?.children) && node.children.every((id) => tree.nodes[id]?.parent === node.id)
-    && Array.isArray(node.tokens) && node.tokens.every(isToken);
-  return tree?.nodes?.[0]?.parent === null && Number.isInteger(tree.next) && Object.values(tree.nodes).every(isNode);
 }
 
 async function restore() {
@@ -56,9 +50,16 @@ async function restore() {
     if (kept !== null) await takeOver(kept);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error; // the server's: what is kept must not be lost for it
-    mishap("What this browser had kept cannot be read; the page begins anew.");
+    setAside(kept);
+    mishap("What this browser had kept cannot be read. It is set aside, and the page begins anew.");
   }
   if (app.alphabet === null) await useModel(settings.model);
+}
+
+/** What cannot be read is out of the way and not lost. First it makes room: there may be none for it twice. */
+function setAside(kept) {
+  localStorage.removeItem(PLACE);
+  localStorage.setItem(ASIDE, kept);
 }
 
 function exportTexts() {
@@ -74,9 +75,9 @@ async function importTexts(file) {
     mishap(error instanceof SyntaxError ? NOT_OURS : error.message);
     return;
   }
-  keepNow();
   showSettings();
   show(app.current);
+  keepNow(); // what can be shown, and nothing else
 }
 
 const KEYS = [["Ctrl + Enter", "write"], ["Ctrl + Shift + Enter", "another, from the same place"], ["Esc", "stop; close"],

@@ -15,6 +15,12 @@ const bytesOf = (piece) => {
   return Uint8Array.from(piece.slice(6).split("\\x").slice(1), (hex) => parseInt(hex, 16));
 };
 
+/** Takes over what a token is called elsewhere. There a part of a character may be U+FFFD, which is not what the token holds: such a
+ * one stays unknown until its bytes are asked for. */
+function learn(id, piece) {
+  if (!pieces.has(id) && !piece.includes("\ufffd")) pieces.set(id, piece);
+}
+
 /** Makes text of pieces one after another: a character may be spread over several, and comes with the last of them. */
 function joiner() {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -52,16 +58,23 @@ function alternatives(top, texts) {
   const named = Object.entries(texts ?? {});
   return top.slice(0, ALTERNATIVES).map(([id, logprob]) => {
     const same = named.filter(([, other]) => other === logprob);
-    if (!pieces.has(id) && same.length === 1 && top.filter(([, other]) => other === logprob).length === 1) pieces.set(id, same[0][0]);
+    if (same.length === 1 && top.filter(([, other]) => other === logprob).length === 1) learn(id, same[0][0]);
     return [id, logprob];
   });
 }
 
-/** Asks for the texts of alternatives that are not known yet. */
+/** Texts that the server tells of at once. */
+const MOST_PROMPTS = 128;
+
+/** Asks for tokens that are not known yet: each as a text of its own, told again, for there a part of a character has its bytes. */
 async function nameAll(ids) {
-  const unknown = ids.filter((id) => !pieces.has(id));
-  const texts = await Promise.all(unknown.map((id) => ask("/detokenize", { tokens: [id], model: settings.model })));
-  unknown.forEach((id, place) => pieces.set(id, texts[place].content));
+  const unknown = [...new Set(ids)].filter((id) => !pieces.has(id));
+  while (unknown.length > 0) {
+    const prompt = unknown.splice(0, MOST_PROMPTS).map((id) => [id]);
+    const body = { model: settings.model, prompt, max_tokens: 0, echo: true, logprobs: 0, return_token_ids: true };
+    const { choices } = await ask("/v1/completions", body);
+    choices.forEach((choice) => tokensOfChoice(choice, joiner()));
+  }
 }
 
 /** What a token is called, its spaces and line ends visible. */

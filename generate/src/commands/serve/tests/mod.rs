@@ -5,6 +5,7 @@ mod company;
 mod llama;
 mod refusals;
 mod strangers;
+mod vocabulary;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -38,7 +38,7 @@ impl Reader for Latex {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let text = content.whole_text(LARGEST_BYTES)?;
+        let text = content.whole_text(LARGEST_BYTES)?.replace("\r\n", "\n");
         let mut reading = Reading::of(&text);
         let title = text.find("\\title{").and_then(|at| {
             reading.at = at + "\\title".len();
@@ -63,6 +63,8 @@ struct Reading<'a> {
     /// next.
     ends_block: Vec<bool>,
     begins_block: bool,
+    /// Up to where no formula ends, with one dollar and with two: it is not looked for again.
+    no_formula_to: [usize; 2],
 }
 
 /// The text without commands, as one line.
@@ -70,6 +72,26 @@ fn plain(text: &str) -> String {
     let mut reading = Reading::of(text);
     reading.run();
     reading.prose.finish().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the line that comes is blank, which parts paragraphs.
+fn begins_blank(text: &str) -> bool {
+    text.trim_start_matches([' ', '\t']).starts_with('\n')
+}
+
+/// How long a formula is that ends with `mark`; where its paragraph ends before, how far that is.
+fn formula_length(text: &str, mark: &str) -> Result<usize, usize> {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'$' if text[at..].starts_with(mark) => return Ok(at),
+            b'\n' if begins_blank(&text[at + 1..]) => return Err(at),
+            _ => {}
+        }
+    }
+    Err(text.len())
 }
 
 /// Where each brace that is opened is closed, in order.
@@ -97,7 +119,8 @@ fn braces(text: &str) -> Vec<(u32, u32)> {
 
 impl<'a> Reading<'a> {
     fn of(text: &'a str) -> Self {
-        Self { text, at: 0, prose: Prose::default(), braces: braces(text), ends_block: Vec::new(), begins_block: false }
+        let (prose, braces) = (Prose::default(), braces(text));
+        Self { text, at: 0, prose, braces, ends_block: Vec::new(), begins_block: false, no_formula_to: [0; 2] }
     }
 
     fn rest(&self) -> &'a str {
@@ -131,13 +154,8 @@ impl<'a> Reading<'a> {
                 '$' => self.formula(),
                 '&' => self.prose.cell(),
                 '~' => self.prose.exactly("\u{a0}"),
-                '\n' => {
-                    let spaces = self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
-                    match self.rest()[spaces..].starts_with('\n') {
-                        true => self.prose.block(),
-                        false => self.prose.collapsed(" "),
-                    }
-                }
+                '\n' if begins_blank(self.rest()) => self.prose.block(),
+                '\n' => self.prose.collapsed(" "),
                 mark => self.ligature(mark),
             }
         }
@@ -159,13 +177,22 @@ impl<'a> Reading<'a> {
         self.prose.exactly(set);
     }
 
-    /// A formula, behind its first dollar.
+    /// A formula, behind its first dollar; one that its paragraph does not end is a dollar.
     fn formula(&mut self) {
         let mark = if self.rest().starts_with('$') { "$$" } else { "$" };
         let start = self.at + mark.len() - 1;
-        let end = self.text[start..].find(mark).map_or(self.text.len(), |end| start + end);
-        self.prose.exactly(&format!("{mark}{}{mark}", &self.text[start..end]));
-        self.at = (end + mark.len()).min(self.text.len());
+        self.at = start;
+        let no_formula_to = self.no_formula_to[mark.len() - 1];
+        let length = if start < no_formula_to { Err(no_formula_to - start) } else { formula_length(self.rest(), mark) };
+        let length = match length {
+            Ok(length) => length,
+            Err(looked) => {
+                self.no_formula_to[mark.len() - 1] = start + looked;
+                return self.prose.exactly(mark);
+            }
+        };
+        self.prose.exactly(&format!("{mark}{}{mark}", &self.rest()[..length]));
+        self.at += length + mark.len();
     }
 
     /// What stands behind a backslash; whether the document ends with it.
@@ -179,8 +206,11 @@ impl<'a> Reading<'a> {
         let name = &rest[..letters];
         self.at += letters;
         self.at += usize::from(self.rest().starts_with('*'));
-        if let Some(accent) = accent(name).filter(|_| letters == 1 && self.rest().trim_start().starts_with('{')) {
-            self.at += self.rest().len() - self.rest().trim_start().len();
+        let behind = self.rest().trim_start_matches([' ', '\t']);
+        let spaces = self.rest().len() - behind.len();
+        let has_letter = behind.starts_with('{') || (spaces > 0 && behind.starts_with(char::is_alphabetic));
+        if let Some(accent) = accent(name).filter(|_| has_letter) {
+            self.at += spaces;
             self.accented(accent);
             return false;
         }
@@ -188,7 +218,10 @@ impl<'a> Reading<'a> {
             "begin" | "end" => return self.environment(name == "begin"),
             "item" => {
                 self.prose.line();
-                self.options();
+                if let Some(label) = self.options() {
+                    self.prose.collapsed(&plain(label));
+                    self.prose.collapsed(" ");
+                }
             }
             "par" => self.prose.block(),
             "def" | "let" => self.definition(),
@@ -228,13 +261,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Passes over `[options]`.
-    fn options(&mut self) {
-        if self.rest().starts_with('[')
-            && let Some(end) = self.near().find(']')
-        {
-            self.at += end + 1;
-        }
+    /// What stands in `[options]`, which are passed over.
+    fn options(&mut self) -> Option<&'a str> {
+        let near = self.near().strip_prefix('[')?;
+        let (options, _) = near.split_once(']')?;
+        self.at += options.len() + 2;
+        Some(options)
     }
 
     /// The beginning of what comes.
@@ -288,9 +320,9 @@ impl<'a> Reading<'a> {
                 "ı".to_owned()
             }
             None => {
-                let letter = self.rest().chars().next().unwrap_or(' ');
-                self.at += letter.len_utf8().min(self.rest().len());
-                letter.to_string()
+                let letter = self.rest().chars().next().filter(|&letter| letter != '\\');
+                self.at += letter.map_or(0, char::len_utf8);
+                letter.unwrap_or(' ').to_string()
             }
         };
         let mut letters = text.trim().chars();

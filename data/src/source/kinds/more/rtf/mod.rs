@@ -19,7 +19,7 @@ const ABOUT: About = About {
     name: "RTF",
     endings: &[".rtf"],
     document: "a file",
-    without: "page headers and footers, comments, styles, pictures",
+    without: "page headers and footers, comments, deleted text, styles, pictures",
 };
 
 /// The largest file that is read, which bounds the memory that it takes; pictures count.
@@ -29,7 +29,7 @@ const LARGEST_BYTES: u64 = 256 << 20;
 const DEEPEST: usize = 4096;
 
 /// Groups whose text is not the document's.
-const SKIPPED: [&str; 26] = [
+const SKIPPED: [&str; 27] = [
     "fonttbl",
     "colortbl",
     "stylesheet",
@@ -56,7 +56,12 @@ const SKIPPED: [&str; 26] = [
     "revtbl",
     "annotation",
     "fldinst",
+    // What stands for a table in a table where a reader does not know it.
+    "nonesttables",
 ];
+
+/// Groups that a reader may pass over, but that hold text of the document or end its rows.
+const OPTIONAL: [&str; 3] = ["footnote", "shptxt", "nesttableprops"];
 
 impl Reader for Rtf {
     fn about(&self) -> &About {
@@ -79,6 +84,9 @@ impl Reader for Rtf {
         let mut reading = Reading { rest: &bytes, groups: vec![Group::default()], ..Reading::default() };
         reading.run();
         reading.flush();
+        reading.place_boxes();
+        reading.prose.block();
+        reading.prose.exactly(reading.notes.finish().trim_end());
         if reading.too_deep {
             return Err(Error::unusable(content.name(), "nests deeper than any document; leave it out").into());
         }
@@ -92,7 +100,14 @@ struct Group {
     skipped: bool,
     in_title: bool,
     in_fonts: bool,
+    in_note: bool,
+    /// It is skipped as what a shape is, in which its text may stand.
+    in_shape: bool,
+    /// In how many boxes it is, and whether the text of the shape was met.
+    boxes: usize,
+    has_box: bool,
     hidden: bool,
+    deleted: bool,
     encoding: &'static Encoding,
     /// Bytes that stand for a character of Unicode where a reader does not know that.
     substitutes: usize,
@@ -100,7 +115,19 @@ struct Group {
 
 impl Default for Group {
     fn default() -> Self {
-        Self { skipped: false, in_title: false, in_fonts: false, hidden: false, encoding: WINDOWS_1252, substitutes: 1 }
+        Self {
+            skipped: false,
+            in_title: false,
+            in_fonts: false,
+            in_note: false,
+            in_shape: false,
+            boxes: 0,
+            has_box: false,
+            hidden: false,
+            deleted: false,
+            encoding: WINDOWS_1252,
+            substitutes: 1,
+        }
     }
 }
 
@@ -109,6 +136,10 @@ struct Reading<'a> {
     rest: &'a [u8],
     groups: Vec<Group>,
     prose: Prose,
+    notes: Prose,
+    /// Text of boxes that waits for the end of the paragraph that they stand in.
+    boxes: Prose,
+    in_paragraph: bool,
     title: String,
     /// Bytes of text that wait to be decoded together, and half a character of UTF-16.
     bytes: Vec<u8>,
@@ -117,6 +148,9 @@ struct Reading<'a> {
     pass: usize,
     fonts: HashMap<i32, &'static Encoding>,
     font: i32,
+    default_font: Option<i32>,
+    /// The document names its code page.
+    has_page: bool,
     /// A group has just begun, or its first word was `\*`.
     begins: bool,
     optional: bool,
@@ -141,8 +175,10 @@ impl Reading<'_> {
                 }
                 b'}' => {
                     self.flush();
-                    if self.groups.len() > 1 {
-                        self.groups.pop();
+                    if self.groups.len() > 1
+                        && let Some(ended) = self.groups.pop()
+                    {
+                        self.ended(&ended);
                     }
                     self.pass = 0;
                 }
@@ -214,10 +250,14 @@ impl Reading<'_> {
             self.pass -= 1;
             return;
         }
-        if begins && (SKIPPED.contains(&word) || (optional && word != "shptxt")) {
+        // What stands for a shape where a reader does not know its text.
+        let is_known = word == "shprslt" && self.group().has_box;
+        if begins && (is_known || SKIPPED.contains(&word) || (optional && !OPTIONAL.contains(&word))) {
             self.flush();
-            self.group().skipped = true;
-            self.group().in_fonts = word == "fonttbl";
+            let group = self.group();
+            group.in_shape = matches!(word, "shpinst" | "do") && (group.in_shape || !group.skipped);
+            group.in_fonts = word == "fonttbl";
+            group.skipped = true;
             return;
         }
         match (word, number) {
@@ -226,16 +266,22 @@ impl Reading<'_> {
                 self.group().in_title = true;
             }
             ("ansicpg", Some(page)) if self.groups.len() <= 2 => {
+                self.has_page = true;
                 let encoding = of_code_page(page);
                 self.groups.iter_mut().for_each(|group| group.encoding = encoding);
             }
-            ("mac", _) => self.group().encoding = encoding_rs::MACINTOSH,
+            ("mac", _) => self.groups.iter_mut().for_each(|group| group.encoding = encoding_rs::MACINTOSH),
+            ("deff", font) => self.default_font = font,
             ("f", Some(font)) => {
-                self.flush();
                 self.font = font;
-                if let Some(&encoding) = self.fonts.get(&font) {
-                    self.group().encoding = encoding;
-                }
+                self.use_font(Some(font));
+            }
+            ("plain", _) => {
+                // The default font is often said to be "ANSI", whatever the document's code page is.
+                let font = self.default_font;
+                let is_ansi = font.and_then(|font| self.fonts.get(&font)) == Some(&WINDOWS_1252);
+                self.use_font(font.filter(|_| !(is_ansi && self.has_page)));
+                self.group().deleted = false;
             }
             ("fcharset", Some(set)) if self.group().in_fonts => {
                 if let Some(encoding) = of_charset(set) {
@@ -248,7 +294,84 @@ impl Reading<'_> {
                 self.flush();
                 self.group().hidden = number != Some(0);
             }
+            ("deleted", number) => {
+                self.flush();
+                self.group().deleted = number != Some(0);
+            }
+            ("footnote", _) => {
+                self.flush();
+                self.group().in_note = true;
+                self.notes.block();
+            }
+            ("shp" | "shpgrp", _) => self.group().has_box = false,
+            ("shptxt" | "dptxbxtext" | "shprslt", _) => self.box_begins(),
             _ => self.symbol(word),
+        }
+    }
+
+    /// Text comes in the encoding of a font, or in the document's where the font says none.
+    fn use_font(&mut self, font: Option<i32>) {
+        self.flush();
+        let of_document = self.groups[0].encoding;
+        self.group().encoding = font.and_then(|font| self.fonts.get(&font).copied()).unwrap_or(of_document);
+    }
+
+    /// Where text goes: notes come behind the document, boxes behind their paragraph.
+    fn prose(&mut self) -> &mut Prose {
+        let group = *self.group();
+        if group.in_note {
+            &mut self.notes
+        } else if group.boxes > 0 {
+            &mut self.boxes
+        } else {
+            &mut self.prose
+        }
+    }
+
+    /// Text goes to the document itself.
+    fn is_main(&mut self) -> bool {
+        let group = self.group();
+        !group.in_note && group.boxes == 0
+    }
+
+    fn box_begins(&mut self) {
+        self.flush();
+        let group = self.group();
+        group.skipped &= !group.in_shape;
+        if !group.skipped {
+            group.has_box = true;
+            group.boxes += 1;
+            self.prose().block();
+        }
+    }
+
+    /// A group has ended, and perhaps a box with it.
+    fn ended(&mut self, ended: &Group) {
+        let group = self.group();
+        group.has_box |= ended.has_box;
+        if ended.boxes == group.boxes {
+            // It was no box.
+        } else if !self.is_main() {
+            self.prose().block();
+        } else if !self.in_paragraph {
+            self.place_boxes();
+        }
+    }
+
+    fn paragraph_ends(&mut self) {
+        if self.is_main() {
+            self.in_paragraph = false;
+            self.place_boxes();
+        }
+    }
+
+    fn place_boxes(&mut self) {
+        let boxes = std::mem::take(&mut self.boxes).finish();
+        let boxes = boxes.trim_end();
+        if !boxes.is_empty() {
+            self.prose.block();
+            self.prose.exactly(boxes);
+            self.prose.block();
         }
     }
 
@@ -264,14 +387,20 @@ impl Reading<'_> {
             "emspace" => "\u{2003}",
             "enspace" => "\u{2002}",
             "tab" => "\t",
-            "par" | "sect" | "page" | "line" | "cell" | "row" => {
+            "par" | "sect" | "page" | "line" | "cell" | "row" | "nestcell" | "nestrow" => {
                 self.flush();
                 if !self.is_skipped() {
                     match word {
-                        "line" => self.prose.line(),
-                        "cell" => self.prose.cell_of_blocks(),
-                        "row" => self.prose.row_of_blocks(),
-                        _ => self.prose.block(),
+                        "line" => self.prose().line(),
+                        "cell" | "nestcell" => self.prose().cell_of_blocks(),
+                        "row" | "nestrow" => {
+                            self.prose().row_of_blocks();
+                            self.paragraph_ends();
+                        }
+                        _ => {
+                            self.prose().block();
+                            self.paragraph_ends();
+                        }
                     }
                 }
                 return;
@@ -294,7 +423,7 @@ impl Reading<'_> {
 
     fn is_skipped(&mut self) -> bool {
         let group = self.group();
-        (group.skipped || group.hidden) && !group.in_title
+        (group.skipped || group.hidden || group.deleted) && !group.in_title
     }
 
     fn character(&mut self, text: &str) {
@@ -313,8 +442,14 @@ impl Reading<'_> {
     fn add(&mut self, text: &str) {
         if self.group().in_title {
             self.title.push_str(text);
-        } else if !self.is_skipped() {
-            self.prose.exactly(text);
+        } else if self.is_skipped() {
+            // It is no text of the document.
+        } else if self.group().in_note {
+            // Its number is not written, and neither is the blank behind it.
+            self.notes.collapsed(text);
+        } else {
+            self.in_paragraph |= self.is_main();
+            self.prose().exactly(text);
         }
     }
 }

@@ -1,0 +1,175 @@
+//! What of a document's file is its text, and where it stands in it.
+#![allow(clippy::unwrap_used)]
+
+use super::hostile_tests::zip;
+use super::*;
+
+/// The text of a file, or why there is none.
+fn read_of(name: &str, bytes: &[u8], clean: Clean) -> Result<String, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let mut listing = Listing::default();
+    listing.add_path(&path)?;
+    let options = ReadOptions { clean, ..ReadOptions::default() };
+    let mut all = String::new();
+    read::<Error>(&listing.files[0], &options, &AtomicU64::new(0), &mut |event| {
+        if let Event::Text(text) = event {
+            all.push_str(text);
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn text_of(name: &str, bytes: &[u8]) -> String {
+    read_of(name, bytes, Clean::Auto).unwrap()
+}
+
+fn latex(body: &str) -> String {
+    text_of("a.tex", format!("\\begin{{document}}\n{body}\n\\end{{document}}\n").as_bytes())
+}
+
+fn rtf(body: &str) -> String {
+    text_of("a.rtf", format!("{{\\rtf1\\ansi\\ansicpg1252 {body}}}").as_bytes())
+}
+
+#[test]
+fn an_escaped_dollar_ends_no_formula_and_a_paragraph_ends_any() {
+    assert_eq!(latex(r"It costs $x=\$5$ \emph{today}."), "It costs $x=\\$5$ today.\n");
+    assert_eq!(latex("One $5 bill.\n \nTwo \\emph{words}."), "One $5 bill.\n\nTwo words.\n");
+    assert_eq!(latex("$$ a\nb $$ and $c$"), "$$ a\nb $$ and $c$\n");
+}
+
+#[test]
+fn labels_of_latex_items_stay() {
+    let list =
+        "\\begin{description}\n\\item[Apple] a fruit\n\\item[\\textbf{Pear}]another\n\\item one\n\\end{description}";
+    assert_eq!(latex(list), "Apple a fruit\nPear another\none\n");
+}
+
+#[test]
+fn latex_with_line_ends_of_windows_has_its_paragraphs() {
+    let text = text_of("a.tex", b"\\begin{document}\r\nOne.\r\n\r\nTwo.\r\n\\end{document}\r\n");
+    assert_eq!(text, "One.\n\nTwo.\n");
+}
+
+#[test]
+fn a_blank_may_stand_between_an_accent_of_latex_and_its_letter() {
+    assert_eq!(latex(r"fran\c cais, \v{s}, \c {c}a, \u a"), "français, š, ça, ă\n");
+}
+
+#[test]
+fn a_font_of_rtf_without_a_character_set_has_the_documents_encoding() {
+    let fonts = r"\deff1{\fonttbl{\f0\fcharset204 Cyr;}{\f1 Arial;}}";
+    let text = rtf(&format!(r"{fonts}{{\f0 \'cf\'f0\'e8}}\par\f0 \'e4\'e0 \f1 caf\'e9 \f0\plain z\'e9ro\par"));
+    assert_eq!(text, "При\n\nда café zéro\n");
+}
+
+#[test]
+fn text_boxes_of_rtf_are_text_but_for_those_of_page_headers() {
+    let shape = |text: &str| {
+        format!(r"{{\shp{{\*\shpinst{{\sp{{\sn a}}{{\sv 1}}}}{{\shptxt \pard {text}\par}}}}{{\shprslt old\par}}}}")
+    };
+    let (header, shape) = (shape("In a header."), shape("In the box."));
+    let text = rtf(&format!(r"{{\header{header}}}Before.\par{shape}After.\par"));
+    assert_eq!(text, "Before.\n\nIn the box.\n\nAfter.\n");
+}
+
+#[test]
+fn text_boxes_of_rtf_come_behind_their_paragraph() {
+    for end in [r"\par", ""] {
+        let shape = format!(r"{{\shp{{\*\shpinst{{\shptxt \pard In box{end}}}}}{{\shprslt old\par}}}}");
+        assert_eq!(rtf(&format!(r"Hello {shape}world.\par Bye.\par")), "Hello world.\n\nIn box\n\nBye.\n");
+    }
+}
+
+#[test]
+fn text_boxes_of_rtf_may_stand_in_a_group_or_in_the_result_alone() {
+    let group = r"{\shpgrp{\*\shpinst{\shp{\*\shpinst{\shptxt \pard In group\par}}}}{\shprslt In result\par}}";
+    assert_eq!(rtf(&format!(r"A\par{group}B\par")), "A\n\nIn group\n\nB\n");
+    let result = r"{\shp{\*\shpinst{\sp{\sn a}}}{\shprslt {\*\do\dptxbx{\dptxbxtext In box\par}}plain}}";
+    assert_eq!(rtf(&format!(r"{group}A {result}B\par")), "In group\n\nA B\n\nIn box\n\nplain\n");
+}
+
+#[test]
+fn plain_text_of_rtf_has_the_code_page_of_the_document_where_the_font_is_ansi() {
+    let fonts = r"\deff0{\fonttbl{\f0\fnil\fcharset0 Arial;}}";
+    let text = format!(r"{{\rtf1\ansi\ansicpg1251{fonts}\pard\plain \'cf\'f0\'e8\par\f0 caf\'e9\par}}");
+    assert_eq!(text_of("a.rtf", text.as_bytes()), "При\n\ncafé\n");
+}
+
+#[test]
+fn deleted_text_of_rtf_is_left_out() {
+    let text = r"We meet {\deleted\revauthdel1 Monday}{\revised Tuesday} at \deleted one\deleted0 nine.\par";
+    assert_eq!(rtf(text), "We meet Tuesday at nine.\n");
+}
+
+#[test]
+fn a_table_in_a_table_of_rtf_has_cells_and_rows() {
+    let end = r"{\*\nesttableprops\trowd\nestrow}{\nonesttables\par}";
+    let text = rtf(&format!(r"one\nestcell two\nestcell{end}three\nestcell four\nestcell{end}\cell\row after\par"));
+    assert_eq!(text, "one\ttwo\nthree\tfour\nafter\n");
+}
+
+#[test]
+fn notes_of_rtf_come_behind_the_text() {
+    let text = rtf(concat!(
+        r"The cat{\super\chftn}{\footnote\pard\plain{\super\chftn} An animal.} sat down.\par ",
+        r"Then it slept.{\footnote A rest.}\par It{\*\footnote \chftn A cat.} woke.\par",
+    ));
+    assert_eq!(text, "The cat sat down.\n\nThen it slept.\n\nIt woke.\n\nAn animal.\n\nA rest.\n\nA cat.\n");
+}
+
+#[test]
+fn what_a_picture_of_opendocument_is_called_is_no_text() {
+    let picture = "<draw:frame><svg:title>ALT</svg:title><svg:desc>A cat</svg:desc></draw:frame>";
+    let field = "<text:title>its title</text:title>";
+    let body = format!("<office:body><text:p>One {picture}goes on with {field}.</text:p></office:body>");
+    let file = zip(&[("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", body.as_bytes())]);
+    assert_eq!(text_of("a.odt", &file), "One goes on with its title.\n");
+}
+
+#[test]
+fn the_main_part_of_a_word_file_may_have_another_name() {
+    let kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument";
+    let main = format!("<Relationships><Relationship Type=\"{kind}\" Target=\"/word/document2.xml\"/></Relationships>");
+    let file = zip(&[("_rels/.rels", main.as_bytes()), ("word/document2.xml", b"<w:p><w:t>two</w:t></w:p>")]);
+    assert_eq!(text_of("a.docx", &file), "two\n");
+}
+
+#[test]
+fn what_discord_says_itself_is_no_turn() {
+    let message = |kind: &str, text: &str| {
+        format!("{{\"type\": \"{kind}\", \"content\": \"{text}\", \"author\": {{\"name\": \"Ann\"}}}}")
+    };
+    let messages = [
+        message("GuildMemberJoin", "Joined the server."),
+        message("Default", "Hello."),
+        message("ChannelPinnedMessage", "Pinned a message."),
+        message("Reply", "Yes."),
+    ];
+    let channel = "{\"guild\": {\"name\": \"g\"}, \"channel\": {\"name\": \"c\"}, \"messages\": [";
+    assert_eq!(
+        text_of("a.json", format!("{channel}{}]}}", messages.join(", ")).as_bytes()),
+        "Ann: Hello.\nAnn: Yes.\n"
+    );
+}
+
+#[test]
+fn parquet_whose_compression_is_not_read_says_what_helps() {
+    // `pyarrow.parquet.write_table` wrote it.
+    let brotli = include_bytes!("../../tests/fixtures/brotli.parquet");
+    let error = read_of("a.parquet", brotli, Clean::Auto).unwrap_err().to_string();
+    assert!(error.ends_with("which are not read; write it again with zstd, gzip or snappy"), "{error}");
+}
+
+#[test]
+fn line_ends_of_old_macintoshes_are_made_line_feeds_in_a_text_of_any_length() {
+    for (ends, lines) in [("\r", 100_000), ("\r\r", 100_000), ("\u{2028}", 100_000)] {
+        let text = format!("A line of text.{ends}").repeat(lines);
+        let expected = format!("A line of text.{}", "\n".repeat(ends.chars().count())).repeat(lines);
+        let cleaned = read_of("a.txt", text.as_bytes(), Clean::All).unwrap();
+        assert!(cleaned.trim_end() == expected.trim_end(), "{ends:?}");
+    }
+}

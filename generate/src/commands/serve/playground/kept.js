@@ -1,0 +1,58 @@
+// Whether what a file or the browser holds is this page's: it may come from anywhere, and what is not as the page makes it could
+// hold the page up for good.
+
+const isWhole = (value, least = 0) => Number.isSafeInteger(value) && value >= least;
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isListOf = (is) => (value) => Array.isArray(value) && value.every((one) => is(one));
+const isAbsentOr = (is) => (value) => value === null || value === undefined || is(value);
+const isText = (value) => typeof value === "string";
+
+/** Whether it is a tree as tree.js makes them: each node hangs once from the root, and the next one has a number of its own. */
+function isTree(tree) {
+  if (!isObject(tree?.nodes) || !isWhole(tree.next, 1) || tree.nodes[0]?.parent !== null) return false;
+  const reached = new Set([0]);
+  for (const id of reached) {
+    const node = tree.nodes[id];
+    if (id >= tree.next || node?.id !== id || !isNode(node)) return false;
+    for (const child of node.children) {
+      if (reached.has(child) || tree.nodes[child]?.parent !== id) return false;
+      reached.add(child); // the walk comes to it, too
+    }
+  }
+  return reached.size === Object.keys(tree.nodes).length;
+}
+
+/** Whether a node is one by itself. */
+function isNode({ children, tokens, typed, how, by, end, last }) {
+  const isHow = ({ request, index, from }) => isObject(request) && isWhole(index) && isWhole(from);
+  return isListOf(isWhole)(children) && isListOf(isToken)(tokens) && isAbsentOr((id) => children.includes(id))(last)
+    && [typed, by, end].every(isAbsentOr(isText)) && isAbsentOr(isHow)(how);
+}
+
+function isToken(token) {
+  const isAlternative = (one) => Array.isArray(one) && isWhole(one[0]) && isAbsentOr(Number.isFinite)(one[1]);
+  return isWhole(token?.id) && isText(token.text) && isAbsentOr(Number.isFinite)(token.logprob) && isAbsentOr(isListOf(isAlternative))(token.top);
+}
+
+/** What each setting must be. */
+const SETTINGS = {
+  model: isText,
+  tokens: (value) => isWhole(value, 1),
+  temperature: (value) => Number.isFinite(value) && value >= 0,
+  seed: (value) => isWhole(value),
+  count: (value) => isWhole(value, 1),
+  knobs: isObject,
+  form: (value) => isObject(value) && isText(value.text) && (value.kind === "" || Object.hasOwn(FORMS, value.kind)),
+};
+
+/** Those of the kept settings that the page has and that are what they must be. */
+function settingsOf(kept) {
+  return Object.fromEntries(Object.entries(kept ?? {}).filter(([name, value]) => Object.hasOwn(SETTINGS, name) && SETTINGS[name](value)));
+}
+
+/** A tokenizer's tree with the node that is shown and what its tokens are called, as far as that can be. */
+function textsOf({ tree, current, names }) {
+  const isPiece = (piece) => isText(piece) || isListOf((byte) => isWhole(byte) && byte < 256)(piece);
+  const usable = Object.entries(names ?? {}).filter(([id, piece]) => /^\d+$/.test(id) && isPiece(piece));
+  return { tree, current: isWhole(current) && Object.hasOwn(tree.nodes, current) ? current : 0, names: Object.fromEntries(usable) };
+}

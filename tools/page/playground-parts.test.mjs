@@ -1,0 +1,99 @@
+// Parts of the playground by themselves, without a server and a browser: what is kept and read again, names of checkpoints, and
+// characters that are spread over tokens.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { runInNewContext } from "node:vm";
+
+const folder = new URL("../../generate/src/commands/serve/playground/", import.meta.url);
+
+/** The page's scripts as far as they need no page, with a server that is asked by `ask`; gives what `names` are. */
+function parts(names, ask = () => { throw new Error("nothing is to be asked"); }) {
+  const files = ["elements", "tokens", "tree", "request", "kept", "slider"];
+  const script = files.map((name) => readFileSync(new URL(`${name}.js`, folder), "utf8")).join("");
+  const globals = { ask, TextDecoder, TextEncoder };
+  return runInNewContext(`${script}; ({ ${names}, setProps: (told) => { props = told; } })`, globals);
+}
+
+const node = (id, parent, children = [], facts = {}) => (
+  { id, parent, children, tokens: id === 0 ? [] : [{ id: 65, text: "A" }], typed: null, how: null, by: null, end: null, last: null, ...facts });
+const tree = (nodes, next = 9) => ({ nodes: Object.fromEntries(nodes.map((one) => [one.id, one])), next });
+
+test("a tree is read whose nodes each hang once from the root, and no other", () => {
+  const { isTree } = parts("isTree");
+  const token = (facts) => tree([node(0, null, [1]), node(1, 0, [], { tokens: [{ id: 65, text: "A", ...facts }] })]);
+  const how = { request: { model: "a" }, index: 0, from: 0 };
+  const right = {
+    "an empty one": tree([node(0, null)], 1),
+    "a branch": tree([node(0, null, [1, 2], { last: 2 }), node(1, 0, [3], { how, typed: "A", by: "a", end: "stop" }), node(2, 0), node(3, 1)], 4),
+    "what is told of a token": token({ logprob: -1, top: [[65, -1], [66, null]], given: true }),
+    "what is not known of it": token({ logprob: null, top: null }),
+  };
+  const wrong = {
+    "no tree": null,
+    "no nodes": { next: 1 },
+    "a circle beside the root": tree([node(0, null), node(1, 2, [2]), node(2, 1, [1])]),
+    "a node of two parents": tree([node(0, null, [1, 2]), node(1, 0, [3]), node(2, 0, [3]), node(3, 1)]),
+    "a child that is there twice": tree([node(0, null, [1, 1]), node(1, 0)]),
+    "a node that is its own child": tree([node(0, null, [1]), node(1, 0, [1])]),
+    "a child that is not there": tree([node(0, null, [1])]),
+    "a node by another's number": { nodes: { 0: node(0, null, [1]), 1: node(2, 0) }, next: 9 },
+    "a next one that is there": tree([node(0, null, [1]), node(1, 0)], 1),
+    "a way seen last that is none": tree([node(0, null, [1]), node(1, 0, [], { last: 0 })]),
+    "alternatives that are no list": token({ top: 5 }),
+    "a number that is none": token({ logprob: "-1" }),
+    "a request that is none": tree([node(0, null, [1]), node(1, 0, [], { how: { index: 0, from: 0 } })]),
+  };
+  for (const [name, one] of Object.entries(right)) assert.equal(isTree(one), true, name);
+  for (const [name, one] of Object.entries(wrong)) assert.equal(isTree(one), false, name);
+});
+
+test("of kept settings and names those count that are what they must be", () => {
+  const { settingsOf, textsOf } = parts("settingsOf, textsOf");
+  const plain = (value) => JSON.parse(JSON.stringify(value)); // without the other context's prototypes
+  const right = { model: "a", tokens: 3, temperature: 0, seed: 0, count: 2, knobs: { top_k: 3 }, form: { kind: "regex", text: "a" } };
+  assert.deepEqual(plain(settingsOf(right)), right);
+  const wrong = { model: 1, tokens: 0, temperature: "1", seed: -1, count: 1.5, knobs: [], form: null, other: 1 };
+  assert.deepEqual(plain(settingsOf(wrong)), {});
+  assert.deepEqual(plain(settingsOf({ form: { kind: "constructor", text: "" } })), {});
+  assert.deepEqual(plain(settingsOf(null)), {});
+  const kept = { tree: tree([node(0, null)]), current: 7, names: { 3: "a", 4: [195], 5: 6, x: "b", 7: [256] } };
+  assert.deepEqual(plain(textsOf(kept)), { tree: plain(kept.tree), current: 0, names: { 3: "a", 4: [195] } });
+});
+
+test("the steps of a run are found whatever the run is called", () => {
+  const { stepsOf, stepName, settings, setProps } = parts("stepsOf, stepName, settings");
+  for (const [run, others] of [["mine", []], ["me@home", []], ["mail@2024", ["mail@2024@x"]]]) {
+    const steps = [`${run}@5`, `${run}@1000`];
+    setProps({ models: [run, ...steps, ...others] });
+    for (const model of [run, ...steps]) {
+      settings.model = model;
+      assert.deepEqual([...stepsOf()], steps, model);
+    }
+    assert.deepEqual(steps.map(stepName), ["step 5", "step 1,000"]);
+  }
+  setProps({ models: ["me@home", "me@work"] });
+  settings.model = "me@home";
+  assert.deepEqual([...stepsOf()], [], "these are runs, not steps of one");
+});
+
+test("a part of a character is its bytes, wherever it was told of first", async () => {
+  const asked = [];
+  const bytes = { 195: "bytes:\\xc3", 169: "bytes:\\xa9" };
+  const ask = async (path, { prompt }) => {
+    asked.push(...prompt.flat());
+    const choice = ([id]) => ({ token_ids: [id], logprobs: { tokens: [bytes[id]], token_logprobs: [null] } });
+    return { choices: prompt.map(choice) };
+  };
+  const { learn, nameAll, pieces, textOfPiece, joiner, setProps } = parts("learn, nameAll, pieces, textOfPiece, joiner", ask);
+  setProps({ eos_token: "<|endoftext|>" });
+  learn(195, "\ufffd");
+  learn(97, "a");
+  learn(97, "b");
+  assert.equal(pieces.has(195), false);
+  await nameAll([195, 97, 169, 195]);
+  assert.deepEqual(asked, [195, 169], "what is known is not asked for");
+  const join = joiner();
+  assert.equal([97, 195, 169].map((id) => textOfPiece(pieces.get(id), join)).join(""), "aé");
+});
