@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-START = Path("lessons/start.txt")
+START = Path("lessons/start.txt").read_text().strip()
 
 
 class Server:
@@ -56,7 +56,7 @@ class Server:
 def stream(server):
     """A line for each piece of a text: when it came, and what it is."""
     began = time.monotonic()
-    answer = server.send("/v1/completions", {"prompt": START.read_text(), "max_tokens": 12, "seed": 1, "stream": True})
+    answer = server.send("/v1/completions", {"prompt": START, "max_tokens": 12, "seed": 1, "stream": True})
     for line in answer:
         if line.startswith(b"data: {"):
             text = json.loads(line[6:])["choices"][0]["text"]
@@ -68,7 +68,7 @@ def pupils(server, counts):
     print("pupils  tokens/s together  tokens/s each  tokens  passes")
     for count in counts:
         def ask(pupil):
-            return server.write(prompt=START.read_text(), max_tokens=64, seed=pupil, ignore_eos=True, overflow="stop")
+            return server.write(prompt=START, max_tokens=64, seed=pupil, ignore_eos=True, overflow="stop")
         before, began = server.passes(), time.monotonic()
         with ThreadPoolExecutor(count) as class_room:
             answers = list(class_room.map(ask, range(count)))
@@ -80,17 +80,16 @@ def pupils(server, counts):
 
 def prefix(server):
     """A line for each of two texts that begin alike: its tokens, and how many of them were there already."""
-    story = START.read_text()
     for end in ("", " The fox"):
-        usage = server.write(prompt=story + end, max_tokens=1)["usage"]
+        usage = server.write(prompt=START + end, max_tokens=1)["usage"]
         cached = usage["prompt_tokens_details"]["cached_tokens"]
-        print(f"{usage['prompt_tokens']} tokens, {cached} of them in the cache: {(story + end)!r}")
+        print(f"{usage['prompt_tokens']} tokens, {cached} of them in the cache: {(START + end)!r}")
 
 
 def company(server):
     """The text of one question alone, among 20 others, and whether both are the same."""
     def ask(seed):
-        answer = server.write(prompt=START.read_text(), max_tokens=30, temperature=1, seed=seed, logprobs=0)
+        answer = server.write(prompt=START, max_tokens=30, temperature=1, seed=seed, logprobs=0)
         choice = answer["choices"][0]
         return choice["text"], choice["logprobs"]["token_logprobs"]
 

@@ -12,29 +12,10 @@
 It computes nothing but e to the power of a log-probability: every other figure is the programs' own.
 """
 
-import glob
 import json
 import math
-import os
 import re
 import sys
-
-
-def vocabulary():
-    """Token id to text, by the newest run's tokenizer."""
-    found = glob.glob("runs/*/data/tokenizer.json")
-    if not found:
-        sys.exit("show.py: no run under runs/ here, and so no tokenizer to name the tokens by")
-    with open(max(found, key=os.path.getmtime), encoding="utf-8") as file:
-        tokenizer = json.load(file)
-    texts = {id: text for text, id in tokenizer["model"]["vocab"].items()}
-    if (tokenizer.get("decoder") or {}).get("type") == "ByteLevel":
-        # GPT-2 writes each byte as a printable character: itself where it is one, else the next free one from 256 on.
-        printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-        others = [byte for byte in range(256) if byte not in printable]
-        byte_of = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-        texts = {id: bytes(byte_of[c] for c in text).decode("utf-8", "replace") for id, text in texts.items()}
-    return texts | {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
 
 
 def percent(p):
@@ -50,17 +31,16 @@ def bar(share, width=20):
 
 def show_loss(lines):
     """A line for each token: its text, its probability, its loss."""
-    texts = None
     for row in map(json.loads, lines):
         if row.get("logprobs") is None:
             sys.exit("show.py: no log-probabilities; give --logprobs 3 to ember-generate text")
+        texts = row.get("token_texts") or row["ids"]  # without a tokenizer a token has no text
         print(f"{'token':<14} {'probability':>11} {'loss':>7}")
         for place, entry in enumerate(row["logprobs"]):
             if isinstance(entry, dict):  # a token that was written
                 token, logprob, top = entry["token"], entry["logprob"], entry["top"]
             else:  # a token that was scored; the first follows nothing
-                texts = texts or vocabulary()
-                token, logprob, top = texts[row["ids"][place + 1]], entry, []
+                token, logprob, top = texts[place + 1], entry, []
             others = "  ".join(f"{t['token']!r} {percent(math.exp(t['logprob']))}" for t in top)
             loss = abs(logprob)  # of a number that is at most 0: without the sign of -0
             print(f"{token!r:<14} {percent(math.exp(logprob)):>11} {loss:7.3f}  {others or bar(loss / 10, 30)}".rstrip())

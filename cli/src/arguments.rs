@@ -23,8 +23,12 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
             format!("{flag:?} is one argument too many; put quotes around what has spaces in it")
         }
         ErrorKind::InvalidSubcommand => {
-            let right = listed(&words(error, ContextKind::SuggestedSubcommand), " or ");
-            format!("there is no command {:?}; {}", word(error, ContextKind::InvalidSubcommand), advice(error, right))
+            let typed = word(error, ContextKind::InvalidSubcommand);
+            // What has blanks in it is a text that is to be continued.
+            let is_text = typed.contains(char::is_whitespace) && program.find_subcommand("text").is_some();
+            let right = is_text.then(|| format!("`{} text {typed:?}`", program.get_name()));
+            let right = right.or_else(|| listed(&words(error, ContextKind::SuggestedSubcommand), " or "));
+            format!("there is no command {typed:?}; {}", advice(error, right))
         }
         ErrorKind::InvalidValue => {
             let given = if value.is_empty() { "needs a value".to_owned() } else { format!("is {value}") };
@@ -159,6 +163,9 @@ mod tests {
             overflow: Option<Overflow>,
             prompt: Option<String>,
         },
+        Text {
+            prompt: Option<String>,
+        },
         Convert {
             #[arg(long, value_name = "FORMAT")]
             to: String,
@@ -207,6 +214,13 @@ mod tests {
             let error = Cli::try_parse_from(["ember"].into_iter().chain(typed.split(' '))).unwrap_err();
             assert_eq!(line(Cli::command(), &error, meant), expected, "{typed}");
         }
+    }
+
+    #[test]
+    fn who_types_a_text_in_the_place_of_a_command_is_told_of_the_one_that_continues_it() {
+        let error = Cli::try_parse_from(["ember", "Once upon"]).unwrap_err();
+        let expected = "there is no command \"Once upon\"; did you mean `ember text \"Once upon\"`?";
+        assert_eq!(line(Cli::command(), &error, |_| Vec::new()), expected);
     }
 
     #[cfg(unix)]

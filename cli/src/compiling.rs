@@ -48,14 +48,15 @@ impl Wait {
         }
         count();
         let (ended, end) = mpsc::channel();
-        let thread = thread::spawn(move || {
+        let show = move || {
             let mut shown = Shown::new(expected, in_a_bar);
             while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 shown.look(counted(), Instant::now());
             }
             shown.clear();
-        });
-        Self { ended: Some(ended), thread: Some(thread) }
+        };
+        // Where the system has no thread left, the work goes on without being shown.
+        Self { ended: Some(ended), thread: thread::Builder::new().spawn(show).ok() }
     }
 }
 

@@ -1,15 +1,17 @@
 //! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end, and how a process ends at once.
 
-#![allow(unsafe_code)] // a signal is ignored, and the process ends at once
+#![allow(unsafe_code)] // signals are ignored, and the process ends at once
 
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
 
-/// An interrupt that this process's signals reach.
+/// An interrupt that this process's signals reach; a write beyond the limit on a file's size
+/// (`ulimit -f`) is an error as any other from now on.
 ///
 /// # Errors
 /// When a handler is installed already, or the system refuses one.
 pub fn install() -> Result<Interrupt> {
+    ignore_size_limit();
     let interrupt = Interrupt::new();
     let seen = interrupt.clone();
     let hangup_is_ignored = hangup_is_ignored();
@@ -27,6 +29,16 @@ pub fn install() -> Result<Interrupt> {
         }
     }
     Ok(interrupt)
+}
+
+/// Has a file that may not grow refuse the write, which is told in a line: its signal would end the
+/// program without a word, a server with all that it writes.
+fn ignore_size_limit() {
+    #[cfg(unix)]
+    // SAFETY: no handler is given.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
 }
 
 /// Whether who started the program wants it to outlive the terminal, as `nohup` does.

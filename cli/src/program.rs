@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)] // the environment is set before there are threads
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
@@ -138,13 +139,21 @@ impl Notes {
 /// The command line; what is wrong with it is said in one line, and ends the process. `meant` knows
 /// what a flag that is none may be meant as, in any of the commands.
 pub fn parse<C: Parser>(meant: impl Fn(&str) -> Vec<String>) -> C {
-    C::try_parse().unwrap_or_else(|error| {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    parsed::<C>(&typed).unwrap_or_else(|error| {
         if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             show_help(&error)
         }
         terminal::say(format_args!("error: {}", one_line(&arguments::line(C::command(), &error, meant))));
         exit(2)
     })
+}
+
+/// What was typed, as arguments. Who asks `help` for help has asked for it already.
+fn parsed<C: Parser>(typed: &[OsString]) -> Result<C, clap::Error> {
+    let is_help = typed.get(1).is_some_and(|first| first == "help");
+    let is_asked_again = |word: &OsString| is_help && (word == "--help" || word == "-h");
+    C::try_parse_from(typed.iter().filter(|word| !is_asked_again(word)))
 }
 
 /// Prints help, or the version, and ends the process.
@@ -255,6 +264,31 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use anyhow::anyhow;
+    use clap::Subcommand;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "ember")]
+    struct Cli {
+        #[command(subcommand)]
+        command: Commands,
+    }
+
+    #[derive(Debug, Subcommand)]
+    enum Commands {
+        Write,
+    }
+
+    #[test]
+    fn help_that_is_asked_for_help_helps() {
+        let kind = |words: &str| {
+            let typed: Vec<OsString> = ["ember"].into_iter().chain(words.split(' ')).map(OsString::from).collect();
+            parsed::<Cli>(&typed).unwrap_err().kind()
+        };
+        for words in ["help", "help --help", "help -h", "help write --help", "write --help"] {
+            assert_eq!(kind(words), ErrorKind::DisplayHelp, "{words}");
+        }
+        assert_eq!(kind("help wirte"), ErrorKind::InvalidSubcommand);
+    }
 
     #[test]
     fn each_way_to_end_has_its_code() {

@@ -133,8 +133,9 @@ struct Stretches {
     one_in: u64,
 }
 
-/// A sum is of so many tokens, spread over the stretch, each times a number of its own. So it costs
-/// next to nothing to pass over what is not looked at: the processor has many sums at once.
+/// A stretch's sum is of so many of its tokens, spread over it, each times one of these. A hash would
+/// choose as well, but of these sums the processor makes many at once, so that to pass over what is
+/// not looked at costs next to nothing.
 const FACTORS: [u16; 8] = [0x9e37, 0x79b9, 0x7f4b, 0xf39d, 0xc2b3, 0x85eb, 0xa6c9, 0x27d5];
 
 /// So many sums are made at once.

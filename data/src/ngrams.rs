@@ -68,9 +68,9 @@ struct Seen {
 /// in the manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000), method C: a context's
 /// different continuations stand for how often something new comes after it.
 fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> Losses {
-    // One table: of a context's own key, and of the key of a context with its continuation.
-    // Only contexts of the held-out text are asked for, so only these are counted: where one is not
-    // among them, no longer one is.
+    // One table for contexts, and for contexts with the token after them. Only contexts of the
+    // held-out text are asked for, so only these are counted. One that it lacks is the end of no
+    // longer one either.
     let mut counts = AHashMap::<u64, Seen>::default();
     for end in 0..held_out.len() {
         contexts(&held_out[..end]).for_each(|key| _ = counts.entry(key).or_default());

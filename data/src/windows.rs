@@ -31,7 +31,7 @@ pub enum WindowRule {
     /// At any token: for long texts, of which a window is a small part.
     Anywhere,
     /// At the `<|endoftext|>` that opens a document: for short documents that are understood from
-    /// their beginning.
+    /// their beginning. In one that is longer than a window, also where the window before ends.
     DocumentStart,
 }
 
@@ -74,7 +74,8 @@ pub struct TrainWindows {
 enum Starts {
     /// A grid of windows side by side, moved by a random offset in each pass.
     Grid { per_pass: u64, offsets: u64 },
-    /// The openings of documents that have a whole window after them.
+    /// The openings of documents, and in longer ones the ends of windows, that have a whole window
+    /// after them.
     Openings(Arc<Vec<u64>>),
 }
 
@@ -95,18 +96,22 @@ impl Starts {
         Ok(Self::Grid { per_pass: per_pass as u64, offsets: offsets as u64 })
     }
 
-    /// The openings behind which a window fits, of which there must be one.
+    /// The openings behind which a window fits, of which there must be one, and the windows side by
+    /// side into which a longer document is cut from there on.
     fn openings(tokens: &TokenFile, context_length: usize, end_of_text: Option<u32>) -> Result<Self, Error> {
         let mut openings = openings(tokens, end_of_text)?;
         let longest = openings.first().map_or(0, |&first| tokens.len() - 1 - first as usize);
-        openings.retain(|&start| start as usize + context_length < tokens.len());
-        if openings.is_empty() {
+        openings.push((tokens.len() as u64).saturating_sub(1));
+        let documents = openings.windows(2).map(|pair| pair[0]..pair[1]);
+        let starts = documents.flat_map(|document| cut(document, context_length)).map(|window| window.start);
+        let starts: Vec<u64> = starts.filter(|start| *start as usize + context_length < tokens.len()).collect();
+        if starts.is_empty() {
             return Err(Error::Unfit(format!(
                 "the training split has no document with a window of context_length {context_length} after its start; {}",
                 advice(longest)
             )));
         }
-        Ok(Self::Openings(Arc::new(openings)))
+        Ok(Self::Openings(Arc::new(starts)))
     }
 }
 

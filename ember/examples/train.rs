@@ -1,7 +1,7 @@
 //! Trains on a text, with a word a step: `cargo run --release -p ember --features train --example
 //! train -- my.txt runs/mine`.
 
-use ember::train::{Alone, EvalReport, Reporter, Settings, Start, StepReport, Usual};
+use ember::train::{Alone, DefaultHooks, EvalReport, Reporter, Settings, Start, StepReport};
 
 /// Prints the loss.
 struct Losses;
@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut settings =
         Settings::from_toml_str("max_steps = 60\nlog_interval = 10\nn_layer = 2\nn_embd = 64\nn_head = 2")?;
     settings.set_text(&[text]);
-    let start = Start::new(settings, "auto".parse()?, None, &Usual, &mut Losses)?;
-    let Some(run) = start.begin(folder.as_ref(), &Alone, &Usual, &mut Losses)? else { return Ok(()) };
+    let start = Start::new(settings, "auto".parse()?, None, &DefaultHooks, &mut Losses)?;
+    let Some(run) = start.begin(folder.as_ref(), &Alone, &DefaultHooks, &mut Losses)? else { return Ok(()) };
     let trained = run.train(&Alone, &mut Losses, &|| false)?;
     println!("trained to step {} in {}", trained.progress.step, trained.folder.path().display());
     Ok(())

@@ -84,7 +84,9 @@ pub mod train {
     pub use ember_training::note::Note;
     pub use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
     pub use ember_training::run::time_budget::{Pace, TimeBudget};
-    pub use ember_training::run::{Caller, Chosen, Ended, Known, Run, Start, Trained, Usual, resume};
+    pub use ember_training::run::{
+        DefaultHooks, Ended, PreparedText, ResolvedRun, Run, Start, StartHooks, Trained, resume,
+    };
 }
 
 #[cfg(test)]

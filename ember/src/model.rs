@@ -72,7 +72,10 @@ impl Model {
     /// # Errors
     /// As [`Self::open`], and when the device cannot be had or does not compute with such weights.
     pub fn open_with(from: impl AsRef<Path>, opening: Opening) -> Result<Self, Error> {
-        let folder = run_folder::find(Some(from.as_ref()))?.folder;
+        run_folder::find_and_open(Some(from.as_ref()), |found| Self::of_folder(found.folder, &opening))
+    }
+
+    fn of_folder(folder: PathBuf, opening: &Opening) -> Result<Self, Error> {
         let device = || Ok(device::select(opening.device)?.device);
         let (gpt, tokenizer) = load(&folder, opening.weights, false, device)?;
         let Some(tokenizer) = tokenizer else { unreachable!("a folder without a tokenizer is refused") };

@@ -58,8 +58,8 @@ fn inside_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// Text as HTML.
-fn escaped(text: &str) -> String {
+/// Text as HTML, between tags.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -64,9 +64,16 @@ impl Words<'_> {
         Some(String::from_utf8(bytes_of(id)).map_or_else(|error| Piece::Bytes(error.into_bytes()), Piece::Text))
     }
 
-    /// One token's text, bytes that are no character by themselves as U+FFFD.
-    pub fn token(&self, id: u32) -> Option<String> {
-        self.bytes_of.map(|bytes_of| String::from_utf8_lossy(&bytes_of(id)).into_owned())
+    /// What tokens say together; a byte that is no character, such as a part of one, as `<E4>`.
+    pub fn text(&self, ids: &[u32]) -> Option<String> {
+        let bytes_of = self.bytes_of?;
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| bytes_of(id)).collect();
+        let mut text = String::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            text += chunk.valid();
+            chunk.invalid().iter().for_each(|byte| text += &format!("<{byte:02X}>"));
+        }
+        Some(text)
     }
 }
 

@@ -293,6 +293,16 @@ fn a_token_that_is_a_part_of_a_character_is_told_as_its_bytes() {
 }
 
 #[test]
+fn tokens_are_read_together_and_what_is_no_character_stands_as_its_bytes() {
+    let byte = |id: u32| vec![id as u8];
+    let words = Words { bytes_of: Some(&byte) };
+    let text = |bytes: &[u8]| words.text(&bytes.iter().copied().map(u32::from).collect::<Vec<_>>()).unwrap();
+    assert_eq!(text("a\u{4f60}b".as_bytes()), "a\u{4f60}b");
+    assert_eq!(text(&[0xe4, 0xbd, b'x', 0xff]), "<E4><BD>x<FF>");
+    assert_eq!(Words::default().text(&[1]), None);
+}
+
+#[test]
 fn whoever_asks_to_end_gets_nothing_half() {
     let (model, config) = (model(), sampling());
     for answers in (0..60).step_by(7) {

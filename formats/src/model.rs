@@ -104,8 +104,10 @@ impl Shape {
         if !(*norm_epsilon > 0.0 && *norm_epsilon < 1.0) {
             return Err(format!("it says that norms add {norm_epsilon}, which none does: usual is 1e-5"));
         }
-        if rotary && !(*rope_theta > 1.0 && *rope_theta < 1e12) {
-            return Err(format!("it says that the base of the rotary angles is {rope_theta}; usual is 10000"));
+        if rotary && !(*rope_theta > 1.0 && *rope_theta <= 1e12) {
+            return Err(format!(
+                "it says that the base of the rotary angles is {rope_theta}; it is above 1 and at most 1e12, usually 10000"
+            ));
         }
         Ok(())
     }

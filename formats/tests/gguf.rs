@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ember_formats::{Model, NumberType, Tensor, gguf, hf};
+use ember_formats::{Architecture, Model, NumberType, Shape, Tensor, gguf, hf};
 use serde_json::{Value, json};
 
 const KINDS: [&str; 3] = ["gpt2", "llama", "qwen3"];
@@ -15,9 +15,45 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
+/// What the fixtures' `config.json` say.
+fn shape(kind: &str) -> Shape {
+    let llama = Shape {
+        architecture: Architecture::Llama,
+        vocab_size: 11,
+        context_length: 16,
+        n_layer: 1,
+        n_head: 4,
+        n_kv_head: 2,
+        head_size: 8,
+        n_embd: 32,
+        n_inner: 64,
+        norm_epsilon: 1e-6,
+        rope_theta: 5000.0,
+        bias: false,
+        tied_head: false,
+        exact_gelu: false,
+    };
+    let gpt2 = || Shape {
+        architecture: Architecture::Gpt2,
+        n_head: 2,
+        head_size: 16,
+        norm_epsilon: 1e-5,
+        rope_theta: 10_000.0,
+        bias: true,
+        tied_head: true,
+        ..llama.clone()
+    };
+    match kind {
+        "gpt2" => gpt2(),
+        "qwen3" => Shape { architecture: Architecture::Qwen3, ..llama },
+        _ => llama,
+    }
+}
+
 fn folder(kind: &str) -> hf::Folder {
     let tokenizer = std::fs::read(fixture(kind).join("tokenizer.json")).unwrap();
-    hf::Folder::open(&fixture(kind), Some(serde_json::from_slice(&tokenizer).unwrap()), vec![10]).unwrap()
+    let tokenizer = serde_json::from_slice(&tokenizer).unwrap();
+    hf::Folder::open(&fixture(kind), shape(kind), Some(tokenizer), vec![10]).unwrap()
 }
 
 /// That two models are the same to the last bit.
@@ -73,7 +109,7 @@ fn a_folder_goes_through_a_file_and_back_as_it_was() {
             hf::write(&read.model().unwrap(), None, &again).unwrap();
             let tokenizer: Value =
                 serde_json::from_slice(&std::fs::read(again.join("tokenizer.json")).unwrap()).unwrap();
-            let after = hf::Folder::open(&again, Some(tokenizer), vec![10]).unwrap();
+            let after = hf::Folder::open(&again, shape(kind), Some(tokenizer), vec![10]).unwrap();
             assert_same(&after.model().unwrap(), &read.model().unwrap());
             if number == NumberType::F32 {
                 assert_same(&after.model().unwrap(), &before.model().unwrap());
@@ -124,7 +160,7 @@ fn the_token_that_a_text_begins_with_is_kept() {
         let keys: Value = serde_json::from_slice(&std::fs::read(again.join(name)).unwrap()).unwrap();
         assert_eq!([&keys["bos_token_id"], &keys["eos_token_id"]], [3, 10], "{name}");
     }
-    let opened = hf::Folder::open(&again, Some(json), vec![10]).unwrap();
+    let opened = hf::Folder::open(&again, shape("qwen3"), Some(json), vec![10]).unwrap();
     assert_eq!(opened.model().unwrap().tokenizer.unwrap().begin_token, Some(3));
 }
 
@@ -182,7 +218,7 @@ fn tokenizers_go_through_a_file_and_back_as_they_were() {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("model.gguf");
     for json in tokenizers() {
-        let folder = hf::Folder::open(&fixture("llama"), Some(json.clone()), vec![4]).unwrap();
+        let folder = hf::Folder::open(&fixture("llama"), shape("llama"), Some(json.clone()), vec![4]).unwrap();
         let mut model = folder.model().unwrap();
         let tokenizer = model.tokenizer.as_mut().unwrap();
         tokenizer.chat_template = Some("{{ messages }}".to_owned());
@@ -203,7 +239,7 @@ fn of_several_chat_templates_the_default_one_goes_along() {
     let template = |name: &str| json!({ "name": name, "template": format!("{{{{ {name} }}}}") });
     let settings = json!({ "chat_template": [template("tool_use"), template("default")] });
     std::fs::write(place.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
-    let folder = hf::Folder::open(place.path(), Some(tokenizers().swap_remove(0)), vec![4]).unwrap();
+    let folder = hf::Folder::open(place.path(), shape("llama"), Some(tokenizers().swap_remove(0)), vec![4]).unwrap();
     let found = folder.model().unwrap().tokenizer.unwrap().chat_template;
     assert_eq!(found.as_deref(), Some("{{ default }}"));
 }
@@ -216,7 +252,7 @@ fn texts_of_llama_3_begin_with_its_token_where_the_file_does_not_say_so() {
     let path = out.path().join("model.gguf");
     let all = tokenizers();
     for (json, begins) in [(&all[0], false), (&all[3], true)] {
-        let folder = hf::Folder::open(&fixture("llama"), Some(json.clone()), vec![4]).unwrap();
+        let folder = hf::Folder::open(&fixture("llama"), shape("llama"), Some(json.clone()), vec![4]).unwrap();
         gguf::write(&folder.model().unwrap(), NumberType::F32, "test", &path).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         let place = bytes.windows(KEY.len()).position(|window| window == KEY).unwrap();
@@ -237,7 +273,7 @@ fn what_gguf_has_no_words_for_is_refused() {
     let refused = |change: &dyn Fn(&mut Value)| {
         let mut json = good.clone();
         change(&mut json);
-        let folder = hf::Folder::open(&fixture("llama"), Some(json), vec![4]).unwrap();
+        let folder = hf::Folder::open(&fixture("llama"), shape("llama"), Some(json), vec![4]).unwrap();
         let error = gguf::write(&folder.model().unwrap(), NumberType::F32, "test", &path).unwrap_err().to_string();
         assert!(error.starts_with("GGUF cannot say ") && !error.contains('\n'), "{error}");
         assert!(!path.exists());

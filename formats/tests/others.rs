@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ember_formats::{Model, NumberType, Source, gguf, hf, llama2c};
+use ember_formats::{Architecture, Model, NumberType, Shape, Source, Tensor, gguf, hf, llama2c};
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
@@ -26,13 +26,48 @@ fn assert_same(one: &Model, other: &Model) {
     }
 }
 
+/// What the `config.json` of `nanogpt` says.
+fn nanogpt() -> Shape {
+    Shape {
+        architecture: Architecture::Gpt2,
+        vocab_size: 10,
+        context_length: 8,
+        n_layer: 1,
+        n_head: 2,
+        n_kv_head: 2,
+        head_size: 8,
+        n_embd: 16,
+        n_inner: 64,
+        norm_epsilon: 1e-5,
+        rope_theta: 10_000.0,
+        bias: true,
+        tied_head: true,
+        exact_gelu: true,
+    }
+}
+
+/// What the `config.json` of `llama2c` say.
+fn llama2c(tied_head: bool) -> Shape {
+    Shape {
+        architecture: Architecture::Llama,
+        vocab_size: 340,
+        context_length: 16,
+        n_head: 4,
+        head_size: 4,
+        n_inner: 48,
+        bias: false,
+        tied_head,
+        exact_gelu: false,
+        ..nanogpt()
+    }
+}
+
 #[test]
 fn a_checkpoint_of_nanogpt_is_transformers_s_gpt2() {
     let opened = source(&fixture("nanogpt/ckpt.pt"));
     let model = opened.model().unwrap();
-    let folder = hf::Folder::open(&fixture("nanogpt"), None, Vec::new()).unwrap();
+    let folder = hf::Folder::open(&fixture("nanogpt"), nanogpt(), None, Vec::new()).unwrap();
     assert_same(&model, &folder.model().unwrap());
-    assert!(model.shape.exact_gelu);
     let tokenizer = model.tokenizer.unwrap();
     assert_eq!(tokenizer.end_tokens, [0; 0]);
     let vocabulary = tokenizer.json["model"]["vocab"].as_object().unwrap();
@@ -46,11 +81,11 @@ fn a_checkpoint_of_nanogpt_is_transformers_s_gpt2() {
 
 #[test]
 fn files_of_llama2c_are_transformers_s_llama() {
-    for version in ["v0", "v1"] {
+    for (version, tied_head) in [("v0", false), ("v1", true)] {
         let opened = source(&fixture(&format!("llama2c/{version}/model.bin")));
-        let folder = hf::Folder::open(&fixture(&format!("llama2c/{version}")), None, Vec::new()).unwrap();
+        let dir = fixture(&format!("llama2c/{version}"));
+        let folder = hf::Folder::open(&dir, llama2c(tied_head), None, Vec::new()).unwrap();
         assert_same(&opened.model().unwrap(), &folder.model().unwrap());
-        assert_eq!(opened.model().unwrap().shape.tied_head, version == "v1");
     }
 }
 
@@ -193,11 +228,24 @@ fn what_llama2c_cannot_say_is_refused() {
     assert!(refused(&|model| model.shape.rope_theta = 5e5).contains("to the base 500000"));
     assert!(refused(&|model| model.shape.norm_epsilon = 1e-6).contains("1e-6"));
     assert!(refused(&|model| model.shape.head_size = 8).contains("4 heads of 8"));
-    assert!(refused(&|model| model.shape.architecture = ember_formats::Architecture::Qwen3).contains("qwen3"));
+    assert!(refused(&|model| model.shape.architecture = Architecture::Qwen3).contains("qwen3"));
     let json = |model: &mut Model, change: &dyn Fn(&mut Value)| change(&mut model.tokenizer.as_mut().unwrap().json);
     assert!(
         refused(&|model| json(model, &|json| json["model"]["type"] = "WordLevel".into())).contains("model WordLevel")
     );
     assert!(refused(&|model| json(model, &|json| json["normalizer"] = Value::Null)).contains("this tokenizer"));
     assert!(refused(&|model| json(model, &|json| json["model"]["vocab"]["xx"] = 340.into())).contains("340 rows"));
+}
+
+#[test]
+fn a_value_that_is_no_number_is_refused() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.bin");
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    let mut model = opened.model().unwrap();
+    let Tensor { name, shape, .. } = model.tensors.pop().unwrap();
+    let values = vec![f32::NAN; shape.iter().product()];
+    model.tensors.push(Tensor::new(name, shape, NumberType::F32, move || Ok(values.clone().into())));
+    llama2c::write(&model, &path).unwrap_err();
+    assert!(!path.exists());
 }

@@ -126,6 +126,12 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What a file or folder is called, without the folders around it; `None` of a path that ends in no
+/// name, such as `/` and `..`.
+pub fn name_of(path: &Path) -> Option<String> {
+    path.file_name().map(|name| name.to_string_lossy().into_owned())
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -139,7 +145,19 @@ fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// The disk's.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) { as_far_as_known(File::open(folder)?.sync_all()) } else { Ok(()) }
+}
+
+/// What a call for a folder came to; one that the file system does not know is done. Some network disks
+/// and those of other systems write folders by themselves and say EINVAL, EBADF or ENOTSUP here: nothing
+/// was lost, and nothing could be written there at all otherwise.
+fn as_far_as_known(synced: io::Result<()>) -> io::Result<()> {
+    const EBADF: i32 = 9; // on every system that has the call
+    match synced {
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(EBADF) => Ok(()),
+        synced => synced,
+    }
 }
 
 #[cfg(test)]
@@ -176,6 +194,16 @@ mod tests {
         let error = write_atomic(&path, |_| Ok(())).unwrap_err();
         let line = crate::file_error::with_causes(&error);
         assert!(line.contains("file: ") && !line.contains(UNFINISHED), "{line}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_disk_that_syncs_no_folders_can_be_written_to_and_one_that_fails_is_told() {
+        let [einval, ebadf, eopnotsupp, eio] = [22, 9, 95, 5].map(|code| Err(io::Error::from_raw_os_error(code)));
+        for unknown in [einval, ebadf, eopnotsupp] {
+            as_far_as_known(unknown).unwrap();
+        }
+        assert!(as_far_as_known(eio).is_err());
     }
 
     #[cfg(unix)]

@@ -87,17 +87,18 @@ impl Memory {
         Part { memory: self.clone(), index }
     }
 
-    /// Takes all of it from the system now, on a thread of its own, for who cannot wait later: a page
-    /// is cleared when it is first written to, a millisecond or more for a huge one, and parts that
+    /// Takes all of it from the system now, on a thread of its own, for callers that cannot wait later:
+    /// a page is cleared when it is first written to, a millisecond or more for a huge one, and parts that
     /// are filled side by side come to their next ones all at once.
     pub fn populate(self: &Arc<Self>) {
         let memory = self.clone();
-        std::thread::spawn(move || {
-            // A system that cannot gives each page when it is written to.
+        let populating = move || {
             #[cfg(target_os = "linux")]
             let _ = memory.map.advise(memmap2::Advice::PopulateWrite);
             drop(memory);
-        });
+        };
+        // A system that cannot, or has no thread left, gives each page when it is written to.
+        let _ = std::thread::Builder::new().spawn(populating);
     }
 
     fn place(&self, index: usize) -> (*mut u8, usize) {

@@ -1,10 +1,10 @@
 //! The head and its loss in one operation, for when memory is short: logits `[batch, time, vocab]`
 //! can be larger than all else together, so they are made for some of the positions at a time.
 //!
-//! What makes this possible is that the loss is a sum over positions. A piece's logits are all it takes to know
-//! the gradient of the head's input at these positions, and what they add to the gradient of the
-//! head: both are made in the forward, while the logits are there, and wait for the backward ([Hsu
-//! et al. 2024](https://arxiv.org/abs/2410.10989), section 3.2).
+//! What makes this possible is that the loss is a sum over positions. A piece's logits are all it
+//! takes to know the gradient of the head's input at these positions, and what they add to the
+//! gradient of the head: both are made in the forward, while the logits are there, and wait for the
+//! backward ([Hsu et al. 2024](https://arxiv.org/abs/2410.10989), section 3.2).
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
@@ -45,7 +45,7 @@ struct Piece<B: Backend> {
     /// `[1, positions, n_embd]`.
     hidden: FloatTensor<B>,
     loss: CrossEntropy,
-    /// Of all positions.
+    /// How much of all positions it is.
     share: f64,
 }
 

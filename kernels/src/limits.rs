@@ -19,6 +19,8 @@ pub enum Use {
 pub struct Demand {
     /// Width of a head.
     pub head_size: usize,
+    /// Whether the width is not `n_embd / n_head`, but a number of its own, a folder's `head_dim`.
+    pub has_head_dim: bool,
     /// What it is for.
     pub used: Use,
     /// Values of the largest parameter.
@@ -47,11 +49,12 @@ pub struct Limits {
 pub enum LimitError {
     /// Its cubes' shared memory does not bear heads as wide.
     #[error(
-        "attention with heads of {head_size} (n_embd / n_head) needs more shared memory than the {} KiB of this GPU, which \
-         suffice for heads of {widest}",
+        "attention with heads of {head_size} ({}) needs more shared memory than the {} KiB of this GPU, which suffice for \
+         heads of {widest}",
+        if *has_head_dim { "head_dim" } else { "n_embd / n_head" },
         shared_memory >> 10
     )]
-    HeadsTooWide { head_size: usize, shared_memory: usize, widest: usize },
+    HeadsTooWide { head_size: usize, has_head_dim: bool, shared_memory: usize, widest: usize },
     /// A parameter has more bytes than a kernel can see of a buffer.
     #[error(
         "the model's largest matrix takes {} MiB, and this GPU's kernels see {} MiB of a buffer",
@@ -72,8 +75,9 @@ pub fn check(demand: Demand, device: &Device) -> Result<(), LimitError> {
     Limits::of(device).map_or(Ok(()), |limits| limits.check(demand))
 }
 
-/// The most logits that are computed at once on `device`, where memory allows so many as `most`.
-pub fn logits_at_once(most: usize, device: &Device) -> usize {
+/// The most values that a kernel on `device` can have in one tensor, where memory allows so many as
+/// `most`.
+pub fn values_at_once(most: usize, device: &Device) -> usize {
     let at_once = |limits: Limits| (limits.buffer_bytes / size_of::<f32>() as u64) as usize;
     Limits::of(device).map_or(most, |limits| most.min(at_once(limits)))
 }
@@ -134,8 +138,7 @@ mod on_gpus {
         /// # Errors
         /// What there is too little of.
         pub fn check(&self, demand: Demand) -> Result<(), LimitError> {
-            let Demand { head_size, used, largest } = demand;
-            let bytes = (largest * size_of::<f32>()) as u64;
+            let bytes = (demand.largest * size_of::<f32>()) as u64;
             for (what, has, needs) in [("units", self.units, UNITS as usize), ("buffers", self.buffers, BUFFERS)] {
                 if has < needs {
                     return Err(LimitError::Small { what, has, needs });
@@ -144,16 +147,17 @@ mod on_gpus {
             if bytes > self.buffer_bytes {
                 return Err(LimitError::TooLarge { bytes, most: self.buffer_bytes });
             }
-            self.check_heads(head_size, used)
+            self.check_heads(demand)
         }
 
-        fn check_heads(&self, head_size: usize, used: Use) -> Result<(), LimitError> {
+        fn check_heads(&self, demand: Demand) -> Result<(), LimitError> {
+            let Demand { head_size, has_head_dim, used, .. } = demand;
             if self.bears(head_size, used) {
                 return Ok(());
             }
             let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && self.bears(*size, used));
             let shared_memory = self.shared_memory;
-            Err(LimitError::HeadsTooWide { head_size, shared_memory, widest: widest.unwrap_or(0) })
+            Err(LimitError::HeadsTooWide { head_size, has_head_dim, shared_memory, widest: widest.unwrap_or(0) })
         }
 
         /// Whether attention with heads of `head_size` fits into the shared memory.
@@ -168,7 +172,8 @@ mod on_gpus {
         }
 
         /// Why attention takes longer in training than it would with the shared memory that most
-        /// GPUs have: its tiles, and those.
+        /// GPUs have: its tiles, and those. No program asks: the test of ember-training that writes
+        /// docs/adapters.md does.
         pub fn small_tiles(&self, head_size: usize) -> Option<String> {
             let tile = |shared_memory| {
                 let hungriest = KERNELS.last()?;
@@ -188,6 +193,7 @@ mod on_gpus {
 
         const KIB: usize = 1 << 10;
         const TRAINING: Use = Use::Training(FloatDType::F32);
+        const DEMAND: Demand = Demand { head_size: 64, has_head_dim: false, used: TRAINING, largest: 1 << 20 };
 
         /// As WebGPU guarantees them, but for the shared memory.
         fn limits(shared_memory: usize) -> Limits {
@@ -214,7 +220,7 @@ mod on_gpus {
                 }
                 let found = [TRAINING, Use::Inference].map(|used| widest(used, limits(shared_memory)));
                 assert_eq!(found, [training, inference], "{shared_memory} KiB");
-                let demand = Demand { head_size: training + 8, used: TRAINING, largest: 1 << 20 };
+                let demand = Demand { head_size: training + 8, ..DEMAND };
                 let line = limits(shared_memory).check(demand).err().map(|error| error.to_string()).unwrap_or_default();
                 assert!(
                     line.contains(&format!("the {shared_memory} KiB of this GPU")) && !line.contains('\n'),
@@ -225,8 +231,17 @@ mod on_gpus {
         }
 
         #[test]
+        fn a_width_that_is_too_large_is_called_what_its_key_is_called() {
+            let line = |has_head_dim| {
+                limits(16).check(Demand { head_size: 512, has_head_dim, ..DEMAND }).unwrap_err().to_string()
+            };
+            assert!(line(false).starts_with("attention with heads of 512 (n_embd / n_head) needs more shared memory"));
+            assert!(line(true).starts_with("attention with heads of 512 (head_dim) needs more shared memory"));
+        }
+
+        #[test]
         fn what_webgpu_guarantees_is_enough_and_less_is_said() {
-            let demand = Demand { head_size: 64, used: TRAINING, largest: 1 << 25 };
+            let demand = Demand { largest: 1 << 25, ..DEMAND };
             assert_eq!(limits(16).check(demand), Ok(()));
             let line = |limits: Limits, demand| limits.check(demand).unwrap_err().to_string();
             let less = Limits { buffers: 7, ..limits(16) };
@@ -277,8 +292,9 @@ mod tests {
 
     #[test]
     fn nothing_is_too_large_for_a_cpu() {
-        let demand = Demand { head_size: 1 << 20, used: Use::Training(FloatDType::F32), largest: 1 << 40 };
+        let used = Use::Training(FloatDType::F32);
+        let demand = Demand { head_size: 1 << 20, has_head_dim: false, used, largest: 1 << 40 };
         assert_eq!(check(demand, &Device::flex()), Ok(()));
-        assert_eq!(logits_at_once(1 << 40, &Device::flex()), 1 << 40);
+        assert_eq!(values_at_once(1 << 40, &Device::flex()), 1 << 40);
     }
 }

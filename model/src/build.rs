@@ -13,6 +13,9 @@ use crate::{GptConfig, ParameterMapper, WeightType, device::multiplies, operatio
 use crate::{error::Error, error::Result};
 use ember_kernels::{arena::Memory, is_cpu, limits::Use, limits::check, packed::Packed, packed::Source};
 
+/// Of the initial weights, as GPT-2 has it.
+const STANDARD_DEVIATION: f64 = 0.02;
+
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections
     /// back into the residual stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each
@@ -109,21 +112,21 @@ impl Builder<'_> {
 
     fn block(&self, i: usize) -> Result<Block> {
         let config = self.config;
-        let (c, heads) = (config.n_embd, config.heads());
-        let first = Init::Normal(0.02);
-        let back = Init::Normal(0.02 / (2.0 * config.n_layer as f64).sqrt());
+        let (n_embd, heads) = (config.n_embd, config.heads());
+        let first = Init::Normal(STANDARD_DEVIATION);
+        let back = Init::Normal(STANDARD_DEVIATION / (2.0 * config.n_layer as f64).sqrt());
         Ok(Block {
-            ln_1: self.norm(&format!("h.{i}.ln_1"), c)?,
+            ln_1: self.norm(&format!("h.{i}.ln_1"), n_embd)?,
             attn: Attention {
-                c_attn: self.linear(&format!("h.{i}.attn.c_attn"), c, heads.width(), first)?,
-                c_proj: self.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), c, back)?,
+                c_attn: self.linear(&format!("h.{i}.attn.c_attn"), n_embd, heads.width(), first)?,
+                c_proj: self.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), n_embd, back)?,
                 q_norm: self.norm_of_heads(&format!("h.{i}.attn.q_norm"))?,
                 k_norm: self.norm_of_heads(&format!("h.{i}.attn.k_norm"))?,
             },
-            ln_2: self.norm(&format!("h.{i}.ln_2"), c)?,
+            ln_2: self.norm(&format!("h.{i}.ln_2"), n_embd)?,
             mlp: Mlp {
-                c_fc: self.linear(&format!("h.{i}.mlp.c_fc"), c, config.mlp_width(), first)?,
-                c_proj: self.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, c, back)?,
+                c_fc: self.linear(&format!("h.{i}.mlp.c_fc"), n_embd, config.mlp_width(), first)?,
+                c_proj: self.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, n_embd, back)?,
             },
         })
     }
@@ -135,7 +138,7 @@ impl Builder<'_> {
 
     fn embedding(&self, name: &str, rows: usize) -> Result<Embedding> {
         let shape = [rows, self.config.n_embd];
-        let weight = self.parameter(&format!("{name}.weight"), shape, Init::Normal(0.02))?;
+        let weight = self.parameter(&format!("{name}.weight"), shape, Init::Normal(STANDARD_DEVIATION))?;
         Ok(Embedding { weight: Matrix::Values(weight) })
     }
 
@@ -143,7 +146,8 @@ impl Builder<'_> {
     fn head(&self, name: &str) -> Result<Embedding> {
         let (n_embd, rows) = (self.config.n_embd, self.config.vocab_size);
         let Some((weights, memory)) = &self.packing else { return self.embedding(name, rows) };
-        let values = self.source.values(&format!("{name}.weight"), &[rows, n_embd], Init::Normal(0.02))?;
+        let values =
+            self.source.values(&format!("{name}.weight"), &[rows, n_embd], Init::Normal(STANDARD_DEVIATION))?;
         let packed = Packed::new(memory, *weights, Source::Columns(&values), [n_embd, rows], None);
         Ok(Embedding { weight: Matrix::Packed(PackedMatrix { packed }) })
     }

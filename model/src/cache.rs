@@ -41,8 +41,8 @@ impl KvCache {
         Self::of(Empty::new(config.n_layer, slots, config.heads(), &device.clone().inner()), config, rows, slots)
     }
 
-    /// As [`new`](Self::new), and the memory is taken from the system meanwhile, for who would be kept
-    /// waiting when it is first written to.
+    /// As [`new`](Self::new), and the memory is taken from the system meanwhile, for callers that
+    /// would be kept waiting when it is first written to.
     pub fn populated(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
         let slots = slots.max(1);
         let empty = Empty::new(config.n_layer, slots, config.heads(), &device.clone().inner());
@@ -127,7 +127,7 @@ impl KvCache {
 
     /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to
     /// this layer's cache, which keeps their keys and values.
-    pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
+    pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, attention: &kernels::CachedAttention) -> Tensor<3> {
         let slot = &mut self.layers[layer];
         let Some(mut cache) = slot.take() else { unreachable!("put back below, in every call") };
         // A GPU keeps what the model computes in; until the first pass nobody has said what that
@@ -136,7 +136,7 @@ impl KvCache {
             let dtype = qkv.dtype().into();
             cache = cache.map(|tensor| kernels::cast(tensor, dtype));
         }
-        let (y, cache) = rows.attend(qkv, cache, self.heads);
+        let (y, cache) = attention.attend(qkv, cache, self.heads);
         *slot = Some(cache);
         y
     }

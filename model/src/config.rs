@@ -19,7 +19,7 @@ pub enum Positions {
     Rotary,
 }
 
-/// What brings each position's vector to unit size before a branch reads it.
+/// What normalises each position's vector before a branch reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormKind {
@@ -138,9 +138,24 @@ impl GptConfig {
         }
     }
 
+    /// The architecture that its positions and QK-norm are of, by the word for it in configurations;
+    /// whether its other parts are too is another matter.
+    pub fn architecture(&self) -> &'static str {
+        match (self.positions, self.qk_norm) {
+            (Positions::Learned, _) => "gpt2",
+            (Positions::Rotary, false) => "llama",
+            (Positions::Rotary, true) => "qwen3",
+        }
+    }
+
     /// How attention divides its width.
     pub fn heads(&self) -> Heads {
         Heads { n_head: self.n_head, n_kv_head: self.n_kv_head, head_size: self.head_size }
+    }
+
+    /// Whether heads are not `n_embd / n_head` wide, but as a folder's `head_dim` says.
+    pub fn has_head_dim(&self) -> bool {
+        self.head_size != self.n_embd / self.n_head.max(1)
     }
 
     /// Refuses a shape that no model can have, naming the value at fault.
@@ -178,9 +193,13 @@ impl GptConfig {
                  queries"
             )
         } else if rotary && !head_size.is_multiple_of(2) {
-            format!("a head is {head_size} wide; rotary positions turn pairs of values, so choose n_embd / n_head even")
-        } else if rotary && !(rope_theta > 1.0 && rope_theta < 1e12) {
-            format!("rope_theta is {rope_theta}; it must be above 1, usually 10000")
+            let why = "rotary positions turn pairs of values";
+            match self.has_head_dim() {
+                true => format!("head_dim is {head_size}; {why}, so only models where it is even can be computed"),
+                false => format!("a head is {head_size} wide; {why}, so choose n_embd / n_head even"),
+            }
+        } else if rotary && !(rope_theta > 1.0 && rope_theta <= 1e12) {
+            format!("rope_theta is {rope_theta}; it must be above 1 and at most 1e12, usually 10000")
         } else if !(0.0..1.0).contains(&dropout) {
             format!("dropout is {dropout}; it must be at least 0 and below 1")
         } else if !(norm_epsilon > 0.0 && norm_epsilon < 1.0) {
@@ -210,5 +229,10 @@ mod tests {
         assert!(word(|c| c.n_layer = 0).contains("n_layer is 0"));
         assert!(word(|c| c.dropout = 1.0).contains("dropout is 1"));
         assert!(word(|c| c.n_embd = 1 << 27).contains("no machine"));
+        let rotary = |rope_theta| {
+            GptConfig { positions: Positions::Rotary, rope_theta, ..GptConfig::new(65, 64, 4, 4, 128) }.validate()
+        };
+        assert!(rotary(1e12).is_ok());
+        assert!(rotary(1.1e12).unwrap_err().to_string().contains("at most 1e12"));
     }
 }

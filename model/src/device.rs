@@ -194,6 +194,11 @@ fn wgpu() -> Vec<Selected> {
 }
 
 impl Selected {
+    /// Which device was chosen and why, in one line.
+    pub fn line(&self) -> String {
+        format!("device {}: {} ({})", self.id, self.name, self.reason)
+    }
+
     /// The device after a small computation on it.
     fn tested(self) -> Self {
         #[cfg(any(feature = "wgpu", feature = "cuda"))]
@@ -293,6 +298,7 @@ mod tests {
         for dtype in [FloatDType::F32, FloatDType::BF16, FloatDType::F16] {
             assert_eq!(multiplies(&Device::flex(), dtype), Ok(()));
         }
-        assert!(select(DeviceChoice::Cpu).is_ok());
+        let chosen = select(DeviceChoice::Cpu).unwrap();
+        assert_eq!(chosen.line(), format!("device cpu: {} (as asked)", chosen.name));
     }
 }

@@ -209,8 +209,8 @@ impl Gpt {
     }
 
     /// What [`Self::logits_as_computed`] multiplies, `hidden` `[batch, time, n_embd]` and the head
-    /// `[vocab_size, n_embd]`, both in the type that the model computes in: for a loss that makes the logits
-    /// itself. Packed weights have none.
+    /// `[vocab_size, n_embd]`, both in the type that the model computes in: for a loss that makes the
+    /// logits itself. `None` where the weights are packed.
     pub fn factors_of_logits(&self, hidden: Tensor<3>) -> Option<(Tensor<3>, Tensor<2>)> {
         let table = self.head().weight.values()?;
         Some((cast(hidden, self.precision), cast(table, self.precision)))
@@ -247,13 +247,20 @@ impl Gpt {
     }
 
     /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
-    pub fn weights(&self) -> WeightType {
+    pub fn weight_type(&self) -> WeightType {
         self.head().weight.weight_type()
     }
 
     /// The model's shape.
     pub fn config(&self) -> &GptConfig {
         &self.config
+    }
+
+    /// As many tokens as can go through the blocks together on the model's device, `most` at most:
+    /// a kernel must see the widest of what is made of them. 0 where not even one can.
+    pub fn tokens_at_once(&self, most: usize) -> usize {
+        let width = self.config.operations().widest().max(1);
+        kernels::limits::values_at_once(most.saturating_mul(width), &self.device()) / width
     }
 
     /// The device that holds the weights.

@@ -40,7 +40,7 @@ impl Matrix {
 
     pub(crate) fn weight_type(&self) -> WeightType {
         match self {
-            Self::Packed(PackedMatrix { packed }) => packed.weights(),
+            Self::Packed(PackedMatrix { packed }) => packed.weight_type(),
             Self::Values(values) if values.val().dtype() == DType::BF16 => WeightType::Bf16,
             Self::Values(_) => WeightType::F32,
         }
@@ -124,8 +124,8 @@ impl Linear {
     }
 }
 
-/// Brings each position's vector to unit size, then scales it; a LayerNorm centres it first, and
-/// shifts it at last.
+/// Brings each position's vector to root mean square 1, then scales it; a LayerNorm centres it
+/// first, and shifts it at last.
 #[derive(Module, Debug)]
 pub struct Norm {
     /// Scale, `[width]`.

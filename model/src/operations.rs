@@ -136,6 +136,13 @@ impl Operations {
         sizes.max().unwrap_or_default()
     }
 
+    /// Values of one position that the widest operation makes, but for the head, whose logits are not
+    /// computed at all positions together.
+    pub fn widest(&self) -> usize {
+        let operations = self.embedding.iter().chain(&self.block);
+        operations.map(|operation| operation.n_out).max().unwrap_or_default()
+    }
+
     /// Every tensor with its shape, in the model's order; one by one, so that an absurd number of
     /// layers costs nothing.
     pub fn tensors(self) -> impl Iterator<Item = (String, Vec<usize>)> {
@@ -172,25 +179,25 @@ impl GptConfig {
     /// The forward pass of a model of this shape.
     pub fn operations(&self) -> Operations {
         use Residual::{Adds, Away, Reads};
-        let (c, heads) = (self.n_embd, self.heads());
+        let (n_embd, heads) = (self.n_embd, self.heads());
         let [q, kv, qkv] = [heads.query_width(), heads.kv_width(), heads.width()];
         let hidden = self.mlp_width();
         let op = |name, kind, n_in, n_out, residual| Operation { name, kind, n_in, n_out, residual };
-        let norm = |name, residual| op(name, Kind::Norm { shift: self.norm_has_shift() }, c, c, residual);
+        let norm = |name, residual| op(name, Kind::Norm { shift: self.norm_has_shift() }, n_embd, n_embd, residual);
         let product = |name, parts: Vec<usize>, n_in| {
             let n_out = parts.iter().sum();
             op(name, Kind::Product { bias: self.bias, parts }, n_in, n_out, Away)
         };
-        let dropout = (self.dropout > 0.0).then(|| op("dropout", Kind::Dropout, c, c, Away));
+        let dropout = (self.dropout > 0.0).then(|| op("dropout", Kind::Dropout, n_embd, n_embd, Away));
 
-        let mut embedding = vec![op("wte", Kind::Lookup { rows: self.vocab_size }, 0, c, Away)];
+        let mut embedding = vec![op("wte", Kind::Lookup { rows: self.vocab_size }, 0, n_embd, Away)];
         if self.positions == Positions::Learned {
-            embedding.push(op("wpe", Kind::PositionLookup { rows: self.context_length }, 0, c, Away));
-            embedding.push(op("wte + wpe", Kind::Add, c, c, Away));
+            embedding.push(op("wpe", Kind::PositionLookup { rows: self.context_length }, 0, n_embd, Away));
+            embedding.push(op("wte + wpe", Kind::Add, n_embd, n_embd, Away));
         }
         embedding.extend(dropout.clone());
 
-        let mut block = vec![norm("ln_1", Reads), product("attn.c_attn", vec![q, kv, kv], c)];
+        let mut block = vec![norm("ln_1", Reads), product("attn.c_attn", vec![q, kv, kv], n_embd)];
         if self.qk_norm {
             block.push(op("qk_norm", Kind::HeadNorms { head_size: self.head_size }, qkv, qkv, Away));
         }
@@ -198,17 +205,17 @@ impl GptConfig {
             block.push(op("rotate", Kind::Rotate, qkv, qkv, Away));
         }
         block.push(op("attention", Kind::Attention { n_head: self.n_head }, qkv, q, Away));
-        block.push(product("attn.c_proj", vec![c], q));
+        block.push(product("attn.c_proj", vec![n_embd], q));
         block.extend(dropout.clone());
-        block.push(op("x + attention", Kind::Add, c, c, Adds));
+        block.push(op("x + attention", Kind::Add, n_embd, n_embd, Adds));
         block.push(norm("ln_2", Reads));
-        block.push(product("mlp.c_fc", vec![self.n_inner; hidden / self.n_inner.max(1)], c));
+        block.push(product("mlp.c_fc", vec![self.n_inner; hidden / self.n_inner.max(1)], n_embd));
         block.push(op(self.mlp.name(), Kind::Activation, hidden, self.n_inner, Away));
-        block.push(product("mlp.c_proj", vec![c], self.n_inner));
+        block.push(product("mlp.c_proj", vec![n_embd], self.n_inner));
         block.extend(dropout);
-        block.push(op("x + mlp", Kind::Add, c, c, Adds));
+        block.push(op("x + mlp", Kind::Add, n_embd, n_embd, Adds));
 
-        let logits = op("lm_head", Kind::Head { tied: self.tied_head }, c, self.vocab_size, Away);
+        let logits = op("lm_head", Kind::Head { tied: self.tied_head }, n_embd, self.vocab_size, Away);
         Operations { embedding, block, n_layer: self.n_layer, head: vec![norm("ln_f", Away), logits] }
     }
 
@@ -229,7 +236,8 @@ impl GptConfig {
 
     /// What a model of this shape asks of a GPU.
     pub fn demand(&self, used: Use) -> Demand {
-        Demand { head_size: self.head_size, used, largest: self.operations().largest() }
+        let (head_size, has_head_dim) = (self.head_size, self.has_head_dim());
+        Demand { head_size, has_head_dim, used, largest: self.operations().largest() }
     }
 
     /// Values of the position table, which is only looked up.
@@ -270,6 +278,13 @@ impl GptConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_widest_operation_is_one_of_the_blocks_and_not_the_head() {
+        let gpt2 = GptConfig::new(50257, 1024, 12, 12, 768);
+        assert_eq!(gpt2.operations().widest(), 4 * 768);
+        assert_eq!(GptConfig { n_inner: 8, ..gpt2 }.operations().widest(), 3 * 768);
+    }
 
     /// The published size of GPT-2 small: 124,439,808.
     #[test]

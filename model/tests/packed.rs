@@ -38,7 +38,7 @@ fn a_packed_model_computes_what_the_plain_one_does() {
         let largest = want.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
         for (weights, allowed) in TYPES.into_iter().zip_eq([1e-5, 2e-2, 2e-2]) {
             let model = Gpt::for_inference(&config, &source, weights, &device).unwrap();
-            assert_eq!(model.weights(), weights);
+            assert_eq!(model.weight_type(), weights);
             let got = floats(model.forward(tokens.clone()));
             let error = got.iter().zip_eq(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
             assert!(error < allowed, "{weights:?}: {error}");

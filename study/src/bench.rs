@@ -15,10 +15,11 @@ use ember_kernels::gpu::products;
 use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
+use crate::batch::next_token_loss;
 use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter, positive};
 use crate::plan::{measure::Bench, speed::step_flops};
-use ember_training::step::gradient::{Passes, inputs, next_token_loss, pass};
+use ember_training::step::gradient::{Passes, inputs, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
 /// What is measured.

@@ -9,6 +9,7 @@ use plotters::{
     chart::MeshStyle, coord::Shift, prelude::*, style::text_anchor::HPos, style::text_anchor::Pos,
     style::text_anchor::VPos,
 };
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::error::{Error, Result};
 
@@ -98,10 +99,13 @@ pub(crate) fn legend_entry(area: &Area<'_>, (x, y): (i32, i32), name: &str, line
     area.draw(&Text::new(name.to_owned(), (x + 28, y), beside(HPos::Left, 13, &INK)))
 }
 
-/// A curve as far as it is not above `top`.
+/// A curve as far as it is not above `top`; of one point it is a dot.
 pub(crate) fn curve(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], top: f64, line: ShapeStyle) -> Drawn {
     for piece in below(points, top) {
-        chart.draw_series(LineSeries::new(piece, line))?;
+        match piece[..] {
+            [only] => chart.draw_series([Circle::new(only, 3, line.color.filled())])?,
+            _ => chart.draw_series(LineSeries::new(piece, line))?,
+        };
     }
     Ok(())
 }
@@ -147,8 +151,35 @@ pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
     pieces
 }
 
+/// How many numbers an axis of steps or tokens up to `last` has, so that all of them are whole.
+pub(crate) fn whole_ticks(last: f64) -> usize {
+    (last as usize).saturating_add(1).clamp(2, 9)
+}
+
+/// The beginning of a text that would take more than so many columns.
+pub(crate) fn shortened(text: &str, columns: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.width() <= columns {
+        return text;
+    }
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += c.width().unwrap_or(0);
+        taken < columns
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
+}
+
+/// From here on a number of an axis has an exponent: written out it would be wider than its place.
+const LARGE: f64 = 1e4;
+
 /// A tick's number with as many decimals as the axis needs.
 pub(crate) fn decimals(y: f64, span: f64) -> String {
+    if y.abs() >= LARGE {
+        // As many digits as tell it from the tick beside it.
+        let places = (y.abs() / span).log10().ceil().clamp(0.0, 3.0) as usize + 1;
+        return format!("{y:.places$e}");
+    }
     let places = match span {
         ..0.01 => 4,
         ..0.1 => 3,
@@ -191,6 +222,18 @@ mod tests {
         assert_eq!([0.0004, -0.0004, -0.0].map(|y| decimals(y, 0.0016)), ["0.0004", "-0.0004", "0.0000"]);
         assert_eq!([0.0621, -0.0004].map(|y| decimals(y, 0.05)), ["0.062", "0.000"]);
         assert_eq!([-0.6, -0.01, 12.0].map(|y| decimals(y, 20.0)), ["-0.6", "0.0", "12.0"]);
+    }
+
+    #[test]
+    fn a_large_number_of_an_axis_is_no_wider_than_its_place() {
+        assert_eq!([1e9, -2.5e8].map(|y| decimals(y, 2e9)), ["1.0e9", "-2.5e8"]);
+        assert_eq!([12_000.0, 12_010.0].map(|y| decimals(y, 40.0)), ["1.2000e4", "1.2010e4"]);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_by_the_columns_that_it_takes() {
+        assert_eq!(["runs", "a run\n", "stories"].map(|text| shortened(text, 6)), ["runs", "a run ", "stori…"]);
+        assert_eq!(shortened("日記日記", 6), "日記…");
     }
 
     proptest! {

@@ -64,6 +64,11 @@ pub enum Error {
     /// The device failed.
     #[error("the device failed: {0}; try the CPU")]
     Device(String),
+    /// A step takes longer than the time that there is for all of them.
+    #[error(
+        "one step of this model takes about {step}, and {left} are there for the run; give it more time, or set a smaller model"
+    )]
+    NoStepFits { step: String, left: String },
     /// No size is left to plan with.
     #[error("there is nothing to plan")]
     NothingToPlan,

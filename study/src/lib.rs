@@ -5,8 +5,9 @@
 //! trains ([`mod@bench`]), whether it goes astray on its own words ([`exposure`]), and what it has by heart
 //! ([`copied`]). Of a text or a device, before anything is trained: what to train in a given time
 //! ([`plan`]), the text as a page ([`look`]), and whether the device computes what the CPU does
-//! ([`selfcheck`]).
+//! ([`selfcheck`]). What their pages share is [`mod@page`].
 
+mod batch;
 pub mod bench;
 pub mod compare;
 pub mod copied;
@@ -15,8 +16,7 @@ pub mod error;
 pub mod exposure;
 pub mod ledger;
 pub mod look;
-mod median;
-mod page;
+pub mod page;
 pub mod plan;
 pub mod plot;
 pub mod selfcheck;

@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use serde_json::Value;
+
 /// A whole page: `title` is text, `style` CSS and `body` a template in HTML, filled with `values`.
 pub fn page(title: &str, style: &str, body: &str, values: &[(&str, &dyn Display)]) -> String {
     let (title, body) = (escape(title), fill(body, values));
@@ -29,6 +31,12 @@ pub fn escape(text: &str) -> String {
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
+/// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings
+/// only.
+pub fn json_in_script(json: &Value) -> String {
+    json.to_string().replace('<', "\\u003c")
+}
+
 /// Places as the points of an SVG's line.
 pub fn line_points(places: impl Iterator<Item = (f64, f64)>) -> String {
     places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
@@ -47,5 +55,11 @@ mod tests {
     #[test]
     fn text_stays_text() {
         assert_eq!(escape("<a href=\"x\">R&D's</a>"), "&lt;a href=&quot;x&quot;&gt;R&amp;D&#39;s&lt;/a&gt;");
+    }
+
+    #[test]
+    fn no_text_in_json_ends_the_script_that_holds_it() {
+        let json = serde_json::json!({ "name": "</script><!-- " });
+        assert_eq!(json_in_script(&json), r#"{"name":"\u003c/script>\u003c!-- "}"#);
     }
 }

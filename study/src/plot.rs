@@ -5,14 +5,16 @@ use std::path::Path;
 use plotters::{prelude::*, style::text_anchor::HPos};
 
 use crate::drawing::{AXIS, AZURE, EDGE, GREY, INK, ORANGE, PURPLE, SEA_GREEN, TEAL};
-use crate::drawing::{Area, Drawn, Points, drawable, smooth, svg, write_picture};
-use crate::drawing::{axes, beside, curve, decimals, dots, font, legend_entry, panel};
+use crate::drawing::{Area, Drawn, Points, drawable, shortened, smooth, svg, write_picture};
+use crate::drawing::{axes, beside, curve, decimals, dots, font, legend_entry, panel, whole_ticks};
 use crate::error::{Error, Result};
 use ember_training::{run::report::Row, units::counted, units::duration, units::grouped, units::short};
 
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
 const RATE_PANEL: u32 = 130;
+/// Columns of the title that the picture has room for.
+const TITLE_COLUMNS: usize = 76;
 
 /// Of every logged training loss; the others have colours that curves are told apart by.
 const RAW: RGBColor = RGBColor(178, 205, 232);
@@ -81,18 +83,19 @@ impl Curves {
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
         // The first steps fall from far above, and would press all that matters into the lowest
-        // part of the picture.
+        // part of the picture: they may end above it, but nothing ends below.
         let mut heights: Vec<f64> = train.iter().map(|point| point.1).collect();
         heights.sort_by(f64::total_cmp);
         let usual = heights.get(heights.len() * 95 / 100);
-        let settled = val.iter().skip_while(|point| point.0 < 0.02 * last_step).chain(val.last()).map(|point| &point.1);
+        let settled = val.iter().skip_while(|point| point.0 < 0.02 * last_step).chain(val.last()).chain(ema.last());
         let lines = marks.iter().map(|mark| &mark.1);
-        let high = settled.clone().chain(lines.clone()).chain(usual).copied().fold(f64::MIN, f64::max);
-        let low = settled.chain(lines).chain(heights.first()).copied().fold(f64::MAX, f64::min);
+        let high = settled.map(|point| &point.1).chain(lines.clone()).chain(usual).copied().fold(f64::MIN, f64::max);
+        let evaluated = val.iter().chain(&ema).map(|point| &point.1);
+        let low = evaluated.chain(lines).chain(heights.first()).copied().fold(f64::MAX, f64::min);
         let pad = 0.06 * (high - low).max(0.05);
 
         let (smooth, rate) = (smooth(&train), curve(|row| row.learning_rate));
-        let over_fits_from = over_fits_from(rows);
+        let over_fits_from = over_fits_from(rows, &smooth);
         Self { train, smooth, val, ema, rate, marks, over_fits_from, last_step, low: low - pad, high: high + pad }
     }
 
@@ -131,12 +134,17 @@ fn lowest(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Option<(f64, u64)> {
     rows.iter().filter_map(|row| Some((value(row)?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The step from which a run learned its text by heart: that of the lowest validation loss, where
-/// the last is higher by a hundredth.
-fn over_fits_from(rows: &[Row]) -> Option<f64> {
+/// The step from which a run learned its text by heart: that of the lowest validation loss, where the
+/// last is higher by a hundredth, while the training loss, which is `smooth`, is not. Where that rose too,
+/// the run learns nothing any more.
+fn over_fits_from(rows: &[Row], smooth: &[(f64, f64)]) -> Option<f64> {
     const BY: f64 = 1.01;
     let (least, step) = best(rows)?;
-    (last(rows, |row| row.val_loss)? > BY * least).then_some(step as f64)
+    let turned = last(rows, |row| row.val_loss)? > BY * least;
+    let then = smooth.iter().rev().find(|point| point.0 <= step as f64).or(smooth.first())?.1;
+    // The very last points have few neighbours to be the mean of.
+    let now = smooth[smooth.len() - 1 - smooth.len() / 50].1;
+    (turned && now < BY * then).then_some(step as f64)
 }
 
 /// The name of the x axis, with the tokens of a step where they are known.
@@ -150,7 +158,7 @@ fn step_axis(rows: &[Row]) -> String {
 /// The run's name, its numbers, and the legend, which stands here so that it can cover no curve.
 fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Drawn {
     let left = (EDGE + AXIS) as i32;
-    area.draw(&Text::new(title.to_string(), (left, 14), font(20, &INK)))?;
+    area.draw(&Text::new(shortened(title, TITLE_COLUMNS), (left, 14), font(20, &INK)))?;
     area.draw(&Text::new(summary.to_string(), (left, 42), font(13, &GREY)))?;
     let entries = [
         ("train", RAW, 1, 56, !curves.train.is_empty()),
@@ -174,6 +182,7 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
     axes(&mut chart)
         .disable_x_axis()
         .y_desc("loss (nats per token)")
+        .x_labels(whole_ticks(curves.last_step))
         .y_labels(8)
         .y_label_formatter(&|y| decimals(*y, curves.high - curves.low))
         .draw()?;
@@ -194,18 +203,20 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
     dots(&mut chart, &curves.val, curves.high, VAL)?;
 
     let top = area.get_pixel_range().1.start;
+    let fallen = curves.train.first().filter(|first| first.1 > curves.high);
     for (name, height, colour) in &curves.marks {
         let (x, y) = chart.backend_coord(&(curves.last_step, *height));
         let text = format!("{name} {height:.3}");
         area.draw(&Text::new(text, (x + 8, y - top), beside(HPos::Left, 12, colour)))?;
     }
     if let Some(step) = curves.over_fits_from {
-        // On the side where there is room for it.
+        // On the side where there is room for it, and below what stands at the top.
         let (x, y) = chart.backend_coord(&(step, curves.high));
         let (side, x) = if step > 0.6 * curves.last_step { (HPos::Right, x - 8) } else { (HPos::Left, x + 8) };
-        area.draw(&Text::new("from here it learns by heart", (x, y - top + 12), beside(side, 12, &GREY)))?;
+        let down = if fallen.is_some() { 30 } else { 12 };
+        area.draw(&Text::new("from here it learns by heart", (x, y - top + down), beside(side, 12, &GREY)))?;
     }
-    if let Some(first) = curves.train.first().filter(|first| first.1 > curves.high) {
+    if let Some(first) = fallen {
         let (x, y) = chart.backend_coord(&(first.0, curves.high));
         let text = format!("from {:.2} at step {}", first.1, grouped(first.0 as u64));
         area.draw(&Text::new(text, (x + 40, y - top + 6), font(12, &GREY)))?;
@@ -223,13 +234,12 @@ fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
     axes(&mut chart)
         .x_desc(x_title)
         .y_desc("learning rate")
-        .x_labels(9)
+        .x_labels(whole_ticks(curves.last_step))
         .y_labels(3)
         .x_label_formatter(&|x| grouped(*x as u64))
         .y_label_formatter(&|y| if *y == 0.0 { "0".into() } else { format!("{y:.0e}") })
         .draw()?;
-    chart.draw_series(LineSeries::new(curves.rate.iter().copied(), INK.stroke_width(1)))?;
-    Ok(())
+    curve(&mut chart, &curves.rate, 1.1 * peak, INK.stroke_width(1))
 }
 
 #[cfg(test)]
@@ -298,8 +308,54 @@ mod tests {
             std::fs::write(Path::new(&path).with_extension("turning.svg"), &svg).unwrap();
         }
         assert!(svg.contains("from here it learns by heart") && svg.contains("bits a byte"));
-        assert_eq!(over_fits_from(&rows), Some(1500.0));
+        assert_eq!(Curves::of(&rows).over_fits_from, Some(1500.0));
         assert!(!draw(&run(), "well").unwrap().contains("by heart"));
+    }
+
+    #[test]
+    fn a_run_that_diverges_learns_nothing_by_heart() {
+        let rising = |row: Row| {
+            let more = (row.step as f64 / 1000.0 - 1.5).max(0.0);
+            let [train_loss, val_loss] = [row.train_loss, row.val_loss].map(|loss| loss.map(|loss| loss + more));
+            Row { train_loss, val_loss, ..row }
+        };
+        let rows: Vec<Row> = run().into_iter().map(rising).collect();
+        assert!(!draw(&rows, "diverging").unwrap().contains("by heart"));
+    }
+
+    #[test]
+    fn no_loss_lies_below_the_picture() {
+        let early = Row { step: 5, val_loss: Some(0.9), ..Row::default() };
+        let average = Row { step: 2000, ema_val_loss: Some(0.8), ..Row::default() };
+        let curves = Curves::of(&[vec![early], run(), vec![average]].concat());
+        assert!(curves.low < 0.8 && curves.high < 4.0, "{} to {}", curves.low, curves.high);
+    }
+
+    #[test]
+    fn a_curve_of_one_point_is_a_dot() {
+        let only = Row { step: 5, train_loss: Some(2.0), ..Row::default() };
+        assert!(draw(&[only], "begun").unwrap().contains("<circle"));
+    }
+
+    #[test]
+    fn the_steps_of_a_short_run_are_whole_numbers() {
+        let rows = |steps: u64| -> Vec<Row> {
+            (0..=steps).map(|step| Row { step, train_loss: Some(2.0 - step as f64 / 10.0), ..Row::default() }).collect()
+        };
+        for (steps, wanted) in [(1, vec!["0", "1"]), (3, vec!["0", "1", "2", "3"])] {
+            let svg = draw(&rows(steps), "short").unwrap();
+            let mut numbers: Vec<&str> = svg.lines().filter(|line| line.parse::<u64>().is_ok()).collect();
+            assert_eq!(numbers.len(), wanted.len() + 1, "{numbers:?} with the 0 of the rate");
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers, wanted);
+        }
+    }
+
+    #[test]
+    fn a_long_name_stays_in_the_picture() {
+        let svg = draw(&run(), &"long name ".repeat(30)).unwrap();
+        assert!(svg.contains('…') && !svg.contains(&"long name ".repeat(9)));
     }
 
     #[test]

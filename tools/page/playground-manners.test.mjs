@@ -8,7 +8,7 @@ import { set, shownText, skip, tokens, type, written } from "./playground.mjs";
 after(close);
 
 const VIEWS = ["compare", "learning", "beams"];
-const DRAWERS = ["knobs", "tree", "form", "command", "texts"];
+const DRAWERS = ["knobs", "tree", "grammar", "command", "texts"];
 
 /** Goes through all that can be shown; `look` is called at each place. */
 async function everywhere(page, look) {

@@ -52,11 +52,11 @@ test("a tree is read whose nodes each hang once from the root, and no other", ()
 test("of kept settings and names those count that are what they must be", () => {
   const { settingsOf, textsOf } = parts("settingsOf, textsOf");
   const plain = (value) => JSON.parse(JSON.stringify(value)); // without the other context's prototypes
-  const right = { model: "a", tokens: 3, temperature: 0, seed: 0, count: 2, knobs: { top_k: 3 }, form: { kind: "regex", text: "a" } };
+  const right = { model: "a", tokens: 3, temperature: 0, seed: 0, count: 2, knobs: { top_k: 3 }, grammar: { kind: "regex", text: "a" } };
   assert.deepEqual(plain(settingsOf(right)), right);
-  const wrong = { model: 1, tokens: 0, temperature: "1", seed: -1, count: 1.5, knobs: [], form: null, other: 1 };
+  const wrong = { model: 1, tokens: 0, temperature: "1", seed: -1, count: 1.5, knobs: [], grammar: null, other: 1 };
   assert.deepEqual(plain(settingsOf(wrong)), {});
-  assert.deepEqual(plain(settingsOf({ form: { kind: "constructor", text: "" } })), {});
+  assert.deepEqual(plain(settingsOf({ grammar: { kind: "constructor", text: "" } })), {});
   assert.deepEqual(plain(settingsOf(null)), {});
   const kept = { tree: tree([node(0, null)]), current: 7, names: { 3: "a", 4: [195], 5: 6, x: "b", 7: [256] } };
   assert.deepEqual(plain(textsOf(kept)), { tree: plain(kept.tree), current: 0, names: { 3: "a", 4: [195] } });

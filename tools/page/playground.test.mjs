@@ -329,9 +329,9 @@ test("beams are a tree, ranked by the API's scores", { skip }, () => onPlaygroun
 }));
 
 test("a stop string and what lies behind it is in no view", { skip }, () => onPlayground({}, async (page) => {
-  await drawer(page, "form");
-  await page.locator("#form-kind select").selectOption("regex");
-  await page.locator("#form-text").fill(" (One|Two|Six)\\.[a-z]{6}");
+  await drawer(page, "grammar");
+  await page.locator("#grammar-kind select").selectOption("regex");
+  await page.locator("#grammar-text").fill(" (One|Two|Six)\\.[a-z]{6}");
   await drawer(page, "knobs");
   await page.locator("#knob-stop-strings").evaluate((input) => { input.closest("details").open = true; });
   await page.locator("#knob-stop-strings").fill(".");
@@ -348,8 +348,8 @@ test("a stop string and what lies behind it is in no view", { skip }, () => onPl
 }));
 
 test("a JSON schema is kept to", { skip }, () => onPlayground({}, async (page) => {
-  await drawer(page, "form");
-  await page.locator("#form-kind select").selectOption("json_schema");
+  await drawer(page, "grammar");
+  await page.locator("#grammar-kind select").selectOption("json_schema");
   await written(page, BEGINNING, { tokens: 80 });
   const text = (await shownText(page)).slice(BEGINNING.length);
   const made = JSON.parse(text);
@@ -410,7 +410,7 @@ test("what is kept and cannot be read is set aside, and settings that are none a
     await opened(next);
     return next;
   };
-  const odd = await begunWith(JSON.stringify({ ...kept, settings: { ...kept.settings, form: null, tokens: "many" } }));
+  const odd = await begunWith(JSON.stringify({ ...kept, settings: { ...kept.settings, grammar: null, tokens: "many" } }));
   assert.equal(await shownText(odd), BEGINNING);
   assert.equal(await odd.locator("#seed").inputValue(), "7");
   await odd.locator("#write").click();
@@ -463,8 +463,8 @@ for (const [name, beginning, prepare] of [
     await page.locator("#knob-stop-strings").fill(".");
   }],
   ["a grammar", BEGINNING, async (page) => {
-    await drawer(page, "form");
-    await page.locator("#form-kind select").selectOption("json_schema");
+    await drawer(page, "grammar");
+    await page.locator("#grammar-kind select").selectOption("json_schema");
   }],
   ["several at once", BEGINNING, async (page) => {
     await drawer(page, "tree");
@@ -496,14 +496,14 @@ test("the command line writes the same after a pick, and what was written before
 test("what is wrong is said in words, and the text stays", { skip }, () => onPlayground({ refusals: true }, async (page, context) => {
   await written(page, BEGINNING, { tokens: 6 });
   const before = await shownText(page);
-  await drawer(page, "form");
-  await page.locator("#form-kind select").selectOption("regex");
-  await page.locator("#form-text").fill("(");
+  await drawer(page, "grammar");
+  await page.locator("#grammar-kind select").selectOption("regex");
+  await page.locator("#grammar-text").fill("(");
   await page.locator("#write").click();
   await page.locator("#mishap-words", { hasText: /regex/i }).waitFor();
   assert.equal(await shownText(page), before);
   await page.locator("#mishap-close").click();
-  await page.locator("#form-kind select").selectOption("");
+  await page.locator("#grammar-kind select").selectOption("");
   await drawer(page, "knobs");
   await page.locator("#knob-top-p").fill("7");
   await page.locator("#next.wrong", { hasText: /top.p/i }).waitFor();

@@ -1,5 +1,7 @@
 //! The command line of `ember-train`.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
@@ -82,22 +84,32 @@ enum Command {
     ManPages(ManPagesArgs),
 }
 
+impl Command {
+    fn trains(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Resume(_) | Self::VerifyResume(_) | Self::Bench(_) | Self::Trial(_))
+    }
+}
+
 /// A seed that a configuration can keep: whole numbers of TOML end there.
 fn seed(value: &str) -> Result<u64, String> {
     let seed = value.parse::<u64>().ok().filter(|seed| *seed <= i64::MAX as u64);
     seed.ok_or_else(|| format!("it must be a whole number from 0 to {}", i64::MAX))
 }
 
-/// How a configuration's key is set, for who writes it as a flag, as other trainers do.
+/// How a configuration's key is set, for those who write it as a flag, as for other trainers.
 fn as_setting(flag: &str) -> Vec<String> {
     let key = keys::named(flag.trim_start_matches('-'));
     key.map(|key| format!("--set {}=VALUE", key.name)).into_iter().collect()
 }
 
+/// Whether the command trains: what to do where there is no memory left depends on it.
+pub static TRAINS: AtomicBool = AtomicBool::new(false);
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     keep_freed_memory();
     let mut cli: Cli = parse(as_setting);
+    TRAINS.store(cli.command.trains(), Relaxed);
     cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| match run(&cli, interrupt) {
         Err(error) if matches!(error.downcast_ref(), Some(StudyError::Stopped)) => Ok(Outcome::Interrupted),

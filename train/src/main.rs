@@ -10,6 +10,7 @@ mod training;
 mod wording;
 
 use std::io::{self, Write};
+use std::sync::atomic::Ordering::Relaxed;
 
 use ember_training::memory::counting::Counting;
 
@@ -23,10 +24,11 @@ fn main() -> ! {
 /// Ends the program in one line where the system has no memory left.
 #[cold]
 fn refused(size: usize) -> ! {
+    let advice = match cli::TRAINS.load(Relaxed) {
+        true => "use a smaller micro_batch or model, or activation_checkpointing",
+        false => "give less text, or free some memory",
+    };
     // Standard error has no buffer, and writing a number allocates nothing.
-    let _ = writeln!(
-        io::stderr(),
-        "error: out of memory: the system refused {size} bytes; use a smaller micro_batch or model, or activation_checkpointing"
-    );
+    let _ = writeln!(io::stderr(), "error: out of memory: the system refused {size} bytes; {advice}");
     std::process::exit(1)
 }

@@ -15,7 +15,7 @@ use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
 use ember_training::error::Error as TrainingError;
-use ember_training::run::{Ended, Run, Trained, device_line, folder};
+use ember_training::run::{Ended, Run, Trained, folder};
 use ember_training::{run::report::Row, run::report::jsonl, step::progress::Best};
 
 use crate::{report::Screen, report::restore_terminal, wording, wording::exit_code};
@@ -81,7 +81,7 @@ fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
     if !is_finished {
         return Ok(());
     }
-    if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best {
+    if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best_saved {
         notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
     }
     notes.say(format!("the losses are drawn in {}", run.file(folder::PLOT).display()));
@@ -131,7 +131,7 @@ pub fn set_all(
 /// The device that `--device` means, which is said, and why.
 pub fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected, DeviceError> {
     let selected = device::select(common.device)?;
-    notes.say(device_line(&selected));
+    notes.say(selected.line());
     Ok(selected)
 }
 

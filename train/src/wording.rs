@@ -175,7 +175,7 @@ fn of_processes(error: &GroupError) -> Option<String> {
             "mpirun started {processes} processes of an ember-train that was built without MPI, and they would write into one \
              folder; build it with `cargo build --release -p ember-train --features mpi`, or start it without mpirun"
         )),
-        GroupError::UnequalShares { .. } => Some(error.to_string()),
+        GroupError::UnequalShares { .. } | GroupError::Unknown => Some(error.to_string()),
         _ => None,
     }
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use ember_kernels::cross_entropy::cross_entropy;
 use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
-use ember_training::loss::cross_entropy;
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;

@@ -25,7 +25,7 @@ pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
 /// The line for a model that a GPU does not bear.
 pub fn limits(error: &LimitError) -> String {
     let way_out = match error {
-        LimitError::HeadsTooWide { .. } => "choose a larger n_head, or --device cpu",
+        LimitError::HeadsTooWide { has_head_dim: false, .. } => "choose a larger n_head, or --device cpu",
         LimitError::TooLarge { .. } => "choose a smaller vocabulary or n_embd, or --device cpu",
         _ => "use --device cpu",
     };

@@ -1,6 +1,6 @@
 //! Where the text comes from: kinds of files, and years.
 
-use crate::prepare::Source;
+use crate::prepare::{Source, corpus::BUILT_IN};
 use regex::Regex;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock, time::UNIX_EPOCH};
@@ -17,6 +17,9 @@ pub struct Share {
     /// Bytes of its text.
     pub bytes: u64,
 }
+
+/// The year of what says none.
+const UNKNOWN: &str = "unknown";
 
 /// Files that are named one by one.
 const LARGEST: usize = 12;
@@ -107,20 +110,25 @@ fn is_ending(end: &str) -> bool {
     end.len() <= 8 && end.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_".contains(&byte))
 }
 
-/// The first year in a file's name, else that of its last change.
+/// The first year in a file's name, else that of its last change. What is told here has none.
 fn year(name: &str) -> String {
-    static YEAR: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new("(?:^|[^0-9])((?:18|19|20)[0-9]{2})(?:[^0-9]|$)").expect("the pattern is valid"));
+    // 2019-05-01 and, where a name begins with it, 20190501 alike.
+    static YEAR: LazyLock<Regex> = LazyLock::new(|| {
+        let (year, month, day) = ("(?:18|19|20)[0-9]{2}", "(?:0[1-9]|1[0-2])", "(?:0[1-9]|[12][0-9]|3[01])");
+        let pattern = format!("(?:^|[^0-9])(?<alone>{year})(?:[^0-9]|$)|^(?<first>{year}){month}{day}");
+        Regex::new(&pattern).expect("the pattern is valid")
+    });
+    if name.ends_with(BUILT_IN) {
+        return UNKNOWN.to_owned();
+    }
     let file = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    // 2019-05-01 and 20190501 alike.
-    let begin = Some(file).filter(|file| file.len() >= 8 && file.bytes().take(8).all(|byte| byte.is_ascii_digit()));
-    let named = YEAR.captures(file).and_then(|found| found.get(1)).map(|found| found.as_str());
-    if let Some(year) = named.or(begin.map(|file| &file[..4])) {
-        return year.to_owned();
+    let found = YEAR.captures(file).and_then(|found| found.name("alone").or(found.name("first")));
+    if let Some(year) = found {
+        return year.as_str().to_owned();
     }
     let changed = std::fs::metadata(name).and_then(|metadata| metadata.modified()).ok();
     let since = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or_else(|| "unknown".to_owned(), |since| civil_year(since.as_secs() / 86_400).to_string())
+    since.map_or_else(|| UNKNOWN.to_owned(), |since| civil_year(since.as_secs() / 86_400).to_string())
 }
 
 /// The year of a day since 1970-01-01.
@@ -146,6 +154,8 @@ mod tests {
         );
         assert_eq!(["x/letter-2019.txt", "1987 spring.txt", "20240501-note.md"].map(year), ["2019", "1987", "2024"]);
         assert_eq!(year("no/such/file 12345.txt"), "unknown");
+        let none = ["00012345.txt", "98765432.txt", "20241301.txt", "20240532.txt", "2000 built-in stories"];
+        assert_eq!(none.map(year), ["unknown"; 5]);
         assert_eq!([0, 364, 365, 11_016, 19_723, 20_088].map(civil_year), [1970, 1970, 1971, 2000, 2024, 2024]);
     }
 }

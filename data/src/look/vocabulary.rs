@@ -6,6 +6,7 @@
 use ahash::{AHashMap, AHashSet};
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock};
+use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -55,7 +56,9 @@ static COMMON: LazyLock<AHashSet<&str>> = LazyLock::new(|| include_str!("common.
 impl Vocabulary {
     /// Of a few texts.
     pub fn new(texts: &[&str]) -> Self {
-        let lower: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
+        // An accent may be a character of its own or not, and a line may end in one character or two.
+        let composed = |text: &&str| text.replace("\r\n", "\n").nfc().collect::<String>();
+        let lower: Vec<String> = texts.iter().map(|text| composed(text).to_lowercase()).collect();
         let mut words = Words::default();
         let sentences: Vec<Vec<u32>> = lower
             .iter()
@@ -119,16 +122,31 @@ fn is_number(word: &str) -> bool {
     word.chars().all(char::is_numeric)
 }
 
+/// What ends a sentence: of Latin script, of Chinese and Japanese in both widths, of Hindi and its
+/// neighbours, of Arabic and Urdu, of Armenian, Ethiopic and Burmese.
+const ENDS: [char; 17] = ['.', '!', '?', '…', '。', '｡', '！', '？', '．', '।', '॥', '؟', '۔', '։', '።', '፧', '။'];
+
 /// The words of each sentence; a blank line ends one too, as headings have no full stop.
 fn sentences(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    let parts = text.split("\n\n").flat_map(|paragraph| paragraph.split(['.', '!', '?', '\u{2026}']));
+    let parts = text.split("\n\n").flat_map(|paragraph| paragraph.split(ENDS));
     parts.map(words).filter(|words| !words.is_empty())
 }
 
-/// An apostrophe inside a word belongs to it.
+/// An apostrophe inside a word belongs to it, and so does whatever mark stands on a letter.
 fn words(sentence: &str) -> Vec<&str> {
-    let split = sentence.split(|sign: char| !sign.is_alphanumeric() && sign != '\'' && sign != '\u{2019}');
-    split.map(|word| word.trim_matches(['\'', '\u{2019}'])).filter(|word| !word.is_empty()).collect()
+    let split = sentence.split(|sign: char| !sign.is_alphanumeric() && !holds_together(sign));
+    let split = split.map(|word| word.trim_start_matches(holds_together).trim_end_matches(is_apostrophe));
+    split.filter(|word| word.contains(char::is_alphanumeric)).collect()
+}
+
+fn is_apostrophe(sign: char) -> bool {
+    matches!(sign, '\'' | '\u{2019}')
+}
+
+/// Whether a sign is inside a word where letters stand around it: an apostrophe, an accent, a vowel sign, a
+/// joiner.
+fn holds_together(sign: char) -> bool {
+    is_apostrophe(sign) || is_combining_mark(sign) || matches!(sign, '\u{200c}' | '\u{200d}')
 }
 
 /// Phrases that return: of those that have two words in a row in common, the strongest.
@@ -199,6 +217,27 @@ mod tests {
         assert_eq!(phrases, expected.map(|phrase| (phrase, 4)));
         assert_eq!(found.sentences[3] + found.sentences[1], 8, "{:?}", found.sentences);
         assert_eq!((found.once, found.words), (3, 4 * 16 + 6));
+    }
+
+    #[test]
+    fn a_mark_belongs_to_the_letter_that_it_stands_on() {
+        let composed = Vocabulary::new(&["Un été à l'hôtel."]);
+        let decomposed = Vocabulary::new(&["Un e\u{301}te\u{301} a\u{300} l'ho\u{302}tel."]);
+        assert_eq!((composed.words, decomposed.words), (4, 4));
+        assert_eq!(words("हिन्दी में किताब"), ["हिन्दी", "में", "किताब"]);
+        assert_eq!(words("\u{2764}\u{fe0f}love \u{1f469}\u{200d}\u{1f469} 'tis it's'"), ["love", "tis", "it's"]);
+    }
+
+    #[test]
+    fn sentences_end_by_the_signs_of_their_script_and_at_blank_lines() {
+        for (text, count) in [
+            ("你好。你好吗？很好！", 3),
+            ("यह घर है। वह पेड़ है॥", 2),
+            ("كيف حالك؟ أنا بخير.", 2),
+            ("A heading\r\n\r\nA line.\r\n", 2),
+        ] {
+            assert_eq!(Vocabulary::new(&[text]).sentences.iter().sum::<u64>(), count, "{text}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What is handed on of a source: its documents with text in them, and what they are called.
 
-use super::{corpus::BYTES_TOLD, error::Error};
+use super::error::Error;
 use crate::source::{Dated, Event, Sink};
 
 /// The most characters that are kept of a title.
 const LONGEST_TITLE: usize = 200;
+
+/// White space longer than this is text after all: it must not pile up here.
+const MOST_BLANK_BYTES: usize = 1 << 20;
 
 /// Leaves out documents of nothing but white space, such as what follows the last separator of a
 /// file.
@@ -48,8 +51,7 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
             }
             Event::Dated(dated) => self.dated = Some(dated),
             Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
-            // A megabyte of white space is text after all: it must not pile up here.
-            Event::Text(text) if text.trim_start().is_empty() && self.held.len() + text.len() <= BYTES_TOLD => {
+            Event::Text(text) if text.trim_start().is_empty() && self.held.len() + text.len() <= MOST_BLANK_BYTES => {
                 self.held.push_str(text);
             }
             Event::Text(text) => {

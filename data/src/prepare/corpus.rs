@@ -16,7 +16,10 @@ use std::{ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 const STORIES: u64 = 4096;
 
 /// Progress is told about once for so many bytes of text.
-pub const BYTES_TOLD: usize = 1 << 20;
+const BYTES_TOLD: usize = 1 << 20;
+
+/// What stories that are told here are called as a source, behind how many there are.
+pub const BUILT_IN: &str = "built-in stories";
 
 /// What the inputs hold.
 pub struct Corpus<'a> {
@@ -46,7 +49,7 @@ impl Part {
     fn name(&self) -> String {
         match self {
             Self::File(file) => file.name.to_string(),
-            Self::Stories(range) => format!("{} built-in stories", range.end - range.start),
+            Self::Stories(range) => format!("{} {BUILT_IN}", range.end - range.start),
         }
     }
 }
@@ -175,49 +178,18 @@ impl<'a> Corpus<'a> {
         let stage = purpose.stage();
         let mut telling = Telling { progress, stage, read_bytes: &read_bytes, whole, untold: BYTES_TOLD };
         let mut ahead = VecDeque::new();
-        let mut titles = reading.sources.iter().map(|source| source.titles.len()).sum();
+        let mut titles: usize = reading.sources.iter().map(|source| source.titles.len()).sum();
         for (number, part) in self.parts.iter().enumerate().skip(first) {
-            // What a part holds is told, rid of blank documents, masked, and handed on with its place.
-            let mut handing = Handing::new(number, text_bytes.take(), &reading, sink);
-            let mut masking = self.options.mask.then(Masking::default);
-            let mut masked = |event: Event<'_>| match (&mut masking, event) {
-                (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| handing.event(Event::Text(text))),
-                (Some(masking), Event::EndOfDocument) => {
-                    masking.end_document(&mut |text| handing.event(Event::Text(text)))?;
-                    handing.event(Event::EndOfDocument)
-                }
-                (_, event) => handing.event(event),
-            };
-            let mut filter = BlankFilter::new(MOST_TITLES.saturating_sub(titles), &mut masked);
-            let mut bytes = 0;
-            let mut told = |event: Event<'_>| {
-                if let Event::Text(text) = event {
-                    bytes += text.len() as u64;
-                    telling.add(text.len());
-                }
-                telling.tell_when_due()?;
-                if reading.is_spoilt { Ok(()) } else { filter.event(event) }
-            };
-            let read = match part {
-                Part::File(file) => match self.next_ahead(number, &mut ahead) {
-                    Some(ahead) => ahead.hand_on(&read_bytes, &mut told),
-                    None => source::read(file, &self.options.reading, &read_bytes, &mut told),
-                },
-                Part::Stories(range) => self.tell_stories(range, &read_bytes, &mut told),
-            };
-            let read = read.map(|notes| Source {
-                name: part.name(),
-                bytes,
-                encoding: notes.guess,
-                documents: [filter.documents, 0],
-                titles: filter.titles(),
-                changes: notes.changes,
-            });
-            for (kind, count) in masking.into_iter().flat_map(|masking| masking.counts) {
+            let handing = Handing::new(number, text_bytes.take(), &reading, sink);
+            let next = part.file().and_then(|_| self.next_ahead(number, &mut ahead));
+            let most_titles = MOST_TITLES.saturating_sub(titles);
+            let held = self.read_part(part, next, handing, most_titles, reading.is_spoilt, &mut telling);
+            for (kind, count) in held.masked {
                 *reading.masked.entry(kind).or_default() += count;
             }
-            match (read, part.file()) {
-                // It is known from the first reading, and of a million files not to be held twice.
+            match (held.source, part.file()) {
+                // Encoding keeps no sources: the first reading has them, and a million files' would be
+                // held twice.
                 (Ok(_), _) if purpose == Purpose::Encoding => {}
                 (Ok(source), _) => {
                     titles += source.titles.len();
@@ -225,13 +197,53 @@ impl<'a> Corpus<'a> {
                 }
                 (Err(Error::Source(error)), Some(file)) if file.found => {
                     reading.unusable.push(file.left_out((self.options.describe)(&error)));
-                    reading.is_spoilt |= bytes > 0;
+                    reading.is_spoilt |= held.bytes > 0;
                 }
                 (Err(error), _) => return Err(error),
             }
         }
         tell(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
         Ok(reading)
+    }
+
+    /// Reads one part, or hands on what was read ahead of it: its text is counted, rid of blank
+    /// documents, masked, and handed on with its place; of a text that is spoilt it is only counted.
+    fn read_part(
+        &self,
+        part: &Part,
+        ahead: Option<Ahead>,
+        mut handing: Handing<'_, '_>,
+        most_titles: usize,
+        is_spoilt: bool,
+        telling: &mut Telling<'_>,
+    ) -> Held {
+        let mut masking = self.options.mask.then(Masking::default);
+        let mut masked = |event: Event<'_>| hand_on_masked(&mut masking, &mut handing, event);
+        let mut filter = BlankFilter::new(most_titles, &mut masked);
+        let read_bytes = telling.read_bytes;
+        let mut bytes = 0;
+        let mut told = |event: Event<'_>| {
+            if let Event::Text(text) = event {
+                bytes += text.len() as u64;
+                telling.add(text.len());
+            }
+            telling.tell_when_due()?;
+            if is_spoilt { Ok(()) } else { filter.event(event) }
+        };
+        let read = match (part, ahead) {
+            (Part::File(_), Some(ahead)) => ahead.hand_on(read_bytes, &mut told),
+            (Part::File(file), None) => source::read(file, &self.options.reading, read_bytes, &mut told),
+            (Part::Stories(range), _) => self.tell_stories(range, read_bytes, &mut told),
+        };
+        let source = read.map(|notes| Source {
+            name: part.name(),
+            bytes,
+            encoding: notes.guess,
+            documents: [filter.documents, 0],
+            titles: filter.titles(),
+            changes: notes.changes,
+        });
+        Held { source, bytes, masked: masking.map(|masking| masking.counts).unwrap_or_default() }
     }
 
     /// What was read ahead of the part of this number, and of those that follow where nothing was
@@ -264,6 +276,26 @@ impl<'a> Corpus<'a> {
     /// What the part is called that a reading goes on in.
     pub fn name_of(&self, position: &Position) -> String {
         self.parts.get(position.part).map(Part::name).unwrap_or_default()
+    }
+}
+
+/// What a part held.
+struct Held {
+    source: Result<Source, Error>,
+    /// Bytes of its text, also of one that cannot be read to its end.
+    bytes: u64,
+    masked: BTreeMap<sensitive::Kind, u64>,
+}
+
+/// Hands on an event, its text masked where there is a masking.
+fn hand_on_masked(masking: &mut Option<Masking>, handing: &mut Handing<'_, '_>, event: Event<'_>) -> Result<(), Error> {
+    match (masking, event) {
+        (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| handing.event(Event::Text(text))),
+        (Some(masking), Event::EndOfDocument) => {
+            masking.end_document(&mut |text| handing.event(Event::Text(text)))?;
+            handing.event(Event::EndOfDocument)
+        }
+        (_, event) => handing.event(event),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
 use crate::ngrams::{self, Losses, MOST_ORDER};
-use crate::source::{LeftOut, own::MANIFEST, own::is_prepared};
+use crate::source::{LeftOut, own::MANIFEST, own::TOKEN_FILES, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
 use serde::{Deserialize, Serialize};
@@ -139,8 +139,9 @@ impl Dataset {
     /// They name the file that is missing, unfinished, damaged or of another version.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let manifest = read_manifest(dir)?;
-        let train = open_tokens(&dir.join("train.bin"), &manifest.train, &manifest)?;
-        let val = open_tokens(&dir.join("val.bin"), &manifest.val, &manifest)?;
+        let [train, val] = TOKEN_FILES.map(|name| dir.join(name));
+        let train = open_tokens(&train, &manifest.train, &manifest)?;
+        let val = open_tokens(&val, &manifest.val, &manifest)?;
         let path = dir.join("tokenizer.json");
         if format!("{:016x}", checksum(&path)?) != manifest.tokenizer_checksum {
             let what = "is not the tokenizer that the tokens were made with; prepare the text again";

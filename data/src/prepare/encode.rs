@@ -11,7 +11,7 @@ use super::position::{Here, Position};
 use super::{
     corpus::Corpus, corpus::Purpose, error::Error, options::Progress, split::Side, split::Split, survey::Survey,
 };
-use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens};
+use crate::{source::Event, source::own::TOKEN_FILES, tokenizer, tokenizer::Tokenizer, tokens};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use share::{Counts, Piece, Share};
@@ -30,6 +30,9 @@ const SHARES_A_THREAD: usize = 4;
 /// A batch has no more bytes than this.
 const MOST_BATCH_BYTES: usize = 64 << 20;
 
+/// Nor does it wait for more pieces, however short they are.
+const MOST_BATCH_PIECES: usize = 1 << 16;
+
 /// So many ids stay in the processor's cache while they are looked at again and again.
 const WRITTEN_TOGETHER: usize = 1 << 13;
 
@@ -43,9 +46,6 @@ pub struct Encoded {
     pub documents: u64,
     pub bytes: u64,
 }
-
-/// The files of both sides, training first.
-pub const TOKEN_FILES: [&str; 2] = ["train.bin", "val.bin"];
 
 /// Encodes the whole corpus into the [`TOKEN_FILES`] of the checkpoint, from where an interrupted
 /// call was.
@@ -279,7 +279,7 @@ impl<'a> CorpusEncoder<'a> {
 
     fn encode_when_full(&mut self) -> Result<(), Error> {
         let batch_bytes = (self.shares.len() * PIECE_BYTES).min(MOST_BATCH_BYTES);
-        if self.start >= batch_bytes || self.pieces.len() >= 1 << 16 { self.encode_batch() } else { Ok(()) }
+        if self.start >= batch_bytes || self.pieces.len() >= MOST_BATCH_PIECES { self.encode_batch() } else { Ok(()) }
     }
 
     fn encode_batch(&mut self) -> Result<(), Error> {

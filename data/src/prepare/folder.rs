@@ -1,8 +1,8 @@
 //! The folder that a text is prepared into: whose it is, and how what is new takes the place of what
 //! was prepared before.
 
-use super::{checkpoint::Checkpoint, encode::TOKEN_FILES, error::Error};
-use crate::source::own::{MANIFEST, is_prepared};
+use super::{checkpoint::Checkpoint, error::Error};
+use crate::source::own::{MANIFEST, TOKEN_FILES, is_prepared};
 use crate::tokens::is_in_use;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{make_folder, remove_unfinished, sync_folder};

@@ -43,11 +43,12 @@ pub use split::HoldOut;
 
 use crate::leakage::{Leakage, leakage};
 use crate::ngrams::{self, Losses};
-use crate::{source::own::MANIFEST, stories::story, tokens::TokenFile, windows::WindowRule};
+use crate::source::own::{MANIFEST, TOKEN_FILES};
+use crate::{stories::story, tokens::TokenFile, windows::WindowRule};
 use checkpoint::Checkpoint;
 use corpus::Corpus;
 use ember_host::files::{checksum, write_atomic};
-use encode::{Encoded, TOKEN_FILES, encode};
+use encode::{Encoded, encode};
 use folder::{ensure_ours, make_and_claim, replace_prepared};
 use options::tell;
 use rayon::prelude::*;

@@ -2,7 +2,7 @@
 
 use super::{
     corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, options::PrepareOptions,
-    sample::SAMPLE_BYTES, split::HoldOut, split::is_about_the_share, survey::Survey,
+    sample::SAMPLE_BYTES, split::HoldOut, split::is_about_the_share, split::percent, survey::Survey,
 };
 use crate::leakage::Leakage;
 use crate::numbers::{counted, grouped};
@@ -142,7 +142,7 @@ fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions
     if documents == 1 || is_about_the_share(share, wanted) {
         return None;
     }
-    let [is, asked] = [100.0 * share, (wanted * 1e6).round() / 1e4];
+    let [is, asked] = [100.0 * share, percent(wanted)];
     let why = if options.hold_out == HoldOut::Any && !options.only_stories() {
         ": a short document is not parted, nor are equal ones; more different text comes closer"
     } else {

@@ -258,7 +258,8 @@ pub fn is_about_the_share(share: f64, wanted: f64) -> bool {
     (0.5 * wanted..=1.5 * wanted).contains(&share)
 }
 
-fn percent(share: f64) -> f64 {
+/// A share in percent, to four digits behind the point.
+pub fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 

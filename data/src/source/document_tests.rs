@@ -106,6 +106,13 @@ fn deleted_text_of_rtf_is_left_out() {
 }
 
 #[test]
+fn an_empty_cell_of_rtf_leaves_its_row_alone() {
+    let text =
+        rtf(r"before\par\trowd\cell b\cell\row\trowd a\cell\cell c\cell\trowd\row\trowd\cell d\cell\row after\par");
+    assert_eq!(text, "before\n\nb\na\tc\nd\nafter\n");
+}
+
+#[test]
 fn a_table_in_a_table_of_rtf_has_cells_and_rows() {
     let end = r"{\*\nesttableprops\trowd\nestrow}{\nonesttables\par}";
     let text = rtf(&format!(r"one\nestcell two\nestcell{end}three\nestcell four\nestcell{end}\cell\row after\par"));

@@ -143,11 +143,14 @@ impl Listing {
 
     /// Adds a file, or the files in it; else what it is instead of text, and what is wrong with it.
     fn add_file(&mut self, path: &Path, name: &str, found: bool) -> Result<(), (LeftOutKind, Error)> {
-        let unreadable = |error: FileError| (LeftOutKind::Unusable(Kind::text()), error.into());
         let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
         let elsewhere = (path.to_str() != Some(name)).then(|| path.into());
-        let file = TextFile { name: name.into(), elsewhere, bytes, kind: Kind::text(), entry: None, found };
-        let start = file.start().map_err(|error| (LeftOutKind::Unusable(Kind::text()), error))?;
+        let mut file = TextFile { name: name.into(), elsewhere, bytes, kind: Kind::text(), entry: None, found };
+        let start = file.start().map_err(unreadable)?;
+        if bytes == 0 {
+            // What the system makes up as it is read, as in /proc, says no length.
+            file.bytes = start.bytes.len() as u64;
+        }
         match file.as_archive(&start) {
             Some(archive) => self.add_archive(archive, &file).map_err(|error| (LeftOutKind::Archive, error)),
             None => {
@@ -177,7 +180,6 @@ impl Listing {
                 entry: Some(entry),
                 found: true,
             };
-            let unreadable = |error| (LeftOutKind::Unusable(Kind::text()), error);
             let added = entry.start().map_err(unreadable).and_then(|start| match entry.as_archive(&start) {
                 None => entry.of_kind(&start, self.encoding),
                 Some(_) => {
@@ -221,6 +223,11 @@ impl Listing {
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
+}
+
+/// What a file counts as whose beginning cannot be read, and why it cannot.
+fn unreadable(error: impl Into<Error>) -> (LeftOutKind, Error) {
+    (LeftOutKind::Unusable(Kind::text()), error.into())
 }
 
 /// What lies in a folder, and in those in it, sorted by name. What is passed over in silence is not

@@ -9,6 +9,9 @@ use std::{fs::File, io::BufReader, path::Path};
 /// The name of what a prepared folder says about itself.
 pub const MANIFEST: &str = "manifest.json";
 
+/// Its files of tokens, training first.
+pub const TOKEN_FILES: [&str; 2] = ["train.bin", "val.bin"];
+
 /// Whether a text was prepared into this folder, or began to be.
 pub fn is_prepared(folder: &Path) -> bool {
     let manifest =
@@ -17,7 +20,7 @@ pub fn is_prepared(folder: &Path) -> bool {
     let is_ours = |keys: Value| keys["format_version"].is_u64() && keys["tokenizer_checksum"].is_string();
     // Without its manifest, or with a damaged one, the folder is known by the tokens, which come
     // first.
-    is_token_file(&folder.join("train.bin")) || manifest().is_some_and(is_ours)
+    is_token_file(&folder.join(TOKEN_FILES[0])) || manifest().is_some_and(is_ours)
 }
 
 /// What stands in the head of every page that these programs write, by which of the two it is.
@@ -36,7 +39,8 @@ pub fn is_own(start: &Start) -> bool {
     is_page && PAGES.iter().any(|mark| text.contains(mark)) || text.starts_with(RECIPE_HEAD)
 }
 
-/// Which of the folders that these programs wrote this is; `None` for any other.
+/// Which of the folders that these programs wrote this is; `None` for any other. A run's files are
+/// named again here: what names them (`run_folder` of ember-decoding) lies above this crate.
 pub fn kind_of_folder(folder: &Path) -> Option<LeftOutKind> {
     let has = |name: &str| folder.join(name).exists();
     if is_prepared(folder) {

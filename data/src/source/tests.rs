@@ -364,6 +364,14 @@ fn standard_input_is_copied_and_recognised() {
     assert_eq!(error.to_string(), "standard input is empty; pipe text into it");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_says_no_length_is_read_and_not_called_empty() {
+    let mut listing = Listing::default();
+    listing.add_path(Path::new("/proc/self/status")).unwrap();
+    assert!(listing.bytes() > 0);
+}
+
 #[test]
 fn errors_name_the_file_and_the_place() {
     let late = ["é".as_bytes(), &vec![b'a'; 3_000_000], &[0xe9, b'b']].concat();

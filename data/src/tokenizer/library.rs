@@ -16,7 +16,8 @@ pub fn library_error(error: tokenizers::Error) -> Error {
     Error::Unusable(error.to_string())
 }
 
-/// Where `space` says so, GPT-2's rule takes the first word of a text for one behind a space, or does not.
+/// Sets whether GPT-2's rule takes the first word of a text for one behind a space; where `space` says
+/// nothing, that stays as it is.
 pub fn put_space_first(library: &mut Library, space: Option<bool>) {
     if let (Some(PreTokenizerWrapper::ByteLevel(rule)), Some(space)) = (library.get_pre_tokenizer(), space) {
         let rule = rule.add_prefix_space(space);

@@ -269,6 +269,15 @@ impl Tokenizer {
         (0..self.vocab_size() as u32).any(|id| !is_special(id) && self.token_bytes(id).is_some())
     }
 
+    /// The first id that does not stand for the same token in both, which may be one that only one of
+    /// them has; none where all do.
+    pub fn first_difference(&self, other: &Self) -> Option<u32> {
+        let (ours, theirs) = (self.vocab_size(), other.vocab_size());
+        let in_both = ours.min(theirs) as u32;
+        let differs = |id: &u32| self.token_bytes(*id) != other.token_bytes(*id);
+        (0..in_both).find(differs).or((ours != theirs).then_some(in_both))
+    }
+
     /// Number of token ids: the largest and one.
     pub fn vocab_size(&self) -> usize {
         self.shared.vocab_size

@@ -159,6 +159,14 @@ fn a_model_of_documents_keeps_an_end_of_another_name() {
 }
 
 #[test]
+fn two_tokenizers_differ_at_the_first_id_that_is_another_token() {
+    let (short, long) = (chars("abc", false), chars("abcd", false));
+    assert_eq!(short.first_difference(&short.clone()), None);
+    assert_eq!(short.first_difference(&chars("abd", false)), Some(2));
+    assert_eq!((short.first_difference(&long), long.first_difference(&short)), (Some(3), Some(3)));
+}
+
+#[test]
 fn a_saved_tokenizer_is_the_same_tokenizer() {
     for tokenizer in [BPE_TOKENIZER.clone(), BYTES_TOKENIZER.clone(), chars(TEXT, true), chars(TEXT, false)] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! GGUF, version 3: the files of llama.cpp.
 //!
 //! A file begins with `GGUF`, the version, the number of tensors and the number of keys; then come
-//! the keys with their values (written by `header.rs`, read by `keys.rs`), the tensors' names, sizes and places, and, at a multiple
-//! of 32 bytes, their values (`blocks.rs`). All numbers are little endian, and sizes stand
-//! from the innermost dimension to the outermost. The specification:
+//! the keys with their values (written by `header.rs`, read by `keys.rs`), the tensors' names, sizes
+//! and places, and, at a multiple of 32 bytes, their values (`blocks.rs`). All numbers are little
+//! endian, and sizes stand from the innermost dimension to the outermost. The specification:
 //! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod blocks;

@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 use super::header::Header;
 use super::keys::Keys;
 
-/// In what order llama.cpp goes about it: as by itself, but with the temperature first, as transformers and we have it, so that
-/// top-p and min-p choose among the same probabilities.
+/// The order of llama.cpp's samplers: its own, but with the temperature before those that cut
+/// tokens off, as transformers and we have it, so that top-p and min-p choose among the same
+/// probabilities.
 const ORDER: &str = "penalties;dry;temperature;top_n_sigma;top_k;typ_p;top_p;min_p;xtc";
 
 const TEMPERATURE: &str = "general.sampling.temp";

@@ -1,8 +1,8 @@
 //! A Hugging Face folder: `config.json`, safetensors, `tokenizer.json`.
 //!
 //! `ember-model` is who opens such folders and says what is wrong with one; here they are the form
-//! between formats. What is read is a folder that it has opened, and what is written is one that it
-//! opens.
+//! between formats. What is read is a folder that it has opened, whose shape it says, and what is
+//! written is one that it opens.
 
 mod config;
 mod read;

@@ -6,7 +6,6 @@ use ember_host::file_error::At;
 use safetensors::{Dtype, SafeTensors, tensor::TensorInfo};
 use serde_json::{Map, Value};
 
-use super::config;
 use crate::error::{FormatError, Result};
 use crate::{Model, NumberType, Shape, Tensor, Tokenizer, mapped::Mapped, names, numbers};
 
@@ -30,15 +29,13 @@ struct Weights {
 }
 
 impl Folder {
-    /// Opens a folder. `tokenizer` is the content of its `tokenizer.json`, where it has or stands
-    /// for one, and `end_tokens` those that end a text.
+    /// Opens a folder of a model of this shape. `tokenizer` is the content of its `tokenizer.json`,
+    /// where it has or stands for one, and `end_tokens` those that end a text.
     ///
     /// # Errors
     /// When a file is missing or is not what it should be.
-    pub fn open(dir: &Path, tokenizer: Option<Value>, end_tokens: Vec<u32>) -> Result<Self> {
-        let path = dir.join("config.json");
-        let config = json(&path)?;
-        let shape = config::read(&config).map_err(|what| FormatError::unsupported(&path, what))?;
+    pub fn open(dir: &Path, shape: Shape, tokenizer: Option<Value>, end_tokens: Vec<u32>) -> Result<Self> {
+        let config = json(&dir.join("config.json"))?;
         let (mut files, mut places) = (Vec::new(), HashMap::new());
         for name in weight_files(dir)? {
             let weights = Weights::open(&dir.join(name))?;
@@ -55,9 +52,7 @@ impl Folder {
             let named = named.into_iter().flatten().find_map(|id| u32::try_from(id.as_u64()?).ok());
             Tokenizer { begin_token: named.or_else(|| begin_token(dir, &tokenizer)), ..tokenizer }
         });
-        let mut folder = Self { shape, files, places, tokenizer, generation };
-        folder.shape.tied_head = folder.shape.tied_head && folder.head_can_be_tied()?;
-        Ok(folder)
+        Ok(Self { shape, files, places, tokenizer, generation })
     }
 
     /// The model, whose tensors stand in the folder's files.
@@ -89,20 +84,6 @@ impl Folder {
             let path = self.files.first().map_or(Path::new("model.safetensors"), |weights| weights.file.path());
             FormatError::unsupported(path, format!("tensor {name} is missing"))
         })
-    }
-
-    /// As transformers decides it: not where both the embedding and a different head are stored.
-    fn head_can_be_tied(&self) -> Result<bool> {
-        if !self.places.contains_key("lm_head.weight") {
-            return Ok(true);
-        }
-        let (embedding, head) = (&names::tensors(&self.shape)[0].0, "lm_head.weight");
-        let values = |name: &str| {
-            let (weights, info) = self.find(name)?;
-            let unknown = || FormatError::unsupported(weights.file.path(), unknown(info.dtype));
-            decode(info.dtype, weights.bytes(info)).ok_or_else(unknown)
-        };
-        Ok(values(embedding)? == values(head)?)
     }
 }
 

@@ -94,6 +94,7 @@ fn write_part(model: &Model, part: Part, out: &mut dyn Write) -> io::Result<()> 
     let tensor = model.tensors.iter().find(|tensor| tensor.name == name).ok_or_else(missing);
     let tensor = tensor.map_err(io::Error::other)?;
     let values = tensor.values().map_err(io::Error::other)?;
+    numbers::check(&name, NumberType::F32, &values).map_err(io::Error::other)?;
     match turned_heads(shape, &name) {
         Some(heads) => write_values(&layout::paired(&values, heads, tensor.shape[1]), out),
         None => write_values(&values, out),

@@ -191,14 +191,14 @@ fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<us
         }
         return Err(format!("tensor {name} is missing"));
     };
-    let is_turned = sizes.len() == 2 && name.starts_with("transformer.h.");
-    let expected: Vec<usize> = if is_turned { sizes.iter().rev().copied().collect() } else { sizes.clone() };
+    let is_transposed = sizes.len() == 2 && name.starts_with("transformer.h.");
+    let expected: Vec<usize> = if is_transposed { sizes.iter().rev().copied().collect() } else { sizes.clone() };
     if record.sizes != expected {
         return Err(format!("tensor {name} is {:?}, but its model_args need {expected:?}", record.sizes));
     }
     Ok(Tensor::new(name, sizes, record.kind, move || {
         let values = numbers::decode(record.kind, record.bytes);
-        Ok(if is_turned { layout::transposed(&values, expected[1]).into() } else { values })
+        Ok(if is_transposed { layout::transposed(&values, expected[1]).into() } else { values })
     }))
 }
 

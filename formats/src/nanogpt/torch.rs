@@ -73,7 +73,7 @@ impl<'a> Archive<'a> {
             other => return Err(format!("a weight stands in a {other}; float32, float16 and bfloat16 can be read")),
         };
         let sizes = sizes_of(pickle, sizes).ok_or_else(wrong)?;
-        if !is_plain(&sizes, &sizes_of(pickle, strides).ok_or_else(wrong)?) {
+        if !is_contiguous(&sizes, &sizes_of(pickle, strides).ok_or_else(wrong)?) {
             return Err("a weight does not stand in one piece; save the checkpoint again".to_owned());
         }
         let (from, to) = *self
@@ -112,12 +112,12 @@ fn sizes_of(pickle: &Pickle, value: &Value) -> Option<Vec<usize>> {
 }
 
 /// Whether values lie row by row without gaps.
-fn is_plain(sizes: &[usize], strides: &[usize]) -> bool {
+fn is_contiguous(sizes: &[usize], strides: &[usize]) -> bool {
     let mut step = 1;
-    let plain = sizes.iter().zip(strides).rev().all(|(size, stride)| {
+    let in_order = sizes.iter().zip(strides).rev().all(|(size, stride)| {
         let fits = *size == 1 || *stride == step;
         step = step.saturating_mul(*size);
         fits
     });
-    plain && sizes.len() == strides.len()
+    in_order && sizes.len() == strides.len()
 }

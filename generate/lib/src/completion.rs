@@ -81,7 +81,7 @@ impl FinishReason {
         match self {
             Self::Eos => "ended by its end token",
             Self::Length => "ended by length",
-            Self::Stop => "ended by a stop string or a complete form",
+            Self::Stop => "ended by a stop string or a fulfilled grammar",
             Self::Time => "ended by time",
             Self::Interrupted => "interrupted",
         }

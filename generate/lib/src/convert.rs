@@ -3,9 +3,10 @@
 use std::{fs, path::Path};
 
 use ember_data::tokenizer::{self, Tokenizer};
-use ember_formats::{FormatError, Model, NumberType, gguf, hf, llama2c};
+use ember_formats::{Architecture, FormatError, Model, NumberType, Shape, gguf, hf, llama2c};
 use ember_host::{file_error::At, files::write_atomic, interrupt::Interrupt};
 use ember_model::folder::{self, CARD, FolderError};
+use ember_model::{GptConfig, MlpKind, Positions};
 
 use crate::load::EndTokens;
 use crate::named::named;
@@ -66,11 +67,11 @@ pub fn convert(
 ) -> Result<Vec<Difference>, ConvertError> {
     folder::verify_checksums_for_inference(folder)?;
     // Opened once as for inference, so that what is wrong with it is said as everywhere.
-    let shape = folder::StoredWeights::of(folder)?.config;
+    let config = folder::StoredWeights::of(folder)?.config;
     let tokenizer = Tokenizer::is_in(folder).then(|| Tokenizer::from_folder(folder)).transpose()?;
-    let end_tokens = EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids;
+    let end_tokens = EndTokens::read(folder, tokenizer.as_ref(), config.vocab_size)?.ids;
     let json = tokenizer.as_ref().map(Tokenizer::to_value).transpose()?;
-    let opened = hf::Folder::open(folder, json, end_tokens)?;
+    let opened = hf::Folder::open(folder, shape(&config), json, end_tokens)?;
     let mut model = opened.model()?;
     let go_on = || if interrupt.requested() { Err("interrupted".into()) } else { Ok(()) };
     model.tensors = model.tensors.into_iter().map(|tensor| tensor.while_allowed(go_on)).collect();
@@ -84,6 +85,33 @@ pub fn convert(
         }
     }
     Ok(if format == Format::Gguf { differences(&model) } else { Vec::new() })
+}
+
+/// A shape in the words of formats, which know the classes of transformers alone.
+fn shape(config: &GptConfig) -> Shape {
+    let architecture = match (config.positions, config.qk_norm) {
+        (Positions::Learned, _) => Architecture::Gpt2,
+        (Positions::Rotary, false) => Architecture::Llama,
+        (Positions::Rotary, true) => Architecture::Qwen3,
+    };
+    let &GptConfig { vocab_size, context_length, n_layer, n_head, n_kv_head, head_size, n_embd, n_inner, .. } = config;
+    let &GptConfig { norm_epsilon, rope_theta, bias, tied_head, mlp, .. } = config;
+    Shape {
+        architecture,
+        vocab_size,
+        context_length,
+        n_layer,
+        n_head,
+        n_kv_head,
+        head_size,
+        n_embd,
+        n_inner,
+        norm_epsilon,
+        rope_theta,
+        bias: bias || architecture == Architecture::Gpt2,
+        tied_head,
+        exact_gelu: mlp == MlpKind::ExactGelu,
+    }
 }
 
 /// Takes along what the folder says of itself to people, where it says something.
@@ -126,5 +154,18 @@ mod tests {
         assert_eq!(folder.read_dir().unwrap().count(), 0);
         interrupt.clear();
         convert(&llama, Format::Hf, None, &folder, &interrupt).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_written_is_of_the_shape_that_was_read() {
+        let place = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/tests/fixtures");
+        for kind in ["gpt2", "llama", "qwen3", "nanogpt", "llama2c/v0", "llama2c/v1"] {
+            let (from, to) = (fixtures.join(kind), place.path().join(kind.replace('/', "-")));
+            convert(&from, Format::Hf, None, &to, &Interrupt::new()).unwrap();
+            // What training drops is nothing that a format says.
+            let of = |dir: &Path| GptConfig { dropout: 0.0, ..folder::read_config(dir).unwrap() };
+            assert_eq!(of(&to), of(&from), "{kind}");
+        }
     }
 }

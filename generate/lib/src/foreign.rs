@@ -13,6 +13,7 @@ use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::{UNFINISHED, write_text};
 use ember_host::output;
 use ember_model::folder::{StoredWeights, seems_intact, write_checksums};
+use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A part of every folder's name: it changes when the same file is converted in another way.
@@ -48,23 +49,52 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
         return Ok(Some(folder));
     }
     let model = source.model()?;
-    fs::create_dir_all(cache).at("cannot create the folder", cache)?;
+    fs::create_dir_all(cache).at("cannot create the folder", cache).map_err(elsewhere)?;
     forget_unused(cache);
-    let unfinished = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(cache).at("cannot write into", cache)?;
+    let unfinished = temporary_in(cache)?;
     let made = unfinished.path().join(path.file_stem().unwrap_or_default());
-    hf::write(&model, None, &made)?;
+    hf::write(&model, None, &made).map_err(|error| said_of(path, error))?;
     write_checksums(&made).map_err(|error| output::Error::Refused(with_causes(&error)))?;
     let made_of = path.canonicalize().at("cannot open", path)?;
     write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy())?;
-    // Somebody else may have made the same folder meanwhile: then it stays.
-    if !is_whole(&folder) {
-        let _ = fs::remove_dir_all(&place);
-    }
-    match fs::rename(unfinished.path(), &place) {
-        Err(_) if is_whole(&folder) => {}
-        renamed => renamed.at("cannot create the folder", &place)?,
-    }
+    put(unfinished.path(), &place, &folder)?;
     Ok(Some(folder))
+}
+
+/// Gives what was made its `place`, with the model in `folder` there; where another process has put the
+/// same there meanwhile, that stays. What is there and not whole is moved aside at once, and no other
+/// process ever finds half of it removed.
+fn put(made: &Path, place: &Path, folder: &Path) -> Result<(), FormatError> {
+    if fs::rename(made, place).is_ok() || is_whole(folder) {
+        return Ok(());
+    }
+    let aside = temporary_in(place.parent().unwrap_or(place))?;
+    let _ = fs::rename(place, aside.path().join("lost"));
+    match fs::rename(made, place) {
+        Err(_) if is_whole(folder) => Ok(()),
+        renamed => renamed.at("cannot create the folder", place).map_err(|error| elsewhere(error).into()),
+    }
+}
+
+/// A folder in the cache for what is not whole, removed when it is dropped.
+fn temporary_in(cache: &Path) -> Result<TempDir, output::Error> {
+    let made = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(cache);
+    made.at("cannot write into", cache).map_err(elsewhere)
+}
+
+/// The error of a cache that cannot be written, with the way out.
+fn elsewhere(error: FileError) -> output::Error {
+    output::Error::Refused(format!("{}; set XDG_CACHE_HOME to a folder that can be written", with_causes(&error)))
+}
+
+/// An error of what is written into the cache, said of the user's file where that is at fault: of a
+/// value that no model can be computed with.
+fn said_of(path: &Path, error: FormatError) -> FormatError {
+    let FormatError::File(FileError { source, .. }) = &error else { return error };
+    match source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>()) {
+        Some(inner) => FormatError::Unsupported { path: path.to_owned(), what: with_causes(inner) },
+        None => error,
+    }
 }
 
 /// Whether a folder is there as it was made. How texts are drawn is in no list of checksums, since a
@@ -249,6 +279,54 @@ mod tests {
         }
         folder_in(&cache, &fixture("gpt2/f32.gguf")).unwrap().unwrap();
         assert!(!folder.exists() && !left.exists() && at_work.exists());
+    }
+
+    #[test]
+    fn whoever_opens_a_file_at_the_same_time_finds_a_whole_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let cache = place.path().join("cache");
+        let at_once = std::sync::Barrier::new(6);
+        let open = || {
+            at_once.wait();
+            assert!(is_whole(&open_alone(&cache)));
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(open);
+            }
+        });
+        // What lost a file makes way, and nothing of it stays in the cache.
+        fs::remove_file(open_alone(&cache).join("tokenizer.json")).unwrap();
+        assert!(is_whole(&open_alone(&cache)));
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
+    }
+
+    fn open_alone(cache: &Path) -> PathBuf {
+        folder_in(cache, &fixture("llama/f32.gguf")).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_names_the_way_out() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        let line = folder_in(&file.join("models"), &fixture("llama/f32.gguf")).unwrap_err().to_string();
+        assert!(line.starts_with("cannot create the folder "), "{line}");
+        assert!(line.ends_with("; set XDG_CACHE_HOME to a folder that can be written"), "{line}");
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_is_the_file_s_fault() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, cache) = (place.path().join("small.gguf"), place.path().join("cache"));
+        let mut bytes = fs::read(fixture("llama/f32.gguf")).unwrap();
+        let last = bytes.len() - 4;
+        bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+        fs::write(&file, bytes).unwrap();
+        let line = folder_in(&cache, &file).unwrap_err().to_string();
+        assert!(line.starts_with(&file.display().to_string()), "{line}");
+        assert!(line.contains("tensor lm_head.weight: one of its values is NaN"), "{line}");
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
     }
 
     #[test]

@@ -14,21 +14,32 @@ pub use crate::foreign::without_tokenizer;
 
 /// Where runs stand when nobody says otherwise.
 pub const RUNS: &str = "runs";
+/// The folder in a run's that holds its checkpoints.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// The folder in a checkpoint's that holds the averaged weights.
+pub const AVERAGE: &str = "ema";
+/// The file of a run that names its last checkpoint.
+pub const LATEST: &str = "latest";
+/// The file of a run that names its checkpoint with the lowest validation loss.
+pub const BEST: &str = "best";
 
 /// Why there is no checkpoint where the user means one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum FindError {
-    /// It is nothing, or some other folder, but there is a run of that name.
-    #[error("{} is neither a run nor a checkpoint; did you mean {}?", path.display(), run.display())]
-    DidYouMean { path: PathBuf, run: PathBuf },
+    /// It is nothing, or some other folder, but there is a run of that name, or a model's file in it.
+    #[error("{} is neither a run nor a checkpoint; did you mean {}?", path.display(), meant.display())]
+    DidYouMean { path: PathBuf, meant: PathBuf },
     /// There is nothing of that name.
-    #[error("{} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder", .0.display())]
+    #[error(
+        "{} does not exist; name a run folder, a checkpoint folder, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)",
+        .0.display()
+    )]
     Absent(PathBuf),
     /// It is a file, and no model.
     #[error(
-        "{} is a file; name the folder that holds config.json and model.safetensors, or a model file of another program (.gguf, .pt, .bin)",
+        "{} is a file; name the folder that holds config.json and model.safetensors, or a model's file (.gguf, ckpt.pt, .bin)",
         .0.display()
     )]
     IsFile(PathBuf),
@@ -92,6 +103,34 @@ pub fn find(from: Option<&Path>) -> Result<Found, FindError> {
     }
 }
 
+/// So often is found anew what training removed before it was read.
+const TRIES: usize = 4;
+
+/// Finds the checkpoint that `from` means, as [`find`] does, and opens it; where training removed it
+/// meanwhile, the one that the run names by then.
+///
+/// # Errors
+/// As [`find`], and what `open` returns.
+pub fn find_and_open<T, E: From<FindError>>(
+    from: Option<&Path>,
+    mut open: impl FnMut(Found) -> Result<T, E>,
+) -> Result<T, E> {
+    for _ in 1..TRIES {
+        let found = find(from)?;
+        let (folder, was_chosen) = (found.folder.clone(), !found.reason.is_empty());
+        // Also where it could be opened: what was no longer there may have been taken for left out.
+        let opened = open(found);
+        if !was_chosen || holds_model(&folder) {
+            return opened;
+        }
+    }
+    open(find(from)?)
+}
+
+fn holds_model(folder: &Path) -> bool {
+    folder.join("config.json").is_file()
+}
+
 fn find_in(path: &Path) -> Result<Found, FindError> {
     let named = path.to_owned();
     if !path.exists() {
@@ -102,23 +141,31 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
         return Ok(Found { folder, reason: format!("made of {}", path.display()) });
     }
     folder::refuse_irregular_files(path)?;
-    if path.join("config.json").is_file() {
+    if holds_model(path) {
         return Ok(Found { folder: path.to_owned(), reason: String::new() });
     }
-    for pointer in ["best", "latest"] {
+    for pointer in [BEST, LATEST] {
         if path.join(pointer).is_file() {
             return follow(path, pointer);
         }
     }
-    let is_run = path.join("config.toml").is_file() || path.join("checkpoints").is_dir();
+    let is_run = path.join("config.toml").is_file() || path.join(CHECKPOINTS).is_dir();
     if is_run {
         return Err(FindError::NoCheckpointYet(named));
     }
-    Err(namesake(path).map_or_else(|| FindError::Neither(named), |run| did_you_mean(path, run)))
+    let meant = namesake(path).or_else(|| model_file_in(path));
+    Err(meant.map_or_else(|| FindError::Neither(named), |meant| did_you_mean(path, meant)))
 }
 
-fn did_you_mean(path: &Path, run: PathBuf) -> FindError {
-    FindError::DidYouMean { path: path.to_owned(), run }
+fn did_you_mean(path: &Path, meant: PathBuf) -> FindError {
+    FindError::DidYouMean { path: path.to_owned(), meant }
+}
+
+/// A model of another program in a folder that holds none of ours, such as the folder that nanoGPT
+/// writes into; the first by its name. What ends in `.bin` is seldom a model.
+fn model_file_in(folder: &Path) -> Option<PathBuf> {
+    let is_model = |path: &PathBuf| path.extension().is_some_and(|end| end == "gguf" || end == "pt") && path.is_file();
+    fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_model).min()
 }
 
 /// The run under `runs/` of this name, which is also that of the text it learned: who names a folder
@@ -131,16 +178,24 @@ pub fn namesake(path: &Path) -> Option<PathBuf> {
 /// The checkpoint that the run's text file `pointer` names.
 fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     let file = run.join(pointer);
-    let content = fs::read_to_string(&file).at("cannot read", &file)?;
-    let name = content.trim();
-    // The file names a folder in `checkpoints/`; anything that leads elsewhere was not written by a
-    // run.
-    let folder = run.join("checkpoints").join(Path::new(name).file_name().unwrap_or_default());
-    if name.is_empty() || !folder.join("config.json").is_file() {
-        return Err(FindError::Dangling { file, name: name.to_owned(), folder });
+    let mut missing = String::new();
+    loop {
+        let content = fs::read_to_string(&file).at("cannot read", &file)?;
+        let name = content.trim();
+        // The file names a folder in `checkpoints/`; anything that leads elsewhere was not written by
+        // a run.
+        let folder = run.join(CHECKPOINTS).join(Path::new(name).file_name().unwrap_or_default());
+        let regular = folder::refuse_irregular_files(&folder);
+        if !name.is_empty() && holds_model(&folder) {
+            regular?;
+            return Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) });
+        }
+        // Training lets it name another before it removes one: it may have done both since.
+        if name == missing {
+            return Err(FindError::Dangling { file, name: missing, folder });
+        }
+        missing = name.to_owned();
     }
-    folder::refuse_irregular_files(&folder)?;
-    Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) })
 }
 
 fn newest_run(runs: &Path) -> Result<Found, FindError> {
@@ -149,7 +204,7 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
     }
     let saved = |run: &Path| -> Option<SystemTime> {
         let time = |pointer| fs::metadata(run.join(pointer)).and_then(|file| file.modified()).ok();
-        time("latest").max(time("best"))
+        time(LATEST).max(time(BEST))
     };
     let entries = fs::read_dir(runs).at("cannot read", runs)?;
     let runs_within = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -165,17 +220,24 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
 /// # Errors
 /// When its folder cannot be read.
 pub fn checkpoints(run: &Path) -> Result<Vec<PathBuf>, FindError> {
-    let folder = run.join("checkpoints");
+    let folder = run.join(CHECKPOINTS);
     let entries = fs::read_dir(&folder).at("cannot read", &folder)?;
-    let step_of = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
     let found = entries.filter_map(|entry| {
-        let entry = entry.ok()?;
-        Some((step_of(entry.file_name().to_str()?)?, entry.path()))
+        let path = entry.ok()?.path();
+        Some((step_of(&path)?, path))
     });
-    let mut found: Vec<(u64, PathBuf)> = found.filter(|(_, path)| path.join("config.json").is_file()).collect();
+    let mut found: Vec<(u64, PathBuf)> = found.filter(|(_, path)| holds_model(path)).collect();
     found.sort();
-    found.iter().try_for_each(|(_, checkpoint)| folder::refuse_irregular_files(checkpoint))?;
-    Ok(found.into_iter().map(|(_, checkpoint)| checkpoint).collect())
+    let regular = |(_, checkpoint): (u64, PathBuf)| match folder::refuse_irregular_files(&checkpoint) {
+        Err(_) if !holds_model(&checkpoint) => None, // training removed it since
+        checked => Some(checked.map(|()| checkpoint).map_err(FindError::from)),
+    };
+    found.into_iter().filter_map(regular).collect()
+}
+
+/// The step that the name of a checkpoint's folder says, if it is one.
+pub fn step_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -226,6 +288,53 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_that_training_removes_meanwhile_gives_its_place_to_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path();
+        let point = |name: &str| fs::write(run.join("best"), name).unwrap();
+        let replace = |old: &str, new: &str| {
+            checkpoint(run, new);
+            point(new);
+            fs::remove_dir_all(run.join("checkpoints").join(old)).unwrap();
+        };
+        checkpoint(run, "step-0");
+        point("step-0");
+        let mut opened = Vec::new();
+        let open = |found: Found| -> Result<PathBuf, FindError> {
+            opened.push(found.folder.clone());
+            if opened.len() == 1 {
+                replace("step-0", "step-1");
+            }
+            Ok(found.folder)
+        };
+        assert!(find_and_open(Some(run), open).unwrap().ends_with("step-1"));
+    }
+
+    #[test]
+    fn whoever_looks_at_a_run_that_saves_finds_a_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path();
+        let save = |step: usize| {
+            checkpoint(run, &format!("step-{step}"));
+            fs::write(run.join("unfinished"), format!("step-{step}")).unwrap();
+            fs::rename(run.join("unfinished"), run.join("best")).unwrap();
+        };
+        save(0);
+        std::thread::scope(|scope| {
+            let saving = scope.spawn(|| {
+                for step in 1..500 {
+                    save(step);
+                    fs::remove_dir_all(run.join("checkpoints").join(format!("step-{}", step - 1))).unwrap();
+                }
+            });
+            while !saving.is_finished() {
+                find_in(run).unwrap();
+                checkpoints(run).unwrap();
+            }
+        });
+    }
+
+    #[test]
     fn a_run_has_its_checkpoints_in_the_order_of_its_steps() {
         let dir = tempfile::tempdir().unwrap();
         checkpoint(dir.path(), "step-00000200");
@@ -246,6 +355,14 @@ mod tests {
         let run = dir.path();
         assert!(refused(&run.join("absent")).contains("absent does not exist"));
         assert!(refused(run).contains("neither a run"));
+        for name in ["train.bin", "ckpt.pt", "ckpt_old.pt"] {
+            fs::write(run.join(name), "").unwrap();
+        }
+        assert!(
+            refused(run).ends_with(&format!("did you mean {}?", run.join("ckpt.pt").display())),
+            "{}",
+            refused(run)
+        );
         fs::write(run.join("config.toml"), "").unwrap();
         assert!(refused(run).contains("has no checkpoint yet"));
         assert!(refused(&run.join("config.toml")).contains("is a file"));

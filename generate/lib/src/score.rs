@@ -20,7 +20,7 @@ pub use texts::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 /// too often; both measured slower.
 pub const MOST_LOGITS: usize = 4 << 20;
 
-/// Most tokens that go through the model together.
+/// Most tokens that go through the model together, where the device bears as many.
 const MOST_TOKENS: usize = 4096;
 
 /// The natural log-probability of each target under the model, row-major `[batch, time]`: of
@@ -30,9 +30,12 @@ const MOST_TOKENS: usize = 4096;
 /// # Errors
 /// When the ids are not whole rows, are outside the vocabulary, or the rows exceed the context.
 pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<f32>> {
-    check_rows(inputs, targets, time)?;
-    let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
-    log_probabilities_at(model, inputs, time, &everywhere, targets)
+    let mut logprobs = Vec::with_capacity(targets.len());
+    everywhere(model, inputs, targets, time, MOST_LOGITS, &mut |log_p, targets| {
+        logprobs.extend(from_tensor(log_p.gather(2, targets))?);
+        Ok(())
+    })?;
+    Ok(logprobs)
 }
 
 /// What a model expected at a position, beside what came there.
@@ -53,11 +56,9 @@ pub struct Surprise {
 /// # Errors
 /// As there.
 pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<Surprise>> {
-    check_rows(inputs, targets, time)?;
-    let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
     let mut surprises = Vec::with_capacity(targets.len());
     // Of half as many logits there are up to three tensors at once, and together no more than two of all.
-    at_positions(model, inputs, time, &everywhere, targets, MOST_LOGITS / 2, &mut |log_p, targets| {
+    everywhere(model, inputs, targets, time, MOST_LOGITS / 2, &mut |log_p, targets| {
         let expected = log_p.clone().exp() * log_p.clone(); // p ln p, [1, positions, vocab]
         let entropy = expected.clone().sum_dim(2).neg(); // [1, positions, 1]
         let square = (expected * log_p.clone()).sum_dim(2);
@@ -70,9 +71,25 @@ pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize
     Ok(surprises)
 }
 
-fn check_rows(inputs: &[u32], targets: &[u32], time: usize) -> Result<()> {
+/// As [`at_positions`] for all positions of whole rows, as many rows in a pass as the device bears.
+fn everywhere(
+    model: &Gpt,
+    inputs: &[u32],
+    targets: &[u32],
+    time: usize,
+    most_logits: usize,
+    each: &mut Each,
+) -> Result<()> {
     let are_rows = time > 0 && inputs.len().is_multiple_of(time) && inputs.len() == targets.len();
-    if are_rows { Ok(()) } else { Err(Error::NotRows { inputs: inputs.len(), targets: targets.len(), time }) }
+    if !are_rows {
+        return Err(Error::NotRows { inputs: inputs.len(), targets: targets.len(), time });
+    }
+    let tokens = (model.tokens_at_once(inputs.len()) / time).max(1) * time;
+    for (inputs, targets) in inputs.chunks(tokens).zip(targets.chunks(tokens)) {
+        let positions: Vec<u32> = (0..inputs.len() as u32).collect();
+        at_positions(model, inputs, time, &positions, targets, most_logits, each)?;
+    }
+    Ok(())
 }
 
 /// Tokens that the model reads at once, of which the last `scored` are scored, each after all of
@@ -110,7 +127,8 @@ pub fn score_stretches(
     }
     let lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.ids.len() - 1).collect();
     let mut logprobs = vec![None; stretches.len()];
-    for batch in plan(&lengths, |longest| MOST_TOKENS / longest) {
+    let most_tokens = model.tokens_at_once(MOST_TOKENS);
+    for batch in plan(&lengths, |longest| most_tokens / longest) {
         let time = lengths[batch[0]];
         let mut inputs = Vec::with_capacity(batch.len() * time);
         let (mut positions, mut targets) = (Vec::new(), Vec::new());

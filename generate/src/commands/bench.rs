@@ -10,7 +10,7 @@ use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
 
-use super::loaded::{Loaded, device_line};
+use super::loaded::Loaded;
 use super::model_args::WeightsArgs;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
@@ -75,7 +75,7 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let (model, device) = model(args, common, &notes)?;
     let load_s = began.elapsed().as_secs_f64();
     let config = model.config();
-    let weights = model.weights().name();
+    let weights = model.weight_type().name();
     notes.say(format!("{} parameters in {weights}, there after {load_s:.2} s", config.parameters()));
     if config.context_length < 2 {
         return Err(UsageError::new(
@@ -164,7 +164,7 @@ fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, S
         return Ok((loaded.model, loaded.device_kind));
     };
     let device = device::select(common.device)?;
-    notes.say(device_line(&device));
+    notes.say(device.line());
     let seed = common.seed.unwrap_or(0);
     let model = Gpt::for_inference(config, &Random { seed }, args.weights.chosen, &device.device)?;
     Ok((model, device.id))

@@ -14,15 +14,15 @@ use ember_decoding::constraint::{Grammar, GrammarError};
 #[group(id = "constraint", multiple = false)]
 pub struct ConstraintArgs {
     /// Write JSON that fulfils the JSON Schema in FILE
-    #[arg(long, value_name = "FILE", help_heading = "Form")]
+    #[arg(long, value_name = "FILE", help_heading = "Grammar")]
     pub json_schema: Option<PathBuf>,
 
     /// Write text that EXPR matches from beginning to end
-    #[arg(long, value_name = "EXPR", allow_hyphen_values = true, help_heading = "Form")]
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true, help_heading = "Grammar")]
     pub regex: Option<String>,
 
     /// Write text that the Lark grammar in FILE derives from `start`
-    #[arg(long, value_name = "FILE", help_heading = "Form")]
+    #[arg(long, value_name = "FILE", help_heading = "Grammar")]
     pub grammar: Option<PathBuf>,
 }
 
@@ -68,19 +68,19 @@ mod tests {
     /// The one line that a wrong grammar in a file gets.
     fn refused(flag: &str, content: &[u8]) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("form");
+        let path = dir.path().join("grammar");
         std::fs::write(&path, content).unwrap();
         let error = grammar(&[flag, path.to_str().unwrap()]).err();
         let error = error.unwrap_or_else(|| panic!("{flag} takes {:?}", String::from_utf8_lossy(content)));
         let (line, is_usage) = wording::line(error.as_ref());
         assert!(is_usage, "{line} must exit with 2");
         assert!(!line.contains('\n'), "one line: {line}");
-        assert!(line.starts_with(flag) && line.contains("form"), "names the flag and the file: {line}");
+        assert!(line.starts_with(flag) && line.contains(path.to_str().unwrap()), "names the flag and the file: {line}");
         line
     }
 
     #[test]
-    fn at_most_one_form() {
+    fn at_most_one_grammar() {
         assert!(grammar(&[]).unwrap().is_none());
         assert_eq!(grammar(&["--regex", "-?[0-9]+"]).unwrap().unwrap().source(), r#"--regex "-?[0-9]+""#);
         let both = grammar(&["--regex", "a", "--grammar", "b.lark"]).unwrap_err().to_string();
@@ -88,17 +88,17 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_a_form() {
+    fn a_byte_order_mark_is_no_part_of_a_grammar() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("form");
-        for (flag, form) in [("--json-schema", "{\"type\": \"null\"}"), ("--grammar", "start: \"a\"")] {
-            std::fs::write(&path, format!("\u{feff}{form}")).unwrap();
+        let path = dir.path().join("grammar");
+        for (flag, content) in [("--json-schema", "{\"type\": \"null\"}"), ("--grammar", "start: \"a\"")] {
+            std::fs::write(&path, format!("\u{feff}{content}")).unwrap();
             assert!(grammar(&[flag, path.to_str().unwrap()]).unwrap().is_some(), "{flag}");
         }
     }
 
     #[test]
-    fn a_wrong_form_is_named_in_one_line() {
+    fn a_wrong_grammar_is_named_in_one_line() {
         let missing = grammar(&["--json-schema", "missing.json"]).unwrap_err();
         assert!(missing.is::<UsageError>());
         assert!(missing.to_string().starts_with("cannot read --json-schema missing.json; "), "{missing}");

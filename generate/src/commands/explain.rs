@@ -256,8 +256,12 @@ impl ExplainArgs {
                 || knobs.min_p.is_some()
         };
         let mut flags = self.knobs();
-        let by_default = !samples(&flags) && !samples(&turned) && folder.do_sample != Some(true);
-        if by_default {
+        // As `text` does; where the file says nothing of drawing, its knobs of drawing say it.
+        let is_greedy = !samples(&flags) && folder.do_sample == Some(false);
+        let by_default = !samples(&flags) && !samples(&turned) && folder.do_sample.is_none();
+        if is_greedy {
+            flags.strategy = Some(Strategy::Greedy);
+        } else if by_default {
             (flags.temperature, flags.top_p) = (Some(TEMPERATURE), Some(TOP_P));
         }
         let others: Vec<&str> = KNOBS
@@ -271,6 +275,8 @@ impl ExplainArgs {
         let mut notes: Vec<String> = notes.iter().map(wording::decoding::note).collect();
         if by_default {
             notes.push(format!("no knob is set: temperature {TEMPERATURE} and top-p {TOP_P}"));
+        } else if is_greedy {
+            notes.push("greedy, as generation_config.json says; --temperature 1 explains drawing".to_owned());
         } else if !samples(&flags) {
             notes.push("drawn as generation_config.json says; --temperature 0 explains greedy decoding".to_owned());
         }
@@ -360,5 +366,18 @@ mod tests {
         let json = r#"{"top_k": 0, "do_sample": true, "temperature": 1.0}"#;
         fs::write(folder.path().join("generation_config.json"), json).unwrap();
         assert_eq!((config("To").0.temperature, config("To").0.top_p), (1.0, 1.0));
+    }
+
+    #[test]
+    fn a_file_that_says_greedy_is_followed_unless_a_flag_draws() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |line: &str| args(line).config(&FolderSettings::read(folder.path()).unwrap().knobs).unwrap();
+        for json in [r#"{"do_sample": false}"#, r#"{"do_sample": false, "temperature": 0.7, "top_p": 0.9}"#] {
+            fs::write(folder.path().join("generation_config.json"), json).unwrap();
+            let (greedy, notes) = config("To --repetition-penalty 1.3");
+            assert_eq!((greedy.strategy, greedy.temperature, greedy.top_p), (Strategy::Greedy, 1.0, 1.0));
+            assert!(notes.iter().any(|note| note.starts_with("greedy, as generation_config.json says")), "{notes:?}");
+        }
+        assert_eq!((config("To --top-k 5").0.strategy, config("To --top-k 5").0.temperature), (Strategy::Sample, 0.7));
     }
 }

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use ember_data::tokenizer::Tokenizer;
-use ember_model::device::{self, Selected};
-use ember_model::{Gpt, WeightType};
+use ember_model::{Gpt, WeightType, device};
 
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, UsageError};
@@ -43,23 +42,28 @@ impl Loaded {
         common: &CommonArgs,
         notes: &Notes,
     ) -> Result<Self> {
-        let found = run_folder::find(from)?;
-        notes.say(format!("checkpoint: {found}"));
-        let folder = found.folder;
-        let mut selected = None;
-        let device = || {
+        let mut selected: Option<device::Selected> = None;
+        let mut device = || -> Result<_, device::DeviceError> {
+            if let Some(device) = &selected {
+                return Ok(device.device.clone());
+            }
             let device = selected.insert(device::select(common.device)?);
-            notes.say(device_line(device));
+            notes.say(device.line());
             Ok(device.device.clone())
         };
-        let (model, tokenizer) = load(&folder, weights, ids_suffice, device)?;
+        let opened = run_folder::find_and_open(from, |found| -> Result<_> {
+            notes.say(format!("checkpoint: {found}"));
+            let (model, tokenizer) = load(&found.folder, weights, ids_suffice, &mut device)?;
+            let opening = opening(&found.folder, tokenizer.as_ref(), model.config().vocab_size)?;
+            Ok((found.folder, model, tokenizer, opening))
+        });
+        let (folder, model, tokenizer, opening) = opened?;
         let Some(device) = selected else { unreachable!("a model is loaded onto the device that was chosen") };
         if tokenizer.as_ref().is_some_and(|tokenizer| !tokenizer.knows_token_bytes()) {
             notes.say(UNKNOWN_DECODER);
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
         let (device_name, on_gpu, is_quiet) = (device.name, device.gpu, !notes.are_shown());
-        let opening = opening(&folder, tokenizer.as_ref(), model.config().vocab_size)?;
         Ok(Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening })
     }
 
@@ -107,11 +111,6 @@ impl Loaded {
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
         token_bytes(self.tokenizer.as_ref(), id)
     }
-}
-
-/// Which device was chosen and why, in one line.
-pub(super) fn device_line(selected: &Selected) -> String {
-    format!("device: {} ({}): {}", selected.id, selected.name, selected.reason)
 }
 
 /// What is said of an id that a model with a vocabulary of this size does not have, and of the

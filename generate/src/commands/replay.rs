@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::session::{Batch, Repeats, Session};
 use super::trace_file::{BatchNumbers, Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_data::numbers::counted;
 use ember_decoding::{FinishReason, plan::Clock};
@@ -41,6 +41,10 @@ pub struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    ensure!(
+        common.seed.is_none(),
+        UsageError::new("--seed: replay draws with the seed that the trace was written with; drop it")
+    );
     let notes = Notes::new(common.quiet);
     let trace = Trace::read(&args.file)?;
     let header = &trace.header;
@@ -51,6 +55,12 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
         args.file.display()
     );
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
+    ensure!(
+        args.from.is_some() || from.exists(),
+        "{}: the trace names the checkpoint {}, which is not there; give --from RUN",
+        args.file.display(),
+        from.display()
+    );
     let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
     say_what_is_not_as_it_was(header, &loaded, weight_type, &notes)?;

@@ -75,12 +75,13 @@ pub struct ScoreArgs {
     stride: Option<u32>,
 }
 
-/// The JSON object of one text, its keys in this order; `logprobs[i]` is that of `ids[i + 1]`, in
-/// nats.
+/// The JSON object of one text, its keys in this order; `token_texts[i]` is that of `ids[i]`, and
+/// `logprobs[i]` that of `ids[i + 1]`, in nats.
 #[derive(Serialize)]
 struct JsonScore<'a> {
     #[serde(flatten)]
     text: &'a Text,
+    token_texts: Option<Vec<String>>,
     logprobs: &'a [f32],
     loss: f64,
     perplexity: f64,
@@ -130,7 +131,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
                 let tally = Tally::new(logprobs, text.bytes);
                 tallies.push(tally);
                 let line = || format!("{}  {}", measures(&tally), beginning(text.text.as_deref().unwrap_or_default()));
-                common.format.write_line(out, || text.json(&tally, logprobs), line)?;
+                common.format.write_line(out, || text.json(&tally, logprobs, &loaded), line)?;
             }
             out.flush().map_err(Error::from)
         })?;
@@ -228,9 +229,10 @@ struct Text {
 }
 
 impl Text {
-    fn json(&self, tally: &Tally, logprobs: &[f32]) -> serde_json::Result<String> {
+    fn json(&self, tally: &Tally, logprobs: &[f32], loaded: &Loaded) -> serde_json::Result<String> {
         serde_json::to_string(&JsonScore {
             text: self,
+            token_texts: self.ids.iter().map(|&id| loaded.token_text(id)).collect(),
             logprobs,
             loss: tally.loss(),
             perplexity: tally.perplexity(),

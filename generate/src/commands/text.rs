@@ -78,7 +78,7 @@ fn draft(path: &Path, loaded: &Loaded, weights: WeightType, common: &CommonArgs,
 fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
     let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
     let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
-        (Some(a), Some(b)) => (0..*model as u32).all(|id| a.token_bytes(id) == b.token_bytes(id)),
+        (Some(a), Some(b)) => a.first_difference(b).is_none(),
         (None, None) => true,
         _ => false,
     };
@@ -245,7 +245,7 @@ impl Writer<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: loaded.folder.clone(),
             weights: weights_checksum(&loaded.folder)?,
-            weight_type: loaded.model.weights(),
+            weight_type: loaded.model.weight_type(),
             device: loaded.device_kind.clone(),
             machine: Some(Machine::with(&loaded.device_name)),
             special_tokens: self.args.special.chosen,

@@ -104,7 +104,7 @@ pub struct TextArgs {
     #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias, allow_hyphen_values = true)]
     pub(super) logit_bias: Vec<Bias>,
 
-    /// The form that the text must have.
+    /// The grammar that the text must follow.
     #[command(flatten)]
     pub(super) constraint: ConstraintArgs,
 

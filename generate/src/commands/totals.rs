@@ -69,7 +69,7 @@ impl Totals {
                 _ => "",
             };
             let which = self.which(self.cut_off, "the text", "texts");
-            lines.push(format!("{which} ended before the form was complete, and is not valid{advice}"));
+            lines.push(format!("{which} ended before the grammar was fulfilled, and is not valid{advice}"));
         }
         if self.slid {
             lines.push(format!(

@@ -18,7 +18,7 @@ const TEXT_LINES: u16 = 4;
 
 impl Twin<'_> {
     /// Draws the whole screen.
-    pub(super) fn draw(&self, frame: &mut Frame) {
+    pub(super) fn draw(&mut self, frame: &mut Frame) {
         let [text, middle, below, keys] = Layout::vertical([
             Constraint::Length(TEXT_LINES + 2),
             Constraint::Min(3),
@@ -40,7 +40,7 @@ impl Twin<'_> {
             View::Candidates => {
                 "\u{2190}\u{2192} step  \u{2191}\u{2193} knob  + - turn  0 as it was  d draw again  b beams  q quit"
             }
-            View::Beams => "\u{2190}\u{2192} step  b candidates  q quit",
+            View::Beams => "\u{2190}\u{2192} step  \u{2191}\u{2193} scroll  b candidates  q quit",
         };
         frame.render_widget(Line::from(help).dim(), keys);
     }
@@ -52,12 +52,11 @@ impl Twin<'_> {
             View::Candidates => format!(" Step {} of {} ", self.step, self.steps().saturating_sub(1)),
             View::Beams => " The prompt ".to_owned(),
         };
-        let token = |&id: &u32| self.words.token(id).unwrap_or_else(|| format!(" #{id}"));
-        let written = if self.view == View::Candidates { self.step } else { 0 };
-        let prompt: String = self.prompt.iter().map(token).collect();
-        let generated: String = self.recorded.completion.ids[..written].iter().map(token).collect();
-        let room = usize::from(area.width.saturating_sub(2)) * usize::from(TEXT_LINES) * 3 / 4;
-        let (prompt, generated) = last_characters(&flat(&prompt), &flat(&generated), room);
+        let (prompt, generated) = self.text_so_far();
+        let (prompt, generated) = (flat(&prompt), flat(&generated));
+        // A word may leave a part of a line empty, and a wide character a line's last column.
+        let room = usize::from(area.width.saturating_sub(3)) * usize::from(TEXT_LINES) * 3 / 4;
+        let (prompt, generated) = last_columns(&prompt, &generated, room.saturating_sub(1));
         let line = Line::from(vec![
             Span::from(prompt).dim(),
             Span::from(generated).bold(),
@@ -65,6 +64,21 @@ impl Twin<'_> {
         ]);
         let text = Paragraph::new(line).wrap(Wrap { trim: false });
         frame.render_widget(text.block(Block::bordered().title(title)), area);
+    }
+
+    /// The prompt, and what the run wrote before the step.
+    pub(super) fn text_so_far(&self) -> (String, String) {
+        let written = if self.view == View::Candidates { self.step } else { 0 };
+        let generated = &self.recorded.completion.ids[..written];
+        let whole = self.words.text(&[self.prompt, generated].concat());
+        if let (Some(prompt), Some(mut whole)) = (self.words.text(self.prompt), whole) {
+            // A character that the prompt begins and the run ends is the run's.
+            let same = prompt.bytes().zip(whole.bytes()).take_while(|(a, b)| a == b).count();
+            let generated = whole.split_off(same);
+            return (whole, generated);
+        }
+        let numbers = |ids: &[u32]| ids.iter().map(|id| format!(" #{id}")).collect::<String>();
+        (numbers(self.prompt), numbers(generated))
     }
 
     fn draw_candidates(&self, frame: &mut Frame, area: Rect, outcome: &Outcome, rows: usize) {
@@ -80,7 +94,7 @@ impl Twin<'_> {
         }
         let line = |bar: &&Candidate| {
             let mark = if bar.id == chosen { "\u{25b8} " } else { "  " };
-            let name = fitted(&self.name(bar.id), NAME);
+            let name = fitted(&self.name(&[bar.id]), NAME);
             match (after(bar), &bar.removed_by) {
                 (Some(after), _) => {
                     let length = (after / largest * room as f32).round() as usize;
@@ -105,13 +119,19 @@ impl Twin<'_> {
 
     /// Where the knobs stand, and what they choose.
     fn draw_knobs(&self, frame: &mut Frame, area: Rect, outcome: &Outcome) {
-        let mut knobs = Vec::new();
-        for (name, value, selected) in self.knobs.words() {
+        let (mut knobs, mut turned) = (Vec::new(), 0);
+        for (number, (name, value, selected)) in self.knobs.words().enumerate() {
             let style = if selected { Style::new().reversed() } else { Style::new() };
+            turned = if selected { number } else { turned };
             knobs.push(Span::styled(format!(" {name} {value} "), style));
         }
+        // Where there is no room for all, the selected one is to be seen.
+        let room = usize::from(area.width.saturating_sub(2));
+        let fits = |first: &usize| knobs[*first..=turned].iter().map(Span::width).sum::<usize>() <= room;
+        let first = (0..turned).find(fits).unwrap_or(turned);
+        let knobs = knobs.split_off(first);
         let ChoiceTrace { id, draw, interval, .. } = outcome.choice;
-        let token = self.name(id);
+        let token = self.name(&[id]);
         let chosen = match draw.zip(interval) {
             None => format!(" the best is taken: {token}"),
             Some((uniform, (begin, end))) => {
@@ -121,20 +141,27 @@ impl Twin<'_> {
         let run = self.recorded.steps[self.step].choice.id;
         let beside = match (self.again, id == run) {
             (0, true) => "; so it was in the run".to_owned(),
-            (0, false) => format!("; the run, with its own knobs, took {}", self.name(run)),
+            (0, false) => format!("; the run, with its own knobs, took {}", self.name(&[run])),
             (again, _) => format!("; draw {again} of yours"),
         };
         let lines = vec![Line::from(knobs), Line::from(chosen + &beside)];
         frame.render_widget(Paragraph::new(lines).block(Block::bordered()), area);
     }
 
-    fn draw_beams(&self, frame: &mut Frame, area: Rect) {
+    fn draw_beams(&mut self, frame: &mut Frame, area: Rect) {
         let room = usize::from(area.height.saturating_sub(2));
         let steps = &self.beam_steps[..(self.step + 1).min(self.beam_steps.len())];
-        let (lines, since) = tree::lines(steps, room, &|id| self.name(id));
+        let (lines, since) = tree::lines(steps, room, &|ids| self.name(ids));
         let left_out = if since > 0 { format!("; what ends before step {since} is not shown") } else { String::new() };
         let title = format!(" Beams after step {}, sums of log-probabilities{left_out} ", self.step);
-        let lines: Vec<Line> = lines.into_iter().map(styled).collect();
+        self.scroll = self.scroll.min(lines.len().saturating_sub(room));
+        // The last row says what is below it, where something is.
+        let below = lines.len() - self.scroll;
+        let rows = if below > room { room.saturating_sub(1) } else { below };
+        let mut lines: Vec<Line> = lines.into_iter().skip(self.scroll).take(rows).map(styled).collect();
+        if below > rows {
+            lines.push(Line::from(format!("{} more below", below - rows)).dim());
+        }
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
     }
 }
@@ -160,10 +187,20 @@ fn percent(probability: f32) -> String {
     format!("{:.2}%", 100.0 * probability)
 }
 
-/// A text in exactly `width` characters.
+/// Columns that a text takes: characters may take two, or none.
+fn columns(text: &str) -> usize {
+    Span::from(text).width()
+}
+
+/// A text in exactly `width` columns.
 fn fitted(text: &str, width: usize) -> String {
-    let short: String = text.chars().take(width).collect();
-    format!("{short:<width$}")
+    // More characters only where many of them take no column.
+    let mut short: String = text.chars().take(4 * width).collect();
+    while columns(&short) > width {
+        short.pop();
+    }
+    let blanks = " ".repeat(width - columns(&short));
+    short + &blanks
 }
 
 /// A text on one line.
@@ -171,10 +208,47 @@ fn flat(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{21b5}' } else { character }).collect()
 }
 
-/// The last characters of two texts that follow each other.
-fn last_characters(first: &str, second: &str, most: usize) -> (String, String) {
-    let (first_len, second_len) = (first.chars().count(), second.chars().count());
-    let skip = (first_len + second_len).saturating_sub(most);
-    let of_second = skip.saturating_sub(first_len);
-    (first.chars().skip(skip).collect(), second.chars().skip(of_second).collect())
+/// The end of two texts that follow each other, in at most so many columns.
+fn last_columns<'a>(first: &'a str, second: &'a str, most: usize) -> (&'a str, &'a str) {
+    let end = end_of(second, most);
+    let left = if end.len() == second.len() { most.saturating_sub(columns(end)) } else { 0 };
+    (end_of(first, left), end)
+}
+
+/// The longest end of a text that takes at most so many columns.
+fn end_of(text: &str, most: usize) -> &str {
+    let (mut taken, mut begin) = (0, text.len());
+    for (at, character) in text.char_indices().rev() {
+        taken += columns(character.encode_utf8(&mut [0; 4]));
+        if taken > most {
+            break;
+        }
+        begin = at;
+    }
+    &text[begin..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_takes_its_columns_whatever_its_characters_are() {
+        for (text, fitting) in [("ab", "ab    "), ("abcdefgh", "abcdef"), ("\u{4f60}\u{597d}", "\u{4f60}\u{597d}  ")] {
+            assert_eq!(fitted(text, 6), fitting);
+        }
+        // Half a character cannot be shown, and an accent stands over what it belongs to.
+        assert_eq!(fitted("a\u{4f60}\u{597d}\u{4e16}", 6), "a\u{4f60}\u{597d} ");
+        assert_eq!(fitted("e\u{301}", 3), "e\u{301}  ");
+    }
+
+    #[test]
+    fn of_a_long_text_the_end_is_shown_whose_columns_fit() {
+        assert_eq!(last_columns("abc", "def", 4), ("c", "def"));
+        assert_eq!(last_columns("abc", "defgh", 4), ("", "efgh"));
+        assert_eq!(last_columns("abc", "", 9), ("abc", ""));
+        let wide = "\u{4f60}\u{597d}\u{4e16}";
+        assert_eq!(last_columns(wide, "a", 4), ("\u{4e16}", "a"));
+        assert_eq!(last_columns("a", wide, 4), ("", "\u{597d}\u{4e16}"));
+    }
 }

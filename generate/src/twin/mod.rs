@@ -40,6 +40,8 @@ struct Twin<'a> {
     knobs: Knobs,
     /// How often the reader drew again at this step; 0 shows the run's own draw.
     again: u64,
+    /// Lines of the tree above those that the screen shows.
+    scroll: usize,
     done: bool,
 }
 
@@ -64,20 +66,35 @@ struct Outcome {
 pub fn show(request: &Request, recorded: &Recorded, beam_steps: &[BeamStep], interrupt: &Interrupt) -> Result<()> {
     let Request { words, prompt, config, .. } = *request;
     let (view, knobs) = (View::Candidates, Knobs::of(config));
-    let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step: 0, knobs, again: 0, done: false };
-    interrupt.before_exit(ratatui::restore);
+    let (step, again, scroll, done) = (0, 0, 0, false);
+    let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step, knobs, again, scroll, done };
+    interrupt.before_exit(give_back);
     let mut terminal = ratatui::try_init().context("cannot take the terminal over; drop --tui, which writes a page")?;
     let result = draw_and_read(&mut terminal, &mut twin, interrupt);
-    ratatui::restore();
+    give_back();
     result.context("the terminal cannot be drawn on or read from")
 }
 
+/// Gives the terminal back.
+fn give_back() {
+    // One that is gone needs nothing, and nobody reads what could be said of it.
+    let _ = ratatui::try_restore();
+}
+
 fn draw_and_read(terminal: &mut DefaultTerminal, twin: &mut Twin, interrupt: &Interrupt) -> io::Result<()> {
+    let mut is_stale = true;
     while !twin.done && !interrupt.requested() {
-        terminal.draw(|frame| twin.draw(frame))?;
-        if !event::poll(POLL)? {
+        if is_stale {
+            terminal.draw(|frame| twin.draw(frame))?;
+        }
+        // There is nothing to save, and the wait for a terminal that is gone never ends: a signal ends
+        // the process.
+        let Some(is_event) = interrupt.while_waiting(|| event::poll(POLL)) else { break };
+        is_stale = is_event?;
+        if !is_stale {
             continue;
         }
+        // A screen of another size is drawn anew like one on which something changed.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
         {
@@ -109,6 +126,8 @@ impl Twin<'_> {
             KeyCode::Left | KeyCode::Char('h') => self.go_to(self.step.saturating_sub(1)),
             KeyCode::Home => self.go_to(0),
             KeyCode::End => self.go_to(usize::MAX),
+            KeyCode::Down | KeyCode::Char('j') if self.view == View::Beams => self.scroll += 1,
+            KeyCode::Up | KeyCode::Char('k') if self.view == View::Beams => self.scroll = self.scroll.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.knobs.select_next(),
             KeyCode::Up | KeyCode::Char('k') => self.knobs.select_previous(),
             KeyCode::Char('+' | '=') => self.knobs.turn_up(),
@@ -125,7 +144,7 @@ impl Twin<'_> {
 
     fn go_to(&mut self, step: usize) {
         self.step = step.min(self.steps().saturating_sub(1));
-        self.again = 0;
+        (self.again, self.scroll) = (0, 0);
     }
 
     /// What the knobs, as they are now, make of the step shown; told are the `count` best before
@@ -146,9 +165,10 @@ impl Twin<'_> {
         Outcome { choice: recorder.finish(self.step, id, logprob, drawn, count), survivors }
     }
 
-    /// A token on one line, its spaces and line ends to be seen.
-    fn name(&self, id: u32) -> String {
-        let text = self.words.token(id).unwrap_or_else(|| format!("#{id}"));
+    /// Tokens that follow each other, on one line, their spaces and line ends to be seen.
+    fn name(&self, ids: &[u32]) -> String {
+        let numbers = || ids.iter().map(|id| format!("#{id}")).collect::<String>();
+        let text = self.words.text(ids).unwrap_or_else(numbers);
         text.chars().map(visible).collect()
     }
 }

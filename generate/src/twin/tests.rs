@@ -32,27 +32,43 @@ fn token(id: u32) -> Vec<u8> {
     [" the", " a", " cat", " dog", "\n", "<end>"][id as usize].as_bytes().to_vec()
 }
 
-/// The screen after some keys, line by line without what is blank at their ends.
-fn screen(config: &GenerationConfig, keys: &[KeyCode]) -> Vec<String> {
-    let (recorded, beam_steps) = (recorded(), tree::tests::search());
-    let mut twin = Twin {
-        words: Words { bytes_of: Some(&token) },
+/// What the screen begins with.
+fn twin<'a>(
+    words: Words<'a>,
+    config: &'a GenerationConfig,
+    recorded: &'a Recorded,
+    beam_steps: &'a [BeamStep],
+) -> Twin<'a> {
+    Twin {
+        words,
         prompt: &[3],
         config,
-        recorded: &recorded,
-        beam_steps: &beam_steps,
+        recorded,
+        beam_steps,
         view: View::Candidates,
         step: 0,
         knobs: Knobs::of(config),
         again: 0,
+        scroll: 0,
         done: false,
-    };
+    }
+}
+
+/// The screen after some keys, line by line without what is blank at their ends.
+fn screen(config: &GenerationConfig, keys: &[KeyCode]) -> Vec<String> {
+    let (recorded, beam_steps) = (recorded(), tree::tests::search());
+    let mut twin = twin(Words { bytes_of: Some(&token) }, config, &recorded, &beam_steps);
     keys.iter().for_each(|&key| twin.press(key));
-    let mut terminal = Terminal::new(TestBackend::new(77, 20)).unwrap();
+    drawn(&mut twin, 77, 20)
+}
+
+/// A screen of so many columns and lines.
+fn drawn(twin: &mut Twin, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| twin.draw(frame)).unwrap();
     let buffer = terminal.backend().buffer();
-    let row = |y: u16| (0..77).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-    (0..20).map(row).collect()
+    let row = |y: u16| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..height).map(row).collect()
 }
 
 fn greedy_config() -> GenerationConfig {
@@ -136,26 +152,72 @@ fn the_beams_as_a_tree() {
         "│└ ·a  -1.20  pruned                                                        │",
     ];
     assert_eq!(shown[6..13], expected);
-    assert_eq!(shown[19], "←→ step  b candidates  q quit");
+    assert_eq!(shown[19], "←→ step  ↑↓ scroll  b candidates  q quit");
+}
+
+#[test]
+fn a_tree_that_has_no_room_says_what_is_below_and_can_be_scrolled() {
+    let (recorded, beam_steps, config) = (recorded(), tree::tests::search(), greedy_config());
+    let mut twin = twin(Words { bytes_of: Some(&token) }, &config, &recorded, &beam_steps);
+    [KeyCode::Char('b'), KeyCode::End].iter().for_each(|&key| twin.press(key));
+    // Of the tree's five lines, without the branch that was pruned, three have room.
+    let shown = |twin: &mut Twin| -> Vec<String> {
+        drawn(twin, 77, 12)[7..10].iter().map(|line| line.trim_matches(['│', ' ']).to_owned()).collect()
+    };
+    let from_the_first = shown(&mut twin);
+    assert_eq!(from_the_first, ["└ ·the  -0.92", "├ ·a↵  -2.50  runs", "3 more below"]);
+    // Further down than there is anything is nowhere.
+    (0..9).for_each(|_| twin.press(KeyCode::Down));
+    assert_eq!(shown(&mut twin), ["└ ·dog  -1.90", "├ <end>  -2.00  finished", "└ ·cat  -2.60  runs"]);
+    twin.press(KeyCode::Up);
+    assert_eq!(shown(&mut twin), ["├ ·a↵  -2.50  runs", "└ ·dog  -1.90", "2 more below"]);
+    twin.press(KeyCode::Up);
+    assert_eq!(shown(&mut twin), from_the_first);
+}
+
+#[test]
+fn the_knob_that_a_key_turns_is_to_be_seen_on_a_narrow_screen() {
+    let (recorded, config) = (recorded(), greedy_config());
+    let mut twin = twin(Words { bytes_of: Some(&token) }, &config, &recorded, &[]);
+    assert!(drawn(&mut twin, 40, 20)[16].starts_with("│ temperature 0 (greedy)  top-k off "));
+    twin.press(KeyCode::Up);
+    let shown = &drawn(&mut twin, 40, 20)[16];
+    assert!(shown.contains(" top-p off  min-p off  repetition off "), "{shown}");
+}
+
+#[test]
+fn a_character_of_several_tokens_is_whole_and_a_part_of_one_is_its_byte() {
+    let part = |id: u32| "\u{4f60}".as_bytes()[id as usize % 3..][..1].to_vec();
+    let (recorded, config) = (recorded(), greedy_config());
+    let mut twin = Twin { prompt: &[0], ..twin(Words { bytes_of: Some(&part) }, &config, &recorded, &[]) };
+    let texts = |twin: &Twin| {
+        let (prompt, generated) = twin.text_so_far();
+        format!("{prompt}|{generated}")
+    };
+    assert_eq!((texts(&twin), twin.name(&[1])), ("<E4>|".to_owned(), "<BD>".to_owned()));
+    twin.press(KeyCode::Right);
+    assert_eq!(texts(&twin), "<E4>|<BD>");
+    twin.press(KeyCode::Right);
+    assert_eq!(texts(&twin), "|\u{4f60}");
+    assert_eq!(twin.name(&[0, 1, 2]), "\u{4f60}");
+}
+
+#[test]
+fn of_a_text_in_wide_characters_the_end_is_to_be_seen() {
+    let wide = |id: u32| if id == 3 { "\u{597d}".repeat(900).into_bytes() } else { "\u{4f60}".into() };
+    let (recorded, config) = (recorded(), greedy_config());
+    let mut twin = twin(Words { bytes_of: Some(&wide) }, &config, &recorded, &[]);
+    twin.press(KeyCode::Right);
+    let shown = drawn(&mut twin, 77, 20);
+    assert!(shown[1..5].iter().any(|line| line.contains("\u{4f60} █")), "{shown:?}");
 }
 
 #[test]
 fn q_leaves() {
     let (recorded, config) = (recorded(), greedy_config());
-    let mut twin = Twin {
-        words: Words::default(),
-        prompt: &[3],
-        config: &config,
-        recorded: &recorded,
-        beam_steps: &[],
-        view: View::Candidates,
-        step: 0,
-        knobs: Knobs::of(&config),
-        again: 0,
-        done: false,
-    };
+    let mut twin = twin(Words::default(), &config, &recorded, &[]);
     assert!(!twin.done);
     twin.press(KeyCode::Char('q'));
     assert!(twin.done);
-    assert_eq!(twin.name(4), "#4", "without a tokenizer a token is its number");
+    assert_eq!(twin.name(&[4]), "#4", "without a tokenizer a token is its number");
 }

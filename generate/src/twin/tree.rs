@@ -13,21 +13,25 @@ struct Node {
     finished: bool,
 }
 
-/// The tree after some steps, as at most `room` lines if that can be; `name` tells what a token
-/// says. Where it is too large, the branches that were given up first are left out: those whose
+/// The tree after some steps, as at most `room` lines if that can be; `name` tells what tokens say
+/// that follow each other. Where it is too large, the branches that were given up first are left out: those whose
 /// last token came before the step that is given too.
-pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(u32) -> String) -> (Vec<String>, usize) {
+pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(&[u32]) -> String) -> (Vec<String>, usize) {
     let (nodes, running) = grown(steps);
-    let mut since = 0;
-    loop {
-        let tree = Tree { nodes: &nodes, running: &running, shown: shown(&nodes, &running, since), name };
-        let mut lines = Vec::new();
-        tree.write_children(None, "", &mut lines);
-        if lines.len() <= room || since >= steps.len() {
-            return (lines, since);
+    let tree_since = |since: usize| Tree::new(&nodes, &running, &shown(&nodes, &running, since), name);
+    // Fewer branches never take more lines, so the first step that leaves few enough is bisected.
+    let (mut since, mut end) = (0, steps.len());
+    while since < end {
+        let middle = since.midpoint(end);
+        if tree_since(middle).line_count() <= room {
+            end = middle;
+        } else {
+            since = middle + 1;
         }
-        since += 1;
     }
+    let mut lines = Vec::new();
+    tree_since(since).write_children(None, "", &mut lines);
+    (lines, since)
 }
 
 /// Which nodes have something to show: beams that run, finished texts, branches given up from step
@@ -48,8 +52,9 @@ fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
 struct Tree<'a> {
     nodes: &'a [Node],
     running: &'a [usize],
-    shown: Vec<bool>,
-    name: &'a dyn Fn(u32) -> String,
+    /// The nodes that grow out of each and are shown; those that grow out of the prompt itself last.
+    children: Vec<Vec<usize>>,
+    name: &'a dyn Fn(&[u32]) -> String,
 }
 
 /// All nodes that were ever kept, and those of the beams that run.
@@ -76,24 +81,37 @@ fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
     (nodes, beams.into_iter().flatten().collect())
 }
 
-impl Tree<'_> {
-    fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> {
-        (0..self.nodes.len()).filter(move |&node| self.shown[node] && self.nodes[node].parent == parent)
+impl<'a> Tree<'a> {
+    fn new(nodes: &'a [Node], running: &'a [usize], shown: &[bool], name: &'a dyn Fn(&[u32]) -> String) -> Self {
+        let mut children = vec![Vec::new(); nodes.len() + 1];
+        for (number, node) in nodes.iter().enumerate().filter(|&(number, _)| shown[number]) {
+            children[node.parent.unwrap_or(nodes.len())].push(number);
+        }
+        Self { nodes, running, children, name }
+    }
+
+    fn children(&self, parent: Option<usize>) -> &[usize] {
+        &self.children[parent.unwrap_or(self.nodes.len())]
+    }
+
+    /// How many lines it takes: one for each node that begins one.
+    fn line_count(&self) -> usize {
+        let roots = self.children(None).len();
+        roots + self.children[..self.nodes.len()].iter().map(Vec::len).filter(|&children| children > 1).sum::<usize>()
     }
 
     /// A line for each child of `parent`, with those of its own children behind it; a chain without
     /// a fork is one line.
     fn write_children(&self, parent: Option<usize>, indent: &str, lines: &mut Vec<String>) {
-        let mut siblings: Vec<usize> = self.children(parent).collect();
+        let mut siblings = self.children(parent).to_vec();
         siblings.sort_by(|&a, &b| self.nodes[b].score.total_cmp(&self.nodes[a].score));
         for (place, &first) in siblings.iter().enumerate() {
-            let (mut last, mut text) = (first, (self.name)(self.nodes[first].token));
-            loop {
-                let mut next = self.children(Some(last));
-                let (Some(only), None) = (next.next(), next.next()) else { break };
-                text += &(self.name)(self.nodes[only].token);
+            let (mut last, mut tokens) = (first, vec![self.nodes[first].token]);
+            while let &[only] = self.children(Some(last)) {
+                tokens.push(self.nodes[only].token);
                 last = only;
             }
+            let text = (self.name)(&tokens);
             let is_last = place + 1 == siblings.len();
             let (branch, rail) = if is_last { ("\u{2514} ", "  ") } else { ("\u{251c} ", "\u{2502} ") };
             lines.push(format!("{indent}{branch}{text}  {:.2}{}", self.nodes[last].score, self.end(last)));
@@ -105,7 +123,7 @@ impl Tree<'_> {
     fn end(&self, node: usize) -> &'static str {
         match self.nodes[node].finished {
             true => "  finished",
-            false if self.children(Some(node)).next().is_some() => "",
+            false if !self.children(Some(node)).is_empty() => "",
             false if self.running.contains(&node) => "  runs",
             false => "  pruned",
         }
@@ -114,6 +132,8 @@ impl Tree<'_> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use ember_decoding::FinishReason;
     use ember_decoding::trace::BeamCandidate;
@@ -163,9 +183,13 @@ pub(super) mod tests {
         ]
     }
 
+    /// A letter for each token.
+    fn name(ids: &[u32]) -> String {
+        ids.iter().map(|&id| (b'a' + id as u8) as char).collect()
+    }
+
     #[test]
     fn the_tree_by_hand() {
-        let name = |id: u32| ((b'a' + id as u8) as char).to_string();
         let lines = |steps: &[BeamStep]| lines(steps, 9, &name).0;
         assert_eq!(lines(&search()[..1]), ["├ a  -0.92  runs", "└ b  -1.20  runs"]);
         assert_eq!(
@@ -186,11 +210,24 @@ pub(super) mod tests {
 
     #[test]
     fn a_tree_too_large_loses_first_what_was_given_up_first() {
-        let name = |id: u32| ((b'a' + id as u8) as char).to_string();
         let fitted =
             ["└ a  -0.92", "  ├ be  -2.50  runs", "  └ d  -1.90", "    ├ f  -2.00  finished", "    └ c  -2.60  runs"];
         assert_eq!(lines(&search(), 5, &name), (fitted.map(str::to_owned).to_vec(), 1));
         // What runs or has finished is never left out.
         assert_eq!(lines(&search(), 2, &name).0.len(), 5);
+    }
+
+    #[test]
+    fn a_tree_of_a_thousand_steps_is_drawn_at_once() {
+        const BEAMS: u32 = 8;
+        // All beams go on from the first, so that each step gives seven branches up.
+        let goes_on = |beam: u32| (0, beam, -f64::from(beam), Fate::GoesOn { beam: beam as usize });
+        let kept: Vec<_> = (0..BEAMS).map(goes_on).collect();
+        let steps: Vec<BeamStep> = (0..1000).map(|number| step(number, &kept)).collect();
+        let began = Instant::now();
+        let (lines, since) = lines(&steps, 40, &name);
+        // A line for the way to step 996, and eight for each step from there on.
+        assert_eq!((lines.len(), since), (33, 996));
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
 }

@@ -52,7 +52,8 @@ fn agrees(batch: usize, time: usize, heads: Heads, spread: f64, seed: u64, mask:
         None => plain::causal_attention(qkv, heads, None).0,
         Some(_) => kernels::causal_attention(qkv, heads, mask),
     });
-    let demand = Demand { head_size: heads.head_size, used: Use::Training(FloatDType::F32), largest: 0 };
+    let used = Use::Training(FloatDType::F32);
+    let demand = Demand { head_size: heads.head_size, has_head_dim: false, used, largest: 0 };
     for device in gpus().into_iter().filter(|device| limits::check(demand, device).is_ok()) {
         let got = output_and_gradient(&qkv, &dy, &device, |qkv| kernels::causal_attention(qkv, heads, mask));
         for (what, got, expected) in [("outputs", &got[0], &expected[0]), ("gradients", &got[1], &expected[1])] {

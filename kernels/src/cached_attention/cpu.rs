@@ -16,10 +16,10 @@ pub fn attend(qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads, places: &Plac
     let Places::Listed(rows) = places else { unreachable!("steps are recorded on GPUs alone") };
     let qkv = flex(qkv);
     let dtype = qkv.dtype();
-    let (qkv, [mut keys, mut cached]) = (float32(qkv), cache.map(|tensor| contiguous(flex(tensor))));
-    let y = attend_rows(values(&qkv), values_mut(&mut keys), values_mut(&mut cached), heads, rows);
+    let (qkv, [mut all_keys, mut all_values]) = (float32(qkv), cache.map(|tensor| contiguous(flex(tensor))));
+    let y = attend_rows(values(&qkv), values_mut(&mut all_keys), values_mut(&mut all_values), heads, rows);
     let y = stored(y, with_width(&qkv, heads.query_width()), dtype);
-    (from_flex(y), [keys, cached].map(from_flex))
+    (from_flex(y), [all_keys, all_values].map(from_flex))
 }
 
 /// As [`super::move_to_front`].

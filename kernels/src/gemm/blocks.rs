@@ -7,9 +7,9 @@ use super::product::{Element, NEAR, Onto, Product};
 use super::tile::{Factor, Finish, Tile};
 use super::{instructions::InstructionSet, matrix::MatrixMut, matrix::View};
 
-/// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they
-/// are: too few would read them packed. More must not: rows of b a power of two apart share a few
-/// places of the cache, and each tile would wait for them anew.
+/// For at most so many rows of a result, a float32 `b` whose columns lie side by side is read where it
+/// is: too few rows would read what was packed. For more it is packed: rows of `b` a power of two
+/// apart share a few places of the cache, and each tile would wait for them anew.
 const FEW_ROWS: usize = 64;
 
 /// Rows that pass by a panel at once, for each of its columns: enough for its packing to be little

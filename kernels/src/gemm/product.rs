@@ -71,9 +71,11 @@ pub struct Product<'a, T> {
 /// Below this many multiplications a product is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-/// Up to so many values from one k to the next for each column of a panel, or so few of k, float32
-/// rows of a transposed `a` are read where they are.
+/// A transposed float32 `a` is read where it is, and not packed, where its values lie at most so far
+/// apart from one k to the next, for each column of a panel; or where there are few of k.
 pub const NEAR: usize = 4;
+
+/// So many of k are few: see [`NEAR`].
 const FEW: usize = 64;
 
 impl<T: Element> Product<'_, T> {
@@ -131,7 +133,8 @@ impl<T> Product<'_, T> {
         [self.a.size[0], self.b.size[1], self.a.size[1]]
     }
 
-    /// Whether the lanes of a tile's rows of `a`, if they are there, are each on a page of its own.
+    /// Whether a tile that reads its rows of `a` where they are comes to another page of memory with
+    /// every lane, as it does not where these lie at most `near` values apart.
     pub(super) fn is_across(&self, near: usize) -> bool {
         let ([row, column], [_, _, k]) = (self.a.step, self.size());
         column != 1 && (row != 1 || (column > near && k > FEW))

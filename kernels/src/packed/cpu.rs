@@ -18,7 +18,8 @@ const BATCH: usize = 6;
 /// Columns of a panel whose sums for as many rows fit into the registers of AVX2.
 const PART: usize = 16;
 
-/// Weights that are read a part of their columns at a time.
+/// A block of weights of so many bytes stays in the first-level cache while it is read a part of its
+/// columns at a time.
 const BLOCK_BYTES: usize = 8 << 10;
 
 /// Rows that one task takes: their sums stay in the first-level cache.
@@ -43,8 +44,8 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
     let output = Shared::new(&mut y);
     let panels: Vec<&[S]> = weight.panels().collect();
     let inputs = S::inputs(x, n_in);
-    let per = n_in.div_ceil(S::ROWS);
-    let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per).collect();
+    let per_panel = n_in.div_ceil(S::ROWS);
+    let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per_panel).collect();
     let work = n_in * PANEL * (x.len() / n_in).min(MOST_ROWS);
     // The blocks of a panel follow one another, so that its weights are still in a cache for the
     // second.

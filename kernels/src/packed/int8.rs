@@ -116,18 +116,21 @@ impl Stretch for Int8Rows {
 
 simd_versions! {
     // The scale brings a column's largest weight to 127. It is rounded up to a bfloat16, so that
-    // none goes beyond.
+    // none goes beyond. A weight that is no number is not the largest, and would be stored as 0: it
+    // makes the scale NaN, so that the product does not hide it.
     fn quantise(rows: &[[f32; PANEL]], weights: &mut [Columns; PANEL / COLUMNS], scales: &mut [bf16; PANEL]) {
         let mut largest = [0f32; PANEL];
+        let mut finite = [0f32; PANEL]; // 0 where all are, else NaN
         for row in rows {
-            for (largest, value) in largest.iter_mut().zip(row) {
+            for ((largest, finite), value) in largest.iter_mut().zip(&mut finite).zip(row) {
                 *largest = largest.max(value.abs());
+                *finite += value * 0.0;
             }
         }
         let mut inverse = [0f32; PANEL];
         for column in 0..PANEL {
             let scale = (largest[column] / 127.0).to_bits().wrapping_add(0xffff) >> 16;
-            scales[column] = bf16::from_bits(scale as u16);
+            scales[column] = if finite[column].is_nan() { bf16::NAN } else { bf16::from_bits(scale as u16) };
             inverse[column] = if scale == 0 { 0.0 } else { 1.0 / f32::from_bits(scale << 16) };
         }
         for (pair, rows) in rows.chunks_exact(2).enumerate() {

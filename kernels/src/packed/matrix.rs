@@ -102,7 +102,7 @@ impl Packed {
     }
 
     /// What the weights are stored as.
-    pub fn weights(&self) -> WeightType {
+    pub fn weight_type(&self) -> WeightType {
         self.weights
     }
 
@@ -130,8 +130,8 @@ impl Packed {
     }
 
     fn read_column<S: Stretch>(&self, column: usize, values: &mut [f32]) {
-        let per = self.size[0].div_ceil(S::ROWS);
-        let panel = &self.part.values::<S>()[column / PANEL * per..][..per];
+        let per_panel = self.size[0].div_ceil(S::ROWS);
+        let panel = &self.part.values::<S>()[column / PANEL * per_panel..][..per_panel];
         for (values, stretch) in values.chunks_mut(S::ROWS).zip(panel) {
             for (row, value) in values.iter_mut().enumerate() {
                 *value = stretch.weight(row, column % PANEL);
@@ -144,11 +144,11 @@ impl Packed {
 const TOGETHER: usize = 2;
 
 fn fill<S: Stretch>(stretches: &mut [S], source: Source, [n_in, n_out]: [usize; 2]) {
-    let per = n_in.div_ceil(S::ROWS);
-    stretches.par_chunks_mut(TOGETHER * per).enumerate().for_each(|(task, panels)| {
+    let per_panel = n_in.div_ceil(S::ROWS);
+    stretches.par_chunks_mut(TOGETHER * per_panel).enumerate().for_each(|(task, panels)| {
         let mut tile = [[0f32; PANEL]; GROUP];
         for first in (0..n_in).step_by(GROUP) {
-            for (place, panel) in panels.chunks_exact_mut(per).enumerate() {
+            for (place, panel) in panels.chunks_exact_mut(per_panel).enumerate() {
                 let columns = (task * TOGETHER + place) * PANEL;
                 source.read(&mut tile, [n_in, n_out], first, columns..n_out.min(columns + PANEL));
                 let stretches = panel[first / S::ROWS..].iter_mut();

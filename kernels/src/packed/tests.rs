@@ -160,3 +160,22 @@ fn what_is_no_number_is_not_hidden() {
         }
     }
 }
+
+/// So must a weight that is no number, in its column and in no other.
+#[test]
+fn a_weight_that_is_no_number_is_not_hidden() {
+    for weights in TYPES {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut matrix = values(70 * 3, 1);
+            matrix[40 * 3 + 1] = bad;
+            let packed = pack(weights, Source::Rows(&matrix), [70, 3], None);
+            let y = floats(packed_linear(tensor(&values(140, 2), [1, 2, 70]), &packed));
+            assert_eq!(
+                y.iter().map(|y| y.is_finite()).collect_vec(),
+                [true, false, true].repeat(2),
+                "{weights:?}: {y:?}"
+            );
+            assert!(packed.columns(&[1]).iter().any(|value| !value.is_finite()), "{weights:?}");
+        }
+    }
+}

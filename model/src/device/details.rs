@@ -35,7 +35,8 @@ pub struct Details {
 }
 
 /// GPT-2's width of a head, and its table of tokens, trained.
-const GPT2: Demand = Demand { head_size: 64, used: Use::Training(FloatDType::F32), largest: 50257 * 768 };
+const GPT2: Demand =
+    Demand { head_size: 64, has_head_dim: false, used: Use::Training(FloatDType::F32), largest: 50257 * 768 };
 
 /// As [`list`](super::list), with what matters of each.
 pub fn described() -> Vec<Described> {

@@ -24,7 +24,7 @@ pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
         return Err(FolderError::damaged(dir, what));
     }
     let keys = Keys(read_json(&path)?);
-    let (family, config) = family_and_shape(&keys).map_err(|what| FolderError::mismatch(&path, what))?;
+    let (family, config) = of_keys(&keys).map_err(|what| FolderError::mismatch(&path, what))?;
     config.validate().map_err(|source| FolderError::Shape { path, source })?;
     Ok((family, config))
 }
@@ -35,7 +35,7 @@ pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>) -> Result
 }
 
 /// Whose keys they are, and the shape that they say.
-fn family_and_shape(keys: &Keys) -> Read<(Family, GptConfig)> {
+fn of_keys(keys: &Keys) -> Read<(Family, GptConfig)> {
     let missing = "model_type is missing; a model that can be opened has \"gpt2\", \"llama\" or \"qwen3\" there";
     let name = keys.get("model_type").as_str().ok_or(missing)?;
     let family = Family::named(name).ok_or_else(|| {

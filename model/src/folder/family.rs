@@ -48,8 +48,8 @@ const LLAMA: Family = Family {
     json: llama::json,
     stored: llama::stored,
     // The frequencies of the rotary angles that transformers before version 4.33 stored in every
-    // block.
-    is_no_weight: |name| name.ends_with(".rotary_emb.inv_freq"),
+    // block, and some tools once in the model.
+    is_no_weight: |name| name.ends_with("rotary_emb.inv_freq"),
     always_has_biases: false,
 };
 
@@ -65,14 +65,10 @@ impl Family {
         let learned = config.positions == Positions::Learned;
         let positions = if learned { "positions = learned" } else { "positions = rotary" };
         let alone = |given: &str, other: &str, choose: &str| {
-            let all = match (learned, config.qk_norm) {
-                (true, _) => "architecture = gpt2",
-                (false, false) => "architecture = llama",
-                (false, true) => "architecture = qwen3",
-            };
+            let architecture = config.architecture();
             Err(FolderError::NoClass(format!(
                 "{given} does not go with {other}: transformers has no such model to save it as; choose {choose}, or leave all \
-                 parts to {all}"
+                 parts to architecture = {architecture}"
             )))
         };
         let mlp = format!("mlp = {}", config.mlp.name());

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::json;
 
 use super::files::{read_json, write_json};
@@ -106,7 +107,7 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
         ("quantization_config", json!({}), "quantization_config is set"),
         ("num_key_value_heads", json!(3), "n_head 4 is not a multiple of n_kv_head 3"),
         ("num_attention_heads", json!(0), "n_head is 0"),
-        ("head_dim", json!(3), "a head is 3 wide"),
+        ("head_dim", json!(3), "head_dim is 3; rotary positions turn pairs of values, so only models where it is even"),
         ("head_dim", json!(4), "tensor layers.0.self_attn.q_proj.weight is [8, 8], but config.json needs [16, 8]"),
         ("num_hidden_layers", json!(1), "belongs to no Llama language model of 1 layers"),
         ("hidden_size", json!("8"), "hidden_size is \"8\"; it must be a whole number"),
@@ -123,6 +124,21 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
     ] {
         change_config(dir.path(), key, value);
         read_all(dir.path()).unwrap();
+    }
+}
+
+#[test]
+fn stored_frequencies_of_the_angles_are_passed_over_in_the_model_and_in_its_blocks() {
+    let (config, tensors) = (llama(), counted(&llama()));
+    let dir = write_folder(&config, &tensors);
+    let path = dir.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let written = SafeTensors::deserialize(&bytes).unwrap();
+    for name in ["model.rotary_emb.inv_freq", "model.layers.1.self_attn.rotary_emb.inv_freq"] {
+        let frequency = TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap();
+        let views = written.iter().chain([(name, frequency)]);
+        safetensors::serialize_to_file(views, None, &path).unwrap();
+        assert_eq!(read_all(dir.path()).unwrap(), (config.clone(), tensors.clone()), "{name}");
     }
 }
 

@@ -14,7 +14,8 @@ pub enum Style {
     Letters,
 }
 
-/// Colours of the 256 that terminals have, told apart on light and dark ground.
+/// Colours of the 256 that terminals have, told apart on light and dark ground. Runs beyond them are
+/// letters.
 const COLOURS: [u8; 6] = [33, 208, 35, 170, 44, 160];
 
 /// Places left of the curves, for the numbers.
@@ -38,13 +39,22 @@ impl Style {
         }
     }
 
-    /// What stands for the run of this number: `sign` in its colour, or its letter.
+    /// What stands for the run of this number: `sign` in its colour, or its letter; that in a colour too
+    /// where another run has the colour already.
     pub(super) fn mark(self, run: usize, sign: char) -> String {
         match self {
-            Self::Dots(_) => format!("\u{1b}[38;5;{}m{sign}\u{1b}[0m", COLOURS[run % COLOURS.len()]),
-            Self::Letters => char::from(b'a' + (run % 26) as u8).to_string(),
+            Self::Dots(_) => {
+                let sign = if run < COLOURS.len() { sign } else { letter(run) };
+                format!("\u{1b}[38;5;{}m{sign}\u{1b}[0m", COLOURS[run % COLOURS.len()])
+            }
+            Self::Letters => letter(run).to_string(),
         }
     }
+}
+
+/// The letter of the run of this number.
+pub(super) fn letter(run: usize) -> char {
+    ('a'..='z').chain('A'..='Z').nth(run % 52).unwrap_or_default()
 }
 
 /// A place of the chart: which of its dots are set, and by which run the last.
@@ -61,7 +71,7 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
     let curve = |run: &Record| scale.place(&if validated { run.validation(axis) } else { run.training(axis) });
     let curves: Vec<Points> = runs.iter().map(curve).collect();
     let last = curves.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
-    let (low, high) = heights(curves.iter(), last);
+    let (low, high) = heights(curves.iter());
     if last <= 0.0 || low >= high {
         return String::new();
     }

@@ -9,19 +9,19 @@ mod table;
 
 use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path, path::PathBuf};
 
-use ember_host::file_error::At;
+use ember_decoding::bench::median;
+use ember_host::{file_error::At, files::name_of};
 use serde::Serialize;
 
 use crate::drawing::{Points, drawable, smooth};
 use crate::error::{Error, Result};
-use crate::median::median;
 use crate::plot::{best, last};
 use ember_training::units::{duration, short};
 use ember_training::{run::folder, run::report::Row, run::report::jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
-pub use table::{aligned, differing, table};
+pub use table::{aligned, differing, note, table};
 
 /// What curves are drawn over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +91,8 @@ impl Record {
         // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the
         // same.
         let config = text.parse().map_err(|source| Error::NotToml { path: file, source })?;
-        let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let name =
-            name.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let whole_path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let name = name_of(&whole_path).unwrap_or_else(|| path.display().to_string());
         Ok(Self { name, path: path.to_owned(), rows, config })
     }
 
@@ -128,13 +127,18 @@ impl Record {
             run: self.name.clone(),
             path: self.path.display().to_string(),
             parameters: Some(facts.parameters).filter(|n| *n > 0),
-            step: rows.iter().map(|row| row.step).max().unwrap_or(0),
+            // A batch that was left out is in the log with a step that was not taken.
+            step: rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max().unwrap_or(0),
             max_steps: max_steps.or(Some(facts.max_steps).filter(|n| *n > 0)),
             tokens: last(rows, |row| row.tokens),
             train_loss: last(rows, |row| row.train_loss),
             val_loss: last(rows, |row| row.val_loss),
             best_val_loss: best.map(|best| best.0),
             best_step: best.map(|best| best.1),
+            bits_per_byte: best.and_then(|(loss, step)| {
+                let found = rows.iter().find(|row| row.step == step && row.val_loss == Some(loss));
+                found?.bits_per_byte
+            }),
             elapsed_s: last(rows, |row| row.elapsed_s),
             tokens_per_s: median(&speeds),
         }
@@ -164,6 +168,8 @@ pub struct Summary {
     pub best_val_loss: Option<f64>,
     /// Where it was.
     pub best_step: Option<u64>,
+    /// The same in bits per byte of the held-out text, where that is logged.
+    pub bits_per_byte: Option<f64>,
     /// Time in all.
     pub elapsed_s: Option<f64>,
     /// The median of the logged speeds.
@@ -198,15 +204,29 @@ pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     keys.into_iter().map(|key| (key.clone(), values(key))).filter(|(_, values)| differs(values)).collect()
 }
 
-/// The lowest and the highest loss to draw: the first steps fall from far above, and would press
-/// all that matters into the lowest part of the picture.
-fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone, last: f64) -> (f64, f64) {
-    let settled = |from: f64| curves.clone().flatten().filter(move |point| point.0 >= from).map(|point| point.1);
-    let span = |from: f64| settled(from).fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));
-    let (low, high) = match span(0.04 * last) {
-        (low, high) if low <= high => (low, high),
-        _ => span(0.0),
+/// Whether the runs' tokens stand for different stretches of text, as those of different tokenizers do: a
+/// loss per token then says nothing about which run knows its text better.
+pub fn tokens_differ(runs: &[Record]) -> bool {
+    let differ = |values: Vec<f64>| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        values.into_iter().any(|value| value > 1.01 * least)
     };
+    let vocabularies = runs.iter().filter_map(|run| run.rows.iter().find_map(|row| row.run.as_ref()));
+    let ratio = |row: &Row| Some(row.bits_per_byte? / row.val_loss.filter(|loss| *loss > 0.0)?);
+    let sizes: Vec<u64> = vocabularies.map(|facts| facts.vocab_size).filter(|size| *size > 0).collect();
+    sizes.iter().any(|size| *size != sizes[0])
+        || differ(runs.iter().filter_map(|run| run.rows.iter().find_map(ratio)).collect())
+}
+
+/// The lowest and the highest loss to draw. The first steps fall from far above, and would press all that
+/// matters into the lowest part of the picture: of each curve they are above it.
+fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone) -> (f64, f64) {
+    let settled = |curve: &'a Points| {
+        let last = curve.iter().map(|point| point.0).fold(f64::MIN, f64::max);
+        curve.iter().filter(move |point| point.0 >= last.min(0.04 * last)).map(|point| point.1)
+    };
+    let high = curves.clone().flat_map(settled).fold(f64::MIN, f64::max);
+    let low = curves.flatten().map(|point| point.1).fold(f64::MAX, f64::min);
     let pad = 0.04 * (high - low).max(0.02);
     (low - pad, high + pad)
 }

@@ -3,9 +3,10 @@
 
 use plotters::{prelude::*, style::text_anchor::HPos};
 
-use super::{Axis, Record, Scale, differences, heights, table::cut, table::figures};
+use super::chart::letter;
+use super::{Axis, Record, Scale, differences, heights, note, table::HEADINGS, table::cut, table::figures};
 use crate::drawing::{self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points};
-use crate::drawing::{axes, beside, curve, decimals, dots, legend_entry, panel};
+use crate::drawing::{axes, beside, curve, decimals, dots, legend_entry, panel, whole_ticks};
 use crate::error::{Error, Result};
 
 const WIDTH: u32 = 960;
@@ -16,7 +17,7 @@ const LINE: u32 = 18;
 /// Characters of a line of the legend, so that it stays in the picture.
 const LINE_CHARACTERS: usize = 128;
 /// Where the columns of the legend end, the first of them where it begins.
-const COLUMNS: [i32; 8] = [96, 400, 490, 570, 700, 790, 860, 940];
+const COLUMNS: [i32; 9] = [96, 388, 476, 540, 658, 728, 808, 866, 940];
 
 /// The curves of one run, where they stand on the axes: training losses, validation losses.
 type Curves = [Points; 2];
@@ -36,7 +37,7 @@ pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
     drawing::svg("plot", (WIDTH, HEADER + PANEL + LINE * (lines + 1)), |root| {
         let (header, rest) = root.split_vertically(HEADER);
         let (panel, legend) = rest.split_vertically(PANEL);
-        heading(&header)?;
+        heading(&header, note(runs))?;
         losses(&panel, &curves, axis, scale)?;
         figures_of(&legend, runs, &notes)
     })
@@ -63,22 +64,24 @@ fn notes(runs: &[Record]) -> Vec<Vec<String>> {
     (0..runs.len()).map(of).collect()
 }
 
-fn heading(area: &Area<'_>) -> Drawn {
+fn heading(area: &Area<'_>, note: Option<&str>) -> Drawn {
     let (left, y) = ((EDGE + AXIS) as i32, 20);
     legend_entry(area, (left, y), "validation", GREY.stroke_width(2), true)?;
-    legend_entry(area, (left + 118, y), "train, smoothed", GREY.mix(0.4).stroke_width(2), false)
+    legend_entry(area, (left + 118, y), "train, smoothed", GREY.mix(0.4).stroke_width(2), false)?;
+    area.draw(&Text::new(note.unwrap_or_default().to_owned(), (left + 262, y), beside(HPos::Left, 12, &GREY)))
 }
 
 fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn {
     let all = curves.iter().flatten();
     let last = all.clone().flatten().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
-    let (low, high) = heights(all, last);
+    let (low, high) = heights(all);
+    let ticks = if axis == Axis::Time { 9 } else { whole_ticks(last) };
     let mut chart =
         panel(area, 28).set_label_area_size(LabelAreaPosition::Bottom, 44).build_cartesian_2d(0.0..last, low..high)?;
     axes(&mut chart)
         .x_desc(axis.title())
         .y_desc("loss (nats per token)")
-        .x_labels(9)
+        .x_labels(ticks)
         .y_labels(8)
         .x_label_formatter(&|x| axis.label(*x))
         .y_label_formatter(&|y| decimals(scale.loss(*y), scale.loss(high) - scale.loss(low)))
@@ -90,18 +93,29 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
         curve(&mut chart, val, high, colour(run).stroke_width(2))?;
         dots(&mut chart, val, high, colour(run))?;
     }
+    let top = area.get_pixel_range().1.start;
+    for (run, [train, val]) in curves.iter().enumerate().filter(|_| curves.len() > COLOURS.len()) {
+        if let Some(end) = val.last().or(train.last()).filter(|point| point.1 <= high) {
+            let (x, y) = chart.backend_coord(end);
+            let name = letter(run).to_string();
+            area.draw(&Text::new(name, (x + 5, y - top), beside(HPos::Left, 12, &colour(run))))?;
+        }
+    }
     Ok(())
 }
 
 /// The legend: a line of figures for each run, and under it what it differs in.
 fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn {
-    let headings = ["run", "parameters", "steps", "tokens", "best validation", "training", "time", "tokens/s"];
     let mut y = LINE as i32 / 2;
-    cells(area, &headings.map(String::from), y, &GREY)?;
+    cells(area, &HEADINGS.map(String::from), y, &GREY)?;
     for (run, (record, notes)) in runs.iter().zip(notes).enumerate() {
         y += LINE as i32;
         let [left, ..] = COLUMNS;
         area.draw(&PathElement::new(vec![(left - 30, y), (left - 8, y)], colour(run).stroke_width(3)))?;
+        if runs.len() > COLOURS.len() {
+            let name = letter(run).to_string();
+            area.draw(&Text::new(name, (left - 44, y), beside(HPos::Left, 12, &colour(run))))?;
+        }
         cells(area, &figures(&record.summary()), y, &INK)?;
         for note in notes {
             y += LINE as i32;
@@ -111,7 +125,7 @@ fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn 
     Ok(())
 }
 
-fn cells(area: &Area<'_>, cells: &[String; 8], y: i32, ink: &RGBColor) -> Drawn {
+fn cells(area: &Area<'_>, cells: &[String; 9], y: i32, ink: &RGBColor) -> Drawn {
     for (column, (cell, x)) in cells.iter().zip(COLUMNS).enumerate() {
         let side = if column == 0 { HPos::Left } else { HPos::Right };
         area.draw(&Text::new(cut(cell), (x, y), beside(side, 13, ink)))?;
@@ -119,6 +133,7 @@ fn cells(area: &Area<'_>, cells: &[String; 8], y: i32, ink: &RGBColor) -> Drawn 
     Ok(())
 }
 
+/// Beyond the colours that there are they begin again: then a letter beside each curve tells the runs apart.
 fn colour(run: usize) -> RGBColor {
     COLOURS[run % COLOURS.len()]
 }

@@ -1,17 +1,20 @@
 //! The figures of several runs, and what they differ in, as text in columns.
 
-use super::{Record, Style, Summary, differences};
+use super::{Record, Style, Summary, differences, tokens_differ};
+use crate::drawing::shortened;
 use ember_training::units::{duration, grouped, short};
 use unicode_width::UnicodeWidthStr;
 
-/// Most characters of a value; a list of prompts may be long.
+/// Most columns of a value; a list of prompts may be long.
 const LONGEST: usize = 40;
+
+/// What the figures of a run are.
+pub(super) const HEADINGS: [&str; 9] =
+    ["run", "parameters", "steps", "tokens", "best validation", "bits/byte", "last training", "time", "tokens/s"];
 
 /// The figures of the runs, a line each, under a line of headings.
 pub fn table(runs: &[Record], style: Style) -> String {
-    let headings = ["run", "parameters", "steps", "tokens", "best validation", "last training", "time", "tokens/s"]
-        .map(String::from);
-    let mut lines = vec![headings.to_vec()];
+    let mut lines = vec![HEADINGS.map(String::from).to_vec()];
     lines.extend(runs.iter().map(|run| figures(&run.summary()).to_vec()));
     let marks = (0..runs.len()).map(|run| style.mark(run, '●'));
     let lines = std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines, 1));
@@ -19,7 +22,7 @@ pub fn table(runs: &[Record], style: Style) -> String {
 }
 
 /// The figures of one run, in the order of the headings; "-" where one is not known.
-pub(super) fn figures(of: &Summary) -> [String; 8] {
+pub(super) fn figures(of: &Summary) -> [String; 9] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let steps = grouped(of.step);
     [
@@ -31,10 +34,20 @@ pub(super) fn figures(of: &Summary) -> [String; 8] {
         },
         or_dash(of.tokens.map(|n| short(n as f64))),
         or_dash(of.best_val_loss.zip(of.best_step).map(|(loss, step)| format!("{loss:.4} at {}", grouped(step)))),
+        or_dash(of.bits_per_byte.map(|bits| format!("{bits:.3}"))),
         or_dash(of.train_loss.map(|loss| format!("{loss:.4}"))),
         or_dash(of.elapsed_s.map(duration)),
         or_dash(of.tokens_per_s.map(|speed| grouped(speed as u64))),
     ]
+}
+
+/// What to know of the losses beside each other, where there is something.
+pub fn note(runs: &[Record]) -> Option<&'static str> {
+    let knows_bits = |run: &Record| run.summary().bits_per_byte.is_some();
+    tokens_differ(runs).then_some(match runs.iter().all(knows_bits) {
+        true => "the tokens are not the same in all runs: losses per token do not compare, bits/byte do",
+        false => "the tokens are not the same in all runs: losses per token do not compare",
+    })
 }
 
 /// The keys that differ, a line each, with the value of every run; nothing where there are none.
@@ -54,11 +67,7 @@ pub fn differing(runs: &[Record]) -> String {
 
 /// The beginning of a value that is long.
 pub(super) fn cut(value: &str) -> String {
-    let characters: Vec<char> = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    match characters.len() {
-        ..=LONGEST => characters.into_iter().collect(),
-        _ => characters[..LONGEST - 1].iter().chain(['…'].iter()).collect(),
-    }
+    shortened(value, LONGEST)
 }
 
 /// Lines of cells as lines of text: the first `left` columns from the left, the others from the

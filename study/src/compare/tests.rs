@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use ember_training::run::report::RunFacts;
 
 const DOTS: Style = Style::Dots(|text| text.replace('\u{1b}', "\u{fffd}"));
 
@@ -63,8 +64,6 @@ fn columns_stand_below_each_other_whatever_is_written_in_them() {
 
 #[test]
 fn numbers_that_no_run_has_are_left_out_of_the_picture() {
-    // Where a loss below all others comes first, the heights are not its own, and the line to it
-    // would leave the chart.
     let early = [&[1.0, -1e308], [1.5, 1.2].repeat(30).as_slice()].concat();
     let late = [1.0, 2.0, 1e308, -1e308, 1.5, 1e9, -1e9, 1.2];
     let mut runs = [record("early", &early, ""), record("late", &late, "")];
@@ -75,6 +74,59 @@ fn numbers_that_no_run_has_are_left_out_of_the_picture() {
             assert!(svg(&runs, axis, scale).is_ok());
         }
     }
+}
+
+#[test]
+fn the_lowest_loss_stands_at_its_height_also_where_it_was_the_first() {
+    let curve: Points =
+        (0..100).map(|i| (f64::from(i), if i == 1 { 1.0 } else { 2.0 + 1.0 / f64::from(i + 1) })).collect();
+    let (low, high) = heights([curve].iter());
+    assert!(low < 1.0 && high < 2.3, "{low} to {high}");
+}
+
+#[test]
+fn a_short_run_beside_a_long_one_is_in_the_chart() {
+    let long: Vec<f64> = (0..200).map(|i| 1.0 + 1.0 / (1.0 + f64::from(i))).collect();
+    let runs = [record("long", &long, ""), record("short", &[9.0, 8.0, 7.0, 6.0], "")];
+    let text = chart(&runs, Axis::Step, Scale::Linear, Style::Letters, 80, 16);
+    assert!(text.lines().any(|line| line.split_once('│').is_some_and(|(_, curve)| curve.contains('b'))), "{text}");
+}
+
+#[test]
+fn bits_per_byte_are_those_of_the_best_loss_and_the_tables_say_where_they_alone_compare() {
+    let mut runs = two();
+    for row in runs.iter_mut().flat_map(|run| &mut run.rows) {
+        row.bits_per_byte = row.val_loss.map(|loss| 2.0 * loss);
+    }
+    let summary = runs[1].summary();
+    assert_eq!(summary.bits_per_byte, summary.best_val_loss.map(|loss| 2.0 * loss));
+    assert!(table(&runs, Style::Letters).contains("bits/byte") && note(&runs).is_none());
+    let mut by_bytes = runs.clone();
+    by_bytes[0].rows.iter_mut().for_each(|row| row.bits_per_byte = row.val_loss.map(|loss| 1.44 * loss));
+    assert!(note(&by_bytes).unwrap().contains("bits/byte do"));
+    for (run, vocab_size) in runs.iter_mut().zip([65, 256]) {
+        run.rows[0].run = Some(RunFacts { vocab_size, ..RunFacts::default() });
+    }
+    assert!(tokens_differ(&runs));
+}
+
+#[test]
+fn a_step_whose_batch_was_left_out_was_not_taken() {
+    let mut run = record("a", &[2.0, 1.0], "");
+    run.rows.push(Row { step: 21, skipped: Some(1), ..Row::default() });
+    assert_eq!(run.summary().step, 20);
+}
+
+#[test]
+fn no_two_of_many_runs_look_alike() {
+    let marks: BTreeSet<String> = (0..52).map(|run| DOTS.mark(run, '●')).collect();
+    assert_eq!(marks.len(), 52);
+    let runs: Vec<Record> = (0..9).map(|run| record(&format!("run {run}"), &[2.0, 1.5, 1.2, 1.1], "")).collect();
+    assert_eq!(
+        svg(&runs, Axis::Step, Scale::Linear).unwrap().matches("\ni\n").count(),
+        2,
+        "in the legend and at its curve"
+    );
 }
 
 #[test]

@@ -14,4 +14,4 @@ mod training_text;
 
 pub use checked::{Checked, Rule, Span, Together, beginning, check, together};
 pub use page::{page, times, words_for};
-pub use training_text::{Documents, Place, TrainingText};
+pub use training_text::{Documents, LineOf, Place, TrainingText};

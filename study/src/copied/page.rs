@@ -1,7 +1,7 @@
 //! The checked texts as a page: what is copied is marked, and each mark says and links to where it
 //! stands.
 
-use super::{checked::Checked, checked::Span, checked::Together, training_text::Place};
+use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
 use crate::page::{escape, page as whole_page};
 use ember_training::units::counted;
 
@@ -47,12 +47,14 @@ fn item(number: usize, at: usize, span: &Span) -> String {
     format!("<li id=\"s{number}-{at}\">{characters}, {times}: {whereabouts}</li>\n")
 }
 
-/// "line 12 of input.txt".
+/// "line 12 of input.txt"; where the line is none of the file's, "line 2 of document 7 of input.jsonl".
 pub fn words_for(place: &Place) -> String {
+    let Place { source, document, line, .. } = place;
     let titled = place.title.as_ref().map_or_else(String::new, |title| format!(" ({title})"));
-    match place.document {
-        1 => format!("line {} of {}{titled}", place.line, place.source),
-        document => format!("line {} in document {document}{titled} of {}", place.line, place.source),
+    match place.line_of {
+        LineOf::File => format!("line {line} of {source}{titled}"),
+        LineOf::Document => format!("line {line} of document {document}{titled} of {source}"),
+        LineOf::SplitDocument => format!("line {line} of training document {document}{titled} of {source}"),
     }
 }
 
@@ -96,6 +98,23 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{Span, together};
     use super::*;
+
+    #[test]
+    fn a_line_is_the_file_s_or_says_which_document_s() {
+        let place = |line_of, document, title: Option<&str>| Place {
+            source: "a.txt".into(),
+            document,
+            title: title.map(str::to_owned),
+            line: 5,
+            line_of,
+            offset_bytes: 9,
+            before: String::new(),
+            after: String::new(),
+        };
+        assert_eq!(words_for(&place(LineOf::File, 2, None)), "line 5 of a.txt");
+        assert_eq!(words_for(&place(LineOf::Document, 1, Some("Rain"))), "line 5 of document 1 (Rain) of a.txt");
+        assert_eq!(words_for(&place(LineOf::SplitDocument, 1, None)), "line 5 of training document 1 of a.txt");
+    }
 
     #[test]
     fn what_is_copied_is_marked_and_nothing_is_markup() {

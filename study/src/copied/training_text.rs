@@ -37,10 +37,25 @@ struct Document {
     source: usize,
     /// Its number in its source, from 1.
     number: u64,
-    /// Its first line in its source.
+    /// What its lines are counted in.
+    line_of: LineOf,
+    /// Its first line there.
     first_line: u64,
     /// What it is called, where its file says.
     title: Option<String>,
+}
+
+/// What a line is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineOf {
+    /// A text file, whose lines anybody can look up.
+    File,
+    /// A document of a file that is no plain text, or of an archive.
+    Document,
+    /// A document of one side of a prepared text: documents are numbered among those of that side, and
+    /// what is held out is in no number.
+    SplitDocument,
 }
 
 /// Where a stretch stands in the training text.
@@ -53,8 +68,10 @@ pub struct Place {
     /// What the document is called, where its file says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The line, from 1: of a text file the file's, else the document's.
+    /// The line, from 1.
     pub line: u64,
+    /// What the line is counted in.
+    pub line_of: LineOf,
     /// Bytes of the document before it.
     pub offset_bytes: u64,
     /// What stands before it in the document, at most 40 characters.
@@ -97,14 +114,14 @@ impl Documents {
             document.extend_from_slice(pieces.next().unwrap_or_default());
             for piece in pieces {
                 if !document.is_empty() {
-                    this.push(&text_of(&document)?, 1, None);
+                    this.push(&text_of(&document)?, LineOf::SplitDocument, 1, None);
                 }
                 document.clear();
                 document.extend_from_slice(piece);
             }
         }
         if !document.is_empty() {
-            this.push(&text_of(&document)?, 1, None);
+            this.push(&text_of(&document)?, LineOf::SplitDocument, 1, None);
         }
         if sources.iter().map(|(_, count)| count).sum::<u64>() == this.documents.len() as u64 {
             this.attribute(sources);
@@ -137,14 +154,15 @@ impl Documents {
             let before = (this.bytes.len(), this.documents.len(), this.sources.len());
             this.sources.push(file.name.to_string());
             let (mut document, mut title, mut line) = (String::new(), None, 1);
+            let line_of = if file.kind == Kind::text() { LineOf::File } else { LineOf::Document };
             let read = source::read::<source::Error>(file, options, &AtomicU64::new(0), &mut |event| {
                 match event {
                     Event::Title(words) => title = Some(words.to_owned()),
                     Event::Dated(_) => {}
                     Event::Text(text) => document.push_str(text),
                     Event::EndOfDocument => {
-                        this.push(&document, line, title.take());
-                        if file.kind == Kind::text() {
+                        this.push(&document, line_of, line, title.take());
+                        if line_of == LineOf::File {
                             line += lines(document.as_bytes());
                         }
                         document.clear();
@@ -168,13 +186,13 @@ impl Documents {
     }
 
     /// Adds a document of the last source.
-    fn push(&mut self, text: &str, first_line: u64, title: Option<String>) {
+    fn push(&mut self, text: &str, line_of: LineOf, first_line: u64, title: Option<String>) {
         let source = self.sources.len() - 1;
         let number = match self.documents.last() {
             Some(last) if last.source == source => last.number + 1,
             _ => 1,
         };
-        self.documents.push(Document { start: self.bytes.len(), source, number, first_line, title });
+        self.documents.push(Document { start: self.bytes.len(), source, number, line_of, first_line, title });
         self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.push(SEPARATOR);
     }
@@ -219,7 +237,7 @@ impl TrainingText {
     /// Where the `length` bytes at `at` are.
     fn place(&self, at: usize, length: usize) -> Place {
         let all = &self.index.text;
-        let &Document { start, source, number, first_line, ref title } =
+        let &Document { start, source, number, line_of, first_line, ref title } =
             &self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
         let rest = &all[at + length..];
         let rest = &rest[..rest.len().min(4 * AROUND)]; // the document may go on for long
@@ -232,6 +250,7 @@ impl TrainingText {
             document: number,
             title: title.clone(),
             line: first_line + self.line_ends_before(at) - self.line_ends_before(start),
+            line_of,
             offset_bytes: (at - start) as u64,
             before: before[first..].to_owned(),
             after: after.chars().take(AROUND).collect(),
@@ -271,6 +290,7 @@ mod tests {
             document: 2,
             title: None,
             line: 4,
+            line_of: LineOf::File,
             offset_bytes: 11,
             before: "three\nfour ".into(),
             after: "ive\n".into(),
@@ -278,6 +298,7 @@ mod tests {
         assert_eq!(place.unwrap(), expected);
         let place = text.find("nine").1.unwrap();
         assert_eq!((place.document, place.line, place.before.as_str()), (2, 2, "eight\n"));
+        assert_eq!(place.line_of, LineOf::Document, "in its file the text is one line");
         assert_eq!(text.find("two\nthree"), (0, None), "nothing goes from one document into the next");
         assert_eq!(text.find("e").0, 8);
     }
@@ -324,5 +345,6 @@ mod tests {
         assert_eq!(documents.texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), texts);
         let place = documents.find("other").1.unwrap();
         assert_eq!((place.source.as_str(), place.document, place.offset_bytes), ("a run", 3, 4));
+        assert_eq!((place.line_of, place.line), (LineOf::SplitDocument, 1));
     }
 }

@@ -49,7 +49,9 @@ fn loops_row(of: &Loops) -> String {
         [of.mean_onset, of.mean_period].map(|mean| mean.map_or_else(String::new, |mean| format!("{mean:.1}")));
     format!(
         "<tr><th>{}</th><td>{}</td><td>{}</td><td>{onset}</td><td>{period}</td></tr>\n",
-        of.text, of.loops, of.texts
+        if of.text == "sampled" { "own" } else { of.text },
+        of.loops,
+        of.texts
     )
 }
 

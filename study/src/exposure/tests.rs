@@ -147,6 +147,7 @@ fn the_page_has_every_figure_and_needs_nothing_else() {
     for stretch in &exposure.positions {
         assert!(page.contains(&format!("<td>{:.3}</td>", stretch.sampled.loss)));
     }
+    assert!(page.contains("<tr><th>own</th><td>") && !page.contains("<th>sampled</th>"));
     assert_eq!(page.matches("<svg").count(), 2);
     assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
 }

@@ -20,8 +20,8 @@ pub(super) const TRAINING_STEP: Facts = Facts {
     random: "which windows of the text, and what dropout drops",
     returns: "one number, the loss, and other weights",
     places: &[
-        place("train/lib/src/step/gradient/mod.rs", "next_token_loss"),
-        place("kernels/src/cross_entropy/mod.rs", "cross_entropy"),
+        place("train/lib/src/step/gradient/mod.rs", "pass"),
+        place("kernels/src/cross_entropy/mod.rs", "loss_over"),
         place("train/lib/src/step/optimizer/mod.rs", "step"),
     ],
 };

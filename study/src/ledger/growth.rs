@@ -1,7 +1,7 @@
 //! How the costs grow with the length of the text: training against inference, with the cache and
 //! without it.
 
-use burn::{module::Module, optim::GradientsParams};
+use burn::module::Module;
 use ember_data::windows::Batch;
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::meter::{Meter, median, positive};
 use super::modes::{Plan, clipped_step, generation::logits_without_cache};
+use crate::batch::batch_logits;
 use crate::error::Result;
-use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
+use ember_training::{config::precision::float_dtype, step::optimizer::Optimizer};
 
 /// The costs at one length.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -53,6 +54,8 @@ pub fn measure(
     begins: &mut dyn FnMut(usize),
 ) -> Result<Vec<Growth>> {
     let Plan { batch, repeats, config, .. } = plan;
+    let of_inference = gpt.precision();
+    gpt = gpt.with_precision(float_dtype(config.precision));
     let mut optimizer = Optimizer::new(config);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
@@ -63,15 +66,14 @@ pub fn measure(
             batch_size: 1,
             context_length: time,
         };
-        let growth = inference(&gpt.valid(), weights_bytes, &row, plan, meter)?;
+        let growth = inference(&gpt.valid().with_precision(of_inference), weights_bytes, &row, plan, meter)?;
         let mut times = Vec::new();
         let mut held = 0;
         for repeat in 0..=*repeats {
             plan.proceed()?;
             let before = meter.begin_peak()?;
             let (stepped, step_s) = meter.time(|| {
-                let loss = next_token_loss(&gpt, &row);
-                let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+                let gradients = plan.gradient_of(&gpt, &row);
                 Ok(clipped_step(gpt, gradients, &mut optimizer))
             })?;
             gpt = stepped;

@@ -136,7 +136,7 @@ pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
 
 /// The median of some times; 0 without any.
 pub fn median(times: &[f64]) -> f64 {
-    crate::median::median(times).unwrap_or_default()
+    ember_decoding::bench::median(times).unwrap_or_default()
 }
 
 /// Median, smallest and largest of some times; zeros without any.

@@ -13,9 +13,9 @@ use ember_model::{Gpt, GptConfig};
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::meter::{Meter, measured, nodes_made, positive, spread};
 use super::{Entry, flops, flops::looked_at};
+use crate::batch::{batch_logits, next_token_loss};
 use crate::error::Result;
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
-use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 use ember_training::{config::precision::float_dtype, memory::prediction};
 

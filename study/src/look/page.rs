@@ -12,6 +12,14 @@ const STYLE: &str = include_str!("page/style.css");
 const WORDS_A_PAGE: u64 = 300;
 const WORDS_A_MINUTE: u64 = 240;
 
+/// The same of scripts that part no words: as a page of a Chinese novel has, and as Chinese is read
+/// (Trauzettel-Klosinski and Dietz, "Standardized assessment of reading performance", 2012).
+const CHARACTERS_A_PAGE: u64 = 600;
+const CHARACTERS_A_MINUTE: u64 = 255;
+
+/// The languages of those scripts that can be told.
+const UNPARTED: [&str; 5] = ["Mandarin", "Japanese", "Thai", "Burmese", "Khmer"];
+
 /// Places of one kind that are listed.
 const PLACES: usize = 20;
 
@@ -20,19 +28,22 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     let words = &look.vocabulary;
     let all_words = (words.words as f64 * look.bytes as f64 / look.sample_bytes.max(1) as f64).round() as u64;
     let exactly = if look.sample_bytes < look.bytes { "about " } else { "" };
+    let characters = counted(look.characters, "character", "characters");
+    // What stands between two signs is no word where words are not parted.
+    let (length, pages, minutes, beside) = if is_unparted(look) {
+        let (pages, minutes) = (look.characters.div_ceil(CHARACTERS_A_PAGE), look.characters / CHARACTERS_A_MINUTE);
+        (characters, pages, minutes, String::new())
+    } else {
+        let length = format!("{exactly}{}", counted(all_words, "word", "words"));
+        (length, all_words.div_ceil(WORDS_A_PAGE), all_words / WORDS_A_MINUTE, characters + ", ")
+    };
     let lead = format!(
-        "{exactly}{} in {} and {}: {}.",
-        counted(all_words, "word", "words"),
+        "{length} in {} and {}: {}.",
         counted(look.documents, "document", "documents"),
         counted(look.files, "file", "files"),
-        counted(all_words.div_ceil(WORDS_A_PAGE), "printed page", "printed pages")
+        counted(pages, "printed page", "printed pages")
     );
-    let reading = format!(
-        "To read it takes {}. {}, {}.",
-        hours(all_words / WORDS_A_MINUTE),
-        counted(look.characters, "character", "characters"),
-        size(look.bytes)
-    );
+    let reading = format!("To read it takes {}. {beside}{}.", hours(minutes), size(look.bytes));
     let sample = if look.sample_bytes < look.bytes {
         format!(
             "Words, phrases, sentences and languages are those of {} spread over the text; all else is of the whole.",
@@ -54,9 +65,9 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
             ("largest", &shares(&look.largest[..look.largest.len().min(8)], look.bytes)),
             ("left_out", &left_out(&look.left_out)),
             ("languages", &languages(look)),
-            ("words", &cloud(&words.favourites)),
-            ("phrases", &phrases(&words.phrases)),
-            ("sentences", &sentences(look)),
+            ("words", &of_words(look, || cloud(&words.favourites))),
+            ("phrases", &of_words(look, || phrases(&words.phrases))),
+            ("sentences", &of_words(look, || sentences(look))),
             ("repeated", &repeated(look)),
             ("boilerplate", &boilerplate(look)),
             ("private", &private(look)),
@@ -65,6 +76,20 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
             ("sample", &sample),
         ],
     )
+}
+
+/// Whether most of the text is in languages that are written without spaces.
+fn is_unparted(look: &Look) -> bool {
+    let languages = look.vocabulary.languages.iter().filter(|(name, _)| UNPARTED.contains(&name.as_str()));
+    languages.map(|(_, share)| share).sum::<f64>() > 0.5
+}
+
+/// What is said of words, where the text has any.
+fn of_words(look: &Look, said: impl FnOnce() -> String) -> String {
+    match is_unparted(look) {
+        true => "<p>Its script parts no words, so that none are counted.</p>".to_owned(),
+        false => said(),
+    }
 }
 
 fn capital(text: &str) -> String {
@@ -158,6 +183,9 @@ fn languages(look: &Look) -> String {
     let named: Vec<String> = shown.map(|(name, share)| format!("{} {}", escape(name), percent(*share))).collect();
     let words = &look.vocabulary;
     let language = if named.is_empty() { "Its language cannot be told.".to_owned() } else { named.join(", ") + "." };
+    if is_unparted(look) {
+        return format!("<p>{language}</p>");
+    }
     format!(
         "<p>{language} {} different words, {} of which occur only once.</p>",
         grouped(words.different),
@@ -330,4 +358,24 @@ fn what_is_seen(seen: &Seen) -> String {
         escape(&seen.split_rule),
         seen.pieces.iter().map(piece).collect::<String>()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ember_data::look::look;
+    use ember_data::prepare::{Input, PrepareOptions, Silent};
+
+    #[test]
+    fn a_text_without_spaces_is_measured_by_its_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.txt");
+        std::fs::write(&file, "今天天气很好，我们去公园散步吧。".repeat(100)).unwrap();
+        let (inputs, out) = (vec![Input::Path(file)], folder.path().to_owned());
+        let found = look(&PrepareOptions { inputs, out, ..PrepareOptions::default() }, &Silent).unwrap();
+        let page = page("a", &found, None);
+        assert!(page.contains("1,600 characters in 1 document and 1 file: 3 printed pages."), "{page}");
+        assert!(page.contains("To read it takes 6 minutes.") && !page.contains("A sentence has"), "{page}");
+    }
 }

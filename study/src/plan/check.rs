@@ -7,10 +7,11 @@ use ember_model::device::Selected;
 use serde::Serialize;
 
 use super::{Proposal, measure::Bench};
+use crate::batch::next_token_loss;
 use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter, measured};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
-use ember_training::{run::text::windows, step::gradient::Passes, step::gradient::next_token_loss};
+use ember_training::{run::text::windows, step::gradient::Passes};
 
 /// What was predicted of a step, and what it took.
 #[derive(Clone, Copy, Debug, Serialize)]

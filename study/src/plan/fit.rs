@@ -166,8 +166,8 @@ pub struct Constants {
 
 const CONSTANTS: usize = 10;
 
-/// Who knows words but no sentences needs, roughly, this share of what who spells them does: 2 nats
-/// a letter of English.
+/// A predictor that knows words but no sentences has, roughly, this share of the loss of one that only
+/// spells: 2 nats a letter of English.
 const OF_SPELLING: f64 = 2.0 / 3.0;
 
 /// How far above the least loss there can be models begin to stay, as a share of it.
@@ -211,8 +211,8 @@ impl Constants {
         };
         let tokens = self.d0 * cache.powf(self.h);
         let lacking = (self.n0 / run.parameters).powf(self.a) + (tokens / run.taught()).powf(self.b);
-        // Who knows the counts of the tokens alone has this loss: a run that is too short for the
-        // formula's powers has it, too.
+        // A predictor that knows only the counts of the tokens has this loss: a run that is too short
+        // for the formula's powers has it, too.
         let late = (least + above * lacking).min(first);
         late + (first - late).max(0.0) / (1.0 + (run.steps / self.s0).powf(self.g))
     }

@@ -4,6 +4,7 @@ use std::{ops::Range, time::Duration, time::Instant};
 
 use burn::{module::Module, optim::GradientsParams, tensor::FloatDType};
 use ember_data::{prepare::Dataset, windows::TrainWindows, windows::ValWindows};
+use ember_decoding::bench::median;
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, device::Selected};
 
@@ -118,7 +119,7 @@ impl<'a> Bench<'a> {
             total_s += step_s;
         }
         // A GPU's may still compile one or another.
-        let step_s = if self.on_gpu { median(&mut steps_s) } else { total_s / steps_s.len() as f64 };
+        let step_s = if self.on_gpu { median(&steps_s).unwrap_or(0.0) } else { total_s / steps_s.len() as f64 };
         let TrainConfig { n_layer, n_embd, context_length, .. } = self.config;
         let (windows, flops) = (self.config.windows_per_step(), step_flops(&self.config, &self.shape));
         Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
@@ -155,12 +156,6 @@ impl<'a> Bench<'a> {
         let sample_token_s = began.elapsed().as_secs_f64() / few.sample_tokens as f64;
         Ok((Looking { evaluate_token_s, sample_token_s }, compiled_s))
     }
-}
-
-/// The middle one.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Tokens evaluated for a measurement on a GPU: fewer would be mostly overhead.

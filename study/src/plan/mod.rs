@@ -31,7 +31,8 @@ use ember_training::config::{
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
-use ember_training::{note::Note, run::time_budget::Pace, units::grouped, units::short};
+use ember_training::run::{device_kind, time_budget::Pace};
+use ember_training::{note::Note, units::duration, units::grouped, units::short};
 use fit::{Estimate, Fit, Run};
 use measure::{Candidate, Limits, sizes};
 use speed::Speed;
@@ -55,7 +56,7 @@ const SHAPES: &[(usize, usize, usize)] = &[
 const TOKENS_PER_STEP: &[usize] = &[1024, 2048, 4096, 8192, 16384, 32768];
 
 /// A run of fewer steps than this hardly leaves its warm-up.
-const FEWEST_STEPS: u64 = 60;
+const FEWEST_PLANNED_STEPS: u64 = 60;
 
 /// A model of more parameters for each token of the text learns it by heart before it has learned
 /// what the formula promises: on 100 KB one half as wide was as good in a third of the time
@@ -130,14 +131,14 @@ pub struct Proposal {
 /// The proposal for a prepared text.
 ///
 /// # Errors
-/// When a set key does not fit the text, when nothing fits into the memory, when the device fails,
-/// or the request says to stop.
+/// When a set key does not fit the text, when nothing fits into the memory, when not one step fits into
+/// the time, when the device fails, or the request says to stop.
 pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
     let planner = Planner {
         request,
         text,
         fit: Fit::new(&fit::points()?),
-        device: if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu },
+        device: device_kind(selected),
         kernels: Kernels::on(&selected.device),
         by_document: dataset.manifest.window_rule == WindowRule::DocumentStart,
     };
@@ -160,7 +161,7 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
         speed.measured_s += began.elapsed().as_secs_f64();
         best = planner.best(&candidates, &speed)?;
     }
-    Ok(best)
+    planner.if_a_step_fits(best, &speed)
 }
 
 /// What a plan would make of these settings, whatever the text: one configuration for each shape,
@@ -254,7 +255,8 @@ impl Planner<'_> {
     fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
         let (proposals, refused): (Vec<Proposal>, Vec<Error>) =
             candidates.iter().map(|candidate| self.proposal(&candidate.config, speed)).partition_result();
-        let long_enough = |proposal: &Proposal| proposal.config.max_steps >= FEWEST_STEPS || candidates.len() == 1;
+        let long_enough =
+            |proposal: &Proposal| proposal.config.max_steps >= FEWEST_PLANNED_STEPS || candidates.len() == 1;
         let most = MOST_PARAMETERS_A_TOKEN * self.text.train_tokens as f64;
         let suits_the_text = |proposal: &Proposal| proposal.parameters as f64 <= most;
         let better = |best: Proposal, next: Proposal| {
@@ -263,6 +265,15 @@ impl Planner<'_> {
         };
         let best = proposals.into_iter().reduce(better);
         best.ok_or_else(|| refused.into_iter().next().unwrap_or(Error::NothingToPlan))
+    }
+
+    /// The proposal, unless one step of it takes longer than the time that there is.
+    fn if_a_step_fits(&self, proposal: Proposal, speed: &Speed) -> Result<Proposal> {
+        let left = self.seconds(speed);
+        if proposal.step_s > left {
+            return Err(Error::NoStepFits { step: duration(proposal.step_s), left: duration(left) });
+        }
+        Ok(proposal)
     }
 
     /// The candidate with its length, and what will come of it: with as many looks as a run has, or
@@ -309,13 +320,23 @@ impl Planner<'_> {
         let run = Run::new(&self.text, n_layer, n_embd, config.max_steps, config.tokens_per_step());
         let ends_early =
             self.request.settings.max_steps.is_none() && config.max_steps == most && seconds < 0.9 * whole_s;
+        let mut warnings = warnings(run, &config, self.fit.fewest_tokens, ends_early);
+        if self.request.settings.max_steps.is_none() && seconds > whole_s {
+            // The shortest run that there is.
+            let [seconds, left] = [seconds, whole_s].map(duration);
+            let line = format!(
+                "the shortest run of this model takes about {seconds}, and {left} are there for it; give it more time, or set a \
+                 smaller model"
+            );
+            warnings.insert(0, line);
+        }
         Ok(Proposal {
             parameters: shape.parameters() as u64,
             tokens: run.tokens as u64,
             passes: run.passes(),
             loss: self.fit.estimate(run),
             memory: training(&share, &shape, self.kernels),
-            warnings: warnings(run, &config, self.fit.fewest_tokens, ends_early),
+            warnings,
             set: keys::all().map(|key| key.name).filter(|name| self.request.settings.has(name)).collect(),
             text: self.text.clone(),
             speed: speed.clone(),

@@ -58,6 +58,26 @@ fn a_run_is_as_long_as_its_time() {
     }
 }
 
+/// A run of one step at least is planned, whatever it takes: then that is said, or it is refused.
+#[test]
+fn a_run_that_takes_longer_than_its_time_is_not_promised() {
+    let planned = |step_s: f64, evaluate_token_s: f64| {
+        let timed =
+            Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s };
+        let looking = Looking { evaluate_token_s, sample_token_s: 1e-6 };
+        let speed = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
+        planning("", 1, None, |planner| {
+            let proposal = planner.proposal(&planner.candidates()?[0].config, &speed)?;
+            planner.if_a_step_fits(proposal, &speed)
+        })
+    };
+    let warned = |proposal: Proposal| proposal.warnings.iter().any(|line| line.starts_with("the shortest run"));
+    assert!(!warned(planned(1.0, 1e-6).unwrap()));
+    assert!(warned(planned(100.0, 1.0).unwrap()));
+    let refused = planned(2000.0, 1e-6).unwrap_err().to_string();
+    assert!(refused.starts_with("one step of this model takes about") && refused.contains("10m00s"), "{refused}");
+}
+
 /// What measuring the device has taken is gone, but a run is planned for some of its time at least.
 #[test]
 fn a_run_is_planned_for_the_time_that_measuring_left() {

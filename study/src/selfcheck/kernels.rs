@@ -3,11 +3,11 @@
 use std::array::from_fn;
 
 use burn::tensor::{Device, FloatDType, Tensor};
+use ember_kernels::cross_entropy::{Objective, loss};
 use ember_kernels::{Heads, Norm, Rotary, cast, causal_attention, gelu, head_loss, layer_norm, linear, linear_onto};
 use ember_kernels::{qk_norm, rms_norm, rotate, swiglu, unembed};
 
 use super::check::{Check, random_values, tensor, values};
-use ember_training::loss::{Objective, loss};
 
 /// How many roundings may add up in one kernel and its backward.
 const ROUNDINGS: f64 = 8.0;

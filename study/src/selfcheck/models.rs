@@ -2,12 +2,13 @@
 
 use burn::{optim::GradientsAccumulator, optim::GradientsParams, tensor::Device, tensor::FloatDType};
 use ember_data::windows::Batch;
+use ember_kernels::cross_entropy::{Objective, loss};
 use ember_kernels::{argmax, is_cpu};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
 use super::check::{Check, values};
-use ember_training::loss::{Objective, loss};
-use ember_training::step::gradient::{Passes, batch_logits, pass};
+use crate::batch::batch_logits;
+use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 
 /// How many roundings may add up in a model of two blocks, and in some steps of it.

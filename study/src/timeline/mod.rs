@@ -36,12 +36,38 @@ impl Moment {
         let same = self.same_characters.unwrap_or(0);
         text.split_at(text.char_indices().nth(same).map_or(text.len(), |(place, _)| place))
     }
+}
 
-    /// The loss to show beside the text: on validation text where it was measured, else on training
-    /// text.
-    pub fn loss(&self) -> Option<(f64, &'static str)> {
-        let train = self.train_loss.map(|loss| (loss, "training loss"));
-        self.val_loss.map(|loss| (loss, "validation loss")).or(train)
+/// The loss that stands beside the texts of a line, the same of all of them: a loss on other text is
+/// another one, and no step from one to the other is one that was learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// On validation text: where that was measured at every text.
+    Validation,
+    /// On training text.
+    Training,
+}
+
+impl Shown {
+    /// What is shown of these texts.
+    pub fn of(line: &[Moment]) -> Self {
+        if line.iter().all(|moment| moment.val_loss.is_some()) { Self::Validation } else { Self::Training }
+    }
+
+    /// That of one text.
+    pub fn loss(self, moment: &Moment) -> Option<f64> {
+        match self {
+            Self::Validation => moment.val_loss,
+            Self::Training => moment.train_loss,
+        }
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "validation loss",
+            Self::Training => "training loss",
+        }
     }
 }
 
@@ -109,9 +135,27 @@ mod tests {
         let samples = vec![sample(10, 0, " é wa"), sample(10, 1, "x"), sample(20, 0, " é was"), sample(20, 1, "x")];
         let lines = moments(samples, &rows);
         let [first, second] = &lines[&0][..] else { panic!("{lines:?}") };
-        assert_eq!((first.loss(), first.parts()), (Some((3.1, "validation loss")), ("", " é wa")));
-        assert_eq!((second.loss(), second.parts()), (Some((2.0, "training loss")), (" é wa", "s")));
+        assert_eq!((first.val_loss, first.parts()), (Some(3.1), ("", " é wa")));
+        assert_eq!((second.train_loss, second.parts()), (Some(2.0), (" é wa", "s")));
         assert_eq!(lines[&1][1].parts(), ("x", ""));
+    }
+
+    #[test]
+    fn a_line_has_losses_of_one_kind() {
+        let rows = [
+            Row { step: 10, train_loss: Some(3.0), ..Row::default() },
+            Row { step: 10, val_loss: Some(3.5), ..Row::default() },
+            Row { step: 20, train_loss: Some(2.0), ..Row::default() },
+        ];
+        // The model that a run begins from is judged, and writes, before its first step.
+        let begun = Row { step: 0, val_loss: Some(3.9), ..Row::default() };
+        let rows = [&[begun][..], &rows].concat();
+        let lines = moments(vec![sample(0, 0, "z"), sample(10, 0, "x"), sample(20, 0, "y")], &rows);
+        assert_eq!((Shown::of(&lines[&0]), Shown::of(&lines[&0][..2])), (Shown::Training, Shown::Validation));
+        let page = page("a run", &lines);
+        assert!(page.contains("the training loss at each text, from 3.00 to 2.00"));
+        assert!(page.contains("step 10 · training loss 3.000") && !page.contains("validation loss"));
+        assert!(page.contains("<circle data-text=\"1\"") && !page.contains("<circle data-text=\"0\""));
     }
 
     /// A model whose weights are not finite is not sure of anything, and its log says null.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use ember_training::units::grouped;
 use serde_json::json;
 
-use super::Moment;
-use crate::page::{escape, fill, line_points, page as whole_page};
+use super::{Moment, Shown};
+use crate::page::{escape, fill, json_in_script, line_points, page as whole_page};
 
 const STYLE: &str = include_str!("page/style.css");
 
@@ -22,21 +22,24 @@ const EDGE: f64 = 16.0;
 /// A page that needs nothing but itself.
 pub fn page(title: &str, lines: &BTreeMap<usize, Vec<Moment>>) -> String {
     let sections: String = lines.iter().map(|(prompt, line)| section(*prompt, line)).collect();
-    let data: Vec<_> = lines.values().map(|line| line.iter().map(facts).collect::<Vec<_>>()).collect();
-    // `<` occurs in JSON inside strings only: written so, no text can end the script.
-    let data = json!(data).to_string().replace('<', "\\u003c");
+    let data: Vec<_> = lines.values().map(|line| line_facts(line)).collect();
+    let data = json_in_script(&json!(data));
     let template = include_str!("page/page.html");
     whole_page(title, STYLE, template, &[("sections", &sections), ("data", &data), ("script", &SCRIPT)])
 }
 
-/// What the script knows of a moment.
-fn facts(moment: &Moment) -> serde_json::Value {
-    let (same, new) = moment.parts();
-    json!({ "prompt": moment.sample.prompt, "same": same, "new": new, "figures": figures(moment) })
+/// What the script knows of a line's moments.
+fn line_facts(line: &[Moment]) -> Vec<serde_json::Value> {
+    let shown = Shown::of(line);
+    let facts = |moment: &Moment| {
+        let (same, new) = moment.parts();
+        json!({ "prompt": moment.sample.prompt, "same": same, "new": new, "figures": figures(moment, shown) })
+    };
+    line.iter().map(facts).collect()
 }
 
-fn figures(moment: &Moment) -> String {
-    let loss = moment.loss().map_or_else(String::new, |(loss, of)| format!(" · {of} {loss:.3}"));
+fn figures(moment: &Moment, shown: Shown) -> String {
+    let loss = shown.loss(moment).map_or_else(String::new, |loss| format!(" · {} {loss:.3}", shown.name()));
     let own_loss =
         moment.sample.own_loss.map_or_else(String::new, |loss| format!(" · loss on its own words {loss:.3}"));
     format!("step {}{loss}{own_loss}", grouped(moment.sample.step))
@@ -48,15 +51,17 @@ fn section(prompt: usize, line: &[Moment]) -> String {
         "" => "a text of its own".to_owned(),
         prompt => format!("“{}”", escape(prompt)),
     };
-    let text = |moment| format!("<h3>{}</h3>\n<p class=\"text\">{}</p>\n", escape(&figures(moment)), marked(moment));
+    let shown = Shown::of(line);
+    let figures = |moment| escape(&figures(moment, shown));
+    let text = |moment| format!("<h3>{}</h3>\n<p class=\"text\">{}</p>\n", figures(moment), marked(moment));
     fill(
         include_str!("page/section.html"),
         &[
             ("named", &named),
             ("prompt", &prompt),
-            ("curve", &curve(line)),
+            ("curve", &curve(line, shown)),
             ("end", &(line.len() - 1)),
-            ("figures", &escape(&figures(last))),
+            ("figures", &figures(last)),
             ("text", &marked(last)),
             ("count", &line.len()),
             ("texts", &line.iter().map(text).collect::<String>()),
@@ -71,12 +76,12 @@ fn marked(moment: &Moment) -> String {
     format!("<b>{prompt}</b><span class=\"same\">{same}</span><span class=\"new\">{new}</span>")
 }
 
-/// The losses as a small curve, a dot on it for each text; the script makes the dot of the shown
-/// text the large one.
-fn curve(line: &[Moment]) -> String {
-    let points: Vec<(f64, f64)> =
-        line.iter().filter_map(|moment| Some((moment.sample.step as f64, moment.loss()?.0))).collect();
-    if points.len() != line.len() || points.iter().any(|point| !point.1.is_finite()) {
+/// The losses as a small curve, a dot on it for each text that has one; the script makes the dot of the
+/// shown text the large one.
+fn curve(line: &[Moment], shown: Shown) -> String {
+    let point = |(text, moment): (usize, &Moment)| Some((text, (moment.sample.step as f64, shown.loss(moment)?)));
+    let (texts, points): (Vec<usize>, Vec<(f64, f64)>) = line.iter().enumerate().filter_map(point).unzip();
+    if points.is_empty() || points.iter().any(|point| !point.1.is_finite()) {
         return String::new();
     }
     let span = |of: fn(&(f64, f64)) -> f64| {
@@ -92,11 +97,15 @@ fn curve(line: &[Moment]) -> String {
     let places: Vec<(f64, f64)> = points.iter().map(place).collect();
     let path = line_points(places.iter().copied());
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"the loss at each text, from {high:.2} to {low:.2}\">\
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"the {} at each text, from {high:.2} to {low:.2}\">\
          <text x=\"0\" y=\"{:.1}\">{high:.2}</text><text x=\"0\" y=\"{:.1}\">{low:.2}</text><polyline points=\"{path}\"/>",
+        shown.name(),
         EDGE + 4.0,
         HEIGHT - EDGE + 4.0,
     );
-    svg.extend(places.iter().map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")));
+    let dots = texts.iter().zip(&places);
+    svg.extend(
+        dots.map(|(text, (x, y))| format!("<circle data-text=\"{text}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")),
+    );
     svg + "</svg>\n"
 }

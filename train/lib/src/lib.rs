@@ -26,10 +26,9 @@ compile_error!("the optimizers' steps on a GPU need a runtime for one: switch on
 pub mod config;
 pub mod distributed;
 pub mod error;
+mod evaluation_batch;
 pub mod memory;
 pub mod note;
 pub mod run;
 pub mod step;
 pub mod units;
-
-pub use ember_kernels::cross_entropy as loss;

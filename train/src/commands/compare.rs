@@ -62,6 +62,9 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     for run in runs.iter().filter(|run| !run.has_loss()) {
         notes.say(format!("{} holds no loss yet: there is no curve of it", run.path.display()));
     }
+    if let Some(note) = compare::note(&runs) {
+        notes.say(note);
+    }
     let scale = if args.log { Scale::Logarithmic } else { Scale::Linear };
     let is_terminal = std::io::stdout().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

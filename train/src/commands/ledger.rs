@@ -23,8 +23,8 @@ use ember_training::units::bytes_beside;
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
 pub struct LedgerArgs {
-    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under
-    /// runs/]
+    /// A run folder, a checkpoint folder, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)
+    /// [default: the newest run under runs/]
     #[arg(conflicts_with = "config")]
     pub run: Option<PathBuf>,
     /// A recipe instead of a run: its shape with random weights
@@ -183,7 +183,10 @@ impl Source {
     }
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
-        let found = run_folder::find(run)?;
+        run_folder::find_and_open(run, |found| Self::of_found(found, notes))
+    }
+
+    fn of_found(found: run_folder::Found, notes: &Notes) -> Result<Self> {
         notes.say(format!("checkpoint: {found}"));
         folder::verify_checksums_for_inference(&found.folder)?;
         // It says how the model was trained, and has its text.

@@ -3,6 +3,7 @@
 use ember_cli::wording;
 use ember_data::prepare::{Dataset, PrepareOptions, excerpt};
 use ember_data::{look::look, prepare};
+use ember_host::files::name_of;
 use ember_study::{error::Error, look::Seen, look::page, look::seen};
 use ember_training::run::text;
 
@@ -54,7 +55,7 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     if let Some(path) = &args.html {
         let title = match &args.text[..] {
             [] => "The built-in stories".to_owned(),
-            [one] => Path::new(one).file_name().map_or_else(|| one.clone(), |name| name.to_string_lossy().into_owned()),
+            [one] => name_of(Path::new(one)).unwrap_or_else(|| one.clone()),
             [one, others @ ..] => format!("{one} and {} more", others.len()),
         };
         // Standard input was read, and is gone.

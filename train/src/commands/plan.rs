@@ -8,7 +8,7 @@ use ember_study::plan::fit::{self, Constants, Fit, Point, quantile, root_mean_sq
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
 use ember_study::{error::Error, plan::check::Check, plan::check::check, plan::speed::Timed, plan::text::Statistics};
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
-use ember_training::{memory, run::Caller, run::Start, run::text};
+use ember_training::{memory, run::Start, run::StartHooks, run::text};
 
 use super::{prepare::prepare_shown, run::LENGTH, run::MINUTES, run::minutes};
 use crate::prelude::*;
@@ -155,7 +155,7 @@ pub(super) fn proposed(
 /// Sizes that nobody set are those of a plan.
 struct Planner;
 
-impl Caller for Planner {
+impl StartHooks for Planner {
     fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         for_every_text(settings, device)
     }

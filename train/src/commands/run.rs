@@ -5,11 +5,14 @@ use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
 use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_data::prepare::{Manifest, PrepareOptions};
+use ember_host::files::name_of;
 use ember_study::error::Error as StudyError;
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, measure::Limits, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
 use ember_training::run::time_budget::{Pace, TimeBudget};
-use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter, text};
+use ember_training::run::{
+    DefaultHooks, PreparedText, ResolvedRun, Start, StartHooks, folder::default_path, report::Reporter, text,
+};
 use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::{NOTHING_DONE, prepare_shown};
@@ -37,8 +40,8 @@ pub struct RunArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), a folder that `prepare`
     /// made, or - for standard input
     pub text: Vec<String>,
-    /// A configuration file, or the name of a shipped one; without it the text and the device
-    /// decide
+    /// A configuration file, or a shipped recipe: stories-cpu, shakespeare-char, shakespeare-char-cpu,
+    /// shakespeare-char-llama-cpu, gpt2-124m; without it the text and the device decide
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the run [default: runs/NAME]
@@ -47,8 +50,8 @@ pub struct RunArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging
-    /// Face folder
+    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint, a Hugging Face
+    /// folder or a model's file (.gguf, ckpt.pt, .bin)
     #[arg(long, value_name = "FOLDER")]
     pub init: Option<String>,
     /// Write TensorBoard event files into the run's folder
@@ -89,6 +92,9 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let common = &quiet_unless_leading(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
     let settings = all_ok(&*group, settings(args, common).map_err(cause))?;
+    if learns_stories_by_recipe(args, &settings) {
+        notes.say("no text is named: learning the built-in stories; name a text to learn from it");
+    }
     let minutes = args.minutes.or_else(|| LENGTH.iter().all(|key| !settings.has(key)).then_some(MINUTES));
     if let (None, Some(minutes)) = (args.minutes, minutes) {
         notes.say(format!("planned for {minutes} minutes, since nothing says how long; --minutes M changes that"));
@@ -97,8 +103,14 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let program = Program { deadline, quiet: common.quiet, interrupt };
     let start = Start::new(settings, common.device, args.memory_limit, &program, &mut screen);
     let start = all_ok(&*group, start)?;
-    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
-    let Some(run) = start.begin(&path, &*group, &program, &mut screen)? else {
+    let begun = match &args.out {
+        Some(out) => start.begin(out, &*group, &program, &mut screen),
+        None => {
+            let path = default_path(&run_name(&start.data.text));
+            start.begin_free(&path, &*group, &program, &mut screen)
+        }
+    };
+    let Some(run) = begun? else {
         group.leave();
         return Ok(Outcome::Interrupted);
     };
@@ -119,7 +131,7 @@ pub struct Program<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-impl Caller for Program<'_> {
+impl StartHooks for Program<'_> {
     fn prepare(&self, options: &PrepareOptions) -> Result<Option<Manifest>, Error> {
         prepare_shown(options, self.quiet, self.interrupt)
     }
@@ -127,17 +139,22 @@ impl Caller for Program<'_> {
     fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         match self.deadline {
             Some(_) => plan::for_every_text(settings, device),
-            None => Usual.for_every_text(settings, device),
+            None => DefaultHooks.for_every_text(settings, device),
         }
     }
 
-    fn choose(&self, settings: Settings, known: &Known, reporter: &mut dyn Reporter) -> Result<Option<Chosen>, Error> {
-        let Some(deadline) = self.deadline else { return Usual.choose(settings, known, reporter) };
-        let chosen = self.planned(settings, known, deadline, reporter).map_err(cause)?;
-        if chosen.is_none() {
+    fn choose(
+        &self,
+        settings: Settings,
+        prepared: &PreparedText,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<ResolvedRun>, Error> {
+        let Some(deadline) = self.deadline else { return DefaultHooks.choose(settings, prepared, reporter) };
+        let resolved = self.planned(settings, prepared, deadline, reporter).map_err(cause)?;
+        if resolved.is_none() {
             Notes::new(self.quiet).say(NOTHING_DONE);
         }
-        Ok(chosen)
+        Ok(resolved)
     }
 
     fn time_budget(&self, most_steps: u64, pace: Pace) -> Option<TimeBudget> {
@@ -158,11 +175,11 @@ impl Program<'_> {
     fn planned(
         &self,
         settings: Settings,
-        known: &Known,
+        prepared: &PreparedText,
         deadline: Deadline,
         reporter: &mut dyn Reporter,
-    ) -> Result<Option<Chosen>> {
-        let text = Statistics::new(known.dataset, 1.0)?;
+    ) -> Result<Option<ResolvedRun>> {
+        let text = Statistics::new(prepared.dataset, 1.0)?;
         let share = |share: f64| Duration::from_secs_f64(share * deadline.seconds);
         let measuring = Limits {
             timing: MEASURING.timing.min(share(MEASURING_SHARE)),
@@ -186,7 +203,7 @@ impl Program<'_> {
             );
         }
         let fine_tuning = settings.init().is_some();
-        let Known { dataset, selected, processes, memory, shape, .. } = *known;
+        let PreparedText { dataset, selected, processes, memory, shape, .. } = *prepared;
         let go_on = &|| !self.interrupt.requested();
         let request = Request {
             settings,
@@ -207,13 +224,14 @@ impl Program<'_> {
         };
         if !fine_tuning {
             // The loss is foreseen for models that begin from random numbers.
-            let (whole, Estimate { loss, low, high }) = (duration(deadline.seconds), plan.loss);
-            let line = format!("planned for {whole}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
+            let (seconds, Estimate { loss, low, high }) = (duration(plan.seconds), plan.loss);
+            let line =
+                format!("planned for {seconds}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
             reporter.note(line.into());
         }
         let pace = Pace { step_s: plan.step_s, look_s: plan.look_s };
         let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
-        Ok(Some(Chosen { config: plan.config, reasons, pace }))
+        Ok(Some(ResolvedRun { config: plan.config, reasons, pace }))
     }
 }
 
@@ -261,7 +279,8 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = recipe(args.config.as_deref(), args.text.is_empty() && args.init.is_none())?;
     set_all(&mut settings, &args.set, &args.text, common)?;
     if let Some(folder) = &args.init {
-        let line = "--init is empty; name a run, a checkpoint or a Hugging Face folder";
+        let line =
+            "--init is empty; name a run, a checkpoint, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)";
         ensure!(!folder.is_empty(), UsageError::new(line));
         settings.set(&format!("init={folder}"))?;
     }
@@ -283,14 +302,46 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
+/// Whether a recipe that is not about the built-in stories was given no other text.
+fn learns_stories_by_recipe(args: &RunArgs, settings: &Settings) -> bool {
+    args.config.is_some() && !settings.has("text") && !settings.has("stories")
+}
+
 /// A name for a run on these texts: the first one's, without its endings.
 fn run_name(text: &[String]) -> String {
     let Some(first) = text.first() else { return "stories".to_owned() };
     if first == "-" {
         return "stdin".to_owned();
     }
-    let name = Path::new(first).canonicalize().unwrap_or_else(|_| first.into());
-    let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let path = Path::new(first).canonicalize().unwrap_or_else(|_| first.into());
+    let name = name_of(&path).unwrap_or_default();
     let stem = name.trim_start_matches('.').split('.').next().unwrap_or_default();
     if stem.is_empty() { "run".to_owned() } else { stem.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_recipe_that_was_given_no_text_is_told_apart() {
+        let learns = |recipe: Option<&str>, assignment: Option<&str>| {
+            let args = RunArgs { config: recipe.map(PathBuf::from), ..RunArgs::default() };
+            let mut settings = super::recipe(args.config.as_deref(), true).unwrap();
+            assignment.into_iter().for_each(|assignment| settings.set(assignment).unwrap());
+            learns_stories_by_recipe(&args, &settings)
+        };
+        assert!(learns(Some("shakespeare-char-cpu"), None));
+        assert!(!learns(Some("shakespeare-char-cpu"), Some("text=mine.txt")));
+        assert!(!learns(Some("shakespeare-char-cpu"), Some("stories=100")));
+        assert!(!learns(Some("stories-cpu"), None) && !learns(None, None));
+    }
+
+    #[test]
+    fn the_help_names_every_shipped_recipe() {
+        let help = RunArgs::augment_args(clap::Command::new("run")).render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&config::recipes().collect::<Vec<_>>().join(", ")), "{help}");
+    }
 }

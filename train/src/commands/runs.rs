@@ -5,7 +5,7 @@ use std::{io, io::IsTerminal, io::Write, time::SystemTime, time::UNIX_EPOCH};
 
 use crate::prelude::*;
 use clap::Subcommand;
-use ember_cli::terminal;
+use ember_cli::{terminal, terminal::printable};
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
 use ember_training::{error::FolderError, run::runs, run::runs::Removal, run::runs::Summary};
@@ -82,6 +82,10 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     paths.dedup_by_key(|path| path.canonicalize().ok());
     // Before the locks are taken, by which a run is known to be trained.
     let summaries = runs::list(&paths)?;
+    let learning = runs::learning_from(&paths);
+    if args.yes || !io::stdin().is_terminal() {
+        ensure!(learning.is_empty(), "{}; to remove both, name both in one command", losing(&learning).join(", "));
+    }
     let removals = paths.iter().map(|path| Removal::new(path)).collect::<Result<Vec<_>, _>>()?;
     if !args.yes {
         let size = bytes(removals.iter().map(Removal::bytes).sum());
@@ -89,7 +93,8 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
         let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
         ensure!(io::stdin().is_terminal(), UsageError::new(line));
         let mut screen = terminal::stderr();
-        write!(screen, "{}{question} [y/N] ", table(&summaries))?;
+        let warnings: String = losing(&learning).into_iter().map(|line| line + "\n").collect();
+        write!(screen, "{}{}{question} [y/N] ", table(&summaries), printable(&warnings))?;
         screen.flush()?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).context("cannot read the answer")?;
@@ -105,6 +110,14 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
         answer(common, || format!("removed {path}, {}\n", bytes(size)), json)?;
     }
     Ok(Outcome::Done)
+}
+
+/// "runs/b learns from the text in runs/a and would lose it", of each run that stays.
+fn losing(learning: &[(PathBuf, PathBuf)]) -> Vec<String> {
+    let line = |(run, owner): &(PathBuf, PathBuf)| {
+        format!("{} learns from the text in {} and would lose it", run.display(), owner.display())
+    };
+    learning.iter().map(line).collect()
 }
 
 /// A line each, under a line of headings: what tells runs apart from the left, numbers from the

@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 
 use crate::prelude::*;
 use blob::Blob;
-use copied::Samples;
+use copied::{Copied, Samples};
 use facts::{Facts, Said};
 
 /// Arguments of `share`.
 #[derive(Args, Debug)]
 pub struct ShareArgs {
-    /// The run, a checkpoint in it, or a Hugging Face folder [default: the newest run]
+    /// The run, a checkpoint in it, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)
+    /// [default: the newest run]
     pub run: Option<PathBuf>,
     /// The page to write
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
@@ -52,45 +53,14 @@ fn weight_type(name: &str) -> Result<WeightType, String> {
 /// the page cannot be written.
 pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let checkpoint = run_folder::find(args.run.as_deref())?.folder;
-    notes.say(format!("checkpoint: {}", checkpoint.display()));
-    folder::verify_checksums_for_inference(&checkpoint)?;
-    let stored = StoredWeights::of(&checkpoint)?;
-    let tokenizer = Tokenizer::from_folder(&checkpoint)?;
-    let opening = opening(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?;
-    let words = tokenizer_of(&tokenizer, opening, &checkpoint)?;
-    let drawing = FolderSettings::read(&checkpoint)?;
-    let left_out = left_out(&drawing.knobs);
-    if !left_out.is_empty() {
-        notes.say(format!("generation_config.json also sets {}: the page does without", left_out.join(", ")));
-    }
-    let config = GenerationConfig {
-        end_tokens: EndTokens::read(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?.ids,
-        ..of_the_page(&GenerationConfig::resolve(&Knobs::default(), &drawing)?.0)
-    };
-
-    // A Hugging Face folder has no run around it, and a run's text may be gone: then the page says less.
-    let dataset = data_of(Some(&checkpoint)).ok().and_then(|data| {
-        let unread =
-            |error: Error| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
-        dataset_for(&data, &checkpoint).map_err(unread).ok()
-    });
-    let mut facts = Facts::of(&args.said, &checkpoint, &stored.config, dataset.as_ref())?;
-    let mut searched = dataset.filter(|_| !args.skip_copied);
-    let text_bytes = |Dataset { manifest: Manifest { train, .. }, .. }: &Dataset| train.bytes + train.documents;
-    if let Some(line) = searched.as_ref().map(text_bytes).and_then(copied::too_long) {
-        notes.say(line);
-        searched = None;
-    }
-    if let Some(dataset) = searched {
-        notes.say("writing some texts, to see what of them stands in the training text".to_owned());
-        if let Some(Samples { copied, private }) =
-            copied::measure(&checkpoint, args.weights, &tokenizer, &config, dataset)?
-        {
-            notes.say(&copied);
-            notes.say(copied::private_line(&private));
-            facts.copied = Some(copied);
-        }
+    let model = run_folder::find_and_open(args.run.as_deref(), |found| {
+        notes.say(format!("checkpoint: {}", found.folder.display()));
+        Shared::open(found.folder, &notes)
+    })?;
+    let dataset = text_of(&model.checkpoint, &notes);
+    let mut facts = Facts::of(&args.said, &model.checkpoint, &model.stored.config, dataset.as_ref())?;
+    if let Some(dataset) = dataset.filter(|_| !args.skip_copied) {
+        facts.copied = measure_copied(&model, args.weights, dataset, &notes)?;
     }
     if let Some(files) = facts.files() {
         notes.say(format!("the page names what it learned from: {files}"));
@@ -98,12 +68,7 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
-    let blob = Blob::of(&stored, args.weights, &checkpoint)?;
-    let head = json!({
-        "version": 1, "config": stored.config, "tokenizer": words, "end_tokens": config.end_tokens, "settings": settings(&config),
-        "weights": args.weights, "facts": facts, "tensors": blob.tensors,
-    });
-    let html = page::page(&facts.title, &head, &blob.bytes);
+    let html = model.page(args.weights, &facts)?;
     write_file(&args.html, &html)?;
     if facts.parameters > MANY_PARAMETERS {
         notes.say(format!("with {} parameters a browser takes long for each token", grouped(facts.parameters as u64)));
@@ -115,6 +80,89 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
         || json_line(&json!({ "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters })),
     )
+}
+
+/// The model that is shared.
+struct Shared {
+    checkpoint: PathBuf,
+    stored: StoredWeights,
+    tokenizer: Tokenizer,
+    /// The tokenizer as the page reads it.
+    words: Value,
+    /// How the page writes.
+    config: GenerationConfig,
+}
+
+impl Shared {
+    /// The model of a checkpoint.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the page has no code for its tokenizer.
+    fn open(checkpoint: PathBuf, notes: &Notes) -> Result<Self> {
+        folder::verify_checksums_for_inference(&checkpoint)?;
+        let stored = StoredWeights::of(&checkpoint)?;
+        let tokenizer = Tokenizer::from_folder(&checkpoint)?;
+        let opening = opening(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?;
+        let words = tokenizer_of(&tokenizer, opening, &checkpoint)?;
+        let config = writing_config(&checkpoint, &tokenizer, stored.config.vocab_size, notes)?;
+        Ok(Self { checkpoint, stored, tokenizer, words, config })
+    }
+
+    /// The whole page.
+    ///
+    /// # Errors
+    /// When the weights cannot be read, or are damaged.
+    fn page(&self, weights: WeightType, facts: &Facts) -> Result<String> {
+        let Self { checkpoint, stored, words, config, .. } = self;
+        let blob = Blob::of(stored, weights, checkpoint)?;
+        let head = json!({
+            "version": 1, "config": stored.config, "tokenizer": words, "end_tokens": config.end_tokens, "settings": settings(config),
+            "weights": weights, "facts": facts, "tensors": blob.tensors,
+        });
+        Ok(page::page(&facts.title, &head, &blob.bytes))
+    }
+}
+
+/// How the page writes texts of the model in `checkpoint`; says what its settings have beside that.
+fn writing_config(
+    checkpoint: &Path,
+    tokenizer: &Tokenizer,
+    vocab_size: usize,
+    notes: &Notes,
+) -> Result<GenerationConfig> {
+    let drawing = FolderSettings::read(checkpoint)?;
+    let left_out = left_out(&drawing.knobs);
+    if !left_out.is_empty() {
+        notes.say(format!("generation_config.json also sets {}: the page does without", left_out.join(", ")));
+    }
+    Ok(GenerationConfig {
+        end_tokens: EndTokens::read(checkpoint, Some(tokenizer), vocab_size)?.ids,
+        ..of_the_page(&GenerationConfig::resolve(&Knobs::default(), &drawing)?.0)
+    })
+}
+
+/// The text that the model learned from. A Hugging Face folder has no run around it, and a run's text
+/// may be gone: then the page says less.
+fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
+    let data = data_of(Some(checkpoint)).ok()?;
+    let unread = |error: Error| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
+    dataset_for(&data, checkpoint).map_err(unread).ok()
+}
+
+/// Measures how much of what the model writes stands in its training text, and says it; `None` where that
+/// cannot be searched.
+fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: &Notes) -> Result<Option<Copied>> {
+    let Manifest { train, .. } = &dataset.manifest;
+    if let Some(line) = copied::too_long(train.bytes + train.documents) {
+        notes.say(line);
+        return Ok(None);
+    }
+    notes.say("writing some texts, to see what of them stands in the training text");
+    let measured = copied::measure(&model.checkpoint, weights, &model.tokenizer, &model.config, dataset)?;
+    let Some(Samples { copied, private }) = measured else { return Ok(None) };
+    notes.say(&copied);
+    notes.say(copied::private_line(&private));
+    Ok(Some(copied))
 }
 
 /// How the page writes: with the knobs that it has as the folder sets them, all others off, and one

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, io::IsTerminal};
 
 use ember_cli::terminal::printable;
-use ember_host::output::is_standard_output;
+use ember_host::{files::name_of, output::is_standard_output};
 
 use crate::prelude::*;
-use ember_study::timeline::{self, Moment, page};
+use ember_study::timeline::{self, Moment, Shown, page};
 
 /// Arguments of `timeline`.
 #[derive(Args, Debug)]
@@ -51,8 +51,8 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         OutputFormat::Json => show(&json_lines(lines.values().flatten())?)?,
     }
     if let Some(path) = &args.html {
-        let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
-        let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let run = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
+        let name = name_of(&run).unwrap_or_default();
         write_file(path, &page(&format!("{name}: how its text grew"), &lines))?;
         notes.say(format!("the page is {}", path.display()));
     }
@@ -66,8 +66,9 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
         let prompt = line.first().map_or("", |moment| moment.sample.prompt.as_str());
         let named = if prompt.is_empty() { "a text of its own".to_owned() } else { format!("{prompt:?}") };
         text += &format!("prompt {number}: {named}\n");
+        let loss = Shown::of(line);
         for moment in line {
-            text += &format!("\n{}\n", heading(moment));
+            text += &format!("\n{}\n", heading(moment, loss));
             let (same, new) = moment.parts();
             let prompt = &moment.sample.prompt;
             let whole = if is_terminal {
@@ -86,10 +87,10 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
 }
 
 /// Step, loss, and how much of the text stayed.
-fn heading(moment: &Moment) -> String {
+fn heading(moment: &Moment, shown: Shown) -> String {
     let mut heading = format!("step {}", grouped(moment.sample.step));
-    if let Some((loss, which)) = moment.loss() {
-        heading += &format!("  {which} {loss:.4}");
+    if let Some(loss) = shown.loss(moment) {
+        heading += &format!("  {} {loss:.4}", shown.name());
     }
     match (moment.same_characters, moment.parts().1) {
         (None, _) => heading,

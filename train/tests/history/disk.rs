@@ -215,7 +215,7 @@ impl Disk {
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    ember_host::files::name_of(path).unwrap_or_default()
 }
 
 /// The path of what is called `name` in the folder `path`.

@@ -13,7 +13,7 @@ use ember_training::note;
 use ember_training::run::folder::CONFIG;
 use ember_training::run::report::Silent;
 use ember_training::run::time_budget::{Pace, TimeBudget};
-use ember_training::run::{Start, Usual, resume, text};
+use ember_training::run::{DefaultHooks, Start, resume, text};
 use ember_training::{config, run::Run, run::Trained};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tempfile::TempDir;
@@ -73,11 +73,11 @@ impl Library {
         } else {
             let mut settings = self.settings(set);
             settings.set(&length)?;
-            let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent)?;
+            let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent)?;
             // Of a pace that is nothing the clock would make a run of a hundred million steps.
             let foreseen = Pace { step_s: 0.002, look_s: 0.005 };
             let clock = |promised| TimeBudget::new(Instant::now(), promised as f64 / 1000.0, u64::MAX, foreseen);
-            let begun = start.begin(run, &Alone, &Usual, &mut Silent)?;
+            let begun = start.begin(run, &Alone, &DefaultHooks, &mut Silent)?;
             begun.map(|run| Run { time_budget: set.promised.map(clock), ..run })
         };
         taken_up.map(|run| run.train(&Alone, &mut Silent, stop)).transpose()

@@ -8,7 +8,7 @@ use ember_host::files::UNFINISHED;
 use ember_training::run::folder::{METRICS, SAMPLES, SAMPLES_LOG};
 use ember_training::run::report::Row;
 use ember_training::run::sample::Sample;
-use ember_training::step::progress::Evaluations;
+use ember_training::step::progress::{Best, Evaluations};
 
 use super::disk::Tree;
 use super::history::Settings;
@@ -46,6 +46,7 @@ pub fn end(tree: &Tree, settings: &Settings, ends: &[u64], was_full: bool, twin:
     let mut out_of_patience = None;
     for step in &evaluated {
         decided.record(*step, twin.val_loss(*step));
+        decided.record_saved(Best { step: *step, val_loss: twin.val_loss(*step) });
         let is_out = settings.patience > 0 && decided.since_best >= settings.patience;
         out_of_patience = out_of_patience.or(is_out.then_some(*step));
     }
@@ -58,12 +59,21 @@ pub fn end(tree: &Tree, settings: &Settings, ends: &[u64], was_full: bool, twin:
     due("rows", &logged, |step| [1, told].contains(&step) || step.is_multiple_of(settings.log_interval), last, ends)?;
     due("evaluations", &evaluated, |step| step == last || step.is_multiple_of(settings.eval_interval), last, ends)?;
     same("rows", found, twin.rows(&logged, &evaluated, last))?;
-    same("the state", progress(tree, last)?, twin.progress(last, &logged, decided.clone()))?;
+    let (found, all) = (progress(tree, last)?, checkpoints(tree));
+    if was_full {
+        decided.best_saved = found.evaluations.best_saved; // judged below
+    }
+    let best = decided.best_saved;
+    same("the state", found, twin.progress(last, &logged, decided))?;
 
-    // The best is that of the twin's evaluations, unless a full disk kept it from being saved.
-    let (best, all) = (decided.best.map(|best| best.step), checkpoints(tree));
+    // The best is that of the twin's evaluations, or where a full disk kept it from being saved another
+    // one of them, of which none that is there is better.
+    same("the best", named(tree, "best"), best.map(|best| best.step))?;
+    let lowest = best.map_or(f64::INFINITY, |best| best.val_loss);
+    same("its loss", best.map(|best| twin.val_loss(best.step)), best.map(|best| best.val_loss))?;
+    let better = all.intersection(&evaluated).find(|step| twin.val_loss(**step) < lowest);
+    ensure(better.is_none(), || format!("step {better:?} is better than {best:?}"))?;
     if !was_full {
-        same("the best", named(tree, "best"), best)?;
         let drawn: Vec<Sample> = logged_in(tree, &format!("{SAMPLES}/{SAMPLES_LOG}"))?;
         let sampled = drawn.iter().map(|sample| sample.step).collect();
         let interval = settings.sample_interval;

@@ -250,6 +250,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "replay short.txt"),
     ("ember-generate", "replay no-tokens.jsonl"),
     ("ember-generate", "replay no-steps.jsonl"),
+    ("ember-generate", "replay no-steps.jsonl --seed 9"),
     ("ember-generate", "text one --from a-run --save-config empty-folder"),
     ("ember-generate", "text one --from a-run --save-config no-tokenizer/config.json"),
     ("ember-generate", "explain one --from a-run --top-p 2"),

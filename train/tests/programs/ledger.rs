@@ -64,6 +64,25 @@ fn predicted_memory_is_measured_memory() {
 }
 
 #[test]
+fn the_step_that_grows_is_that_of_the_run() {
+    let place = Place::new();
+    let longest = |checkpointing: bool| {
+        let shape = "tokenizer=bpe:60 n_layer=6 n_head=4 n_embd=64 context_length=256 dropout=0 batch_size=1";
+        let set = format!("--set {}", shape.replace(' ', " --set "));
+        let ran = place.train(&format!(
+            "ledger --config stories-cpu {set} --set activation_checkpointing={checkpointing} --growth --repeats 1 --threads 1 \
+             --device cpu --new-tokens 3 --format json"
+        ));
+        let lines = ran.well().json();
+        let [step, growth] = [mode(&lines, "training_step"), &lines[lines.len() - 1]];
+        [&step["measured"]["peak_bytes"], &growth["training_bytes"]].map(|bytes| bytes.as_f64().unwrap())
+    };
+    let ([_, plain], [step, spared]) = (longest(false), longest(true));
+    assert!(spared < 0.8 * plain, "{spared} of {plain}");
+    assert!((spared - step).abs() < 0.05 * step + 262_144.0, "{spared} is not {step}");
+}
+
+#[test]
 fn the_modes_are_what_they_say() {
     let place = Place::new();
     place.train(&small_run(&place, "runs/count", 5)).well();

@@ -15,19 +15,23 @@ fn what_is_copied_is_found_where_it_stands() {
     let span = &text["spans"][0];
     assert_eq!((&span["text"], &span["start"], &span["characters"]), (&copied.into(), &15.into(), &41.into()));
     assert_eq!((&span["place"]["line"], &span["place"]["source"]), (&3.into(), &"count.txt".into()));
+    assert_eq!(span["place"]["line_of"], "split_document");
     assert_eq!(span["place"]["before"], "one and then two.\ntwo and then three.\n");
     assert_eq!((&summary["copied_characters"], &summary["texts"]), (&41.into(), &1.into()));
     assert_eq!(summary["novel"][0]["novel"], 5, "Something, new, a comma, new, again: {summary}");
     // The same text counts on to the end, so all that is held out stands in the rest as well.
     assert_eq!(summary["validation"]["copied_share"], 1.0);
     let page = std::fs::read_to_string(place.path("marked.html")).unwrap();
-    assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of count.txt"));
+    assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of training document 1 of count.txt"));
 
     let by_file = place.train("copied generated.txt --min-chars 40 --format json --corpus count.txt").well().json();
     assert_eq!(by_file[0]["spans"][0]["place"]["line"], 3);
     assert!(by_file[1]["validation"].is_null());
     let table = place.train("copied generated.txt --min-words 8").well().out;
-    assert!(table.contains("line 3 of count.txt") && table.contains("at least 8 words"), "{table}");
+    assert!(table.contains("line 3 of training document 1 of count.txt"), "{table}");
+    assert!(table.contains("at least 8 words"), "{table}");
+    let table = place.train("copied generated.txt --min-words 8 --corpus count.txt").well().out;
+    assert!(table.contains("line 3 of count.txt"), "{table}");
 
     let generated = place
         .generate("text one --strategy sample --max-new-tokens 60 --seed 1 --num-return-sequences 3 --format json")

@@ -77,11 +77,17 @@ fn muon_and_the_average_stop_and_go_on_to_the_same_bits() {
 #[test]
 fn a_calibrated_run_stops_and_goes_on_to_the_same_bits() {
     let place = Place::new();
-    let calibrated = "--set calibrate=true --set dropout=0";
+    let calibrated = "--set calibrate=true --set dropout=0 --set ema_decay=0.9";
     place.train(&format!("{} {calibrated}", small_run(&place, "whole", 60))).well();
     place.train(&format!("{} --set lr_decay_steps=60 {calibrated}", small_run(&place, "parts", 20))).well();
     place.train("resume parts --device cpu --threads 1 --set max_steps=60").well();
     assert!(end_of(&place.path("whole")) == end_of(&place.path("parts")), "the resumed run ended in other numbers");
+
+    for of_average in ["ema/model.safetensors", "training/ema_last_norm.safetensors"] {
+        let read =
+            |run: &str| std::fs::read(place.path(run).join("checkpoints/step-00000060").join(of_average)).unwrap();
+        assert!(read("whole") == read("parts"), "the resumed run ended in another {of_average}");
+    }
 
     let temperatures = column(&place.path("whole"), "temperature");
     assert_eq!((temperatures.len(), temperatures[0]), (3, 1.0));

@@ -26,3 +26,16 @@ fn a_program_without_mpi_refuses_to_be_one_of_several_in_one_line() {
     assert_eq!(resumed.code, Some(2));
     assert!(resumed.err.contains("built without MPI"), "{}", resumed.err);
 }
+
+#[test]
+fn processes_that_cannot_tell_how_many_they_are_refuse_in_one_line() {
+    let place = Place::new();
+    let arguments = small_run(&place, "runs/count", 5);
+    for (rank, lines) in [("0", 1), ("1", 0)] {
+        let mut command = place.command("ember-train", &arguments);
+        let ran = Ran::from(command.env("PMIX_RANK", rank).env_remove("SLURM_STEP_NUM_TASKS").output().unwrap());
+        assert_eq!((ran.code, ran.err.lines().count()), (Some(2), lines), "{}", ran.err);
+        assert!(rank != "0" || ran.err.contains("; start it with mpirun"), "{}", ran.err);
+    }
+    assert!(!place.path("runs").exists(), "a run was begun");
+}

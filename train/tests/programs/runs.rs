@@ -4,7 +4,7 @@ use std::fs::{self, File};
 
 use serde_json::Value;
 
-use super::{Place, small_run};
+use super::{Place, SMALL, small_run};
 
 /// Two finished runs on one text, by characters and by bytes, and one that was interrupted.
 fn three_runs() -> Place {
@@ -83,6 +83,19 @@ fn a_run_goes_when_it_is_sure_that_it_may() {
     assert!(!place.path("runs/chars").exists() && !place.path("runs/cut").exists());
     assert!(is_there("runs/bytes") && place.path("runs/somebodys").is_dir() && place.path("count.txt").is_file());
     place.train("resume runs/bytes --device cpu").well();
+}
+
+#[test]
+fn the_text_that_another_run_learns_from_goes_only_with_that_run() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/source", 5)).well();
+    place.train(&format!("run runs/source/data --out runs/dependent --set max_steps=5 {SMALL}")).well();
+    let ran = place.train("runs remove source --yes");
+    let line = "error: runs/dependent learns from the text in runs/source and would lose it; to remove both, name both";
+    assert!(ran.code == Some(1) && ran.err.starts_with(line), "{}", ran.err);
+    assert!(place.path("runs/source/data/train.bin").is_file());
+    place.train("runs remove dependent source --yes").well();
+    assert!(!place.path("runs/source").exists() && !place.path("runs/dependent").exists());
 }
 
 /// On a terminal, which `script` is one, it asks.

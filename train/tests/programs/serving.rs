@@ -200,6 +200,22 @@ fn what_is_being_written_is_finished_before_the_server_ends() {
 }
 
 #[test]
+fn a_quiet_server_on_any_free_port_writes_its_address_and_nothing_else() {
+    let place = trained();
+    let mut child = place.command("ember-generate", "serve --port 0 --device cpu --quiet").spawn().unwrap();
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    let address = line.trim_end().strip_prefix("http://").unwrap().parse().unwrap();
+    let server = Server { child, address, said: String::new() };
+    assert_eq!(server.ask("GET /health", "").0, 200);
+    assert_eq!(server.end(), Some(0));
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
+
+#[test]
 fn a_server_writes_nothing_but_the_log_that_it_is_told_to() {
     let place = trained();
     let before = files(&place);

@@ -7,13 +7,14 @@ mod company;
 mod greedy;
 mod optimizer;
 mod recorded;
+mod scoring;
 mod steps;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use ember_kernels::cross_entropy::cross_entropy;
 use ember_model::device::{DeviceChoice, select};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
-use ember_training::loss::cross_entropy;
 use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const BATCH: usize = 2;

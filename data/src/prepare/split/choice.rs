@@ -127,7 +127,8 @@ impl SplitBuilder {
         let others = self.others_by_chance(choice);
         let groups = choice.groups();
         let mut left = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
-        // At most a half of what is not said again: an answer given nine times in ten is little to learn from.
+        // At most a half of what is not said again: an answer given nine times in ten is little to
+        // learn from.
         let mut room = (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0);
         let (mut chosen, mut chosen_bytes) = (BTreeSet::new(), others);
         for (&hash, &Group { bytes, different }) in &groups {

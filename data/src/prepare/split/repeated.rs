@@ -66,9 +66,9 @@ impl Repeated {
         });
     }
 
-    /// All copies of each, by the hash of their content; `hashes` are those of all documents. Where some
-    /// were forgotten, those of which there is one are left out: which of them are counted, the order in
-    /// which they were read decides, and they would validate for coming last.
+    /// All copies of each, by the hash of their content; `hashes` are those of all documents. Where
+    /// some were forgotten, documents that occur once are left out: which of those are still counted
+    /// depends on the order of reading, and they would validate for having been read last.
     pub fn copies(self, hashes: &[u64]) -> BTreeMap<u64, Copies> {
         let mut copies: BTreeMap<u64, Copies> = BTreeMap::new();
         for hash in hashes {

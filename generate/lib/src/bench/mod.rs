@@ -79,11 +79,19 @@ pub struct Spread {
 
 impl Spread {
     /// Of at least one value; all three are not a number without any.
-    pub fn of(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
-        Self { median: at(values.len() / 2), min: at(0), max: at(values.len().saturating_sub(1)) }
+    pub fn of(values: Vec<f64>) -> Self {
+        let [min, max] = [f64::min, f64::max].map(|of| values.iter().copied().fold(f64::NAN, of));
+        Self { median: median(&values).unwrap_or(f64::NAN), min, max }
     }
+}
+
+/// The number in the middle, which a few odd measurements do not move, or the mean of the two that are;
+/// `None` without any.
+pub fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let above = *sorted.get(sorted.len() / 2)?;
+    Some(if sorted.len().is_multiple_of(2) { (sorted[sorted.len() / 2 - 1] + above) / 2.0 } else { above })
 }
 
 /// About how many bytes a task takes beside the weights, of tasks that no machine can hold, too: keys
@@ -168,7 +176,7 @@ fn weight_bytes(model: &Gpt) -> usize {
     let is_looked_up = |name: &str| name == "wpe.weight" || (name == "wte.weight" && !config.tied_head);
     let read = folder::expected_tensors(config).into_iter().filter(|(name, _)| !is_looked_up(name));
     let bytes = read.map(|(_, shape)| match shape[..] {
-        [n_in, n_out] => model.weights().bytes(n_in, n_out),
+        [n_in, n_out] => model.weight_type().bytes(n_in, n_out),
         _ => 4 * shape.iter().product::<usize>(),
     });
     bytes.sum()
@@ -221,4 +229,17 @@ impl Ceiling {
 /// fast as memory allows.
 fn sum(values: &[f32]) -> u32 {
     values.iter().fold(0, |sum: u32, value| sum.wrapping_add(value.to_bits()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_even_number_the_median_is_the_mean_of_the_two_in_the_middle() {
+        assert_eq!(Spread::of(vec![4.0, 1.0, 3.0, 2.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(Spread::of(vec![3.0, 1.0, 9.0]), Spread { median: 3.0, min: 1.0, max: 9.0 });
+        assert_eq!(median(&[]), None);
+        assert!(Spread::of(Vec::new()).max.is_nan());
+    }
 }

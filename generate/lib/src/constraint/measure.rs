@@ -48,12 +48,12 @@ fn a_mask_of_50257_tokens() {
         "name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
         "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 4},
         "score": {"type": "number"}}, "required": ["name", "age", "tags"], "additionalProperties": false}"#;
-    let forms = [
+    let grammars = [
         ("schema", Grammar::json_schema("schema", schema).unwrap()),
         ("regex", regex(r"([A-Z][a-z]+ )*[a-z]+(, [a-z ]{2,40})?\.").unwrap()),
         ("lark", Grammar::lark("lark", "start: sum\nsum: /[0-9]+/ | sum \"+\" sum | \"(\" sum \")\"").unwrap()),
     ];
-    for (name, grammar) in forms {
+    for (name, grammar) in grammars {
         let started = Instant::now();
         let constraint = Arc::new(Constraint::new(grammar, &tokenizer, VOCAB, &[end]).unwrap());
         println!("{name}: ready after {:.1} ms", started.elapsed().as_secs_f64() * 1e3);

@@ -312,7 +312,7 @@ proptest! {
     }
 }
 
-/// A small model with random weights, which cares for no form at all.
+/// A small model with random weights, which cares for no grammar at all.
 struct Writer {
     tokenizer: Tokenizer,
     model: Gpt,

@@ -78,7 +78,7 @@ fn closed(mut account: Account) -> Figures {
 #[test]
 fn all_are_answered_once_and_nothing_is_left_behind() {
     explore(|| {
-        let engine = Engine::start(MODEL.clone(), LIMITS);
+        let engine = Engine::start(MODEL.clone(), LIMITS).unwrap();
         let requests: Vec<_> = (0..PROMPTS.len())
             .map(|i| {
                 let request = engine.request(Arc::default());
@@ -100,7 +100,7 @@ fn all_are_answered_once_and_nothing_is_left_behind() {
 #[test]
 fn who_is_cancelled_hears_it_at_once_and_holds_nobody_up() {
     explore(|| {
-        let engine = Engine::start(MODEL.clone(), LIMITS);
+        let engine = Engine::start(MODEL.clone(), LIMITS).unwrap();
         let cancelled: Arc<AtomicBool> = Arc::default();
         let (request, flag) = (engine.request(Arc::clone(&cancelled)), Arc::clone(&cancelled));
         let asked = thread::spawn(move || {

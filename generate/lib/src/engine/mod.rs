@@ -28,6 +28,7 @@ mod request;
 mod tests;
 mod worker;
 
+use std::io;
 use std::sync::PoisonError;
 
 use ember_model::{Gpt, GptConfig};
@@ -70,13 +71,16 @@ impl Account {
 
 impl Engine {
     /// Takes a model, which lives on a thread of the engine's from now on.
-    pub fn start(model: Gpt, limits: Limits) -> Self {
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn start(model: Gpt, limits: Limits) -> io::Result<Self> {
         let (to_worker, messages) = channel();
         let shape = Arc::new(model.config().clone());
         let account = Account::default();
         let worker = Worker::new(model, limits, Arc::clone(&account.0));
-        thread::spawn(move || worker.work(&messages));
-        Self { to_worker, shape, next: Arc::default(), account }
+        thread::Builder::new().spawn(move || worker.work(&messages))?;
+        Ok(Self { to_worker, shape, next: Arc::default(), account })
     }
 
     /// The model's shape.
@@ -89,7 +93,7 @@ impl Engine {
         self.account.figures()
     }
 
-    /// The same, for who wants to know it longer than the engine is there.
+    /// The same, for a caller that outlives the engine.
     pub fn account(&self) -> Account {
         self.account.clone()
     }

@@ -113,7 +113,7 @@ proptest! {
     ) {
         let model = model_of(weights);
         let alone: Vec<_> = wishes.iter().map(|wish| bits(&wish.write(&model))).collect();
-        let engine = Engine::start(model, Limits { tokens_per_step, slots });
+        let engine = Engine::start(model, Limits { tokens_per_step, slots }).unwrap();
         for _ in 0..2 {
             let in_company: Vec<_> = thread::scope(|scope| {
                 let started: Vec<_> = wishes.iter().map(|wish| scope.spawn(|| bits(&wish.write(&engine.request(never()))))).collect();
@@ -127,7 +127,7 @@ proptest! {
 
 #[test]
 fn a_prompt_that_begins_as_another_is_read_from_there() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 });
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 3, ..Default::default() };
     let read = |prompt: Vec<u32>| {
         let request = engine.request(never());
@@ -144,7 +144,7 @@ fn a_prompt_that_begins_as_another_is_read_from_there() {
 
 #[test]
 fn what_the_cache_holds_of_a_text_is_not_of_its_prompt() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 500 });
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 500 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 2 * CONTEXT, ..Default::default() };
     let read = || {
         let request = engine.request(never());
@@ -158,7 +158,7 @@ fn what_the_cache_holds_of_a_text_is_not_of_its_prompt() {
 
 #[test]
 fn what_was_least_recently_of_use_is_forgotten_first() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 80 });
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 80 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 1, ..Default::default() };
     let read = |first: u32| {
         let request = engine.request(never());
@@ -174,7 +174,7 @@ fn what_was_least_recently_of_use_is_forgotten_first() {
 
 #[test]
 fn a_request_is_cancelled_while_it_is_written() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 });
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
     let cancelled = never();
     let config = GenerationConfig { max_new_tokens: 60, ..Default::default() };
     let mut steps = 0;
@@ -195,7 +195,7 @@ fn a_request_is_cancelled_while_it_is_written() {
 
 #[test]
 fn a_request_is_cancelled_while_it_waits_and_while_its_prompt_is_read() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 });
+    let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 40, overflow: Overflow::Slide, ..Default::default() };
     let write = |request: &Request, prompt: &[u32]| generate_batch(request, &[prompt], &Plan::new(&config), &mut ());
     let is_over = AtomicBool::new(false);

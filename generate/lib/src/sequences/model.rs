@@ -8,8 +8,8 @@ use super::{Argmax, Continues, Sequences, room};
 use crate::logprobs::{finite, logprob};
 use crate::{error::Result, tokens::from_tensor};
 
-/// Most tokens that go through the model at once: what a long prefill needs in memory grows with
-/// it.
+/// Most tokens that go through the model at once, where the device bears as many: what a long
+/// prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;
 
 /// Passes of one token in each row after which such a step is recorded, where the device can: that
@@ -21,6 +21,8 @@ pub struct ModelSequences<'a> {
     model: &'a Gpt,
     cache: KvCache,
     rows: Vec<Row>,
+    /// Of several rows, the most tokens that go through the model at once.
+    most_tokens: usize,
     /// Whether steps are to be recorded.
     replays: bool,
     /// Passes in a row that gave every row one token.
@@ -62,7 +64,7 @@ impl<'a> ModelSequences<'a> {
         let device = model.device();
         let replays = !is_cpu(&device) && recorded::wanted().unwrap_or(true);
         let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
-        Self { model, cache, rows, replays, steady: 0, recorded: None }
+        Self { model, cache, rows, most_tokens: model.tokens_at_once(MOST_TOKENS), replays, steady: 0, recorded: None }
     }
 
     /// Whether the last step was one that the device had recorded.
@@ -109,7 +111,7 @@ impl<'a> ModelSequences<'a> {
     }
 
     /// The output after the last `counts[row]` ids of every row, by passes through the model of at
-    /// most [`MOST_TOKENS`] tokens; those from `unread[row]` on are not in the cache yet.
+    /// most `most_tokens` tokens, or of one row; those from `unread[row]` on are not in the cache yet.
     fn forward(&mut self, counts: &[usize], unread: &[usize], output: Output) -> Result<Vec<f32>> {
         let mut read = Vec::new();
         let mut row = 0;
@@ -120,7 +122,7 @@ impl<'a> ModelSequences<'a> {
             let mut tokens = 0;
             while row < self.rows.len() {
                 let new = &self.rows[row].ids[unread[row]..];
-                if tokens > 0 && tokens + new.len() > MOST_TOKENS {
+                if tokens > 0 && tokens + new.len() > self.most_tokens {
                     break;
                 }
                 tokens += new.len();

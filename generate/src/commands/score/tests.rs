@@ -111,6 +111,17 @@ fn texts_of_every_source_keep_their_order_and_add_up() {
     assert!(lines[2].ends_with("9 tokens  in all 2 texts"), "{text}");
 }
 
+/// Whoever shows a score needs no tokenizer to say what it is of.
+#[test]
+fn each_token_says_how_it_reads() {
+    let place = Place::new();
+    let score = &place.json(&["a b.<|endoftext|>"])[0];
+    assert_eq!(score["token_texts"], json!(["a", " ", "b", ".", "<|endoftext|>"]));
+    assert_eq!(place.json(&["--prompt-ids", "0,1"])[0]["token_texts"].as_array().unwrap().len(), 2);
+    fs::remove_file(place.0.path().join("model/tokenizer.json")).unwrap();
+    assert_eq!(place.json(&["--prompt-ids", "0,1"])[0]["token_texts"], Value::Null);
+}
+
 #[test]
 fn questions_are_answered_in_their_order_and_counted() {
     let place = Place::new();

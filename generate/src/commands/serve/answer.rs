@@ -1,4 +1,4 @@
-//! Events become an answer: one, or a stream of pieces as server-sent events.
+//! Events become an answer: one, or a stream of chunks as server-sent events.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,18 +24,18 @@ use super::error::ApiError;
 use super::json::Json;
 use super::writing::{Event, Piece, Timings, Work};
 
-/// A dialect's way to tell what is written.
-pub(super) trait Telling: Send + 'static {
-    /// One answer.
-    fn whole(&mut self, work: &Work, heard: Heard) -> Value;
+/// A dialect's form of answers.
+pub(super) trait AnswerFormat: Send + 'static {
+    /// The one answer to a request that does not stream.
+    fn full(&mut self, work: &Work, results: Results) -> Value;
 
-    /// What is told before anything is written.
-    fn first(&mut self, _work: &Work) -> Vec<Value> {
+    /// What a stream begins with, before anything is written.
+    fn opening(&mut self, _work: &Work) -> Vec<Value> {
         Vec::new()
     }
 
-    /// What is told of an event.
-    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value>;
+    /// What a stream says of an event: a chunk, several, or none.
+    fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value>;
 
     /// Whether `[DONE]` closes a stream, as in OpenAI's API.
     fn ends_with_done(&self) -> bool {
@@ -45,7 +45,7 @@ pub(super) trait Telling: Send + 'static {
 
 /// All that came of a request.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct Results {
     /// Of each prompt, where they were measured.
     pub(super) read: Vec<Vec<ChosenToken>>,
     /// The texts, by choice.
@@ -56,7 +56,7 @@ pub(super) struct Heard {
     pub(super) timings: Timings,
 }
 
-impl Heard {
+impl Results {
     /// How the tokens of a choice were chosen.
     pub(super) fn steps_of(&self, choice: usize) -> Vec<&ChoiceTrace> {
         self.steps.iter().filter(|(of, _)| *of == choice).map(|(_, step)| step).collect()
@@ -70,23 +70,23 @@ const BEFORE_STATUS: Duration = Duration::from_secs(5);
 /// How often a stream without news is kept alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// Tells what comes of a request.
-pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result<Response, ApiError> {
-    if !work.asked.stream {
-        let heard = hear(&mut work.events, &work.asked.prompts).await?;
+/// Answers a request with what comes of it.
+pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Result<Response, ApiError> {
+    if !work.parsed.stream {
+        let results = collect(&mut work.events, &work.parsed.prompts).await?;
         // It may be long: a thread that may take its time makes it.
-        let whole = spawn_blocking(move || Json(telling.whole(&work, heard)).with(work.client())).await;
-        return whole.map_err(|_| ApiError::ours("the answer could not be told"));
+        let full = spawn_blocking(move || Json(format.full(&work, results)).with(work.client())).await;
+        return full.map_err(|_| ApiError::ours("the answer could not be told"));
     }
     let first = match timeout(BEFORE_STATUS, work.events.recv()).await {
         Ok(Some(Event::Failed(error))) => return Err(error),
         Ok(event) => event,
         Err(_) => None,
     };
-    let told = telling.first(&work).into();
-    let mut state = Streaming { work, telling, told, is_whole: false, is_over: false };
+    let unsent = format.opening(&work).into();
+    let mut state = Streaming { work, format, unsent, is_complete: false, is_over: false };
     if let Some(event) = first {
-        state.hear(event);
+        state.take(event);
     }
     let events = unfold(state, |mut state| async move {
         let data = state.next().await?;
@@ -100,38 +100,38 @@ pub(super) async fn respond(mut work: Work, mut telling: impl Telling) -> Result
 /// A stream in the middle.
 struct Streaming<T> {
     work: Work,
-    telling: T,
-    /// What is to be sent next.
-    told: VecDeque<Value>,
-    /// Whether it was heard to its end.
-    is_whole: bool,
+    format: T,
+    /// Chunks that are to be sent next.
+    unsent: VecDeque<Value>,
+    /// Whether the last event has come.
+    is_complete: bool,
     is_over: bool,
 }
 
-impl<T: Telling> Streaming<T> {
-    fn hear(&mut self, event: Event) {
-        self.is_whole |= matches!(event, Event::Done(_) | Event::Failed(_));
-        self.told.extend(self.telling.piece(&self.work, event));
+impl<T: AnswerFormat> Streaming<T> {
+    fn take(&mut self, event: Event) {
+        self.is_complete |= matches!(event, Event::Done(_) | Event::Failed(_));
+        self.unsent.extend(self.format.chunks(&self.work, event));
     }
 
-    /// What is sent next. An error breaks the connection: what was not heard to its end must not seem
-    /// whole.
+    /// What is sent next. An error breaks the connection: an answer that is not complete must not seem
+    /// to be.
     async fn next(&mut self) -> Option<io::Result<String>> {
         loop {
-            if let Some(data) = self.told.pop_front() {
+            if let Some(data) = self.unsent.pop_front() {
                 return Some(Ok(data.to_string()));
             }
             if self.is_over {
                 return None;
             }
             match self.work.events.recv().await {
-                Some(event) => self.hear(event),
+                Some(event) => self.take(event),
                 None => {
                     self.is_over = true;
-                    if !self.is_whole {
+                    if !self.is_complete {
                         return Some(Err(io::Error::other("the request ended without an answer")));
                     }
-                    return self.telling.ends_with_done().then(|| Ok("[DONE]".to_owned()));
+                    return self.format.ends_with_done().then(|| Ok("[DONE]".to_owned()));
                 }
             }
         }
@@ -139,22 +139,22 @@ impl<T: Telling> Streaming<T> {
 }
 
 /// Waits until all is written.
-async fn hear(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<Heard, ApiError> {
-    let mut heard = Heard { read: vec![Vec::new(); prompts.len()], ..Heard::default() };
+async fn collect(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<Results, ApiError> {
+    let mut results = Results { read: vec![Vec::new(); prompts.len()], ..Results::default() };
     loop {
         match events.recv().await {
-            Some(Event::Read { prompt, tokens }) => heard.read[prompt] = tokens,
+            Some(Event::Read { prompt, tokens }) => results.read[prompt] = tokens,
             Some(Event::Piece(piece)) => {
                 if let Piece { choice, step: Some(step), .. } = *piece {
-                    heard.steps.push((choice, step));
+                    results.steps.push((choice, step));
                 }
             }
             Some(Event::Progress { .. }) => {}
-            Some(Event::Beams(step)) => heard.beams.push(*step),
-            Some(Event::Finished { choice, written }) => heard.finished.push((choice, written)),
+            Some(Event::Beams(step)) => results.beams.push(*step),
+            Some(Event::Finished { choice, written }) => results.finished.push((choice, written)),
             Some(Event::Done(timings)) => {
-                heard.finished.sort_by_key(|(choice, _)| *choice);
-                return Ok(Heard { timings, ..heard });
+                results.finished.sort_by_key(|(choice, _)| *choice);
+                return Ok(Results { timings, ..results });
             }
             Some(Event::Failed(error)) => return Err(error),
             None => return Err(ApiError::ours("the request ended without an answer")),
@@ -188,7 +188,7 @@ pub(super) fn finite(number: f32) -> Value {
     if number.is_finite() { json!(number) } else { Value::Null }
 }
 
-/// What a text is worth: its score, and where a form holds it whether it has that form.
+/// What a text is worth: its score, and where it must follow a grammar whether it does.
 pub(super) fn add_judgement(choice: &mut Value, written: &Written) {
     choice["score"] = json!(written.completion.score);
     if let Some(valid) = written.valid {

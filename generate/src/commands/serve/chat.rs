@@ -13,15 +13,15 @@ use ember_decoding::stream::token_bytes;
 use serde_json::{Map, Value, json};
 
 use super::answer::{
-    FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, timings, token_text, usage,
+    AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, timings, token_text, usage,
 };
-use super::asked::Asked;
-use super::asking::{with_model, write};
 use super::body::Object;
-use super::completions::{draw_unless_told, includes_usage};
 use super::error::ApiError;
+use super::fields::{GRAMMAR, draw_unless_told, includes_usage, settle_length};
+use super::handler::{with_model, write};
 use super::json::Json;
 use super::models::{Model, now};
+use super::parsed_request::ParsedRequest;
 use super::request::{Dialect, Only, Parameter, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
@@ -29,8 +29,6 @@ use super::template::Template;
 use super::writing::{Event, Piece, Timings, Work};
 
 pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
-
-pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must fulfil");
 
 /// What a template makes more of than messages.
 pub(super) const OF_TEMPLATES: [Parameter; 4] = [
@@ -114,16 +112,10 @@ pub(super) async fn input_tokens(State(server): State<Arc<Server>>, body: Object
     Ok(Json(json!({ "input_tokens": with_model(&server, body, counted).await? })))
 }
 
-fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Chat), ApiError> {
+fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(ParsedRequest, Chat), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
     let mut knobs = parameters.knobs()?;
-    let writes = knobs.max_new_tokens != Some(0);
-    if !writes {
-        knobs.max_new_tokens = Some(1);
-    }
-    if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
-        knobs.max_new_tokens = Some(model.engine.config().context_length);
-    }
+    let writes = settle_length(&mut knobs, model, model.engine.config().context_length);
     draw_unless_told(&mut knobs, model);
     let config = parameters.config(knobs, server.any_seed())?;
     let logprobs = match (parameters.is_on("logprobs")?, parameters.count("top_logprobs")?) {
@@ -135,18 +127,18 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MOST_LOGPROBS} at most")));
     }
     let (text, ids) = prompt(&parameters, model)?;
-    let grammar = form(&parameters)?;
-    let asked = Asked { writes, ..parameters.asked("messages", vec![ids], config, logprobs, grammar)? };
-    let telling = Chat {
+    let grammar = grammar(&parameters)?;
+    let parsed = ParsedRequest { writes, ..parameters.parsed("messages", vec![ids], config, logprobs, grammar)? };
+    let format = Chat {
         created: now(),
         includes_usage: includes_usage(&parameters)?,
         verbose: parameters.is_on("verbose")?.then_some(text),
     };
-    Ok((asked, telling))
+    Ok((parsed, format))
 }
 
-/// What holds the answer to a form: `response_format`, or a grammar by itself.
-fn form(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
+/// The grammar that the answer must follow: `response_format`, or a grammar by itself.
+fn grammar(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
     let other = parameters.grammar(Some("grammar"))?;
     let Some(format) = parameters.get("response_format") else { return Ok(other) };
     let schema = match format.get("type").and_then(Value::as_str) {
@@ -176,8 +168,11 @@ fn prompt(parameters: &Parameters, model: &Model) -> Result<(String, Vec<u32>), 
 }
 
 fn template(model: &Model) -> Result<(&Template, &Tokenizer), ApiError> {
-    match (&model.template, &model.tokenizer) {
-        (Some(template), Some(tokenizer)) => Ok((template, tokenizer)),
+    match (&model.template, &model.tokenizer, &model.template_refused) {
+        (Some(template), Some(tokenizer), _) => Ok((template, tokenizer)),
+        (_, _, Some(why)) => Err(ApiError::invalid(format!(
+            "this checkpoint's chat template cannot be used: {why}; it goes on with a text, at /v1/completions"
+        ))),
         _ => Err(ApiError::invalid(
             "this checkpoint has no chat template: it goes on with a text, at /v1/completions, and answers nobody",
         )),
@@ -237,7 +232,7 @@ fn message(value: &Value) -> Option<Map<String, Value>> {
     Some(message)
 }
 
-/// How OpenAI's API tells of a conversation.
+/// OpenAI's answers to a conversation.
 struct Chat {
     /// When it was asked.
     created: u64,
@@ -246,14 +241,14 @@ struct Chat {
     verbose: Option<String>,
 }
 
-impl Telling for Chat {
-    fn whole(&mut self, work: &Work, heard: Heard) -> Value {
+impl AnswerFormat for Chat {
+    fn full(&mut self, work: &Work, results: Results) -> Value {
         let choice = |index: usize, text: &str, logprobs: Option<Value>, reason: &str| {
             let message = json!({ "role": "assistant", "content": text });
             json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason })
         };
         let nothing = nothing_written(work).map(|index| choice(index, "", None, "length"));
-        let texts = heard.finished.iter().map(|(index, written)| {
+        let texts = results.finished.iter().map(|(index, written)| {
             let completion = &written.completion;
             let logprobs = logprobs(work, &completion.tokens);
             let mut choice = choice(*index, &written.text, logprobs, reason(completion.finish_reason));
@@ -262,19 +257,19 @@ impl Telling for Chat {
         });
         let choices = nothing.chain(texts).collect();
         let mut answer = self.answer(work, "chat.completion", choices);
-        self.add_usage(&mut answer, &heard.timings);
+        self.add_usage(&mut answer, &results.timings);
         if let Some(text) = &self.verbose {
             answer["__verbose"] = json!({ "prompt": text });
         }
         answer
     }
 
-    fn first(&mut self, work: &Work) -> Vec<Value> {
+    fn opening(&mut self, work: &Work) -> Vec<Value> {
         let delta = json!({ "role": "assistant", "content": null });
-        (0..work.asked.config.num_return_sequences).map(|index| self.chunk(work, index, &delta, None, None)).collect()
+        (0..work.parsed.config.num_return_sequences).map(|index| self.chunk(work, index, &delta, None, None)).collect()
     }
 
-    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
+    fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value> {
         match event {
             Event::Piece(piece) => {
                 let Piece { choice, text, token, .. } = *piece;
@@ -284,7 +279,7 @@ impl Telling for Chat {
             Event::Finished { choice, written } => {
                 let completion = &written.completion;
                 let mut told = Vec::new();
-                if work.asked.config.strategy.ranks_texts() {
+                if work.parsed.config.strategy.ranks_texts() {
                     let delta = json!({ "content": written.text });
                     told.push(self.chunk(work, choice, &delta, logprobs(work, &completion.tokens), None));
                 }
@@ -338,12 +333,12 @@ impl Chat {
 
 /// The answers in which nothing was to be said: all or none.
 fn nothing_written(work: &Work) -> Range<usize> {
-    0..if work.asked.writes { 0 } else { work.asked.config.num_return_sequences }
+    0..if work.parsed.writes { 0 } else { work.parsed.config.num_return_sequences }
 }
 
 /// What the model thought of tokens, where that is asked.
 fn logprobs(work: &Work, tokens: &[ChosenToken]) -> Option<Value> {
-    work.asked.logprobs?;
+    work.parsed.logprobs?;
     let tokenizer = work.model.tokenizer.as_ref();
     let one = |id: u32, logprob: f32| json!({ "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id), "logprob": finite(logprob) });
     let told = tokens.iter().map(|token| {

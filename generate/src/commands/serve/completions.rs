@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::completion::ChosenToken;
-use ember_decoding::config::{Knobs, Strategy};
 use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
@@ -15,20 +14,18 @@ use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
 use super::answer::{
-    FINGERPRINT, Heard, Telling, add_judgement, add_progress, finite, reason, token_name, token_text, usage,
+    AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, token_name, token_text, usage,
 };
-use super::asked::Asked;
-use super::asking::write;
 use super::body::Object;
 use super::error::ApiError;
+use super::fields::{PROMPT, draw_unless_told, includes_usage, settle_length};
+use super::handler::write;
 use super::ids::{ids_of, text_ids};
 use super::models::{Model, now};
-use super::request::{Dialect, Parameter, Parameters};
+use super::parsed_request::ParsedRequest;
+use super::request::{Dialect, Parameters};
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
-
-/// What both dialects call what a text goes on with.
-pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
 
 /// The names of OpenAI's API, and of vLLM's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
@@ -66,16 +63,10 @@ pub(super) async fn completions(State(server): State<Arc<Server>>, body: Object)
     write(server, body, read).await
 }
 
-fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {
+fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(ParsedRequest, Completion), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
     let mut knobs = parameters.knobs()?;
-    let writes = knobs.max_new_tokens != Some(0);
-    if !writes {
-        knobs.max_new_tokens = Some(1);
-    }
-    if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
-        knobs.max_new_tokens = Some(MAX_TOKENS);
-    }
+    let writes = settle_length(&mut knobs, model, MAX_TOKENS);
     draw_unless_told(&mut knobs, model);
     if parameters.get("suffix").is_some_and(|suffix| suffix != "") {
         let message = "suffix is not supported: this model writes on, it does not fill in";
@@ -95,31 +86,31 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
     let sent = prompts(model, parameters.get("prompt"), parameters.special(SpecialTokens::Text)?)?;
     let prompts = sent.iter().map(|prompt| prompt.ids.clone()).collect();
     let echo = parameters.is_on("echo")?;
-    let asked = Asked {
+    let parsed = ParsedRequest {
         measures: echo && logprobs.is_some(),
         writes,
-        ..parameters.asked("prompt", prompts, config, logprobs, parameters.grammar(None)?)?
+        ..parameters.parsed("prompt", prompts, config, logprobs, parameters.grammar(None)?)?
     };
-    let mut asked = asked.repeating(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
-    let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &asked)).transpose()?;
+    let mut parsed = parsed.repeating(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
+    let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &parsed)).transpose()?;
     if replay.is_some() {
-        let candidates = TRACED_CANDIDATES.max(asked.config.logprobs);
-        asked = asked.traced("replay", candidates)?;
+        let candidates = TRACED_CANDIDATES.max(parsed.config.logprobs);
+        parsed = parsed.traced("replay", candidates)?;
     }
-    let telling = Completion {
+    let format = Completion {
         replay,
         created: now(),
         echoed: sent.into_iter().filter(|_| echo).map(|Prompt { text, before, .. }| (text, before)).collect(),
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
-        measured: vec![Measured::default(); asked.prompts.len() * asked.config.num_return_sequences],
+        measured: vec![Measured::default(); parsed.prompts.len() * parsed.config.num_return_sequences],
     };
-    Ok((asked, telling))
+    Ok((parsed, format))
 }
 
 /// What a trace begins with: all that it takes to do the same again.
-fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked) -> Result<Value, ApiError> {
-    if asked.stream || !asked.writes {
+fn header(server: &Server, model: &Model, parameters: &Parameters, parsed: &ParsedRequest) -> Result<Value, ApiError> {
+    if parsed.stream || !parsed.writes {
         return Err(ApiError::param(
             "replay",
             "a trace is told with one whole answer; leave stream out, and write something",
@@ -136,47 +127,12 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, asked: &Asked
         device: server.device_kind.clone(),
         machine: Some(Machine::with(&server.device_name)),
         special_tokens: parameters.special(SpecialTokens::Text)?,
-        config: asked.config.clone(),
-        grammar: asked.grammar.clone(),
-        prompts: asked.prompts.iter().map(prompt).collect(),
-        batches: vec![((0..asked.prompts.len()).collect(), 0, asked.config.num_return_sequences)],
+        config: parsed.config.clone(),
+        grammar: parsed.grammar.clone(),
+        prompts: parsed.prompts.iter().map(prompt).collect(),
+        batches: vec![((0..parsed.prompts.len()).collect(), 0, parsed.config.num_return_sequences)],
     };
     header.to_line().map_err(|error| ApiError::param("replay", format!("{error:#}")))
-}
-
-/// Draws where neither the request nor the folder says how tokens are chosen. A stack that the request
-/// names says so.
-pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
-    let by_request = knobs.strategy.is_some()
-        || knobs.semantics.is_some()
-        || knobs.temperature == Some(0.0)
-        || knobs.num_beams.is_some_and(|beams| beams > 1);
-    let folder = &model.settings.knobs;
-    let by_folder =
-        folder.do_sample.is_some() || folder.strategy.is_some() || folder.num_beams.is_some_and(|beams| beams > 1);
-    if !by_request && !by_folder {
-        knobs.strategy = Some(Strategy::Sample);
-    }
-}
-
-pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
-    let Some(options) = parameters.get("stream_options") else { return Ok(false) };
-    let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
-    // What hides how long pieces are changes nothing that is told.
-    let is_known = |(name, value): (&String, &Value)| match name.as_str() {
-        "include_usage" | "include_obfuscation" => true,
-        "continuous_usage_stats" => *value == json!(false),
-        _ => false,
-    };
-    if let Some((name, _)) = options.iter().find(|option| !is_known(*option)) {
-        let message = format!("{name} in stream_options is not supported; include_usage is");
-        return Err(ApiError::param("stream_options", message));
-    }
-    match options.get("include_usage") {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(includes)) => Ok(*includes),
-        Some(_) => Err(ApiError::param("stream_options", "include_usage in stream_options must be true or false")),
-    }
 }
 
 /// A prompt, as ids and as it was sent.
@@ -214,7 +170,7 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
     }
 }
 
-/// How OpenAI's API tells of completions.
+/// OpenAI's answers to requests for completions.
 struct Completion {
     /// When it was asked.
     created: u64,
@@ -270,31 +226,31 @@ struct Stretch<'a> {
     reason: Option<&'static str>,
 }
 
-impl Telling for Completion {
-    fn whole(&mut self, work: &Work, heard: Heard) -> Value {
-        let asked = &work.asked;
-        let choices: Vec<Value> = if asked.writes {
-            let each = asked.config.num_return_sequences;
+impl AnswerFormat for Completion {
+    fn full(&mut self, work: &Work, results: Results) -> Value {
+        let parsed = &work.parsed;
+        let choices: Vec<Value> = if parsed.writes {
+            let each = parsed.config.num_return_sequences;
             let choice = |(choice, written): &(usize, Box<ember_decoding::generator::Written>)| {
                 let (prompt, completion) = (choice / each, &written.completion);
                 let text = self.echoed(prompt) + &written.text;
                 let stretch = Stretch {
                     text: &text,
-                    tokens: heard.read[prompt].iter().chain(&completion.tokens).collect(),
-                    steps: heard.steps_of(*choice),
+                    tokens: results.read[prompt].iter().chain(&completion.tokens).collect(),
+                    steps: results.steps_of(*choice),
                     reason: Some(reason(completion.finish_reason)),
                 };
                 let mut told = self.choice(work, *choice, &stretch);
                 add_judgement(&mut told, written);
                 told
             };
-            heard.finished.iter().map(choice).collect()
+            results.finished.iter().map(choice).collect()
         } else {
             let texts = self.measured.len();
             let choice = |choice: usize| {
-                let prompt = choice / asked.config.num_return_sequences;
+                let prompt = choice / parsed.config.num_return_sequences;
                 let text = self.echoed(prompt);
-                let tokens = heard.read[prompt].iter().collect();
+                let tokens = results.read[prompt].iter().collect();
                 self.choice(
                     work,
                     choice,
@@ -303,28 +259,28 @@ impl Telling for Completion {
             };
             (0..texts).map(choice).collect()
         };
-        let mut answer = self.answer(work, choices, Some(usage(&heard.timings)));
-        if !heard.beams.is_empty() {
-            answer["beams"] = json!(heard.beams);
+        let mut answer = self.answer(work, choices, Some(usage(&results.timings)));
+        if !results.beams.is_empty() {
+            answer["beams"] = json!(results.beams);
         }
         if let Some(header) = &self.replay {
-            answer["replay"] = json!(self.trace(work, &heard, header));
+            answer["replay"] = json!(self.trace(work, &results, header));
         }
         answer
     }
 
-    fn first(&mut self, work: &Work) -> Vec<Value> {
-        if self.echoed.is_empty() || work.asked.measures {
+    fn opening(&mut self, work: &Work) -> Vec<Value> {
+        if self.echoed.is_empty() || work.parsed.measures {
             return Vec::new();
         }
-        (0..self.measured.len()).map(|choice| self.opening(work, choice, Vec::new())).collect()
+        (0..self.measured.len()).map(|choice| self.echo_chunk(work, choice, Vec::new())).collect()
     }
 
-    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
-        let each = work.asked.config.num_return_sequences;
+    fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value> {
+        let each = work.parsed.config.num_return_sequences;
         match event {
             Event::Read { prompt, tokens } => (prompt * each..(prompt + 1) * each)
-                .map(|choice| self.opening(work, choice, tokens.iter().collect()))
+                .map(|choice| self.echo_chunk(work, choice, tokens.iter().collect()))
                 .collect(),
             Event::Piece(piece) => {
                 let Piece { choice, text, token, step } = *piece;
@@ -347,7 +303,7 @@ impl Telling for Completion {
                 let completion = &written.completion;
                 let reason = Some(reason(completion.finish_reason));
                 let mut stretch = Stretch { reason, ..Stretch::default() };
-                if work.asked.config.strategy.ranks_texts() {
+                if work.parsed.config.strategy.ranks_texts() {
                     (stretch.text, stretch.tokens) = (&written.text, completion.tokens.iter().collect());
                 }
                 let mut choice = self.choice(work, choice, &stretch);
@@ -355,7 +311,7 @@ impl Telling for Completion {
                 vec![self.answer(work, vec![choice], None)]
             }
             Event::Done(timings) => {
-                let ends = if work.asked.writes { 0 } else { self.measured.len() };
+                let ends = if work.parsed.writes { 0 } else { self.measured.len() };
                 let end = |choice| {
                     let stretch = Stretch { reason: Some("length"), ..Stretch::default() };
                     let choice = self.choice(work, choice, &stretch);
@@ -374,12 +330,12 @@ impl Telling for Completion {
 
 impl Completion {
     /// The trace of all this, line by line, as `ember-generate replay` reads it.
-    fn trace(&self, work: &Work, heard: &Heard, header: &Value) -> Vec<Value> {
-        let each = work.asked.config.num_return_sequences;
+    fn trace(&self, work: &Work, results: &Results, header: &Value) -> Vec<Value> {
+        let each = work.parsed.config.num_return_sequences;
         let text = |id| work.model.tokenizer.as_ref().map(|tokenizer| token_text(Some(tokenizer), id));
-        let choices = heard.steps.iter().map(|(of, step)| trace_file::choice((of / each, of % each), step, &text));
-        let beams = heard.beams.iter().map(|step| trace_file::beams(step.prompt, step, &text));
-        let ends = heard.finished.iter().map(|(_, written)| trace_file::end(written));
+        let choices = results.steps.iter().map(|(of, step)| trace_file::choice((of / each, of % each), step, &text));
+        let beams = results.beams.iter().map(|step| trace_file::beams(step.prompt, step, &text));
+        let ends = results.finished.iter().map(|(_, written)| trace_file::end(written));
         once(header.clone()).chain(choices).chain(beams).chain(ends).collect()
     }
 
@@ -388,22 +344,22 @@ impl Completion {
         self.echoed.get(prompt).map(|(text, _)| text.clone()).unwrap_or_default()
     }
 
-    /// The prompt of a choice, as the first piece of a stream.
-    fn opening(&mut self, work: &Work, choice: usize, tokens: Vec<&ChosenToken>) -> Value {
-        let text = self.echoed(choice / work.asked.config.num_return_sequences);
+    /// The prompt of a choice, as the first chunk of its stream.
+    fn echo_chunk(&mut self, work: &Work, choice: usize, tokens: Vec<&ChosenToken>) -> Value {
+        let text = self.echoed(choice / work.parsed.config.num_return_sequences);
         let choice = self.choice(work, choice, &Stretch { text: &text, tokens, ..Stretch::default() });
         self.answer(work, vec![choice], None)
     }
 
     fn choice(&mut self, work: &Work, index: usize, stretch: &Stretch) -> Value {
         let Stretch { text, tokens, steps, reason } = stretch;
-        let logprobs = work.asked.logprobs.map(|_| self.logprobs(work, index, tokens));
+        let logprobs = work.parsed.logprobs.map(|_| self.logprobs(work, index, tokens));
         let mut choice = json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason });
         if self.token_ids {
             choice["token_ids"] = tokens.iter().map(|token| json!(token.id)).collect();
             choice["top_token_ids"] = tokens.iter().map(|token| json!(token.top)).collect();
         }
-        if work.asked.traced_candidates > 0 {
+        if work.parsed.traced_candidates > 0 {
             choice["trace"] = json!(steps);
         }
         choice
@@ -427,8 +383,8 @@ impl Completion {
     /// At which character of its choice's text the next token begins; of one that several tokens make,
     /// all of them begin there.
     fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
-        let prompt = index / work.asked.config.num_return_sequences;
-        let before = self.echoed.get(prompt).filter(|_| work.asked.measures).map_or(0, |(_, before)| *before);
+        let prompt = index / work.parsed.config.num_return_sequences;
+        let before = self.echoed.get(prompt).filter(|_| work.parsed.measures).map_or(0, |(_, before)| *before);
         let measured = &mut self.measured[index];
         measured.tokens += 1;
         // What stands before the text is not in it.
@@ -442,7 +398,7 @@ impl Completion {
         let mut answer = json!({
             "id": format!("cmpl-{}", work.id), "object": "text_completion", "created": self.created,
             "model": work.model.name, "system_fingerprint": FINGERPRINT, "choices": choices,
-            "seed": work.asked.config.seed,
+            "seed": work.parsed.config.seed,
         });
         if self.includes_usage || usage.is_some() {
             answer["usage"] = usage.unwrap_or(Value::Null);

@@ -12,12 +12,14 @@ use ember_model::{WeightType, device::DeviceChoice};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::asking::with_model;
 use super::body::Object;
 use super::error::ApiError;
+use super::handler::with_model;
 use super::ids::{ids_of, text_ids};
 use super::json::Json;
-use super::models::{self, Model};
+use super::llama;
+use super::models::Model;
+use super::names::NamedFolder;
 use super::server::Server;
 
 pub(super) async fn health(State(server): State<Arc<Server>>) -> Result<Json, ApiError> {
@@ -28,7 +30,7 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Result<Json, Ap
 }
 
 pub(super) async fn models(State(server): State<Arc<Server>>) -> Json {
-    let all: Vec<Value> = server.models.all().iter().map(|named| entry(&server, named)).collect();
+    let all: Vec<Value> = server.models.all().iter().map(|one| entry(&server, one)).collect();
     Json(json!({ "object": "list", "data": all }))
 }
 
@@ -37,11 +39,11 @@ pub(super) async fn model(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json, ApiError> {
     let Path(name) = name.map_err(|error| ApiError::invalid(error.body_text()))?;
-    Ok(Json(entry(&server, &server.models.named(Some(&name))?)))
+    Ok(Json(entry(&server, &server.models.find(Some(&name))?)))
 }
 
 /// A model as OpenAI's API lists it; what it is, once it is in memory.
-fn entry(server: &Server, models::Named { name, .. }: &models::Named) -> Value {
+fn entry(server: &Server, NamedFolder { name, .. }: &NamedFolder) -> Value {
     let created = server.models.created;
     let mut told = json!({
         "id": name, "object": "model", "created": created, "owned_by": "ember", "aliases": [name], "tags": [],
@@ -65,28 +67,29 @@ pub(super) struct Which {
 }
 
 /// The same as a body that names it.
-fn which(asked: Result<Query<Which>, QueryRejection>) -> Result<Object, ApiError> {
-    let Query(Which { model }) = asked.map_err(|error| ApiError::invalid(error.body_text()))?;
+fn which(query: Result<Query<Which>, QueryRejection>) -> Result<Object, ApiError> {
+    let Query(Which { model }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     Ok(Map::from_iter(model.map(|name| ("model".to_owned(), name.into()))).into())
 }
 
 /// `GET /props`: as llama.cpp's server tells of itself, with what a page needs to offer every knob.
 pub(super) async fn props(
     State(server): State<Arc<Server>>,
-    asked: Result<Query<Which>, QueryRejection>,
+    query: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json, ApiError> {
-    let body = which(asked)?;
+    let body = which(query)?;
     let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
         let all = server.models.all();
-        let names: Vec<&String> = all.iter().map(|named| &named.name).collect();
-        let folders: Vec<_> = all.iter().map(|named| named.folder.display().to_string()).collect();
+        let names: Vec<&String> = all.iter().map(|one| &one.name).collect();
+        let folders: Vec<_> = all.iter().map(|one| one.folder.display().to_string()).collect();
         // Without these the command line computes otherwise.
         let weights = server.models.weights();
         let weights = (weights != WeightType::F32).then(|| format!("--weights {}", weights.name()));
         let device = (server.device != DeviceChoice::Auto).then(|| format!("--device {}", server.device));
         let flags: Vec<String> = weights.into_iter().chain(device).collect();
-        let mut params = json!(GenerationConfig::default());
+        // How `/completion` writes where a request says nothing.
+        let mut params = llama::defaults(server, model)?;
         params["seed"] = server.seed.map_or(json!(-1), |seed| json!(seed));
         Ok(json!({
             "default_generation_settings": { "n_ctx": shape.context_length, "params": params },
@@ -146,9 +149,9 @@ fn names<T: Named>() -> Vec<&'static str> {
 /// `GET /slots`: places for requests, and who is at work there.
 pub(super) async fn slots(
     State(server): State<Arc<Server>>,
-    asked: Result<Query<Slots>, QueryRejection>,
+    query: Result<Query<Slots>, QueryRejection>,
 ) -> Result<Json, ApiError> {
-    let Query(Slots { fail_on_no_slot }) = asked.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let Query(Slots { fail_on_no_slot }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let slots = server.slots();
     if fail_on_no_slot.is_some() && slots.iter().all(Option::is_some) {
         return Err(ApiError::unavailable("no place is free"));
@@ -202,7 +205,7 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) ->
                 return Err(ApiError::param(other, format!("{name} and {other} are the same; send one of them")));
             }
         }
-        let Tokenize { content, add_special, parse_special, with_pieces, .. } = asked(body)?;
+        let Tokenize { content, add_special, parse_special, with_pieces, .. } = parsed(body)?;
         let text = content.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
         // Who asks as vLLM is asked has names of special tokens read as these.
         let parses = parse_special.unwrap_or(body.contains_key("prompt"));
@@ -239,7 +242,7 @@ struct Detokenize {
 }
 
 /// The body of a request that has no dialects, any part of which may be left out.
-fn asked<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> {
+fn parsed<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> {
     T::deserialize(body).map_err(|error| {
         // What is wrong does not say where it stands: each part is tried by itself.
         let alone = |name: &String, value: &Value| Map::from_iter([(name.clone(), value.clone())]);
@@ -253,7 +256,7 @@ fn asked<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> 
 
 pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let text = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
-        let Detokenize { tokens, .. } = asked(body)?;
+        let Detokenize { tokens, .. } = parsed(body)?;
         let ids = tokens.as_ref().and_then(ids_of);
         let ids = ids.ok_or_else(|| ApiError::wrong("tokens", "a list of token ids"))?;
         if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
@@ -276,7 +279,7 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) 
 /// What lm-evaluation-harness asks.
 pub(super) async fn tokenizer_info(
     State(server): State<Arc<Server>>,
-    asked: Result<Query<Which>, QueryRejection>,
+    query: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json, ApiError> {
     let told = |_: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         Ok(json!({
@@ -284,7 +287,7 @@ pub(super) async fn tokenizer_info(
             "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
         }))
     };
-    Ok(Json(with_model(&server, which(asked)?, told).await?))
+    Ok(Json(with_model(&server, which(query)?, told).await?))
 }
 
 /// The name of the token that ends a text.
@@ -295,7 +298,7 @@ fn end_token(model: &Model) -> Option<String> {
 }
 
 /// A folder's name for people who go on at a shell.
-pub(super) fn said(from: Option<&std::path::Path>, models: &[models::Named]) -> String {
-    let path = from.or(models.first().map(|named| &*named.folder));
+pub(super) fn said(from: Option<&std::path::Path>, folders: &[NamedFolder]) -> String {
+    let path = from.or(folders.first().map(|one| &*one.folder));
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }

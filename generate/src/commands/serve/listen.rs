@@ -4,7 +4,8 @@
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -15,9 +16,13 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::runtime::{self, Runtime};
 use tokio::sync::Semaphore;
 
 use super::socket::Socket;
+
+/// Threads that pass on what clients send and are told.
+const WORKERS: usize = 2;
 
 /// Requests that are understood at the same time: each may be long, and many of them in memory at
 /// once are what nobody needs.
@@ -25,6 +30,12 @@ const READERS: usize = 8;
 
 /// Long ones among them, so that short ones find a reader.
 pub(super) const LONG_READERS: usize = READERS / 4;
+
+/// Threads that an answer may need: all of the runtime's, and one that writes.
+const THREADS: usize = WORKERS + READERS + 1;
+
+/// How long a reader stays that has nothing to read: as long as the server.
+const KEPT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Connections at once; who comes beyond them waits to be let in.
 const MOST_CONNECTIONS: usize = 1024;
@@ -54,16 +65,56 @@ pub(super) fn address(typed: &str) -> Result<IpAddr, String> {
     typed.parse().map_err(|_| what.to_owned())
 }
 
+/// What a server runs on, made before anybody is told that it listens.
+///
+/// # Errors
+/// When the system does not give it the threads that it needs.
+pub(super) fn runtime() -> Result<Runtime> {
+    // A runtime that gets a part of its threads waits for the others for ever.
+    ensure_threads(THREADS)?;
+    let mut runtime = runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(WORKERS).max_blocking_threads(READERS).thread_keep_alive(KEPT);
+    let runtime = runtime.enable_all().build().context("cannot start the server")?;
+    start_readers(&runtime);
+    Ok(runtime)
+}
+
+/// Starts the threads that read requests now: later there may be none left, and who was let in would
+/// wait for one.
+fn start_readers(runtime: &Runtime) {
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock(); // while all wait, each takes a thread of its own
+    for _ in 0..READERS {
+        let waiting = Arc::clone(&gate);
+        runtime.spawn_blocking(move || drop(waiting.lock()));
+    }
+    drop(closed);
+}
+
+/// Makes sure that the system gives so many threads at once.
+fn ensure_threads(count: usize) -> Result<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        let closed = gate.lock(); // none ends before all have begun
+        for _ in 0..count {
+            let started = thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()));
+            started.with_context(|| {
+                format!("cannot start {count} threads more, which the server needs; end other programs, or raise `ulimit -u`")
+            })?;
+        }
+        drop(closed);
+        Ok(())
+    })
+}
+
 /// Answers until it is asked to end, and then finishes what it has begun.
 pub(super) fn serve(
+    runtime: Runtime,
     listener: TcpListener,
     app: Router,
     interrupt: &Interrupt,
     is_idle: impl Fn() -> bool,
 ) -> Result<()> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).max_blocking_threads(READERS).enable_all().build();
-    let runtime = runtime.context("cannot start the server")?;
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;

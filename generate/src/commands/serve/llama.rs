@@ -1,5 +1,7 @@
 //! `POST /completion`, as llama.cpp's server answers it: its names, its defaults, its answers.
 
+mod prompts;
+
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -13,19 +15,18 @@ use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
-use super::answer::{Heard, Telling, add_progress, finite, timings, token_text};
-use super::asked::Asked;
-use super::asking::write;
+use super::answer::{AnswerFormat, Results, add_progress, finite, timings, token_text};
 use super::body::Object;
-use super::chat::GRAMMAR;
-use super::completions::PROMPT;
 use super::error::ApiError;
-use super::ids::text_ids;
+use super::fields::{GRAMMAR, PROMPT, settle_length};
+use super::handler::write;
 use super::models::Model;
+use super::parsed_request::ParsedRequest;
 use super::request::{Dialect, Only, Parameters, list};
 use super::samplers;
 use super::server::Server;
 use super::writing::{Event, Piece, Work};
+use prompts::{are_several, prompts};
 
 /// llama.cpp's names.
 pub(super) const DIALECT: Dialect = Dialect {
@@ -103,13 +104,61 @@ pub(super) async fn completion(State(server): State<Arc<Server>>, body: Object) 
     write(server, body, read).await
 }
 
-fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Asked, Completion), ApiError> {
+fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(ParsedRequest, Completion), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
+    let (config, writes) = config(server, &parameters)?;
+    let probs = parameters.count("n_probs")?.unwrap_or(0);
+    if probs > MOST_PROBS {
+        return Err(ApiError::param("n_probs", format!("n_probs is {probs}; at most {MOST_PROBS} are told")));
+    }
+    let probs = probs.min(model.engine.config().vocab_size);
+    let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
+    let special = parameters.special(SpecialTokens::Text)?;
+    let prompts = prompts(model, parameters.get("prompt"), special)?;
+    let logprobs = (probs > 0).then_some(probs);
+    let parsed = parameters.parsed("prompt", prompts, config, logprobs, parameters.grammar(Some("grammar"))?)?;
+    let settings = settings(model, &parsed.config);
+    let prompts: Vec<String> = parsed.prompts.iter().map(|ids| text_of(model, ids)).collect();
+    let settings_bytes = settings.to_string().len();
+    let mut parsed = parsed.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
+    parsed.writes = writes;
+    if after_sampling {
+        if parsed.config.strategy.ranks_texts() {
+            let message =
+                "post_sampling_probs are of tokens that are taken one by one; an exact search and beams have none";
+            return Err(ApiError::param("post_sampling_probs", message));
+        }
+        parsed = parsed.traced("post_sampling_probs", probs)?;
+    }
+    let fields = parameters.get("response_fields").map(|fields| {
+        let fields = list(fields, |field| Some(field.as_str()?.to_owned()));
+        fields.ok_or_else(|| ApiError::wrong("response_fields", "a list of strings"))
+    });
+    let format = Completion {
+        probs,
+        after_sampling,
+        tokens: parameters.is_on("return_tokens")?,
+        settings,
+        prompts,
+        fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
+        are_several: body.get("prompt").is_some_and(are_several),
+        finished: Vec::new(),
+    };
+    Ok((parsed, format))
+}
+
+/// How a request that says nothing is written, by llama.cpp's names.
+pub(super) fn defaults(server: &Server, model: &Model) -> Result<Value, ApiError> {
+    let nothing = Map::new();
+    let parameters = Parameters::new(&nothing, model, &DIALECT)?;
+    Ok(settings(model, &config(server, &parameters)?.0))
+}
+
+/// What decides the text, and whether anything is to be written.
+fn config(server: &Server, parameters: &Parameters) -> Result<(GenerationConfig, bool), ApiError> {
+    let model = parameters.model;
     let mut knobs = parameters.knobs()?;
-    let context = model.engine.config().context_length;
-    let writes = knobs.max_new_tokens != Some(0);
-    let most = knobs.max_new_tokens.or(model.settings.knobs.max_new_tokens);
-    knobs.max_new_tokens = Some(most.unwrap_or(context).max(1));
+    let writes = settle_length(&mut knobs, model, model.engine.config().context_length);
     if let Some(most) = parameters.get("t_max_predict_ms") {
         let milliseconds = most.as_f64().ok_or_else(|| ApiError::wrong("t_max_predict_ms", "a number"))?;
         let seconds = (milliseconds > 0.0).then_some(milliseconds / 1e3);
@@ -121,44 +170,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(As
         // To llama.cpp they are then impossible; to vLLM they end nothing.
         config.suppress_tokens.extend(&model.end_tokens);
     }
-    let probs = parameters.count("n_probs")?.unwrap_or(0);
-    if probs > MOST_PROBS {
-        return Err(ApiError::param("n_probs", format!("n_probs is {probs}; at most {MOST_PROBS} are told")));
-    }
-    let probs = probs.min(model.engine.config().vocab_size);
-    let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
-    let special = parameters.special(SpecialTokens::Text)?;
-    let prompts = prompts(model, parameters.get("prompt"), special)?;
-    let logprobs = (probs > 0).then_some(probs);
-    let asked = parameters.asked("prompt", prompts, config, logprobs, parameters.grammar(Some("grammar"))?)?;
-    let settings = settings(model, &asked.config);
-    let prompts: Vec<String> = asked.prompts.iter().map(|ids| text_of(model, ids)).collect();
-    let settings_bytes = settings.to_string().len();
-    let mut asked = asked.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
-    asked.writes = writes;
-    if after_sampling {
-        if asked.config.strategy.ranks_texts() {
-            let message =
-                "post_sampling_probs are of tokens that are taken one by one; an exact search and beams have none";
-            return Err(ApiError::param("post_sampling_probs", message));
-        }
-        asked = asked.traced("post_sampling_probs", probs)?;
-    }
-    let fields = parameters.get("response_fields").map(|fields| {
-        let fields = list(fields, |field| Some(field.as_str()?.to_owned()));
-        fields.ok_or_else(|| ApiError::wrong("response_fields", "a list of strings"))
-    });
-    let telling = Completion {
-        probs,
-        after_sampling,
-        tokens: parameters.is_on("return_tokens")?,
-        settings,
-        prompts,
-        fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
-        are_several: body.get("prompt").is_some_and(are_several),
-        finished: Vec::new(),
-    };
-    Ok((asked, telling))
+    Ok((config, writes))
 }
 
 /// llama.cpp's own defaults, where the request does not ask for ranked texts itself: a folder's beams are not
@@ -173,54 +185,7 @@ fn with_defaults(knobs: &mut Knobs) {
     }
 }
 
-/// Whether these are several prompts: ids make one, alone or with texts between them.
-fn are_several(prompt: &Value) -> bool {
-    prompt.as_array().is_some_and(|items| !items.is_empty() && !items.iter().any(Value::is_number))
-}
-
-/// A text, ids, both mixed, or a list of those.
-fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Result<Vec<Vec<u32>>, ApiError> {
-    let prompt = prompt.ok_or_else(|| ApiError::param("prompt", "there is no prompt; send a string"))?;
-    match prompt {
-        Value::Array(items) if are_several(prompt) => {
-            items.iter().map(|item| one_prompt(model, item, special)).collect()
-        }
-        prompt => Ok(vec![one_prompt(model, prompt, special)?]),
-    }
-}
-
-/// A text, or ids and texts one after the other.
-fn one_prompt(model: &Model, prompt: &Value, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-    let wrong = || ApiError::wrong("prompt", "a string, a list of token ids and strings, or a list of such prompts");
-    let text = |text: &str| text_ids(model, "prompt", text, special);
-    match prompt {
-        Value::String(whole) => text(whole),
-        Value::Object(object) if object.len() == 1 => {
-            text(object.get("prompt_string").and_then(Value::as_str).ok_or_else(wrong)?)
-        }
-        Value::Array(items) => {
-            let mut ids = Vec::new();
-            for (place, item) in items.iter().enumerate() {
-                match (item, &model.tokenizer) {
-                    (Value::Number(id), _) => {
-                        ids.push(id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?);
-                    }
-                    // Only a text that stands first opens a prompt.
-                    (Value::String(more), Some(tokenizer)) if place > 0 => {
-                        let more = tokenizer.encode_with(more, special);
-                        ids.extend(more.map_err(|error| ApiError::param("prompt", error.to_string()))?);
-                    }
-                    (Value::String(first), _) => ids.extend(text(first)?),
-                    _ => return Err(wrong()),
-                }
-            }
-            Ok(ids)
-        }
-        _ => Err(wrong()),
-    }
-}
-
-/// How llama.cpp's server tells of completions.
+/// llama.cpp's answers to requests for completions.
 struct Completion {
     /// How many tokens to tell beside each.
     probs: usize,
@@ -236,15 +201,15 @@ struct Completion {
     finished: Vec<(usize, Box<Written>)>,
 }
 
-impl Telling for Completion {
-    fn whole(&mut self, work: &Work, heard: Heard) -> Value {
-        if !work.asked.writes {
-            let told = self.nothing_written(work, &heard).map(|told| self.chosen(told));
+impl AnswerFormat for Completion {
+    fn full(&mut self, work: &Work, results: Results) -> Value {
+        if !work.parsed.writes {
+            let told = self.nothing_written(work, &results).map(|told| self.chosen(told));
             return self.as_asked(told.collect());
         }
-        let told = heard.finished.iter().map(|(choice, written)| {
-            let steps = heard.steps_of(*choice);
-            let mut told = self.last(work, *choice, written, &heard);
+        let told = results.finished.iter().map(|(choice, written)| {
+            let steps = results.steps_of(*choice);
+            let mut told = self.last(work, *choice, written, &results);
             told["content"] = json!(written.text);
             told["tokens"] = if self.tokens { json!(written.completion.ids) } else { json!([]) };
             if self.probs > 0 {
@@ -258,7 +223,7 @@ impl Telling for Completion {
         self.as_asked(told.collect())
     }
 
-    fn piece(&mut self, work: &Work, event: Event) -> Vec<Value> {
+    fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value> {
         match event {
             Event::Failed(error) => vec![error.body()],
             event => self.told(work, event).into_iter().map(|told| self.chosen(told)).collect(),
@@ -286,7 +251,7 @@ impl Completion {
             }
             Event::Finished { choice, written } => {
                 let mut told = Vec::new();
-                if work.asked.config.strategy.ranks_texts() {
+                if work.parsed.config.strategy.ranks_texts() {
                     let ids = &written.completion.ids;
                     told.push(json!({ "index": choice, "content": written.text, "tokens": ids, "stop": false }));
                 }
@@ -294,13 +259,13 @@ impl Completion {
                 told
             }
             Event::Done(timings) => {
-                let heard = Heard { timings, ..Heard::default() };
-                if !work.asked.writes {
-                    return self.nothing_written(work, &heard).collect();
+                let results = Results { timings, ..Results::default() };
+                if !work.parsed.writes {
+                    return self.nothing_written(work, &results).collect();
                 }
                 let finished = std::mem::take(&mut self.finished);
                 let last = |(choice, written): &(usize, Box<Written>)| {
-                    let mut last = self.last(work, *choice, written, &heard);
+                    let mut last = self.last(work, *choice, written, &results);
                     (last["content"], last["tokens"]) = (json!(""), json!([]));
                     last
                 };
@@ -316,12 +281,12 @@ impl Completion {
     }
 
     /// What is told at the end of a text.
-    fn last(&self, work: &Work, choice: usize, written: &Written, heard: &Heard) -> Value {
-        let asked = &work.asked;
+    fn last(&self, work: &Work, choice: usize, written: &Written, results: &Results) -> Value {
+        let parsed = &work.parsed;
         let completion = &written.completion;
-        let prompt = choice / asked.config.num_return_sequences;
+        let prompt = choice / parsed.config.num_return_sequences;
         let is_full = completion.finish_reason == FinishReason::Length
-            && completion.ids.len() < asked.config.max_new_tokens
+            && completion.ids.len() < parsed.config.max_new_tokens
             || completion.slid;
         let (stop_type, stopping_word) = match completion.finish_reason {
             FinishReason::Eos => ("eos", String::new()),
@@ -340,15 +305,15 @@ impl Completion {
             "stop": true,
             "model": work.model.name,
             "tokens_predicted": completion.ids.len(),
-            "tokens_evaluated": asked.prompts[prompt].len(),
-            "tokens_cached": heard.timings.cached_tokens,
+            "tokens_evaluated": parsed.prompts[prompt].len(),
+            "tokens_cached": results.timings.cached_tokens,
             "generation_settings": self.settings,
             "prompt": self.prompts[prompt],
             "has_new_line": written.text.contains('\n'),
             "truncated": is_full,
             "stop_type": stop_type,
             "stopping_word": stopping_word,
-            "timings": timings(&heard.timings),
+            "timings": timings(&results.timings),
         })
     }
 
@@ -358,18 +323,18 @@ impl Completion {
     }
 
     /// What is told of each text where nothing was to be written.
-    fn nothing_written(&self, work: &Work, heard: &Heard) -> impl Iterator<Item = Value> {
-        let each = work.asked.config.num_return_sequences;
+    fn nothing_written(&self, work: &Work, results: &Results) -> impl Iterator<Item = Value> {
+        let each = work.parsed.config.num_return_sequences;
         let told = move |choice: usize| {
             json!({
                 "index": choice,
                 "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
                 "has_new_line": false, "model": work.model.name, "prompt": self.prompts[choice / each],
-                "tokens_predicted": 0, "tokens_evaluated": work.asked.prompts[choice / each].len(),
-                "tokens_cached": heard.timings.cached_tokens, "generation_settings": self.settings, "timings": timings(&heard.timings),
+                "tokens_predicted": 0, "tokens_evaluated": work.parsed.prompts[choice / each].len(),
+                "tokens_cached": results.timings.cached_tokens, "generation_settings": self.settings, "timings": timings(&results.timings),
             })
         };
-        (0..work.asked.prompts.len() * each).map(told)
+        (0..work.parsed.prompts.len() * each).map(told)
     }
 
     /// The parts of an answer that were asked for, each by its path.
@@ -444,6 +409,6 @@ fn stopping_word(work: &Work, written: &Written) -> String {
     let whole: Vec<u8> = written.completion.ids.iter().flat_map(|id| token_bytes(Some(tokenizer), *id)).collect();
     let whole = String::from_utf8_lossy(&whole);
     let rest = whole.get(written.text.len()..).unwrap_or_default();
-    let mut stops = work.asked.config.stop_strings.iter();
+    let mut stops = work.parsed.config.stop_strings.iter();
     stops.find(|stop| rest.starts_with(stop.as_str())).cloned().unwrap_or_default()
 }

@@ -1,20 +1,20 @@
 //! `ember-generate serve`: checkpoints behind HTTP, for the clients that people have.
 //!
-//! Who may ask is decided before anything is read ([`guard`]). A request is understood
-//! ([`request`], and a dialect: [`completions`], [`chat`], [`llama`]) and refused where it would
-//! take too much ([`asked`]), meets its model ([`asking`], [`models`]), waits for a place
-//! ([`server`]), is written on a thread of its own against its model's engine ([`writing`],
-//! [`ember_decoding::engine`]), and told as one answer or as a stream ([`answer`]).
+//! Who may ask is decided before anything is read ([`guard`]). A request finds its model
+//! ([`handler`], [`names`], [`models`]), is parsed ([`request`], and a dialect: [`completions`],
+//! [`chat`], [`llama`]) and refused where it would take too much ([`parsed_request`]), waits for a
+//! place ([`server`]), is written on a thread of its own against its model's engine ([`writing`],
+//! [`ember_decoding::engine`]), and answered at once or by a stream ([`answer`]).
 
 mod answer;
-mod asked;
-mod asking;
 mod body;
 mod chat;
 mod completions;
 mod error;
+mod fields;
 mod gbnf;
 mod guard;
+mod handler;
 mod ids;
 mod info;
 mod json;
@@ -23,7 +23,9 @@ mod llama;
 mod log;
 mod metrics;
 mod models;
+mod names;
 mod openapi;
+mod parsed_request;
 mod playground;
 mod request;
 mod running;
@@ -36,6 +38,7 @@ mod template;
 mod tests;
 mod writing;
 
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,12 +48,14 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 use clap::Args;
 
-use super::{loaded::device_line, model_args::WeightsArgs};
+use super::model_args::WeightsArgs;
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
+use ember_cli::terminal;
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use models::{Loading, Models, Named, Served};
+use models::{Loading, Models};
+use names::{NamedFolder, Served};
 pub use running::Running;
 use server::Server;
 
@@ -66,15 +71,17 @@ pub struct ServeArgs {
     #[arg(long)]
     checkpoints: bool,
 
-    /// Serve the model in this folder under this name; may be given again. Without --from only these
-    #[arg(long, value_name = "NAME=FOLDER", value_parser = models::named)]
-    model: Vec<Named>,
+    /// Serve the model in this folder, or of a model's file (.gguf, ckpt.pt, .bin), under this name; may
+    /// be given again. Without --from only these
+    #[arg(long, value_name = "NAME=FOLDER", value_parser = names::parse_named)]
+    model: Vec<NamedFolder>,
 
     /// The address to listen on; another than this machine's own needs --api-key-file or --insecure
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = listen::address)]
     host: IpAddr,
 
-    /// The port to listen on; 0 takes any that is free, which is said
+    /// The port to listen on; 0 takes any that is free, which is said: with --quiet the address is all
+    /// that is written to standard output
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
 
@@ -156,15 +163,16 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     // The engines have threads of their own, outside the pool that the commands run in.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
     pool.build_global().context("cannot start threads")?;
-    let mut served = Served { named: args.model.iter().map(models::found).collect::<Result<Vec<_>>>()?, run: None };
-    if served.named.is_empty() || args.from.is_some() || args.checkpoints {
-        let Served { named, run } = models::named_by(args.from.as_deref(), args.checkpoints)?;
-        served.named.splice(0..0, named);
+    let folders = args.model.iter().map(NamedFolder::resolved).collect::<Result<Vec<_>>>()?;
+    let mut served = Served { folders, run: None };
+    if served.folders.is_empty() || args.from.is_some() || args.checkpoints {
+        let Served { folders, run } = names::served_from(args.from.as_deref(), args.checkpoints)?;
+        served.folders.splice(0..0, folders);
         served.run = run;
     }
-    let from = info::said(args.from.as_deref(), &served.named);
+    let from = info::said(args.from.as_deref(), &served.folders);
     let selected = device::select(common.device)?;
-    notes.say(device_line(&selected));
+    notes.say(selected.line());
     let loading = Loading {
         device: selected.device.clone(),
         weights: args.weights.chosen,
@@ -173,9 +181,10 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         most_bytes: (args.models_mib as usize) << 20,
     };
     let log = args.log_requests.as_deref().map(log::RequestLog::open).transpose()?;
-    let models = Models::new(served, loading)?;
-    // The first is loaded before anybody is let in: what is wrong with it is said here.
-    let first = models.first()?;
+    let mut models = Models::new(served, loading)?;
+    models.notes = notes;
+    // The default is loaded before anybody is let in: what is wrong with it is said here.
+    let first = models.load_default()?;
     notes.say(format!("model: {} ({})", first.name, first.folder.display()));
     notes.say(format!(
         "cache: {} positions for texts at work and beginnings that come again, {} MiB",
@@ -183,7 +192,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         first.memory.cache_bytes() >> 20
     ));
     drop(first); // it may be put away like any other
-    for Named { name, .. } in models.all().iter().skip(1) {
+    for NamedFolder { name, .. } in models.all().iter().skip(1) {
         notes.say(format!("model: {name}, when it is asked for"));
     }
     let listener = TcpListener::bind(SocketAddr::new(args.host, args.port))
@@ -196,9 +205,16 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     (server.device, server.device_kind, server.device_name) = (common.device, kind.to_owned(), selected.name);
     let server = Arc::new(server);
     let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
+    let runtime = listen::runtime()?;
     notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
+    if args.port == 0 && common.quiet {
+        // Nobody could know it otherwise.
+        let mut out = terminal::stdout();
+        writeln!(out, "http://{address}")?;
+        out.flush()?;
+    }
     let _wait = Wait::in_lines(KERNELS_OF_A_TEXT, common.quiet);
-    listen::serve(listener, app, interrupt, move || server.is_idle())?;
+    listen::serve(runtime, listener, app, interrupt, move || server.is_idle())?;
     Ok(Outcome::Done)
 }
 

@@ -1,18 +1,17 @@
-//! The models that can be asked for: loaded when they are, dropped when memory is needed for
-//! others.
+//! The models in memory: loaded when they are asked for, dropped when memory is needed for others.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::tensor::Device;
-use ember_cli::program::UsageError;
+use ember_cli::program::{Notes, UsageError};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::FolderSettings;
 use ember_decoding::engine::{Account, Engine, Figures, Limits};
 use ember_decoding::load::{EndTokens, load, opening};
-use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
 use ember_model::{GptConfig, WeightType, folder::read_config};
 use tokio::sync::OwnedMutexGuard;
@@ -20,6 +19,7 @@ use tokio::time::sleep;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::ApiError;
+use super::names::{NamedFolder, Served};
 use super::template::Template;
 
 /// A model at work.
@@ -33,6 +33,8 @@ pub(super) struct Model {
     pub(super) settings: FolderSettings,
     pub(super) end_tokens: Vec<u32>,
     pub(super) template: Option<Template>,
+    /// Why it has no template though its folder has one.
+    pub(super) template_refused: Option<String>,
     /// The name of the token that stands before a text, if one does.
     pub(super) before: Option<String>,
     /// The token that a text of its own begins with, where there is one.
@@ -99,46 +101,21 @@ impl Loading {
     }
 }
 
-/// A model's name and the folder that it is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
-    pub(super) name: String,
-    pub(super) folder: PathBuf,
-}
-
-/// Which models can be asked for.
-#[derive(Debug)]
-pub(super) struct Served {
-    /// Those that were named when the server began; the first is that of who names none.
-    pub(super) named: Vec<Named>,
-    /// A run whose checkpoints can be asked for, too: those that it has at the time.
-    pub(super) run: Option<PathBuf>,
-}
-
-impl Served {
-    pub(super) fn all(&self) -> Vec<Named> {
-        let mut all = self.named.clone();
-        // Of a run that is being moved or removed there is nothing to ask for.
-        if let Some(run) = &self.run {
-            let folders = run_folder::checkpoints(run).unwrap_or_default().into_iter();
-            let checkpoints = folders.map(|folder| Named { name: at_step(run, &folder), folder });
-            // A checkpoint that was named itself stands there already.
-            all.extend(checkpoints.filter(|checkpoint| self.named.iter().all(|named| named.name != checkpoint.name)));
-        }
-        all
-    }
-}
-
 /// All models that can be asked for.
 pub(super) struct Models {
     served: Served,
     loading: Loading,
     /// Those in memory, the least recently asked for first.
     loaded: Mutex<Vec<Arc<Model>>>,
-    /// Had by who loads one: of two who ask for the same, one loads it, and never are two loaded at
-    /// once, for which there may be no memory.
+    /// Held while a model loads, so that none is loaded twice, and never two at once: there may be no
+    /// memory for both.
     turn: Arc<tokio::sync::Mutex<()>>,
     accounts: Mutex<Accounts>,
+    /// The models of which it was said that their template cannot be used: each is said once, however
+    /// often it is loaded.
+    without_template: Mutex<BTreeSet<String>>,
+    /// Where that is said.
+    pub(super) notes: Notes,
     /// Seconds since 1970 when the server began.
     pub(super) created: u64,
 }
@@ -171,43 +148,36 @@ const MOST_CONTEXTS: usize = 256;
 /// How often is looked whether there is memory for a model.
 const LOOKING: Duration = Duration::from_millis(5);
 
-/// How long who asks for a model waits for the memory of others; tests do not wait that long.
+/// How long a request waits for the memory of other models; tests do not wait that long.
 pub(super) const MOST_WAIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 impl Models {
     /// # Errors
     /// When two have one name.
     pub(super) fn new(served: Served, loading: Loading) -> Result<Self> {
-        for (i, Named { name, .. }) in served.named.iter().enumerate() {
-            ensure!(
-                served.named[..i].iter().all(|other| other.name != *name),
-                UsageError::new(format!("two models are called {name}; give each a name by --model NAME=FOLDER"))
-            );
-        }
-        let (loaded, turn, accounts) = Default::default();
-        Ok(Self { served, loading, loaded, turn, accounts, created: now() })
+        served.check_names()?;
+        let (loaded, turn, accounts, without_template) = Default::default();
+        let (notes, created) = (Notes::new(true), now());
+        Ok(Self { served, loading, loaded, turn, accounts, without_template, notes, created })
     }
 
-    pub(super) fn all(&self) -> Vec<Named> {
+    /// All that can be asked for.
+    pub(super) fn all(&self) -> Vec<NamedFolder> {
         self.served.all()
     }
 
-    /// The one of this name, or the first.
-    pub(super) fn named(&self, name: Option<&str>) -> Result<Named, ApiError> {
-        let named = &self.served.named;
-        let Some(name) = name else { return Ok(named[0].clone()) };
-        if let Some(found) = named.iter().find(|named| named.name == name) {
-            return Ok(found.clone());
-        }
-        let all = self.all();
-        let found = all.iter().find(|named| named.name == name).cloned();
-        found.ok_or_else(|| ApiError::unknown_model(name, all.iter().map(|named| &*named.name)))
+    /// The one of this name, or the default.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub(super) fn find(&self, name: Option<&str>) -> Result<NamedFolder, ApiError> {
+        self.served.find(name)
     }
 
     /// This model, if it is in memory.
-    pub(super) fn in_memory(&self, named: &Named) -> Option<Arc<Model>> {
+    pub(super) fn in_memory(&self, wanted: &NamedFolder) -> Option<Arc<Model>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = loaded.iter().position(|model| model.name == named.name)?;
+        let place = loaded.iter().position(|model| model.name == wanted.name)?;
         let model = loaded.remove(place);
         loaded.push(Arc::clone(&model));
         Some(model)
@@ -218,36 +188,40 @@ impl Models {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// Waits, without a thread, until there is memory for this model, if it is not in memory already. For who
+    /// Waits, without a thread, until there is memory for this model, if it is not in memory already. The caller
     /// has the turn.
     ///
     /// # Errors
     /// When the model is gone, or others are still at work at `until`.
-    pub(super) async fn room(&self, named: &Named, until: Instant) -> Result<(), ApiError> {
-        if self.in_memory(named).is_some() {
+    pub(super) async fn room(&self, wanted: &NamedFolder, until: Instant) -> Result<(), ApiError> {
+        if self.in_memory(wanted).is_some() {
             return Ok(());
         }
-        if !named.folder.join("config.json").is_file() {
-            return Err(ApiError::gone(&named.name));
+        if !wanted.folder.join("config.json").is_file() {
+            return Err(ApiError::gone(&wanted.name));
         }
-        let memory = || -> Result<Memory> { self.loading.memory(&read_config(&named.folder)?) };
+        let memory = || -> Result<Memory> { self.loading.memory(&read_config(&wanted.folder)?) };
         let bytes = memory().map_err(|error| ApiError::ours(format!("{error:#}")))?.bytes();
         while !self.has_room(bytes) {
             if Instant::now() >= until {
-                return Err(ApiError::no_room(&named.name));
+                return Err(ApiError::no_room(&wanted.name));
             }
             sleep(LOOKING).await;
         }
         Ok(())
     }
 
-    /// This model; loaded now where it is not in memory, by who has the turn and found room.
-    pub(super) fn get(&self, named: &Named, _turn: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
-        if let Some(model) = self.in_memory(named) {
+    /// This model; loaded now where it is not in memory. The caller has the turn, and found room.
+    pub(super) fn get(&self, wanted: &NamedFolder, _turn: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
+        if let Some(model) = self.in_memory(wanted) {
             return Ok(model);
         }
-        let model = self.load(named).map_err(|error| ApiError::ours(format!("{error:#}")))?;
-        let model = Arc::new(model);
+        let loaded = self.load(wanted);
+        // Also where it could be loaded: what was no longer there may have been taken for left out.
+        if !wanted.folder.join("config.json").is_file() {
+            return Err(ApiError::gone(&wanted.name));
+        }
+        let model = Arc::new(loaded.map_err(|error| ApiError::ours(format!("{error:#}")))?);
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
         Ok(model)
     }
@@ -285,9 +259,9 @@ impl Models {
         self.loading.weights
     }
 
-    /// The model of who names none.
-    pub(super) fn first(&self) -> Result<Arc<Model>> {
-        let model = Arc::new(self.load(&self.served.named[0])?);
+    /// Loads the default model.
+    pub(super) fn load_default(&self) -> Result<Arc<Model>> {
+        let model = Arc::new(self.load(self.served.default_folder())?);
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
         Ok(model)
     }
@@ -309,28 +283,43 @@ impl Models {
         open.iter().fold(*closed, |passes, account| passes.and(account.figures()))
     }
 
-    fn load(&self, Named { name, folder }: &Named) -> Result<Model> {
+    fn load(&self, NamedFolder { name, folder }: &NamedFolder) -> Result<Model> {
         let Loading { device, weights, tokens_per_step, .. } = &self.loading;
         let (model, tokenizer) = load(folder, *weights, true, || Ok(device.clone()))?;
         let shape = model.config().clone();
         let memory = self.loading.memory(&shape)?;
         let limits = Limits { tokens_per_step: *tokens_per_step, slots: memory.slots };
+        let (template, template_refused) = self.template(name, Template::of_folder(folder, tokenizer.as_ref()));
         let model = Model {
             name: name.clone(),
             folder: folder.clone(),
             end_tokens: EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids,
             settings: FolderSettings::read(folder)?,
-            template: Template::of_folder(folder, tokenizer.as_ref())?,
+            template,
+            template_refused,
             before: tokenizer.as_ref().and_then(before),
             opening: opening(folder, tokenizer.as_ref(), shape.vocab_size)?,
             tokenizer_hash: tokenizer.as_ref().map(hash),
             tokenizer,
             memory,
             usable_slots: limits.usable_slots(),
-            engine: Engine::start(model, limits),
+            engine: Engine::start(model, limits).context("cannot start a thread for the model")?,
         };
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.push(model.engine.account());
         Ok(model)
+    }
+
+    /// The template of the model of this name, or why it has none: it goes on with texts all the same.
+    fn template(&self, name: &str, read: Result<Option<Template>>) -> (Option<Template>, Option<String>) {
+        let error = match read {
+            Ok(template) => return (template, None),
+            Err(error) => format!("{error:#}"),
+        };
+        if self.without_template.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+            self.notes
+                .say(format!("model {name}: its chat template cannot be used, and no conversation be held: {error}"));
+        }
+        (None, Some(error))
     }
 }
 
@@ -358,98 +347,28 @@ fn before(tokenizer: &Tokenizer) -> Option<String> {
     Some(String::from_utf8_lossy(&token_bytes(Some(tokenizer), first)).into_owned())
 }
 
-/// The model that `from` means, and with `checkpoints` the run whose others can be asked for.
-pub(super) fn named_by(from: Option<&Path>, checkpoints: bool) -> Result<Served> {
-    let found = run_folder::find(from)?;
-    let folder = found.folder.canonicalize().unwrap_or_else(|_| found.folder.clone());
-    let is_named = from.and_then(|from| from.canonicalize().ok()).is_some_and(|from| from == folder);
-    let run = folder.parent().filter(|parent| parent.ends_with("checkpoints")).and_then(Path::parent);
-    let name = match run {
-        Some(run) if is_named => at_step(run, &folder),
-        Some(run) => last_name(run),
-        None => last_name(&folder),
-    };
-    let named = vec![Named { name, folder: found.folder }];
-    if !checkpoints {
-        return Ok(Served { named, run: None });
-    }
-    let Some(run) = run else {
-        bail!(UsageError::new("--checkpoints: this is no run, whose checkpoints could be served"))
-    };
-    run_folder::checkpoints(run)?;
-    Ok(Served { named, run: Some(run.to_owned()) })
-}
-
-/// The same with the checkpoint that its folder means, which may be a run's.
-pub(super) fn found(Named { name, folder }: &Named) -> Result<Named> {
-    Ok(Named { name: name.clone(), folder: run_folder::find(Some(folder))?.folder })
-}
-
-/// `NAME=FOLDER`, as it is typed.
-pub(super) fn named(text: &str) -> Result<Named, String> {
-    match text.split_once('=') {
-        Some((name, folder)) if !name.is_empty() && !folder.is_empty() => {
-            Ok(Named { name: name.to_owned(), folder: PathBuf::from(folder) })
-        }
-        _ => Err("write NAME=FOLDER".to_owned()),
-    }
-}
-
-/// What a checkpoint is called: `run@step`.
-fn at_step(run: &Path, checkpoint: &Path) -> String {
-    let step = last_name(checkpoint);
-    let number = step.trim_start_matches("step-").trim_start_matches('0');
-    format!("{}@{}", last_name(run), if number.is_empty() { "0" } else { number })
-}
-
-fn last_name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::Path;
     use std::thread;
 
     use super::super::tests::{checkpoint, tokenizer};
     use super::*;
 
-    #[test]
-    fn a_checkpoint_that_is_named_is_the_first_of_its_run_and_stands_there_once() {
-        let place = tempfile::tempdir().unwrap();
-        let run = place.path().join("mine");
-        for step in ["step-00000005", "step-00000010"] {
-            let folder = run.join("checkpoints").join(step);
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("config.json"), "{}").unwrap();
-        }
-        std::fs::write(run.join("best"), "step-00000010").unwrap();
-        let names = |from: &Path| -> Vec<String> {
-            named_by(Some(from), true).unwrap().all().into_iter().map(|named| named.name).collect()
-        };
-        assert_eq!(names(&run), ["mine", "mine@5", "mine@10"]);
-        assert_eq!(names(&run.join("checkpoints/step-00000010")), ["mine@10", "mine@5"]);
-        // A run that goes on saves others and removes some.
-        let served = named_by(Some(&run), true).unwrap();
-        let checkpoints = run.join("checkpoints");
-        std::fs::rename(checkpoints.join("step-00000005"), checkpoints.join("step-00000015")).unwrap();
-        let names: Vec<String> = served.all().into_iter().map(|named| named.name).collect();
-        assert_eq!(names, ["mine", "mine@10", "mine@15"]);
-    }
-
     fn models_of(folder: &Path, cache_bytes: usize, most_bytes: usize) -> Result<Models> {
         checkpoint(folder, &tokenizer());
-        let named = ["a", "b"].map(|name| Named { name: name.to_owned(), folder: folder.to_owned() }).to_vec();
+        let folders = ["a", "b"].map(|name| NamedFolder { name: name.to_owned(), folder: folder.to_owned() }).to_vec();
         let loading =
             Loading { device: Device::flex(), weights: WeightType::F32, tokens_per_step: 16, cache_bytes, most_bytes };
-        Models::new(Served { named, run: None }, loading)
+        Models::new(Served { folders, run: None }, loading)
     }
 
     fn get(models: &Models, name: &str) -> Result<Arc<Model>, ApiError> {
-        let (named, turn) = (models.named(Some(name))?, Arc::clone(&models.turn).try_lock_owned().unwrap());
+        let (wanted, turn) = (models.find(Some(name))?, Arc::clone(&models.turn).try_lock_owned().unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(models.room(&named, Instant::now() + MOST_WAIT))?;
-        models.get(&named, turn)
+        runtime.block_on(models.room(&wanted, Instant::now() + MOST_WAIT))?;
+        models.get(&wanted, turn)
     }
 
     /// The memory of one that is put away is free before another is loaded, also where a request still
@@ -474,6 +393,24 @@ mod tests {
     }
 
     #[test]
+    fn a_model_whose_template_cannot_be_used_is_served_without() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = models_of(folder.path(), 1 << 20, 1 << 30).unwrap();
+        std::fs::write(folder.path().join("chat_template.jinja"), "{% if messages %}").unwrap();
+        for model in [models.load_default().unwrap(), get(&models, "b").unwrap()] {
+            assert!(model.template.is_none());
+            assert!(
+                model.template_refused.as_deref().is_some_and(|why| why.contains("syntax error")),
+                "{:?}",
+                model.template_refused
+            );
+        }
+        std::fs::write(folder.path().join("chat_template.jinja"), "{{ messages }}").unwrap();
+        let model = models.load(&models.find(None).unwrap()).unwrap();
+        assert!(model.template.is_some() && model.template_refused.is_none());
+    }
+
+    #[test]
     fn one_that_is_at_work_is_there_for_others_and_who_needs_its_memory_is_told_to_come_again() {
         let folder = tempfile::tempdir().unwrap();
         let models = models_of(folder.path(), 1 << 20, 1 << 20).unwrap();
@@ -481,7 +418,7 @@ mod tests {
         thread::scope(|scope| {
             let second = scope.spawn(|| get(&models, "b").err().unwrap().body()["error"]["code"].clone());
             thread::sleep(10 * LOOKING);
-            let found = models.in_memory(&models.named(Some("a")).unwrap());
+            let found = models.in_memory(&models.find(Some("a")).unwrap());
             assert!(!second.is_finished() && Arc::ptr_eq(&first, &found.unwrap()));
             assert_eq!(second.join().unwrap(), 503);
         });
@@ -493,7 +430,7 @@ mod tests {
     #[test]
     fn a_cache_has_room_for_two_texts_of_the_whole_context() {
         let folder = tempfile::tempdir().unwrap();
-        let error = models_of(folder.path(), 1000, 1 << 30).unwrap().first().err().unwrap().to_string();
+        let error = models_of(folder.path(), 1000, 1 << 30).unwrap().load_default().err().unwrap().to_string();
         assert!(error.starts_with("--cache-mib 0: two texts of 64 tokens"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ use std::iter::once;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob};
+use ember_explain::page::escaped;
 use serde_json::{Map, Value, json};
 
 use super::json::Json;
@@ -248,8 +249,4 @@ pub(super) async fn docs() -> Response {
         }
     }
     ([(CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

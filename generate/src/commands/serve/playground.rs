@@ -44,7 +44,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("playground/alternatives.js"),
     include_str!("playground/writing.js"),
     include_str!("playground/treeview.js"),
-    include_str!("playground/form.js"),
+    include_str!("playground/grammar.js"),
     include_str!("playground/knobs.js"),
     include_str!("playground/samples.js"),
     include_str!("playground/compare.js"),

@@ -11,11 +11,11 @@ use ember_decoding::constraint::{Grammar, GrammarError};
 use ember_decoding::named::Named;
 use serde_json::{Map, Value};
 
-use super::asked::{Asked, check_ranked};
 use super::error::ApiError;
 use super::gbnf;
 use super::ids::ids_of;
 use super::models::Model;
+use super::parsed_request::{ParsedRequest, check_ranked};
 
 /// A parameter and what it is, in a line that may begin with its type.
 pub(super) type Parameter = (&'static str, &'static str);
@@ -302,14 +302,14 @@ impl<'a> Parameters<'a> {
 
     /// A request for these prompts; `param` is where they stand, and `logprobs` how many probable
     /// tokens are told beside each, where that is asked.
-    pub(super) fn asked(
+    pub(super) fn parsed(
         &self,
         param: &str,
         prompts: Vec<Vec<u32>>,
         mut config: GenerationConfig,
         logprobs: Option<usize>,
         grammar: Option<Grammar>,
-    ) -> Result<Asked, ApiError> {
+    ) -> Result<ParsedRequest, ApiError> {
         let shape = self.model.engine.config();
         config.logprobs = logprobs.unwrap_or(0).min(shape.vocab_size);
         for ids in &prompts {
@@ -346,7 +346,7 @@ impl<'a> Parameters<'a> {
             if config.overflow == Overflow::Slide { told } else { told.min(shape.context_length) }
         };
         let written = prompts.len().saturating_mul(rows).saturating_mul(config.max_new_tokens);
-        let asked = Asked {
+        let parsed = ParsedRequest {
             tokens: prompts.iter().map(told).fold(0, usize::saturating_add).saturating_mul(rows),
             prompts,
             traced_candidates: 0,
@@ -358,10 +358,10 @@ impl<'a> Parameters<'a> {
             tells_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
         };
-        asked.traced("trace", self.count("trace")?.unwrap_or(0))?.ending(written)
+        parsed.traced("trace", self.count("trace")?.unwrap_or(0))?.ending(written)
     }
 
-    /// What holds the text to a form; `gbnf` is where llama.cpp's grammars may stand.
+    /// The grammar that the text must follow; `gbnf` is where llama.cpp's grammars may stand.
     pub(super) fn grammar(&self, gbnf: Option<&str>) -> Result<Option<Grammar>, ApiError> {
         let text = |name: &'static str| match self.get(name) {
             None => Ok(None),

@@ -1,4 +1,4 @@
-//! A server at work beside whoever started it: for tests, and for who tries it with any bytes.
+//! A server at work beside whoever started it: for tests, and for fuzzing, which sends it any bytes.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,7 +11,8 @@ use ember_host::interrupt::Interrupt;
 use ember_model::WeightType;
 
 use super::guard::Guard;
-use super::models::{Loading, Models, Named, Served};
+use super::models::{Loading, Models};
+use super::names::{NamedFolder, Served};
 use super::server::Server;
 use super::{listen, router};
 
@@ -47,15 +48,16 @@ impl Running {
             cache_bytes: 1 << 20,
             most_bytes: 1 << 30,
         };
-        let tiny = Named { name: "tiny".to_owned(), folder: folder.to_owned() };
-        let models = Models::new(Served { named: vec![tiny], run: None }, loading)?;
+        let tiny = NamedFolder { name: "tiny".to_owned(), folder: folder.to_owned() };
+        let models = Models::new(Served { folders: vec![tiny], run: None }, loading)?;
         let server = Arc::new(Server::new(models, at_once, queue));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
         let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins)), &[]);
         let interrupt = Interrupt::new();
         let asked_to_end = interrupt.clone();
-        let thread = thread::spawn(move || listen::serve(listener, app, &asked_to_end, || server.is_idle()));
+        let runtime = listen::runtime()?;
+        let thread = thread::spawn(move || listen::serve(runtime, listener, app, &asked_to_end, || server.is_idle()));
         Ok(Self { address, interrupt, thread: Some(thread) })
     }
 }

@@ -10,11 +10,11 @@ use ember_cli::terminal;
 use ember_model::device::DeviceChoice;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::asked::MOST_TOLD;
 use super::error::ApiError;
 use super::listen::LONG_READERS;
 use super::log::RequestLog;
 use super::models::Models;
+use super::parsed_request::MOST_TOLD;
 use crate::sync::Mutex;
 
 #[cfg(all(test, feature = "interleavings"))]
@@ -38,13 +38,14 @@ pub(super) struct Server {
     pub(super) device_name: String,
     /// How it failed, if it did.
     pub(super) device_problem: OnceLock<String>,
-    /// The seed of who names none, where there is one.
+    /// The seed of a request that sets none; without one it is any.
     pub(super) seed: Option<u64>,
     pub(super) began: Instant,
-    /// Places of those that are at work or wait.
+    /// Places of requests that are at work or wait, as far as they are free.
     queue: Arc<Semaphore>,
+    /// How many there are.
     places: usize,
-    /// Of those at work.
+    /// Places of requests at work, as far as they are free.
     desks: Arc<Semaphore>,
     /// Readers of long requests.
     long_readers: Arc<Semaphore>,
@@ -172,7 +173,7 @@ impl Server {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says so, once, to who started the server, and from then on to who asks for its health.
+    /// Says that the device has failed: once on the terminal, then in every health answer.
     pub(super) fn device_has_failed(&self, problem: &str) {
         self.device_problem.get_or_init(|| {
             terminal::say(format_args!("{problem}; requests fail until the server is started again"));
@@ -185,7 +186,7 @@ impl Server {
         format!("{:016x}", self.salt.hash_one(self.requests.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// A seed for who names none.
+    /// The seed of a request that sets none.
     pub(super) fn any_seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(self.requests.load(Ordering::Relaxed)) >> 32)
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// Makes a special token's name that somebody said none. Unicode keeps it for uses like this one,
 /// within a program; where somebody said it all the same, it is [`SAID`].
-const MARK: char = '\u{fdd0}';
+pub(super) const MARK: char = '\u{fdd0}';
 
 /// A mark that somebody said.
 const SAID: &str = "\u{fdd0}\u{fdd0}";

@@ -4,13 +4,19 @@
 //! special tokens; what people say may not: where a message holds the name of one, its characters
 //! are what the model reads, unless somebody asks otherwise ([`super::special`]).
 
+mod generation;
+mod python;
+mod strftime;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ember_data::tokenizer::Tokenizer;
-use minijinja::{Environment, Error, ErrorKind, context};
+use minijinja::value::from_args;
+use minijinja::{Environment, Error, ErrorKind, State, context};
+use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -22,9 +28,8 @@ pub(super) struct Template {
     environment: Arc<Environment<'static>>,
     bound: Bound,
     pub(super) source: String,
-    /// What templates ask for by these names.
-    begin: String,
-    end: String,
+    /// The tokenizer's special tokens, by the names that templates ask for them by: `bos_token`.
+    tokens: Map<String, Value>,
     /// What marks them in what is said.
     pub(super) names: SpecialNames,
 }
@@ -48,11 +53,13 @@ const OWN: [&str; 6] = ["messages", "tools", "functions", "add_generation_prompt
 
 impl Template {
     /// That of a folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// When it cannot be used.
     pub(super) fn of_folder(folder: &Path, tokenizer: Option<&Tokenizer>) -> Result<Option<Self>> {
         let Some(tokenizer) = tokenizer else { return Ok(None) };
-        let config = folder.join("tokenizer_config.json");
-        let settings: Value = match std::fs::read(&config) {
-            Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is not JSON", config.display()))?,
+        let settings: Value = match std::fs::read(folder.join("tokenizer_config.json")) {
+            Ok(bytes) => serde_json::from_slice(&bytes).context("tokenizer_config.json is not JSON")?,
             Err(_) => Value::Null,
         };
         let source = match std::fs::read_to_string(folder.join("chat_template.jinja")) {
@@ -60,22 +67,17 @@ impl Template {
             Err(_) => chosen(&settings["chat_template"]),
         };
         let Some(source) = source else { return Ok(None) };
-        let token = |name: &str| match &settings[name] {
-            Value::Object(token) => token.get("content").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            token => token.as_str().unwrap_or_default().to_owned(),
-        };
-        let template = Self::new(source, tokenizer, token("bos_token"), token("eos_token"));
-        Ok(Some(template.with_context(|| format!("the chat template of {} cannot be used", folder.display()))?))
+        Ok(Some(Self::new(source, tokenizer, tokens(&settings))?))
     }
 
-    fn new(source: String, tokenizer: &Tokenizer, begin: String, end: String) -> Result<Self> {
+    fn new(source: String, tokenizer: &Tokenizer, tokens: Map<String, Value>) -> Result<Self> {
         ensure!(source.len() <= MOST_SOURCE, "it is longer than {} KiB", MOST_SOURCE >> 10);
         let bound = Bound::new(MOST_BYTES, MOST_TIME);
-        let text = source.clone();
+        let text = generation::without(&source);
         // What it multiplies of texts that stand in it is multiplied when it is compiled.
         let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
         let environment = Arc::new(environment?);
-        Ok(Self { environment, bound, source, begin, end, names: SpecialNames::new(tokenizer)? })
+        Ok(Self { environment, bound, source, tokens, names: SpecialNames::new(tokenizer)? })
     }
 
     /// The text of a conversation; `more` are variables of the request's own. What it holds of
@@ -87,7 +89,8 @@ impl Template {
         adds_prompt: bool,
         more: &Map<String, Value>,
     ) -> Result<String, ApiError> {
-        if let Some(name) = OWN.iter().find(|name| more.contains_key(**name)) {
+        let mut own = OWN.into_iter().chain(self.tokens.keys().map(String::as_str));
+        if let Some(name) = own.find(|name| more.contains_key(*name)) {
             let message = format!("chat_template_kwargs cannot set {name}, which is the server's own");
             return Err(ApiError::param("chat_template_kwargs", message));
         }
@@ -95,12 +98,13 @@ impl Template {
         let messages: Vec<Value> = messages.iter().map(marked).collect();
         let (tools, more) = (tools.map(|tools| self.names.marked(tools)), marked(more));
         let own = context! {
-            messages, tools, add_generation_prompt => adds_prompt, bos_token => self.begin, eos_token => self.end,
-            enable_thinking => true, datetime => today("%b %d %Y"), date_string => today("%d %b %Y"),
+            messages, tools, add_generation_prompt => adds_prompt, enable_thinking => true,
+            datetime => strftime::now("%b %d %Y").unwrap_or_default(),
+            date_string => strftime::now("%d %b %Y").unwrap_or_default(),
             functions => tools.as_ref().map(Value::to_string).unwrap_or_default(),
         };
-        let (environment, values) =
-            (Arc::clone(&self.environment), context! { ..minijinja::Value::from_serialize(more), ..own });
+        let [more, tokens] = [&more, &Value::Object(self.tokens.clone())].map(minijinja::Value::from_serialize);
+        let (environment, values) = (Arc::clone(&self.environment), context! { ..more, ..own, ..tokens });
         let refused = |why: String| ApiError::param("messages", format!("the chat template refuses them: {why}"));
         let rendered = self.bound.give(move || environment.get_template("chat")?.render(values));
         match rendered {
@@ -118,13 +122,50 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_fuel(Some(MOST_STEPS));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(method);
+    environment.set_formatter(python::show);
+    environment.add_filter("string", python::string);
+    environment.add_filter("tojson", python::tojson);
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
-    environment.add_function("strftime_now", |format: String| today(&format));
+    environment.add_function("strftime_now", |format: String| -> Result<String, Error> {
+        strftime::now(&format).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))
+    });
     environment.add_template_owned("chat", source)?;
     Ok(environment)
+}
+
+/// Python's methods of texts, lists and dictionaries.
+fn method(
+    state: &State,
+    value: &minijinja::Value,
+    name: &str,
+    args: &[minijinja::Value],
+) -> Result<minijinja::Value, Error> {
+    let (Some(text), "partition" | "rpartition") = (value.as_str(), name) else {
+        return unknown_method_callback(state, value, name, args);
+    };
+    let (separator,): (&str,) = from_args(args)?;
+    if separator.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: the separator is empty")));
+    }
+    let parted = |(before, behind)| [before, separator, behind];
+    let parts = match name {
+        "partition" => text.split_once(separator).map_or([text, "", ""], parted),
+        _ => text.rsplit_once(separator).map_or(["", "", text], parted),
+    };
+    Ok(minijinja::Value::from(parts.map(str::to_owned)))
+}
+
+/// The special tokens that a `tokenizer_config.json` names, each as its text; nothing where it names
+/// no beginning or end.
+fn tokens(settings: &Value) -> Map<String, Value> {
+    let text = |token: &Value| Some(token.get("content").unwrap_or(token).as_str()?.to_owned());
+    let of_file = settings.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token"));
+    let named = of_file.filter_map(|(name, token)| Some((name.clone(), Value::String(text(token)?))));
+    let nothing = ["bos_token", "eos_token"].map(|name| (name.to_owned(), Value::String(String::new())));
+    nothing.into_iter().chain(named).collect()
 }
 
 fn too_much() -> String {
@@ -143,48 +184,6 @@ fn chosen(templates: &Value) -> Option<String> {
     }
 }
 
-/// Today's date, of `strftime`'s marks those that templates use.
-fn today(format: &str) -> String {
-    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-    let [year, month, day] = date(days as i64);
-    const MONTHS: [&str; 12] = [
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ];
-    let name = MONTHS[(month - 1) as usize];
-    let marks = [
-        ("%Y", year.to_string()),
-        ("%m", format!("{month:02}")),
-        ("%d", format!("{day:02}")),
-        ("%b", name[..3].to_owned()),
-        ("%B", name.to_owned()),
-    ];
-    marks.iter().fold(format.to_owned(), |text, (mark, value)| text.replace(mark, value))
-}
-
-/// Year, month and day so many days after 1970-01-01, by the calendar of 400 years.
-fn date(days: i64) -> [i64; 3] {
-    // Years here begin in March, so that a leap day is the last of its year.
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let [month, later] = if month < 10 { [month + 3, 0] } else { [month - 9, 1] };
-    [year + era * 400 + later, month, day]
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -193,7 +192,8 @@ mod tests {
     use serde_json::json;
 
     fn template(source: &str) -> Result<Template> {
-        Template::new(source.to_owned(), &Tokenizer::bytes().unwrap(), String::new(), String::new())
+        let settings = json!({ "eos_token": { "content": "</s>" }, "unk_token": "<unk>", "add_bos_token": true });
+        Template::new(source.to_owned(), &Tokenizer::bytes().unwrap(), tokens(&settings))
     }
 
     fn render(template: &Template, more: Value) -> Result<String, String> {
@@ -228,9 +228,34 @@ mod tests {
     }
 
     #[test]
-    fn days_are_dates() {
-        assert_eq!(date(0), [1970, 1, 1]);
-        assert_eq!(date(19_782), [2024, 2, 29]);
-        assert_eq!(date(20_779), [2026, 11, 22]);
+    fn a_template_has_every_special_token_and_no_request_sets_one() {
+        let source = "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}|{{ add_bos_token }}";
+        let named = template(source).unwrap();
+        assert_eq!(render(&named, json!({})).unwrap(), "|</s>|<unk>||");
+        assert!(render(&named, json!({ "unk_token": "x" })).unwrap_err().contains("the server's own"));
+        assert_eq!(render(&named, json!({ "pad_token": "x" })).unwrap(), "|</s>|<unk>|x|");
+    }
+
+    #[test]
+    fn a_template_of_transformers_gives_what_it_gives_there() {
+        let text = |source: &str, more: Value| render(&template(source).unwrap(), more).unwrap();
+        let tool = json!({ "tool": { "name": "f", "about": "it's <x> & y", "n": 1.0, "a": [true, null] } });
+        let as_json = r#"{"name": "f", "about": "it's <x> & y", "n": 1.0, "a": [true, null]}"#;
+        assert_eq!(text("{{ tool | tojson }}", tool.clone()), as_json);
+        let as_text = r#"{'name': 'f', 'about': "it's <x> & y", 'n': 1.0, 'a': [True, None]}"#;
+        assert_eq!(text("{{ tool }}|{{ tool | string }}", tool), format!("{as_text}|{as_text}"));
+        let tagged = "{%- for word in ['a', 'b'] -%}\n{%- generation %} {{ word }}\n{% endgeneration -%}\n{% endfor %}";
+        assert_eq!(text(tagged, json!({})), " a\n b\n");
+        let parted = "{{ 'a, b, c'.partition(', ') | join('|') }} {{ 'a, b, c'.rpartition(', ')[2] }} {{ 'a'.partition(',')[0] }}";
+        assert_eq!(text(parted, json!({})), "a|, |b, c c a");
+        assert!(render(&template("{{ strftime_now('%Q') }}").unwrap(), json!({})).unwrap_err().contains("%Q"));
+    }
+
+    #[test]
+    fn a_name_that_is_said_stays_text_in_json_and_in_what_python_shows() {
+        let template = template("{{ said | tojson }}{{ said }}").unwrap();
+        let text = render(&template, json!({ "said": ["<|endoftext|>"] })).unwrap();
+        assert!(!text.contains("<|endoftext|>"));
+        assert_eq!(unmarked(&text), r#"["<|endoftext|>"]['<|endoftext|>']"#);
     }
 }

@@ -24,9 +24,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use super::asked::Asked;
 use super::error::ApiError;
 use super::models::Model;
+use super::parsed_request::ParsedRequest;
 use super::server::{Busy, Desk, Server, count};
 use super::socket::STALLED;
 use crate::sync::AtomicBool;
@@ -112,7 +112,7 @@ impl Drop for LeaveOnDrop {
 pub(super) struct Work {
     pub(super) id: String,
     pub(super) model: Arc<Model>,
-    pub(super) asked: Arc<Asked>,
+    pub(super) parsed: Arc<ParsedRequest>,
     pub(super) events: Receiver<Event>,
     client: LeaveOnDrop,
 }
@@ -131,22 +131,27 @@ const WAITING_EVENTS: usize = 256;
 const AT_ONCE: usize = 128;
 
 /// Begins a request: it is at work as soon as there is a place. Who drops what this gives ends it.
-pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place: OwnedSemaphorePermit) -> Work {
+pub(super) fn begin(
+    server: &Arc<Server>,
+    model: Arc<Model>,
+    parsed: ParsedRequest,
+    place: OwnedSemaphorePermit,
+) -> Work {
     let (sender, events) = channel(WAITING_EVENTS);
     let (has_left, place) = (Arc::new(AtomicBool::new(false)), Mutex::new(Some(place)));
     let client = Arc::new(Client { has_left, place, room: OnceLock::new() });
-    let (held, asked, id) = (asked.held(), Arc::new(asked), server.id());
+    let (held, parsed, id) = (parsed.held(), Arc::new(parsed), server.id());
     let written = Arc::new(AtomicU64::new(0));
     let busy = Busy {
         id: id.clone(),
         model: model.name.clone(),
-        prompt_tokens: asked.prompts.iter().map(Vec::len).sum(),
+        prompt_tokens: parsed.prompts.iter().map(Vec::len).sum(),
         written: Arc::clone(&written),
     };
     let mut writer = Writer {
         server: Arc::clone(server),
         model: Arc::clone(&model),
-        asked: Arc::clone(&asked),
+        parsed: Arc::clone(&parsed),
         client: Arc::clone(&client),
         events: sender,
         runtime: Handle::current(),
@@ -182,14 +187,14 @@ pub(super) fn begin(server: &Arc<Server>, model: Arc<Model>, asked: Asked, place
             let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
         }
     });
-    Work { id, model, asked, events, client: LeaveOnDrop(client) }
+    Work { id, model, parsed, events, client: LeaveOnDrop(client) }
 }
 
 /// Who writes a request's texts.
 struct Writer {
     server: Arc<Server>,
     model: Arc<Model>,
-    asked: Arc<Asked>,
+    parsed: Arc<ParsedRequest>,
     client: Arc<Client>,
     events: Sender<Event>,
     runtime: Handle,
@@ -205,7 +210,7 @@ impl Writer {
     fn work(&mut self, desk: Desk) {
         let model = Arc::clone(&self.model);
         let mut request = model.engine.request(Arc::clone(&self.client.has_left));
-        if self.asked.tells_progress {
+        if self.parsed.tells_progress {
             let (events, began) = (self.events.clone(), self.began);
             // Where nobody reads the events, a stage of the progress is left out.
             request = request.telling(move |progress| {
@@ -215,7 +220,7 @@ impl Writer {
         }
         let outcome = self.write(&request);
         // Where prompts are measured all of them is read, and what the cache holds then is their own.
-        let cached_tokens = if self.asked.measures { 0 } else { request.cached_tokens() as usize };
+        let cached_tokens = if self.parsed.measures { 0 } else { request.cached_tokens() as usize };
         let timings = self.timings(cached_tokens);
         drop(request);
         self.account(&timings, outcome.as_ref().err());
@@ -229,7 +234,7 @@ impl Writer {
     fn timings(&self, cached_tokens: usize) -> Timings {
         let first = self.first_token.unwrap_or_else(Instant::now);
         Timings {
-            prompt_tokens: self.asked.prompts.iter().map(Vec::len).sum(),
+            prompt_tokens: self.parsed.prompts.iter().map(Vec::len).sum(),
             cached_tokens,
             written_tokens: self.written.load(Ordering::Relaxed) as usize,
             prompt_s: (first - self.began).as_secs_f64(),
@@ -256,7 +261,7 @@ impl Writer {
         }
         if let Some(log) = &self.server.log {
             log.line(json!({
-                "model": self.model.name, "prompts": self.asked.prompts, "config": self.asked.config,
+                "model": self.model.name, "prompts": self.parsed.prompts, "config": self.parsed.config,
                 "prompt_tokens": prompt_tokens, "cached_tokens": cached_tokens, "written_tokens": written_tokens,
                 "prompt_s": timings.prompt_s, "writing_s": timings.writing_s, "cancelled": is_cancelled,
                 "error": error.map(|error| error.body()["error"]["message"].clone()),
@@ -278,33 +283,33 @@ impl Writer {
     }
 
     fn write(&mut self, request: &Request) -> Result<(), ApiError> {
-        let (model, asked) = (Arc::clone(&self.model), Arc::clone(&self.asked));
-        if asked.measures {
-            for (prompt, ids) in asked.prompts.iter().enumerate() {
-                let tokens = measure(request, ids, asked.config.logprobs)?;
+        let (model, parsed) = (Arc::clone(&self.model), Arc::clone(&self.parsed));
+        if parsed.measures {
+            for (prompt, ids) in parsed.prompts.iter().enumerate() {
+                let tokens = measure(request, ids, parsed.config.logprobs)?;
                 self.tell(Event::Read { prompt, tokens });
             }
         }
-        if !asked.writes {
+        if !parsed.writes {
             return Ok(());
         }
-        let mut generator = Generator::new(request, model.tokenizer.as_ref(), asked.config.clone())
+        let mut generator = Generator::new(request, model.tokenizer.as_ref(), parsed.config.clone())
             .map_err(|error| ApiError::param("stop", error.to_string()))?;
-        if let Some(grammar) = &asked.grammar {
+        if let Some(grammar) = &parsed.grammar {
             let refused = |error: GrammarError| ApiError::param(grammar.source(), error.to_string());
             generator = generator.held_to(grammar.clone()).map_err(refused)?;
         }
-        let ids: Vec<&[u32]> = asked.prompts.iter().map(Vec::as_slice).collect();
-        let each = asked.config.num_return_sequences;
+        let ids: Vec<&[u32]> = parsed.prompts.iter().map(Vec::as_slice).collect();
+        let each = parsed.config.num_return_sequences;
         let firsts: Vec<u64> = (0..ids.len()).map(|prompt| (prompt * each) as u64).collect();
         let prompts = Prompts {
             ids: &ids,
             first_sequences: &firsts,
-            traced_candidates: asked.traced_candidates,
+            traced_candidates: parsed.traced_candidates,
             ..Prompts::default()
         };
         let written = generator.write(&prompts, self)?;
-        if asked.config.strategy.ranks_texts() {
+        if parsed.config.strategy.ranks_texts() {
             let tokens: usize = written.iter().map(|written| written.completion.ids.len()).sum();
             self.written.store(tokens as u64, Ordering::Relaxed);
         }
@@ -355,7 +360,7 @@ impl Reader for Writer {
             Some((of, token, step)) if of == row => (token, step),
             _ => (None, None),
         };
-        let is_told = !self.asked.config.strategy.ranks_texts() && (token.is_some() || !text.is_empty());
+        let is_told = !self.parsed.config.strategy.ranks_texts() && (token.is_some() || !text.is_empty());
         if is_told {
             self.tell(Event::Piece(Box::new(Piece { choice: row, text: text.to_owned(), token, step })));
         }
@@ -375,7 +380,7 @@ impl Reader for Writer {
             Traced::Choice { row, step } => {
                 let mut step = step.choice.clone();
                 step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
-                if self.asked.config.strategy.ranks_texts() {
+                if self.parsed.config.strategy.ranks_texts() {
                     // A text that was found otherwise than token by token is accounted for afterwards: neither its
                     // tokens nor their text come with it.
                     let (text, token, step) = (String::new(), None, Some(step));

@@ -47,8 +47,13 @@ impl Plan<'_> {
 
     /// The gradient of the batch, as training computes it.
     pub(super) fn gradient(&self, gpt: &Gpt) -> GradientsParams {
+        self.gradient_of(gpt, &self.batch)
+    }
+
+    /// That of another batch.
+    pub(crate) fn gradient_of(&self, gpt: &Gpt, batch: &Batch) -> GradientsParams {
         let mut gradients = GradientsAccumulator::new();
-        gradient::pass(gpt, &self.batch, 0, 1.0, &self.passes(), &mut gradients);
+        gradient::pass(gpt, batch, 0, 1.0, &self.passes(), &mut gradients);
         gradients.grads()
     }
 

@@ -15,7 +15,7 @@ document.querySelectorAll("section").forEach((section, number) => {
     const moment = line[slider.value];
     figures.textContent = moment.figures;
     text.replaceChildren(part("b", "", moment.prompt), part("span", "same", moment.same), part("span", "new", moment.new));
-    dots.forEach((dot, place) => dot.setAttribute("r", place == slider.value ? 6 : 2.5));
+    dots.forEach((dot) => dot.setAttribute("r", dot.dataset.text == slider.value ? 6 : 2.5));
   };
   const pause = () => {
     clearInterval(playing);

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ember_model::{GptConfig, Positions};
+use ember_model::GptConfig;
 use toml::{Table, Value};
 
 use super::facts::TextFacts;
@@ -91,22 +91,18 @@ impl Settings {
 /// The keys that a shape decides: they are called as its own fields are. The context may become
 /// shorter, and dropout is of the run.
 fn decided_by(shape: &GptConfig) -> Result<Table, ConfigError> {
-    let architecture = match (shape.positions, shape.qk_norm) {
-        (Positions::Rotary, true) => "qwen3",
-        (Positions::Rotary, false) => "llama",
-        (Positions::Learned, _) => "gpt2",
-    };
     let mut decided = Table::try_from(shape).map_err(unwritable)?;
     decided.retain(|name, _| keys::find(name).is_ok() && !["context_length", "dropout"].contains(&name));
-    decided.insert("architecture".to_owned(), architecture.into());
+    decided.insert("architecture".to_owned(), shape.architecture().into());
     Ok(decided)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::DeviceKind;
+    use super::super::{DeviceKind, TrainConfig};
     use super::*;
+    use ember_model::{MlpKind, NormKind, Positions};
 
     const FACTS: TextFacts = TextFacts { train_tokens: 100_000, val_tokens: 10_000, vocab_size: 65 };
 
@@ -133,6 +129,44 @@ mod tests {
         assert_eq!(config.learning_rate, 2e-4); // a new model 64 wide takes 2e-3
         assert!(config.warmup_steps <= 100 && config.warmup_steps * 20 < config.max_steps);
         assert!(reasons.iter().any(|line| line.to_string().contains("learning_rate = 0.0002")), "{reasons:?}");
+    }
+
+    #[test]
+    fn muon_steps_what_it_begins_from_at_a_tenth_of_its_rate_too() {
+        let (settings, _) = taken(&["optimizer=muon", "batch_size=8", "max_steps=100"], &FACTS).unwrap();
+        let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
+        assert_eq!((config.learning_rate, config.muon_learning_rate), (6e-4, 1.5e-3)); // a new one: 6e-3 and 0.015
+        let said = |start: &str| reasons.iter().any(|line| line.to_string().starts_with(start));
+        assert!(said("learning_rate = 0.0006: a tenth") && said("muon_learning_rate = 0.0015: a tenth"), "{reasons:?}");
+        let (settings, _) = taken(&["muon_learning_rate=0.01", "optimizer=muon"], &FACTS).unwrap();
+        assert_eq!(settings.resolve(&FACTS, DeviceKind::Cpu).unwrap().0.muon_learning_rate, 0.01);
+    }
+
+    /// A Qwen3's `head_dim` is no key: the width need not be a multiple of the heads, or the quotient
+    /// even, or 1 at all.
+    #[test]
+    fn a_checkpoint_whose_heads_do_not_share_its_width_is_begun_from() {
+        for n_embd in [33, 24, 6] {
+            let shape = GptConfig {
+                head_size: 10,
+                n_kv_head: 2,
+                n_inner: 20,
+                positions: Positions::Rotary,
+                norm: NormKind::RmsNorm,
+                mlp: MlpKind::SwiGlu,
+                qk_norm: true,
+                bias: false,
+                ..GptConfig::new(65, 128, 2, 8, n_embd)
+            };
+            shape.validate().unwrap();
+            let mut settings = Settings::default();
+            settings.take_tokenizer(Path::new("runs/a")).unwrap();
+            settings.take_shape(Path::new("runs/a"), &shape, &FACTS).unwrap();
+            let (config, _) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
+            assert_eq!((config.n_embd, config.n_head, config.n_kv_head), (n_embd, 8, 2));
+            assert_eq!(TrainConfig::from_toml_str(&config.to_toml().unwrap()).unwrap(), config);
+            assert!(TrainConfig { init: String::new(), ..config }.validate().is_err(), "{n_embd}");
+        }
     }
 
     #[test]

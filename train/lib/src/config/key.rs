@@ -109,7 +109,7 @@ impl Key {
         }
         let or_auto = if self.default.is_none() { ", or \"auto\"" } else { "" };
         let takes = match self.kind {
-            // What no run reaches need not be said, but to who asks for more.
+            // A limit that no run reaches is said only where more is asked for.
             Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number, {low} to {MANY}"),
             _ => self.range(),
         } + or_auto;

@@ -97,7 +97,8 @@ keys! {
         stories: u64 = 100_000, Count(100, 1_000_000_000), "stories",
             "how many built-in stories are written when there is no text", [];
         tokenizer: String = "auto", Text { may_be_empty: false }, "",
-            "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json", [];
+            "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json",
+            ["vocab_size"];
         field: String = "text", Text { may_be_empty: false }, "",
             "the field of JSON Lines, CSV and Parquet that holds the text", [];
         encoding: String = "", Text { may_be_empty: true }, "",
@@ -186,7 +187,7 @@ keys! {
         schedule: Curve = auto, Choice(&["cosine", "wsd", "constant"]), "",
             "after warm-up: half a cosine; level, then straight down over the last \
              decay_fraction; or level to the end",
-            ["lr_scheduler_type", "scheduler", "lr_schedule"];
+            ["lr_scheduler_type", "scheduler", "lr_schedule", "decay_lr"];
         decay_fraction: f64 = auto, Above(0.0, 1.0), "share of lr_decay_steps",
             "how long the way down of schedule wsd is", [];
         muon_learning_rate: f64 = auto, Real(1e-12, 1.0), "",
@@ -236,7 +237,8 @@ keys! {
             "between two evaluations on the validation split; each may save a best checkpoint",
             ["eval_steps", "eval_every"];
         eval_tokens: u64 = auto, Count(0, MANY), "tokens",
-            "most validation tokens predicted in one evaluation; 0: all of them", ["eval_iters"];
+            "most validation tokens predicted in one evaluation, rounded up to whole windows; 0: all of \
+             them", ["eval_iters"];
         checkpoint_interval: u64 = auto, Count(1, MANY), "optimizer steps",
             "between two saves of the latest checkpoint; every evaluation saves as well",
             ["save_steps", "save_interval", "checkpoint_every"];

@@ -148,7 +148,7 @@ impl Settings {
 
         // A width that the given heads share equally; heads that share the given width.
         let width = self.n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
-        let mut chosen = Chosen::default();
+        let mut chosen = ReasonedKeys::default();
         chosen.key("n_layer", &mut self.n_layer, shape.n_layer);
         let n_embd = chosen.key("n_embd", &mut self.n_embd, width);
         let head_size = if n_embd <= 128 { 32 } else { 64 };
@@ -166,9 +166,9 @@ impl Settings {
         } else {
             format!("what {device} trains quickly")
         };
-        Chosen::one("context_length", &mut self.context_length, context).because(reason, reasons);
+        ReasonedKeys::one("context_length", &mut self.context_length, context).because(reason, reasons);
 
-        let chosen = Chosen::one("batch_size", &mut self.batch_size, shape.batch_size);
+        let chosen = ReasonedKeys::one("batch_size", &mut self.batch_size, shape.batch_size);
         chosen.because(format!("{} tokens a step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
     }
 
@@ -214,7 +214,7 @@ impl Settings {
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(FEWEST_STEPS, 1_000_000);
-        let mut chosen = Chosen::default();
+        let mut chosen = ReasonedKeys::default();
         let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {
             // More than the most over a text so short that the fewest steps are more.
@@ -245,7 +245,7 @@ impl Settings {
         // AdamW's decay is used to its usual strength.
         let is_strong = passes >= 4.0 && self.optimizer == Some(OptimizerKind::Muon);
         let weight_decay = if is_strong { 0.5 } else { 0.1 };
-        let mut chosen = Chosen::default();
+        let mut chosen = ReasonedKeys::default();
         chosen.key("dropout", &mut self.dropout, dropout);
         chosen.key("weight_decay", &mut self.weight_decay, weight_decay);
         // The denominators of a model that begins elsewhere are what they are.
@@ -263,25 +263,33 @@ impl Settings {
     fn choose_rates(&mut self, reasons: &mut Vec<Note>) {
         let n_embd = self.n_embd.unwrap_or(1);
         let init = self.init().map(str::to_owned);
-        // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
-        let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
+        let is_muon = self.optimizer == Some(OptimizerKind::Muon);
         let many = self.rate_of_many_small_steps();
-        let (rate, reason) = match &init {
-            Some(folder) => (
-                rate / 1e5,
-                format!("a tenth of what a new model of this width would take, to keep what {folder} knows"),
-            ),
+        // What a new model takes.
+        let (rate, reason) = if is_muon {
             // Of embeddings and norms alone, which bear more.
-            None if self.optimizer == Some(OptimizerKind::Muon) => {
-                let rate = (60.0 * (128.0 / n_embd as f64).sqrt()).round().clamp(10.0, 60.0);
-                (two_digits(rate / 1e4 * many), format!("of what Muon does not step; {n_embd} wide"))
-            }
-            None => (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide")),
+            let rate = (60.0 * (128.0 / n_embd as f64).sqrt()).round().clamp(10.0, 60.0);
+            (rate / 1e4 * many, format!("of what Muon does not step; {n_embd} wide"))
+        } else {
+            // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
+            let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
+            (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide"))
         };
-        Chosen::one("learning_rate", &mut self.learning_rate, rate).because(reason, reasons);
-        let muon = Chosen::one("muon_learning_rate", &mut self.muon_learning_rate, two_digits(MUON_RATE * many));
-        if many < 1.0 {
-            muon.because("the more steps there are of so few tokens, the smaller is each".to_owned(), reasons);
+        let keeps = init
+            .as_ref()
+            .map(|folder| format!("a tenth of what a new model of this width would take, to keep what {folder} knows"));
+        let divisor = if keeps.is_some() { 10.0 } else { 1.0 };
+        let rate = two_digits(rate / divisor);
+        let chosen = ReasonedKeys::one("learning_rate", &mut self.learning_rate, rate);
+        chosen.because(keeps.clone().unwrap_or(reason), reasons);
+        let muon_rate = two_digits(MUON_RATE * many / if is_muon { divisor } else { 1.0 });
+        let chosen = ReasonedKeys::one("muon_learning_rate", &mut self.muon_learning_rate, muon_rate);
+        match keeps {
+            Some(reason) if is_muon => chosen.because(reason, reasons),
+            None if many < 1.0 => {
+                chosen.because("the more steps there are of so few tokens, the smaller is each", reasons);
+            }
+            _ => {}
         }
         let peak = self.learning_rate.unwrap_or(rate);
         // Not zero: a run that is made longer goes on at this rate.
@@ -290,7 +298,7 @@ impl Settings {
 
         let decay = self.lr_decay_steps.unwrap_or(1);
         if init.is_some() {
-            let chosen = Chosen::one("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
+            let chosen = ReasonedKeys::one("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
             chosen.because("short, since only the optimizer starts from nothing", reasons);
         }
         let warmup = *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay));
@@ -319,7 +327,7 @@ impl Settings {
     }
 
     fn choose_intervals(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
-        let mut chosen = Chosen::default();
+        let mut chosen = ReasonedKeys::default();
         let looks = round(self.max_steps.unwrap_or(1) as f64 / 20.0).clamp(1, 1000);
         let interval = chosen.key("eval_interval", &mut self.eval_interval, looks);
         chosen.key("checkpoint_interval", &mut self.checkpoint_interval, interval);
@@ -333,7 +341,7 @@ impl Settings {
         if affordable >= facts.val_tokens {
             self.eval_tokens.get_or_insert(0);
         }
-        let chosen = Chosen::one("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
+        let chosen = ReasonedKeys::one("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
         chosen.because("an evaluation costs at most a twentieth of the training between two", reasons);
     }
 }
@@ -349,9 +357,9 @@ fn two_digits(number: f64) -> f64 {
 
 /// Keys that nobody set, chosen for one reason.
 #[derive(Default)]
-struct Chosen(Vec<String>);
+struct ReasonedKeys(Vec<String>);
 
-impl Chosen {
+impl ReasonedKeys {
     /// Sets one key as [`Self::key`] does.
     fn one<T: Copy + Display>(name: &str, key: &mut Option<T>, value: T) -> Self {
         let mut chosen = Self::default();

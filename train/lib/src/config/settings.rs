@@ -58,10 +58,11 @@ impl Settings {
     /// A configuration file, or a shipped recipe by its name, which a folder does not hide.
     ///
     /// # Errors
-    /// As [`Self::from_file`].
+    /// As [`Self::from_file`], and where there is neither: the error names the recipes.
     pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
         match shipped(path) {
             Some(text) if !path.exists() || path.is_dir() => Self::from_toml_str(text),
+            None if matches!(path.try_exists(), Ok(false)) => Err(no_recipe(path)),
             _ => Self::from_file(path),
         }
     }
@@ -83,6 +84,10 @@ impl Settings {
             (Kind::Paths | Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
             (Kind::Paths | Kind::Texts, value) if !value.is_array() => Value::Array(vec![as_written()]),
             (Kind::Text { .. }, value) if !value.is_str() => as_written(),
+            // TOML wants a digit on both sides of the point: .1 and 1. are none of its numbers.
+            (Kind::Real(..) | Kind::Above(..) | Kind::Below(..), value @ Value::String(_)) => {
+                written.parse::<f64>().map_or(value, Value::Float)
+            }
             (_, value) => value,
         };
         let mut table = self.to_table()?;
@@ -185,6 +190,27 @@ const SHIPPED: [(&str, &str); 5] = [
     ("shakespeare-char-llama-cpu", include_str!("../../configs/shakespeare-char-llama-cpu.toml")),
     ("gpt2-124m", include_str!("../../configs/gpt2-124m.toml")),
 ];
+
+/// The names of the shipped recipes.
+pub fn recipes() -> impl Iterator<Item = &'static str> {
+    SHIPPED.iter().map(|(name, _)| *name)
+}
+
+/// That a path is neither a file nor a recipe: which one may be meant, or all that there are.
+fn no_recipe(path: &Path) -> ConfigError {
+    let typed = path.file_stem().unwrap_or_default().to_string_lossy();
+    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&typed, name);
+    let alike = recipes().map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= ALIKE);
+    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name);
+    let advice = match nearest {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("those are: {}", recipes().collect::<Vec<_>>().join(", ")),
+    };
+    ConfigError::NoRecipe { path: path.to_owned(), advice }
+}
+
+/// How alike a name must be to be named as what may be meant.
+const ALIKE: f64 = 0.6;
 
 /// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.
 pub fn shipped(path: &Path) -> Option<&'static str> {

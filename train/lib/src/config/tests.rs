@@ -62,6 +62,8 @@ fn unknown_keys_get_the_nearest_right_name() {
         ("warmup_step", "warmup_steps"),
         ("gradient_accumulation_steps", "grad_accum_steps"),
         ("Dropuot", "dropout"),
+        ("vocab_size", "tokenizer"),
+        ("decay_lr", "schedule"),
     ] {
         let message = refusal(&format!("{wrong} = 1"));
         assert!(message.contains(&format!("did you mean \"{right}\"")), "{wrong}: {message}");
@@ -133,11 +135,19 @@ fn set_takes_toml_and_bare_words() {
     assert_eq!((settings.init(), settings.sample_prompts.clone()), (Some("1.10"), Some(vec!["1_000".to_owned()])));
     assert_eq!(settings.data().unwrap().text, ["0x10"]);
 
+    // A digit before the point, or behind it, may be left out.
+    for assignment in ["dropout=.5", "learning_rate=1.", "z_loss=\"auto\""] {
+        settings.set(assignment).unwrap();
+    }
+    assert_eq!((settings.dropout, settings.learning_rate, settings.z_loss), (Some(0.5), Some(1.0), None));
+
     for (assignment, message) in [
         ("n_layer", "has no \"=\""),
         ("n_layr=3", "did you mean \"n_layer\""),
         ("n_layer=many", "n_layer = \"many\" is not allowed"),
         ("n_layer=", "n_layer = \"\" is not allowed"),
+        ("dropout=.1.2", "dropout = \".1.2\" is not allowed"),
+        ("dropout=inf", "dropout = inf is not allowed"),
         ("seed=1\nn_layer=3", "seed = "),
     ] {
         let refused = settings.set(assignment).unwrap_err().to_string();
@@ -181,6 +191,16 @@ fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
         assert!(shipped(name.as_ref()).is_some());
     }
     assert!(shipped("elsewhere/gpt2-124m.toml".as_ref()).is_none() && shipped("configs/other.toml".as_ref()).is_none());
+}
+
+#[test]
+fn what_is_neither_a_file_nor_a_recipe_is_told_of_the_recipes() {
+    let refused = |name: &str| Settings::from_recipe(name.as_ref()).unwrap_err().to_string();
+    assert!(refused("shakespeare-char-cp").ends_with("; did you mean shakespeare-char-cpu?"));
+    assert!(refused("configs/stories.toml").ends_with("; did you mean stories-cpu?"));
+    let all = refused("missing.toml");
+    assert!(all.starts_with("missing.toml: there is no such file, and no shipped recipe of that name; "), "{all}");
+    assert!(recipes().all(|name| all.contains(name)), "{all}");
 }
 
 #[test]

@@ -58,12 +58,12 @@ impl TrainConfig {
         }
         let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
         let (windows, min, peak) = (self.windows_per_step(), self.min_learning_rate, self.learning_rate);
-        let shape = self.shape(1);
+        let shape = self.shape_of_keys();
         let model = || -> Result<Family, ember_model::Error> {
             shape.validate()?;
             Ok(Family::of(&shape)?)
         };
-        let problem = if !n_embd.is_multiple_of(n_head) {
+        let problem = if !self.has_heads_of_its_own() && !n_embd.is_multiple_of(n_head) {
             format!(
                 "n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width"
             )
@@ -98,6 +98,19 @@ impl TrainConfig {
         // A checkpoint without rotary positions does not keep their base.
         let rope_theta = if positions == Positions::Rotary { self.rope_theta } else { gpt2.rope_theta };
         GptConfig { n_kv_head, n_inner, positions, rope_theta, norm, mlp, qk_norm, bias, tied_head, dropout, ..gpt2 }
+    }
+
+    /// Whether no key decides how wide the heads are: those of a checkpoint that the run begins from
+    /// need not share its width where its positions are rotary.
+    fn has_heads_of_its_own(&self) -> bool {
+        !self.init.is_empty() && self.positions == Positions::Rotary
+    }
+
+    /// The shape as far as keys decide it: heads of a width that goes with all of them stand for
+    /// those that no key decides. A checkpoint's own shape was looked at when it was opened.
+    fn shape_of_keys(&self) -> GptConfig {
+        let shape = self.shape(1);
+        if self.has_heads_of_its_own() { GptConfig { head_size: 2, ..shape } } else { shape }
     }
 
     /// Windows of one optimizer step.

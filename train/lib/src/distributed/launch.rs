@@ -12,12 +12,20 @@ const NAMES: [[&str; 4]; 2] = [
     ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
 ];
 
+/// The rank of a process that a launcher speaks PMIx with, as Slurm's `srun` may: how many there are is
+/// in no variable of PMIx.
+const PMIX_RANK: &str = "PMIX_RANK";
+
+/// The same of Slurm, of the step that `srun` started: a shell in an allocation of many is one. They count
+/// beside PMIx alone: `sbatch` sets some for the one process of its script, too.
+const OF_SLURM: [&str; 4] = ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"];
+
 /// This process's place among several that were started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Its number among all, from 0.
     pub rank: usize,
-    /// How many there are, at least 2.
+    /// How many there are.
     pub size: usize,
     /// Its number on this machine, from 0.
     pub local_rank: usize,
@@ -28,17 +36,34 @@ pub struct Launch {
 impl Launch {
     /// The place of this process; `None` for one that was started by itself.
     pub fn of_this_process() -> Option<Self> {
-        Self::read(|name| std::env::var(name).ok())
+        Self::read(environment).filter(|launch| launch.size > 1)
     }
 
+    /// What the launcher says, of a single process too.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name: &str| variable(name)?.parse::<usize>().ok();
-        let [rank, size, local_rank, local_size] = NAMES.into_iter().find(|names| number(names[1]).is_some())?;
+        let of_slurm = number(PMIX_RANK).map(|_| OF_SLURM);
+        let mut known = NAMES.into_iter().chain(of_slurm);
+        let [rank, size, local_rank, local_size] = known.find(|names| number(names[1]).is_some())?;
         let (rank, size) = (number(rank)?, number(size)?);
         // A launcher that says nothing of machines: as if there were one.
         let (local_rank, local_size) = (number(local_rank).unwrap_or(rank), number(local_size).unwrap_or(size));
-        (size > 1).then_some(Self { rank, size, local_rank, local_size })
+        Some(Self { rank, size, local_rank, local_size })
     }
+}
+
+/// The rank of this process, where a launcher started it and nothing says beside how many.
+pub fn rank_among_unknown() -> Option<usize> {
+    among_unknown(environment)
+}
+
+fn among_unknown(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let rank = variable(PMIX_RANK)?.parse().ok()?;
+    Launch::read(variable).is_none().then_some(rank)
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// CPU threads of this process where the user names no number; `None` lets the pool take all there
@@ -86,8 +111,13 @@ fn spread(choice: DeviceChoice, local_rank: usize, gpus: usize) -> DeviceChoice 
 mod tests {
     use super::*;
 
+    /// What is found in variables.
+    fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        move |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
+    }
+
     fn read(variables: &[(&str, &str)]) -> Option<Launch> {
-        Launch::read(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+        Launch::read(among(variables))
     }
 
     #[test]
@@ -103,7 +133,27 @@ mod tests {
         let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
         assert_eq!(read(&mpich), Some(Launch { rank: 1, size: 2, local_rank: 1, local_size: 2 }));
         // One process is no group.
-        assert_eq!(read(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]), None);
+        let alone = read(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]);
+        assert_eq!(alone.map(|launch| launch.size), Some(1));
+    }
+
+    #[test]
+    fn processes_that_slurm_started_by_pmix_know_each_other_or_are_refused() {
+        let slurm = [
+            ("SLURM_PROCID", "5"),
+            ("SLURM_STEP_NUM_TASKS", "8"),
+            ("SLURM_LOCALID", "1"),
+            ("SLURM_NTASKS_PER_NODE", "4"),
+        ];
+        // A script of `sbatch` is one process.
+        assert_eq!((read(&slurm), among_unknown(among(&slurm))), (None, None));
+        let by_pmix = [&[("PMIX_RANK", "5")][..], &slurm].concat();
+        let launch = Launch { rank: 5, size: 8, local_rank: 1, local_size: 4 };
+        assert_eq!((read(&by_pmix), among_unknown(among(&by_pmix))), (Some(launch), None));
+        assert_eq!(among_unknown(among(&by_pmix[..2])), Some(5), "of how many?");
+        // Open MPI's mpirun speaks PMIx, too.
+        let open_mpi = [("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+        assert_eq!(among_unknown(among(&open_mpi)), None);
     }
 
     #[test]

@@ -22,9 +22,7 @@ pub mod watch;
 
 use ember_host::interrupt::Interrupt;
 
-#[cfg(not(feature = "mpi"))]
-use crate::error::GroupError;
-use crate::error::Result;
+use crate::error::{Error, GroupError, Result};
 
 pub use collectives::{all_gather, all_ok, all_reduce_f64, broadcast, broadcast_number};
 pub use launch::Launch;
@@ -34,11 +32,20 @@ pub use watch::Program;
 /// The group that this process was started in: [`Alone`], unless by an `mpirun` of several.
 ///
 /// # Errors
-/// When `mpirun` started several of a program that cannot speak to them: each would train a run of
-/// its own, in one folder.
+/// When `mpirun` started several of a program that cannot speak to them, or another launcher does not
+/// say how many: each would train a run of its own, in one folder.
 pub fn join(program: Program, interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
+    if let Some(rank) = launch::rank_among_unknown() {
+        return Err(said_by_first(rank, program, GroupError::Unknown));
+    }
     let Some(launch) = Launch::of_this_process() else { return Ok(Box::new(Alone)) };
     join_launched(launch, program, interrupt)
+}
+
+/// The error of processes that do not speak to each other: the first one says it.
+fn said_by_first(rank: usize, program: Program, error: GroupError) -> Error {
+    let error: Error = error.into();
+    if rank > 0 { collectives::said_elsewhere((program.code)(&error)) } else { error }
 }
 
 #[cfg(feature = "mpi")]
@@ -48,9 +55,5 @@ fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Res
 
 #[cfg(not(feature = "mpi"))]
 fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
-    let error = GroupError::NoMpi(launch.size).into();
-    if launch.rank > 0 {
-        return Err(collectives::said_elsewhere((program.code)(&error)));
-    }
-    Err(error)
+    Err(said_by_first(launch.rank, program, GroupError::NoMpi(launch.size)))
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, sync::Arc, thread};
 
+use ember_decoding::run_folder::{LATEST, step_of};
 use ember_host::interrupt::Interrupt;
 
 use crate::error::Error;
@@ -100,7 +101,8 @@ impl Watcher {
 
     fn watch(&self, run: &Path) {
         let grace = std::env::var(GRACE.0).ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(GRACE.1);
-        let last_moment = Duration::from_secs_f64(0.8 * f64::max(grace, 0.0));
+        // Who leaves them more time than there is, leaves it to them.
+        let last_moment = Duration::try_from_secs_f64(0.8 * f64::max(grace, 0.0)).unwrap_or(Duration::MAX);
         let mut asked_to_end: Option<Instant> = None;
         let mut said = false;
         let ended = || self.ended.load(Ordering::SeqCst);
@@ -134,8 +136,8 @@ impl Watcher {
     }
 
     fn told(&self, run: &Path, what: Event) -> Gone {
-        let latest = fs::read_to_string(run.join("latest")).ok();
-        let saved = latest.as_deref().and_then(|name| name.trim().strip_prefix("step-")?.parse::<u64>().ok());
+        let latest = fs::read_to_string(run.join(LATEST)).ok();
+        let saved = latest.as_deref().and_then(|name| step_of(Path::new(name.trim())));
         Gone { run: run.to_owned(), saved, size: self.size, what }
     }
 }

@@ -18,6 +18,9 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: cannot read the configuration: {reason}; check the path")]
     File { path: PathBuf, reason: io::Error },
+    /// There is no such file, and no recipe of that name is shipped.
+    #[error("{path}: there is no such file, and no shipped recipe of that name; {advice}")]
+    NoRecipe { path: PathBuf, advice: String },
     /// Something in a file is wrong.
     #[error("{path}")]
     InFile { path: PathBuf, source: Box<ConfigError> },

@@ -50,6 +50,9 @@ pub enum FolderError {
     /// Another process trains the run in this folder.
     #[error("{0} is in use by another process; wait for it to end, or stop it first")]
     InUse(PathBuf),
+    /// Nothing keeps a second process out of this folder.
+    #[error("the disk of {0} knows no locks, by which one process at a time has a run; put it on another disk")]
+    NoLocks(PathBuf),
     /// The folder of a run that this process trains is no longer where it was.
     #[error("{0} was moved or removed while it trained; put it back and resume")]
     Gone(PathBuf),
@@ -140,6 +143,12 @@ pub enum GroupError {
     /// A launcher started so many processes of a program that cannot speak to them.
     #[error("{0} processes of a program that was built without MPI were started, and they would write into one folder")]
     NoMpi(usize),
+    /// A launcher started this process and does not say beside how many others.
+    #[error(
+        "a launcher that speaks PMIx started this process and does not say beside how many others; start it with mpirun, or \
+         without PMIX_RANK in its environment where it is alone"
+    )]
+    Unknown,
     /// The launcher's MPI is another than the program's.
     #[error(
         "the launcher started {launched} processes, but MPI sees {seen}; start them with the mpirun of the MPI that this program \

@@ -53,7 +53,7 @@ impl Card {
         let name = shown(name);
         let Progress { step, tokens, evaluations, .. } = progress;
         let passes = *tokens as f64 / manifest.train.tokens.max(1) as f64;
-        let best = evaluations.best.map_or_else(String::new, |best| {
+        let best = evaluations.best_saved.map_or_else(String::new, |best| {
             let bits = manifest.bits_per_byte(best.val_loss);
             let bits = bits.map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
             format!(
@@ -152,7 +152,7 @@ mod tests {
     use crate::distributed::Alone;
     use crate::run::report::Silent;
     use crate::run::time_budget::{Pace, TimeBudget};
-    use crate::run::{Run, Start, Usual};
+    use crate::run::{DefaultHooks, Run, Start};
 
     #[test]
     fn a_name_is_shown_as_it_is_whatever_markdown_makes_of_such_a_line() {
@@ -194,8 +194,8 @@ mod tests {
         let settings = "stories = 100\nmax_steps = 8\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
                         batch_size = 2\nsample_interval = 0\n";
         let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
-        let run = start.begin(&place.path().join("run"), &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&place.path().join("run"), &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
         let clock = TimeBudget::new(Instant::now(), 1e-9, u64::MAX, Pace::default());
         let run = Run { time_budget: Some(clock), ..run };
         run.train(&Alone, &mut Silent, &|| false).unwrap();

@@ -1,7 +1,7 @@
 //! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside
 //! it, in `training/`, what only training needs: the optimizer's moments, where in the data the run
 //! stands, and the last norm as it is learned where the one beside it is divided by a temperature.
-//! Where an average of the weights is kept, it is such a folder too, in `ema/`.
+//! Where an average of the weights is kept, it is such a folder too, in `ema/`, divided by the same.
 
 use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, fs};
@@ -16,20 +16,20 @@ use ember_model::{Gpt, checkpoint};
 
 use super::card::Card;
 use super::disk::{ensure_room, used_bytes};
-use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
+use super::folder::{AVERAGE, DAMAGED, Pointer, RunFolder, step_of};
 use super::temperature::{last_norm, tempered, with_last_norm};
 use crate::error::{CheckpointError, Error, Result};
-use crate::step::progress::{Evaluations, Progress};
+use crate::step::progress::{DataChecksums, Evaluations, Progress};
 use crate::{note::Note, step::optimizer::Optimizer};
 
 const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
 const LAST_NORM: &str = "training/last_norm.safetensors";
-const AVERAGE: &str = "ema";
+const AVERAGE_LAST_NORM: &str = "training/ema_last_norm.safetensors";
 
 /// The files of a checkpoint that only training needs.
-pub(super) const OF_TRAINING: [&str; 4] = [STATE, EVALUATIONS, MOMENTS, LAST_NORM];
+pub(super) const OF_TRAINING: [&str; 5] = [STATE, EVALUATIONS, MOMENTS, LAST_NORM, AVERAGE_LAST_NORM];
 
 /// What a checkpoint holds.
 pub struct Checkpoint<'a> {
@@ -89,14 +89,13 @@ impl Checkpoint<'_> {
     fn write(&self, dir: &Path) -> Result<()> {
         make_folder_of(&dir.join(STATE))?;
         self.write_model(&tempered(self.gpt.clone(), self.temperature), dir)?;
-        if self.temperature != 1.0 {
-            folder::write_tensors(&dir.join(LAST_NORM), &last_norm(self.gpt))?;
-        }
+        self.write_last_norm(self.gpt, &dir.join(LAST_NORM))?;
         if let Some(average) = self.optimizer.average().and_then(|average| average.model(self.gpt)) {
+            self.write_last_norm(&average, &dir.join(AVERAGE_LAST_NORM))?;
             // A folder that can be written from by itself.
             let dir = dir.join(AVERAGE);
             fs::create_dir(&dir).at("cannot create", &dir)?;
-            self.write_model(&average, &dir)?;
+            self.write_model(&tempered(average, self.temperature), &dir)?;
             // The loss that is evaluated is that of the weights themselves.
             let progress = Progress { evaluations: Evaluations::default(), ..self.progress.clone() };
             write_card(self.card, &progress, &dir)?;
@@ -111,6 +110,14 @@ impl Checkpoint<'_> {
         write_card(self.card, self.progress, dir)?;
         folder::write_checksums(dir)?;
         Ok(sync_folder(dir).at("cannot write", dir)?)
+    }
+
+    /// The last norm as it is learned, where the one that is saved is divided.
+    fn write_last_norm(&self, gpt: &Gpt, file: &Path) -> Result<()> {
+        if self.temperature != 1.0 {
+            folder::write_tensors(file, &last_norm(gpt))?;
+        }
+        Ok(())
     }
 
     /// What inference reads of a checkpoint.
@@ -137,6 +144,11 @@ pub fn save_evaluations(run: &RunFolder, progress: &Progress, card: &Card) -> Re
 
 fn write_card(card: &Card, progress: &Progress, dir: &Path) -> Result<()> {
     Ok(write_text(&dir.join(CARD), &card.text(progress))?)
+}
+
+/// Which text the checkpoint in `dir` has learned, where it says.
+pub(super) fn text_of(dir: &Path) -> Option<DataChecksums> {
+    serde_json::from_slice::<Progress>(&fs::read(dir.join(STATE)).ok()?).ok()?.data
 }
 
 /// What [`load`] reads.
@@ -208,12 +220,7 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
         progress.evaluations = found;
     }
-    let mut gpt = checkpoint::load(dir, device)?;
-    if dir.join(LAST_NORM).is_file() {
-        let file = TensorFile::open(&dir.join(LAST_NORM))?;
-        let learned: Result<Vec<_>> = file.names().into_iter().map(|name| Ok(file.read(&name)?)).collect();
-        gpt = with_last_norm(gpt, learned?);
-    }
+    let gpt = as_learned(checkpoint::load(dir, device)?, &dir.join(LAST_NORM))?;
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
     let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;
@@ -224,7 +231,8 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
         if !average.is_dir() {
             return Err(CheckpointError::NoAverage(average).into());
         }
-        optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
+        let average = checkpoint::load(&average, &device.clone().inner())?;
+        optimizer.restore_average(as_learned(average, &dir.join(AVERAGE_LAST_NORM))?);
     }
     if progress.windows < progress.step {
         return Err(CheckpointError::ImpossibleState(state).into());
@@ -232,15 +240,25 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     Ok(Restored { gpt, optimizer, progress })
 }
 
+/// The model with its last norm as `file` has it; as it is where there is none, since nothing was divided.
+fn as_learned(gpt: Gpt, file: &Path) -> Result<Gpt> {
+    if !file.is_file() {
+        return Ok(gpt);
+    }
+    let file = TensorFile::open(file)?;
+    let learned: Result<Vec<_>> = file.names().into_iter().map(|name| Ok(file.read(&name)?)).collect();
+    Ok(with_last_norm(gpt, learned?))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use ember_model::device::DeviceChoice;
+    use ember_model::device::{DeviceChoice, select};
 
     use super::*;
     use crate::config::Settings;
     use crate::distributed::Alone;
-    use crate::run::{Start, Usual, report::Silent};
+    use crate::run::{DefaultHooks, Start, report::Silent};
 
     /// It can be given away by itself; what was evaluated are the weights beside it.
     #[test]
@@ -249,14 +267,37 @@ mod tests {
         let settings = "stories = 100\nmax_steps = 2\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
                         batch_size = 2\nema_decay = 0.9\nsample_interval = 0\n";
         let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
-        let run = start.begin(&place.path().join("run"), &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&place.path().join("run"), &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
         run.train(&Alone, &mut Silent, &|| false).unwrap();
         let checkpoint = place.path().join("run/checkpoints/step-00000002");
         let card = |folder: &Path| fs::read_to_string(folder.join(CARD)).unwrap();
         let (own, average) = (card(&checkpoint), card(&checkpoint.join(AVERAGE)));
         assert!(own.contains("| validation loss |") && !average.contains("validation loss"), "{average}");
         assert!(average.contains("| learned | step 2:"), "{average}");
+    }
+
+    /// It is divided as the weights are, and gone on with as it was.
+    #[test]
+    fn the_average_of_a_calibrated_run_is_calibrated_and_comes_back_bit_for_bit() {
+        let place = tempfile::tempdir().unwrap();
+        let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
+                        batch_size = 2\nema_decay = 0.9\ncalibrate = true\neval_interval = 2\nsample_interval = 0\n";
+        let settings = Settings::from_toml_str(settings).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&place.path().join("run"), &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
+        let optimizer = Optimizer::new(&run.config);
+        run.train(&Alone, &mut Silent, &|| false).unwrap();
+
+        let dir = place.path().join("run/checkpoints/step-00000004");
+        let device = select(DeviceChoice::Cpu).unwrap().device;
+        let restored = load(&dir, optimizer, &device.clone().autodiff()).unwrap();
+        let temperature = restored.progress.evaluations.temperature_at(4);
+        let average = restored.optimizer.average().and_then(|average| average.model(&restored.gpt)).unwrap();
+        let saved = checkpoint::load(&dir.join(AVERAGE), &device).unwrap();
+        assert_ne!(temperature, 1.0);
+        assert_ne!(last_norm(&saved), last_norm(&average));
+        assert_eq!(last_norm(&saved), last_norm(&tempered(average, temperature)));
     }
 
     /// Steps are numbers: as text, the one with more digits would come first.

@@ -7,7 +7,7 @@ use ember_model::Gpt;
 
 use super::temperature::Confidence;
 use crate::distributed::{ProcessGroup, all_reduce_f64};
-use crate::{error::Result, memory::prediction::rows_at_once};
+use crate::{error::Result, evaluation_batch::rows_at_once};
 
 /// Mean `-ln p` in nats per token over every counted target of `windows`; `None` when `interrupted`
 /// says to stop. The processes of `group` share the windows, and all of them get the mean.

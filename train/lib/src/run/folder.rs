@@ -12,19 +12,25 @@
 //! latest, best     which of them
 //! ```
 
+mod free;
 mod known;
+mod lock;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ember_decoding::run_folder::namesake;
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, make_folder, remove_unfinished, sync_folder, write_text};
+use ember_host::files::{UNFINISHED, make_folder, name_of, sync_folder, write_text};
 
 use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
+use free::first_free;
 use known::is_not_begun;
 
+pub use ember_decoding::run_folder::{AVERAGE, BEST, CHECKPOINTS, LATEST, step_of};
+pub use free::default_path;
 pub use known::{CONFIG, DATA, METRICS};
 pub(super) use known::{LOCK, REMOVING, has_own_data, is_run, mark_removed};
 
@@ -36,8 +42,10 @@ pub const SAMPLES: &str = "samples";
 pub const TENSORBOARD: &str = "tensorboard";
 /// All that was sampled, for programs, in [`SAMPLES`].
 pub const SAMPLES_LOG: &str = "samples.jsonl";
-/// A lock's file that was removed since it was opened is opened anew, so often.
-const TRIES: usize = 4;
+/// How long the lock is waited for that another process has: who looks at a run has it for a moment.
+const LOOKED_AT: Duration = Duration::from_millis(200);
+/// So many names are tried, each of which may be taken by another process meanwhile.
+const TRIES_FOR_A_NAME: usize = 64;
 
 /// A run folder that this process owns until it is dropped, or only reads beside the process that
 /// does.
@@ -55,7 +63,7 @@ pub struct RunFolder {
     lock: Option<File>,
 }
 
-/// The two pointers of a run folder: text files that name a folder in `checkpoints/`.
+/// The two pointers of a run folder: text files that name a folder in [`CHECKPOINTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
     /// The last checkpoint.
@@ -71,6 +79,11 @@ impl RunFolder {
     /// When the folder holds a run already, or anything that no run left in it, when it cannot be
     /// made, or another process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
+        Self::create_within(path, LOOKED_AT)
+    }
+
+    /// As [`Self::create`], which waits so long for another process that has the lock.
+    fn create_within(path: &Path, most: Duration) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
         if path.exists() && !path.is_dir() {
             return Err(FolderError::IsFile(path_buf()));
@@ -79,7 +92,7 @@ impl RunFolder {
         let mut made: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
         // Made before it is looked at: what `new/..` names is there only when `new` is.
         make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
-        if path.join(CONFIG).exists() || path.join("checkpoints").exists() {
+        if path.join(CONFIG).exists() || path.join(CHECKPOINTS).exists() {
             return Err(FolderError::HoldsRun(path_buf()));
         }
         // A run that ended before it began leaves its data, and names with a leading dot are
@@ -94,8 +107,24 @@ impl RunFolder {
             made.clear();
         }
         let had_data = path.join(DATA).exists();
-        let locked = Self::lock(path).inspect_err(|_| remove_empty(&made))?;
+        let locked = Self::lock_within(path, most).inspect_err(|_| remove_empty(&made))?;
         Ok(Self { made, had_data, ..locked })
+    }
+
+    /// Makes a folder for a new run and takes its lock: `path`, or the first of `<path>-2`, `-3`, ...
+    /// that is not there yet. Of runs that are started at once each gets one of its own.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create_free(path: &Path) -> Result<Self, FolderError> {
+        for _ in 1..TRIES_FOR_A_NAME {
+            match Self::create_within(&first_free(path.to_owned()), Duration::ZERO) {
+                // Another process took the name since it was looked at; nobody waits for its run.
+                Err(FolderError::InUse(_) | FolderError::HoldsRun(_)) => {}
+                made => return made,
+            }
+        }
+        Self::create(&first_free(path.to_owned()))
     }
 
     /// Removes the folder of a run that did not begin, where this process made it and nothing was
@@ -153,64 +182,6 @@ impl RunFolder {
         Self { path: path.to_owned(), made: Vec::new(), made_lock: false, had_data: false, lock: None }
     }
 
-    /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
-    /// killed left there unfinished; what cannot be removed costs space, nothing else.
-    ///
-    /// # Errors
-    /// When another process holds it, or it cannot be written.
-    pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
-        for _ in 0..TRIES {
-            if let Some(locked) = Self::try_lock(path)? {
-                return Ok(locked);
-            }
-        }
-        Err(FolderError::InUse(path.to_owned()))
-    }
-
-    /// As [`Self::lock`]; `None` where whoever had it removed its file since that was opened: it keeps
-    /// nobody out then.
-    fn try_lock(path: &Path) -> Result<Option<Self>, FolderError> {
-        let file_path = path.join(LOCK);
-        let new = File::options().write(true).create_new(true).open(&file_path);
-        let made_lock = new.is_ok();
-        // Not emptied: the name may be a link, in a folder that somebody else made.
-        let lock = new.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
-        let lock = lock.at("cannot write", &file_path)?;
-        match lock.try_lock() {
-            Ok(()) if !is_same_file(&lock, &file_path) => Ok(None),
-            Ok(()) => {
-                let _ = remove_unfinished(path);
-                Ok(Some(Self { made_lock, lock: Some(lock), ..Self::owned_elsewhere(path) }))
-            }
-            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => {
-                if made_lock {
-                    let _ = fs::remove_file(&file_path);
-                }
-                Err(error).at("cannot lock", &file_path).map_err(Into::into)
-            }
-        }
-    }
-
-    /// Makes sure that the path still leads to the folder whose lock this process holds: what it writes
-    /// where that was moved or removed is a run that nobody can resume.
-    ///
-    /// # Errors
-    /// When it leads elsewhere, or nowhere.
-    pub(super) fn ensure_there(&self) -> Result<(), FolderError> {
-        match &self.lock {
-            Some(lock) if !is_same_file(lock, &self.file(LOCK)) => Err(FolderError::Gone(self.path.clone())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock
-    /// is held for a moment, where none else is.
-    pub fn is_in_use(path: &Path) -> bool {
-        let lock = File::open(path.join(LOCK));
-        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
-    }
-
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path
@@ -223,7 +194,7 @@ impl RunFolder {
 
     /// The name of the run: the folder's own.
     pub fn name(&self) -> String {
-        self.path.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
+        name_of(&self.path).unwrap_or_else(|| "run".to_owned())
     }
 
     /// Writes the resolved configuration, whole or not at all.
@@ -242,7 +213,7 @@ impl RunFolder {
 
     /// Where all checkpoints are.
     pub fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
+        self.path.join(CHECKPOINTS)
     }
 
     /// Where the checkpoint of `step` is.
@@ -252,8 +223,8 @@ impl RunFolder {
 
     fn pointer(&self, pointer: Pointer) -> PathBuf {
         self.path.join(match pointer {
-            Pointer::Latest => "latest",
-            Pointer::Best => "best",
+            Pointer::Latest => LATEST,
+            Pointer::Best => BEST,
         })
     }
 
@@ -345,7 +316,7 @@ impl RunFolder {
     /// # Errors
     /// When it cannot be renamed.
     pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf, FileError> {
-        let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = name_of(checkpoint).unwrap_or_default();
         let mut aside = self.checkpoints().join(format!("{why}-{name}"));
         if why == DAMAGED {
             aside = first_free(aside);
@@ -378,20 +349,6 @@ impl RunFolder {
     }
 }
 
-/// Whether `path` leads to the file that is open.
-#[cfg(unix)]
-fn is_same_file(open: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let both = open.metadata().and_then(|open| Ok((open, fs::metadata(path)?)));
-    both.is_ok_and(|(open, there)| (open.dev(), open.ino()) == (there.dev(), there.ino()))
-}
-
-/// Whether anything is at `path`: which file it is, is not told here.
-#[cfg(not(unix))]
-fn is_same_file(_open: &File, path: &Path) -> bool {
-    path.exists()
-}
-
 /// Removes those of some folders that nobody has put anything into, innermost first.
 fn remove_empty(folders: &[PathBuf]) {
     for folder in folders {
@@ -409,38 +366,16 @@ pub fn newest_step(run: &Path) -> Option<u64> {
     RunFolder::owned_elsewhere(run).saved().first().and_then(|checkpoint| step_of(checkpoint))
 }
 
-/// The step that the name of a checkpoint's folder says, if it is one.
-pub fn step_of(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
-}
-
 /// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`, or that
 /// of the averaged weights in it.
 pub fn run_of(checkpoint: &Path) -> Option<&Path> {
-    let checkpoint = if checkpoint.ends_with("ema") { checkpoint.parent()? } else { checkpoint };
+    let checkpoint = if checkpoint.ends_with(AVERAGE) { checkpoint.parent()? } else { checkpoint };
     checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())
 }
 
 /// The folder name of the checkpoint of `step`.
 pub fn checkpoint_name(step: u64) -> String {
     format!("step-{step:08}")
-}
-
-/// `runs/<name>`, or the first of `runs/<name>-2`, `-3`, ... that is not there yet.
-pub fn new_path(name: &str) -> PathBuf {
-    first_free(Path::new(ember_decoding::run_folder::RUNS).join(name))
-}
-
-/// The path, or the first of `<path>-2`, `-3`, ... that is not there yet.
-fn first_free(path: PathBuf) -> PathBuf {
-    let numbered = |n: u64| {
-        let mut numbered = path.clone().into_os_string();
-        numbered.push(format!("-{n}"));
-        PathBuf::from(numbered)
-    };
-    let candidate = |n: u64| if n == 1 { path.clone() } else { numbered(n) };
-    let free = (1..).map(candidate).find(|candidate| !candidate.exists());
-    free.unwrap_or(path)
 }
 
 #[cfg(test)]

@@ -32,7 +32,10 @@ impl Init {
     }
 
     fn find(named: &str) -> Result<Self> {
-        let found = run_folder::find(Some(Path::new(named)))?;
+        run_folder::find_and_open(Some(Path::new(named)), Self::of_found)
+    }
+
+    fn of_found(found: run_folder::Found) -> Result<Self> {
         let line = format!("beginning from {found}");
         let folder = found.folder;
         folder::verify_checksums_for_inference(&folder)?;
@@ -65,8 +68,7 @@ impl Init {
             let (theirs, ours) = (theirs.vocab_size(), ours.vocab_size());
             format!("a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")
         } else {
-            let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
-            let Some(id) = other else { return Ok(()) };
+            let Some(id) = theirs.first_difference(ours) else { return Ok(()) };
             let word = |tokenizer: &Tokenizer| {
                 String::from_utf8_lossy(&tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
             };

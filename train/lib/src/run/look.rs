@@ -13,8 +13,9 @@ use super::evaluate::{evaluate, evaluate_confidence};
 use super::report::{EvalReport, Row, StepReport};
 use super::temperature::{Confidence, tempered};
 use super::{folder::Pointer, left_out::ensure_whole, sample, training::Trainer};
-use crate::step::{Learner, StepResult};
-use crate::{distributed::exchange, error::Result, memory, note::Note, step::progress::Progress};
+use crate::step::StepResult;
+use crate::step::progress::{Best, Progress};
+use crate::{distributed::exchange, error::Result, memory, note::Note};
 
 impl Trainer<'_> {
     /// Saves the checkpoint of this step, then removes those that are not to be kept; the process
@@ -27,12 +28,18 @@ impl Trainer<'_> {
                 ensure_whole(gpt, &self.folder)?;
             }
             self.log.sync()?; // a row of a step that is saved is never written again
-            let Learner { optimizer, progress, .. } = &self.learner;
+            // As it is once it is saved: it may have been evaluated where the disk was full at its first save.
+            let mut progress = self.learner.progress.clone();
+            count_as_saved(&mut progress, self.evaluated);
+            let (optimizer, progress) = (&self.learner.optimizer, &progress);
             let (tokenizer, sampling, card, temperature) =
                 (&self.tokenizer, self.sampling, &self.card, self.temperature());
             self.folder.ensure_there()?;
             let saved =
                 Checkpoint { gpt, temperature, optimizer, tokenizer, sampling, progress, card }.save(&self.folder);
+            if self.is_saved() {
+                self.learner.progress.evaluations.best_saved = progress.evaluations.best_saved;
+            }
             if let Err(error) = saved.and_then(|()| self.name_best()) {
                 self.folder.ensure_there()?; // it may have gone meanwhile
                 return Err(error);
@@ -85,7 +92,7 @@ impl Trainer<'_> {
         let average = self.learner.optimizer.average().and_then(|average| average.model(gpt));
         let mut ema_val_loss = None;
         if let Some(average) = average {
-            ema_val_loss = measure(&average.with_precision(FloatDType::F32))?;
+            ema_val_loss = measure(&tempered(average.with_precision(FloatDType::F32), self.temperature()))?;
             if ema_val_loss.is_none() {
                 return Ok(false);
             }
@@ -101,7 +108,9 @@ impl Trainer<'_> {
     fn keep(&mut self, evaluated: Evaluated) -> Result<()> {
         let Evaluated { val_loss, confidence, ema_val_loss, took } = evaluated;
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
-        let is_best = self.learner.progress.evaluations.record(step, val_loss);
+        self.learner.progress.evaluations.record(step, val_loss);
+        self.evaluated = Some(Best { step, val_loss });
+        let is_best = self.is_saved() && count_as_saved(&mut self.learner.progress, self.evaluated);
         let temperature = confidence.map(|confidence| {
             let evaluations = &mut self.learner.progress.evaluations;
             let was = evaluations.temperature;
@@ -148,10 +157,14 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not
-    /// keep that step from being saved.
+    /// Whether the checkpoint of this step is on the disk, which may have been full.
+    fn is_saved(&self) -> bool {
+        self.folder.checkpoint(self.learner.progress.step).is_dir()
+    }
+
+    /// Lets `best` name the saved step with the lowest loss, if it does not yet.
     pub(super) fn name_best(&self) -> Result<()> {
-        match self.learner.progress.evaluations.best {
+        match self.learner.progress.evaluations.best_saved {
             Some(best) if self.learner.group.leads() => Ok(self.folder.name_best(best.step)?),
             _ => Ok(()),
         }
@@ -159,7 +172,7 @@ impl Trainer<'_> {
 
     /// Removes the checkpoints that are not to be kept.
     fn prune(&self) {
-        let best = self.learner.progress.evaluations.best.map(|best| best.step);
+        let best = self.learner.progress.evaluations.best_saved.map(|best| best.step);
         self.folder.prune(self.learner.config.keep_checkpoints, best);
     }
 
@@ -242,6 +255,13 @@ impl Trainer<'_> {
     }
 }
 
+/// Counts the step among those that were saved, where it is the one that was evaluated; whether it is the
+/// best of them.
+fn count_as_saved(progress: &mut Progress, evaluated: Option<Best>) -> bool {
+    let evaluated = evaluated.filter(|evaluated| evaluated.step == progress.step);
+    evaluated.is_some_and(|evaluated| progress.evaluations.record_saved(evaluated))
+}
+
 /// What has to be left of a run for its products to be timed, which software Vulkan took half a
 /// minute for. A shorter run goes by the rule.
 const WORTH_TUNING_S: f64 = 300.0;
@@ -267,7 +287,7 @@ mod tests {
     use crate::distributed::Alone;
     use crate::run::folder::checkpoint_name;
     use crate::run::report::{Silent, jsonl};
-    use crate::run::{Start, Usual, resume};
+    use crate::run::{DefaultHooks, Start, resume};
 
     /// Also where it is drawn again, though the evaluation has found another temperature since.
     #[test]
@@ -278,8 +298,8 @@ mod tests {
                         batch_size = 2\ncalibrate = true\neval_interval = 2\nsample_interval = 2\nsample_tokens = 12\n\
                         keep_checkpoints = 9\n";
         let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
-        let run = start.begin(&path, &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
         let (config, sampling) = (run.config.clone(), sampling(&run.dataset.manifest, &run.dataset.tokenizer));
         run.train(&Alone, &mut Silent, &|| false).unwrap();
         let rows: Vec<Row> = jsonl::read(&path.join("metrics.jsonl")).unwrap();

@@ -2,17 +2,18 @@
 //! again, [`Run::train`] trains it.
 //!
 //! ```no_run
-//! use ember_host::interrupt::Interrupt;
+//! use ember_model::device::DeviceChoice;
 //! use ember_training::config::Settings;
 //! use ember_training::distributed::Alone;
 //! use ember_training::run::report::Silent;
-//! use ember_training::run::{Start, Usual};
+//! use ember_training::run::{DefaultHooks, Start};
 //!
 //! # fn main() -> ember_training::error::Result<()> {
 //! let mut settings = Settings::from_toml_str("max_steps = 200")?;
 //! settings.set_text(&["my-writing".to_owned()]);
-//! let start = Start::new(settings, "auto".parse().unwrap_or_default(), None, &Usual, &mut Silent)?;
-//! let Some(run) = start.begin("runs/mine".as_ref(), &Alone, &Usual, &mut Silent)? else { return Ok(()) };
+//! let start = Start::new(settings, DeviceChoice::default(), None, &DefaultHooks, &mut Silent)?;
+//! let begun = start.begin("runs/mine".as_ref(), &Alone, &DefaultHooks, &mut Silent)?;
+//! let Some(run) = begun else { return Ok(()) };
 //! let trained = run.train(&Alone, &mut Silent, &|| false)?;
 //! println!("{:?}", trained.progress.evaluations.best);
 //! # Ok(())
@@ -54,7 +55,7 @@ use speedometer::{Speedometer, peak_flops};
 use training::{Spent, Trainer};
 
 pub use resume::resume;
-pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
+pub use start::{DefaultHooks, PreparedText, ResolvedRun, Start, StartHooks, check_size, device_kind};
 pub use training::Ended;
 
 /// A run, new or taken up again, ready to train.
@@ -172,6 +173,7 @@ impl Run {
             spent: Spent::default(),
             pace,
             last: None,
+            evaluated: None,
             reporter,
             time_budget,
             may_tune: selected.gpu,
@@ -195,11 +197,6 @@ fn records(
         return Ok(Records::kept_elsewhere());
     }
     Ok(Records::open(folder, facts, progress.step, config.tensorboard)?)
-}
-
-/// Which device was chosen and why, in one line.
-pub fn device_line(selected: &Selected) -> String {
-    format!("device {}: {} ({})", selected.id, selected.name, selected.reason)
 }
 
 /// The checksums of the text, where this process reads the same as the one of rank 0.

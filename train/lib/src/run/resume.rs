@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use burn::tensor::Device;
 use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 
@@ -52,10 +53,19 @@ pub fn resume(
 fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
     let run = RunFolder::open(path)?;
     // Others have a file of this name too, and no run for having been looked at.
-    TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
-    jsonl::read::<Row>(&run.file(METRICS))?;
+    let config = TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
+    let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
     let latest = checkpoint::newest_whole(&run, &mut |note| reporter.note(note))?;
-    Ok((run, latest.as_deref().and_then(step_of)))
+    let latest = latest.as_deref().and_then(step_of);
+    if let Some(decided) = latest.and_then(|latest| length_decided_after(&rows, latest, &config)) {
+        let length = config.lr_decay_steps;
+        let line = format!(
+            "its length of {length} steps was decided at step {decided}, after the checkpoint that is resumed: the run's numbers may \
+             no longer be those of an uninterrupted one"
+        );
+        reporter.note(line.into());
+    }
+    Ok((run, latest))
 }
 
 /// Reads the run: its configuration with what is to change in it, its text, and where it stands.
@@ -76,40 +86,89 @@ fn restore(
     let unreadable = |error| TextError::OfRun { run: run.path().to_owned(), source: Error::from(error).into() };
     let dataset = Dataset::open(&data).map_err(unreadable)?;
     let training_device = selected.device.clone().autodiff();
-    let optimizer = Optimizer::new(&config);
-    let shown = run.path().display();
     let restored = match latest {
-        Some(latest) => {
-            let mut restored = checkpoint::load(&run.checkpoint(latest), optimizer, &training_device)?;
-            reporter.note(format!("resuming {shown} at step {}", restored.progress.step).into());
-            if restored.progress.data.is_none() {
-                restored.progress.evaluations = evaluations_of_log(run, latest)?;
-            }
-            let evaluations = &mut restored.progress.evaluations;
-            if before.calibrate && evaluations.last == Some(latest) && evaluations.last_temperature.is_none() {
-                evaluations.last_temperature = temperature_of_log(run, latest)?;
-            }
-            restored
-        }
-        None => {
-            reporter.note(format!("{shown} has no checkpoint yet: it begins at step 0").into());
-            let gpt = first_model(&config, &dataset, &training_device)?;
-            Restored { gpt, optimizer, progress: Progress::default() }
-        }
+        Some(latest) => saved(run, latest, &before, &config, &training_device, reporter)?,
+        None => unsaved(run, &config, &dataset, &training_device, reporter)?,
     };
-    let learned = restored.progress.data.as_ref();
-    if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::new(&dataset.manifest))) {
-        return Err(CheckpointError::OtherText { data, what, run: run.path().to_owned() }.into());
-    }
+    check_is_of_run(run, &config, &dataset, &data, &restored)?;
     let shape = restored.gpt.config();
-    if !is_model_of(shape, &config, &dataset) {
-        return Err(CheckpointError::OtherModel(run.path().to_owned()).into());
-    }
     check_limits(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
     if config.sample_prompts != before.sample_prompts {
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     }
+    say_what_to_know(run, &before, &config, restored.progress.step, reporter);
+    Ok((config, dataset, restored))
+}
+
+/// Where the run stood when it saved step `latest`; of a checkpoint of an earlier version, which kept
+/// less, the evaluations are the log's.
+fn saved(
+    run: &RunFolder,
+    latest: u64,
+    before: &TrainConfig,
+    config: &TrainConfig,
+    device: &Device,
+    reporter: &mut dyn Reporter,
+) -> Result<Restored> {
+    let mut restored = checkpoint::load(&run.checkpoint(latest), Optimizer::new(config), device)?;
+    let shown = run.path().display();
+    reporter.note(format!("resuming {shown} at step {}", restored.progress.step).into());
+    if restored.progress.data.is_none() {
+        restored.progress.evaluations = evaluations_of_log(run, latest)?;
+    }
+    let evaluations = &mut restored.progress.evaluations;
+    if evaluations.best_saved.is_none() {
+        // Earlier versions knew only which is the best of all.
+        evaluations.best_saved = evaluations.best.filter(|best| run.checkpoint(best.step).is_dir());
+    }
+    if before.calibrate && evaluations.last == Some(latest) && evaluations.last_temperature.is_none() {
+        evaluations.last_temperature = temperature_of_log(run, latest)?;
+    }
+    Ok(restored)
+}
+
+/// The beginning of a run that has saved nothing.
+fn unsaved(
+    run: &RunFolder,
+    config: &TrainConfig,
+    dataset: &Dataset,
+    device: &Device,
+    reporter: &mut dyn Reporter,
+) -> Result<Restored> {
+    reporter.note(format!("{} has no checkpoint yet: it begins at step 0", run.path().display()).into());
+    let gpt = first_model(config, dataset, device)?;
+    Ok(Restored { gpt, optimizer: Optimizer::new(config), progress: Progress::default() })
+}
+
+/// Refuses what was learned from another text than the one in `data`, and a model that the run's
+/// configuration and text do not make.
+fn check_is_of_run(
+    run: &RunFolder,
+    config: &TrainConfig,
+    dataset: &Dataset,
+    data: &Path,
+    restored: &Restored,
+) -> Result<(), CheckpointError> {
+    let (data, run) = (data.to_owned(), run.path().to_owned());
+    let learned = restored.progress.data.as_ref();
+    if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::new(&dataset.manifest))) {
+        return Err(CheckpointError::OtherText { data, what, run });
+    }
+    if !is_model_of(restored.gpt.config(), config, dataset) {
+        return Err(CheckpointError::OtherModel(run));
+    }
+    Ok(())
+}
+
+/// Says what the user may not expect of the changes, or of a run that is at its end.
+fn say_what_to_know(
+    run: &RunFolder,
+    before: &TrainConfig,
+    config: &TrainConfig,
+    step: u64,
+    reporter: &mut dyn Reporter,
+) {
     if config.precision != before.precision {
         // Weights and moments are float32 in each of them.
         let (now, then) = (config.precision.name(), before.precision.name());
@@ -118,10 +177,10 @@ fn restore(
         );
         reporter.note(line.into());
     }
-    if restored.progress.step == config.max_steps {
+    if step == config.max_steps {
+        let shown = run.path().display();
         reporter.note(format!("{shown} is at its end: a larger max_steps makes it longer").into());
     }
-    Ok((config, dataset, restored))
 }
 
 /// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not
@@ -133,6 +192,15 @@ fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogErro
         val_loss.map(|loss| evaluations.record(step, loss));
     }
     Ok(evaluations)
+}
+
+/// The step after `step` at which the clock of a run that keeps to a time moved its schedule to where it
+/// ends now, where it did: the checkpoint of that step is damaged, or found the disk full.
+fn length_decided_after(rows: &[Row], step: u64, config: &TrainConfig) -> Option<u64> {
+    // An end that was moved alone changes no rate.
+    let moved = |row: &&Row| row.step > step && row.max_steps == Some(config.lr_decay_steps);
+    let moved = rows.iter().rev().find(moved).map(|row| row.step);
+    moved.filter(|_| config.schedule.comes_down())
 }
 
 /// What the logits were divided by at `step`, as its evaluation has it in the log: earlier versions kept
@@ -171,10 +239,10 @@ mod tests {
     use ember_model::device::{DeviceChoice, select};
 
     use super::*;
-    use crate::config::Settings;
+    use crate::config::{DeviceKind, Settings, TextFacts};
     use crate::distributed::Alone;
     use crate::run::report::Silent;
-    use crate::run::{Start, Usual};
+    use crate::run::{DefaultHooks, Start};
 
     /// Earlier versions kept the temperature of the last evaluation in the log alone.
     #[test]
@@ -184,8 +252,8 @@ mod tests {
         let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
                         batch_size = 2\nsample_interval = 0\neval_interval = 2\ncalibrate = true\n";
         let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
-        let run = start.begin(&path, &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
         run.train(&Alone, &mut Silent, &|| false).unwrap();
         let kept = path.join("checkpoints/step-00000004/training/evaluations.json");
         let mut evaluations: serde_json::Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
@@ -194,5 +262,22 @@ mod tests {
         fs::write(&kept, evaluations.to_string()).unwrap();
         let run = resume(&path, &[], select(DeviceChoice::Cpu).unwrap(), &Alone, &mut Silent).unwrap();
         assert_eq!(run.progress.evaluations.last_temperature, was.as_f64());
+    }
+
+    /// The length of a run that keeps to a time is in its configuration alone, and a checkpoint older than
+    /// that met with other rates.
+    #[test]
+    fn a_length_that_was_decided_after_the_checkpoint_is_known() {
+        let lines = ["{\"step\":10,\"max_steps\":40}", "{\"step\":20,\"max_steps\":25}"];
+        let rows = lines.map(|line| serde_json::from_str::<Row>(line).unwrap());
+        let decided_after = |step: u64, schedule: &str| {
+            let settings = format!("max_steps = 25\nlr_decay_steps = 40\nschedule = \"{schedule}\"");
+            let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size: 65 };
+            let (config, _) = Settings::from_toml_str(&settings).unwrap().resolve(&facts, DeviceKind::Cpu).unwrap();
+            length_decided_after(&rows, step, &config)
+        };
+        assert_eq!(decided_after(5, "wsd"), Some(10));
+        assert_eq!(decided_after(10, "wsd"), None, "where only the end was moved later");
+        assert_eq!(decided_after(5, "constant"), None);
     }
 }

@@ -7,19 +7,19 @@ use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
 use ember_model::GptConfig;
 use ember_model::device::{self, DeviceChoice, Selected};
 
+use super::Run;
 use super::folder::{DATA, RunFolder};
 use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
-use super::{Run, device_line};
 use super::{init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, most_steps, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
-use crate::error::{ConfigError, Error, Result, TextError};
+use crate::error::{ConfigError, Error, FolderError, Result, TextError};
 use crate::memory::fit::{self, Fit, Undecided, fit_to_device, fit_to_memory, share_of};
 use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
 /// What a program may do in its own way while a run begins.
-pub trait Caller {
+pub trait StartHooks {
     /// Prepares the text; `None` when interrupted.
     ///
     /// # Errors
@@ -37,13 +37,18 @@ pub trait Caller {
     ///
     /// # Errors
     /// When what is set cannot be trained with.
-    fn choose(&self, settings: Settings, known: &Known, _reporter: &mut dyn Reporter) -> Result<Option<Chosen>> {
-        let (config, reasons) = settings.resolve(&known.facts, device_kind(known.selected))?;
-        Ok(Some(Chosen { config, reasons, pace: Pace::default() }))
+    fn choose(
+        &self,
+        settings: Settings,
+        prepared: &PreparedText,
+        _reporter: &mut dyn Reporter,
+    ) -> Result<Option<ResolvedRun>> {
+        let (config, reasons) = settings.resolve(&prepared.facts, device_kind(prepared.selected))?;
+        Ok(Some(ResolvedRun { config, reasons, pace: Pace::default() }))
     }
 
-    /// The time budget of a run that was promised to end at a time, for steps that take what was
-    /// chosen by, of which the text is worth so many.
+    /// The time budget of a run that was promised to end at a time: `pace` is what its steps and looks
+    /// are expected to take, `most_steps` the steps after which the text teaches no more.
     fn time_budget(&self, _most_steps: u64, _pace: Pace) -> Option<TimeBudget> {
         None
     }
@@ -58,14 +63,14 @@ pub trait Caller {
     }
 }
 
-/// The usual way in everything.
+/// Every hook as the library has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Usual;
+pub struct DefaultHooks;
 
-impl Caller for Usual {}
+impl StartHooks for DefaultHooks {}
 
-/// What is known once the text is tokens.
-pub struct Known<'a> {
+/// A text that was made into tokens, and what is to train on it.
+pub struct PreparedText<'a> {
     /// The text.
     pub dataset: &'a Dataset,
     /// What of it decides sizes.
@@ -80,13 +85,13 @@ pub struct Known<'a> {
     pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
 }
 
-/// What was chosen, and why.
-pub struct Chosen {
+/// A run with a value for every key, and why.
+pub struct ResolvedRun {
     /// The run.
     pub config: TrainConfig,
     /// A line for each choice.
     pub reasons: Vec<Note>,
-    /// What a step is expected to take, for [`Caller::time_budget`].
+    /// What a step is expected to take, for [`StartHooks::time_budget`].
     pub pace: Pace,
 }
 
@@ -115,7 +120,7 @@ impl Start {
         mut settings: Settings,
         device: DeviceChoice,
         memory_limit: Option<u64>,
-        caller: &dyn Caller,
+        hooks: &dyn StartHooks,
         reporter: &mut dyn Reporter,
     ) -> Result<Self> {
         let init = settings.init().map(Init::open).transpose()?;
@@ -125,19 +130,19 @@ impl Start {
         }
         let data = settings.data()?;
         let selected = device::select(launch::device(device))?;
-        reporter.note(device_line(&selected).into());
+        reporter.note(selected.line().into());
         if let Some(note) = precision::settle(&mut settings, &selected)? {
             reporter.note(note);
         }
         settings.check_parts()?;
         let start = Self { settings, data, selected, init, memory_limit };
-        start.check(caller)?;
+        start.check(hooks)?;
         Ok(start)
     }
 
     /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides
     /// are tried, all of them. The reason is that of the smallest.
-    fn check(&self, caller: &dyn Caller) -> Result<()> {
+    fn check(&self, hooks: &dyn StartHooks) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
             settings.take_shape(&init.folder, &init.shape, &TextFacts::NOTHING)?;
@@ -145,7 +150,7 @@ impl Start {
         let memory = memory::available(self.memory_limit, &self.selected);
         let processes = Launch::of_this_process().map_or(1, |launch| launch.size);
         let mut first: Option<Error> = None;
-        for config in caller.for_every_text(&settings, device_kind(&self.selected)) {
+        for config in hooks.for_every_text(&settings, device_kind(&self.selected)) {
             match config.map_err(Error::from).and_then(|config| self.check_one(&config, memory, processes)) {
                 Ok(()) => return Ok(()),
                 Err(error) => first = first.or(Some(error)),
@@ -181,12 +186,36 @@ impl Start {
         self,
         path: &Path,
         group: &dyn ProcessGroup,
-        caller: &dyn Caller,
+        hooks: &dyn StartHooks,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<Run>> {
+        self.begin_in(&|| RunFolder::create(path), group, hooks, reporter)
+    }
+
+    /// As [`Self::begin`], in `path` or the first of `<path>-2`, `-3`, ... that is not there yet.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_free(
+        self,
+        path: &Path,
+        group: &dyn ProcessGroup,
+        hooks: &dyn StartHooks,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<Run>> {
+        self.begin_in(&|| RunFolder::create_free(path), group, hooks, reporter)
+    }
+
+    fn begin_in(
+        self,
+        create: &dyn Fn() -> Result<RunFolder, FolderError>,
+        group: &dyn ProcessGroup,
+        hooks: &dyn StartHooks,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Run>> {
         let mut make = || -> Result<_> {
-            let folder = RunFolder::create(path)?;
-            let begun = self.describe(&folder, group.size(), caller, reporter);
+            let folder = create()?;
+            let begun = self.describe(&folder, group.size(), hooks, reporter);
             if !matches!(begun, Ok(Some(_))) {
                 folder.forget();
             }
@@ -200,7 +229,7 @@ impl Start {
         let parameters = self.shape(&config, dataset.manifest.vocab_size).parameters() as u64;
         let most_steps = most_steps(parameters, dataset.manifest.train.tokens, config.tokens_per_step());
         let run = Run::new(folder, config, dataset, self.selected, group)?;
-        Ok(Some(Run { time_budget: caller.time_budget(most_steps, pace), ..run }))
+        Ok(Some(Run { time_budget: hooks.time_budget(most_steps, pace), ..run }))
     }
 
     /// Prepares the text and writes the resolved configuration: after this the run exists. `None`
@@ -212,17 +241,17 @@ impl Start {
         &self,
         folder: &RunFolder,
         processes: usize,
-        caller: &dyn Caller,
+        hooks: &dyn StartHooks,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Described>> {
         let elsewhere = self.prepared(reporter)?;
         let tokens = match elsewhere {
             Some(prepared) => Some(prepared.to_owned()),
-            None => self.prepare(folder, caller, reporter)?,
+            None => self.prepare(folder, hooks, reporter)?,
         };
         let Some(tokens) = tokens else { return Ok(None) };
         let dataset = Dataset::open(&tokens)?;
-        let configured = self.configure(&dataset, &tokens, processes, caller, reporter)?;
+        let configured = self.configure(&dataset, &tokens, processes, hooks, reporter)?;
         let Some((mut config, pace)) = configured else { return Ok(None) };
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
         // The run may be resumed from another folder.
@@ -252,13 +281,18 @@ impl Start {
 
     /// Prepares the text into the run's folder, and gives where its tokens are; `None` when
     /// interrupted.
-    fn prepare(&self, folder: &RunFolder, caller: &dyn Caller, reporter: &mut dyn Reporter) -> Result<Option<PathBuf>> {
+    fn prepare(
+        &self,
+        folder: &RunFolder,
+        hooks: &dyn StartHooks,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<PathBuf>> {
         let tokens = folder.file(DATA);
         let explain = |error| match &self.init {
             Some(init) => init.explain(error),
             None => error,
         };
-        let prepared = caller.prepare(&text::options(&self.data, tokens.clone())?).map_err(explain)?;
+        let prepared = hooks.prepare(&text::options(&self.data, tokens.clone())?).map_err(explain)?;
         let Some(manifest) = prepared else { return Ok(None) };
         reporter.note(manifest.report.to_string().into());
         Ok(Some(tokens))
@@ -271,7 +305,7 @@ impl Start {
         dataset: &Dataset,
         tokens: &Path,
         processes: usize,
-        caller: &dyn Caller,
+        hooks: &dyn StartHooks,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<(TrainConfig, Pace)>> {
         let Self { init, selected, memory_limit, .. } = self;
@@ -289,13 +323,13 @@ impl Start {
         give_back_freed_memory();
         let memory = memory::available(*memory_limit, selected);
         let shape = |config: &TrainConfig| self.shape(config, vocab_size);
-        let known = Known { dataset, facts, selected, processes, memory, shape: &shape };
-        let Some(chosen) = caller.choose(settings, &known, reporter)? else { return Ok(None) };
-        let Chosen { config, reasons, pace } = chosen;
+        let prepared = PreparedText { dataset, facts, selected, processes, memory, shape: &shape };
+        let Some(resolved) = hooks.choose(settings, &prepared, reporter)? else { return Ok(None) };
+        let ResolvedRun { config, reasons, pace } = resolved;
         reasons.into_iter().for_each(|reason| reporter.note(reason));
         check_size(&config, &shape(&config), selected, processes)?;
         text::windows(&config, dataset)?;
-        Ok(Some((fitted(config, open, &known, caller, reporter)?, pace)))
+        Ok(Some((fitted(config, open, &prepared, hooks, reporter)?, pace)))
     }
 }
 
@@ -304,15 +338,15 @@ impl Start {
 fn fitted(
     mut config: TrainConfig,
     open: Undecided,
-    known: &Known,
-    caller: &dyn Caller,
+    prepared: &PreparedText,
+    hooks: &dyn StartHooks,
     reporter: &mut dyn Reporter,
 ) -> Result<TrainConfig> {
-    let Known { selected, processes, memory, .. } = *known;
-    let shape = (known.shape)(&config);
+    let PreparedText { selected, processes, memory, .. } = *prepared;
+    let shape = (prepared.shape)(&config);
     let share = share_of(&config, processes);
     if open.micro_batch {
-        let trial = |config: &_| caller.try_steps(config, &shape, selected);
+        let trial = |config: &_| hooks.try_steps(config, &shape, selected);
         let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
         config = fitted.in_whole(&config);
         reporter.note(fitted.reason.into());

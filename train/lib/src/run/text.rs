@@ -101,15 +101,10 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
 /// When either cannot be read, or they do not belong together.
 pub fn dataset_for(data: &Path, model: &Path) -> Result<Dataset> {
     let (dataset, tokenizer) = (Dataset::open(data)?, Tokenizer::from_folder(model)?);
-    if !have_the_same_tokens(&dataset.tokenizer, &tokenizer) {
+    if dataset.tokenizer.first_difference(&tokenizer).is_some() {
         return Err(TextError::OtherTokens { data: data.to_owned(), model: model.to_owned() }.into());
     }
     Ok(dataset)
-}
-
-fn have_the_same_tokens(one: &Tokenizer, other: &Tokenizer) -> bool {
-    let tokens = one.vocab_size();
-    tokens == other.vocab_size() && (0..tokens as u32).all(|id| one.token_bytes(id) == other.token_bytes(id))
 }
 
 /// The configuration and the text of a run that was begun.

@@ -14,7 +14,7 @@ use super::report::{Records, Reporter, Row};
 use super::{
     card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
 };
-use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult};
+use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult, progress::Best};
 use crate::{
     distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note, units::counted,
 };
@@ -54,11 +54,13 @@ pub struct Trainer<'a> {
     pub pace: Speedometer,
     /// The last step known, until it is reported.
     pub last: Option<StepResult>,
+    /// The last evaluation of this session.
+    pub evaluated: Option<Best>,
     /// The terminal.
     pub reporter: &'a mut dyn Reporter,
     /// Of a run that was promised to end at a time.
     pub time_budget: Option<TimeBudget>,
-    /// Whether it is still open if products on this device are to be timed.
+    /// Whether products may still be tuned: it is decided once, and only on a GPU.
     pub may_tune: bool,
 }
 

@@ -9,7 +9,7 @@ use ember_model::folder::TensorFile;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::folder::{METRICS, checkpoint_name};
+use super::folder::{CHECKPOINTS, METRICS, checkpoint_name};
 use crate::error::{LogError, Result};
 use crate::step::guard::diagnosis::place;
 
@@ -65,7 +65,7 @@ impl Difference {
 /// When a file cannot be read.
 pub fn compare(first: &Path, second: &Path, step: u64) -> Result<Comparison> {
     let mut comparison = Comparison::default();
-    let checkpoints = [first, second].map(|run| run.join("checkpoints").join(checkpoint_name(step)));
+    let checkpoints = [first, second].map(|run| run.join(CHECKPOINTS).join(checkpoint_name(step)));
     comparison.difference = comparison.differences(&checkpoints, [first, second])?;
     Ok(comparison)
 }

@@ -78,6 +78,10 @@ pub struct Evaluations {
     pub best: Option<Best>,
     /// How many came after that one.
     pub since_best: u64,
+    /// The one with the lowest loss of those whose checkpoints were saved, which the run's `best`
+    /// names: another one than `best` where the disk was full when that was to be saved.
+    #[serde(default)]
+    pub best_saved: Option<Best>,
     /// What the logits are divided by in what is saved after `last`, where the run is calibrated
     /// ([`crate::run::temperature`]).
     #[serde(default = "one")]
@@ -90,7 +94,8 @@ pub struct Evaluations {
 
 impl Default for Evaluations {
     fn default() -> Self {
-        Self { last: None, best: None, since_best: 0, temperature: one(), last_temperature: None }
+        let (last, best, best_saved, last_temperature) = (None, None, None, None);
+        Self { last, best, since_best: 0, best_saved, temperature: one(), last_temperature }
     }
 }
 
@@ -98,7 +103,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// The evaluation with the lowest validation loss.
+/// An evaluation: the one with the lowest validation loss, or that may be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// The step that was evaluated.
@@ -107,16 +112,33 @@ pub struct Best {
     pub val_loss: f64,
 }
 
+impl Best {
+    fn is_below(self, other: Option<Self>) -> bool {
+        self.val_loss.is_finite() && other.is_none_or(|other| self.val_loss < other.val_loss)
+    }
+}
+
 impl Evaluations {
     /// Takes in the evaluation of `step`; whether it is the best. A loss that is not finite never
     /// is.
     pub fn record(&mut self, step: u64, val_loss: f64) -> bool {
-        let is_best = val_loss.is_finite() && self.best.is_none_or(|best| val_loss < best.val_loss);
+        let evaluated = Best { step, val_loss };
+        let is_best = evaluated.is_below(self.best);
         (self.last, self.last_temperature) = (Some(step), None);
         if is_best {
-            self.best = Some(Best { step, val_loss });
+            self.best = Some(evaluated);
         }
         self.since_best = if is_best { 0 } else { self.since_best + 1 };
+        is_best
+    }
+
+    /// Takes in that the checkpoint of a step that was evaluated is saved; whether it is the best of
+    /// those.
+    pub fn record_saved(&mut self, evaluated: Best) -> bool {
+        let is_best = evaluated.is_below(self.best_saved);
+        if is_best {
+            self.best_saved = Some(evaluated);
+        }
         is_best
     }
 
@@ -142,5 +164,19 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(evaluations.best, Some(Best { step: 30, val_loss: 1.5 }));
         assert_eq!(evaluations.last, Some(35));
+    }
+
+    #[test]
+    fn a_step_that_was_not_saved_is_the_best_for_patience_alone() {
+        let mut evaluations = Evaluations::default();
+        for (step, val_loss, is_saved, is_best) in
+            [(5, 3.0, true, true), (10, 1.0, false, false), (15, 2.0, true, true), (20, 2.5, true, false)]
+        {
+            evaluations.record(step, val_loss);
+            assert_eq!(is_saved && evaluations.record_saved(Best { step, val_loss }), is_best, "{step}");
+        }
+        assert_eq!(evaluations.best_saved, Some(Best { step: 15, val_loss: 2.0 }));
+        assert_eq!((evaluations.best, evaluations.since_best), (Some(Best { step: 10, val_loss: 1.0 }), 2));
+        assert!(!evaluations.record_saved(Best { step: 25, val_loss: f64::NAN }));
     }
 }

@@ -1,9 +1,10 @@
 //! Who made the model and of what: what the page says of it.
 
 use ember_data::prepare::{Dataset, Source};
+use ember_host::files::name_of;
 use ember_study::compare::Record;
 use ember_training::run::card::last_part;
-use ember_training::run::folder::{run_of, step_of};
+use ember_training::run::folder::{AVERAGE, run_of, step_of};
 use serde_json::{Value, json};
 
 use super::copied::Copied;
@@ -60,8 +61,7 @@ impl Facts {
         let around = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
         let run = run_of(&around).filter(|run| run.join("metrics.jsonl").is_file());
         let record = run.map(Record::open).transpose()?;
-        let own_name = || around.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = record.as_ref().map(|record| record.name.clone()).or_else(own_name);
+        let name = record.as_ref().map(|record| record.name.clone()).or_else(|| name_of(&around));
         let prompt = |record: &Record| {
             let prompts = record.config.get("sample_prompts")?.as_array()?;
             prompts.iter().find_map(|prompt| prompt.as_str().filter(|prompt| !prompt.is_empty()).map(str::to_owned))
@@ -86,7 +86,7 @@ impl Facts {
 }
 
 impl Facts {
-    /// The files that the page names, for who gives it away.
+    /// The files that the page names, for whoever gives it away.
     pub fn files(&self) -> Option<String> {
         let names = self.texts.as_ref()?.iter().filter_map(|text| text["name"].as_str());
         Some(names.collect::<Vec<_>>().join(", "))
@@ -100,7 +100,7 @@ fn trained(mut record: Record, checkpoint: &Path) -> Trained {
     record.rows.retain(|row| step.is_none_or(|step| row.step <= step));
     // An evaluation of an earlier step is of other weights.
     let mut own = record.rows.iter().rev().filter(|row| Some(row.step) == step);
-    let is_average = checkpoint.ends_with("ema");
+    let is_average = checkpoint.ends_with(AVERAGE);
     let loss = own.find_map(|row| if is_average { row.ema_val_loss } else { row.val_loss });
     let of = record.summary();
     Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss }

@@ -1,6 +1,7 @@
 //! The page: one HTML file that holds its style, its scripts, and the model.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use ember_study::page::{escape, json_in_script};
 use serde_json::Value;
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -28,7 +29,7 @@ const SCRIPTS: [&str; 14] = [
 /// The whole file. `head` is all but the weights.
 pub fn page(title: &str, head: &Value, weights: &[u8]) -> String {
     let (title, head, weights, scripts) =
-        (escaped(title), inside_script(head), STANDARD.encode(weights), SCRIPTS.concat());
+        (escape(title), json_in_script(head), STANDARD.encode(weights), SCRIPTS.concat());
     let parts = [
         ("<!--TITLE-->", title.as_str()),
         ("/*STYLE*/", STYLE),
@@ -52,17 +53,6 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
         }
     }
     page + rest
-}
-
-/// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings
-/// only.
-fn inside_script(json: &Value) -> String {
-    json.to_string().replace('<', "\\u003c")
-}
-
-/// Text as HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

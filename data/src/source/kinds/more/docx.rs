@@ -81,6 +81,7 @@ fn add(package: &Package<'_>, part: &str, prose: &mut Prose) -> Result<bool, Err
         Node::Start("br" | "cr", _) => prose.line(),
         Node::Start("noBreakHyphen", _) => prose.exactly("\u{2011}"),
         Node::End("p") => prose.block(),
+        Node::Start("tc", _) => prose.begin_cell(),
         Node::End("tc") => prose.cell_of_blocks(),
         Node::End("tr") => prose.row_of_blocks(),
         Node::Start("tbl", _) | Node::End("tbl") => prose.block(),

@@ -1,7 +1,7 @@
 //! E-books (EPUB 2 and 3): the chapters in the order in which they are read.
 
 use super::html::{Page, declared};
-use super::package::{Package, begins_with_part};
+use super::package::{Package, is_of_type};
 use super::xml::{Node, attribute};
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
@@ -28,7 +28,7 @@ impl Reader for Epub {
     }
 
     fn begins(&self, start: &Start) -> bool {
-        begins_with_part(start, b"application/epub+zip")
+        is_of_type(start, b"application/epub+zip")
     }
 
     fn is_text(&self) -> bool {

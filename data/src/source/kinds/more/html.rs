@@ -212,7 +212,10 @@ impl Reading {
                         self.in_cell = false;
                         return self.prose.row_of_blocks();
                     }
-                    b"table" => self.in_cell = false,
+                    b"table" if self.in_cell => {
+                        self.in_cell = false;
+                        self.prose.row_of_blocks();
+                    }
                     _ => {}
                 }
                 self.part(name);
@@ -238,6 +241,9 @@ impl Reading {
         }
         if is_cell || matches!(name, b"tr" | b"table") {
             self.in_cell = is_cell;
+        }
+        if is_cell {
+            self.prose.begin_cell();
         }
     }
 
@@ -277,6 +283,9 @@ mod tests {
             ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>!", "漢kan!\n"),
             ("<table><tr><td>Anna<td>12<tr><td>Bob<td>7</table>End", "Anna\t12\nBob\t7\n\nEnd\n"),
             ("<table><tr><td>Anna</td><td>12</td></tr><tr><td>Bob</td></tr></table>", "Anna\t12\nBob\n"),
+            ("<p>In<table><tr><th></th><th>A<tr><td><p></p></td><td>1</td></tr></table>", "In\n\nA\n1\n"),
+            ("<table><tr><td>A<td></table>End", "A\n\nEnd\n"),
+            ("<table><tr><td><p>One<td><p>1<p>2<td> <td>3</table><p>End", "One\t1\n\n2\t3\n\nEnd\n"),
         ] {
             assert_eq!(Page::of(page).text, text, "{page}");
         }

@@ -1,6 +1,6 @@
 //! OpenDocument text (ISO/IEC 26300): the body, then its notes.
 
-use super::package::{Package, begins_with_part};
+use super::package::{Package, is_of_type};
 use super::prose::Prose;
 use super::xml::{Node, attribute};
 use crate::source::content::Content;
@@ -34,7 +34,7 @@ impl Reader for Odt {
     }
 
     fn begins(&self, start: &Start) -> bool {
-        begins_with_part(start, b"application/vnd.oasis.opendocument.text")
+        is_of_type(start, b"application/vnd.oasis.opendocument.text")
     }
 
     fn is_text(&self) -> bool {
@@ -76,6 +76,7 @@ impl Reader for Odt {
                 }
                 Node::Start("tab", _) => prose.exactly("\t"),
                 Node::Start("line-break", _) => prose.line(),
+                Node::Start("table-cell", _) => prose.begin_cell(),
                 Node::End("table-cell") => prose.cell_of_blocks(),
                 Node::End("table-row") => prose.row_of_blocks(),
                 Node::Start("table", _) | Node::End("table") => prose.block(),

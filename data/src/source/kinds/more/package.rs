@@ -92,7 +92,7 @@ impl<'a> Package<'a> {
 }
 
 /// Whether a file begins as an archive that says in its part `mimetype` that it is of this type.
-pub fn begins_with_part(start: &Start, kind: &[u8]) -> bool {
+pub fn is_of_type(start: &Start, kind: &[u8]) -> bool {
     first_parts(start).any(|(name, content)| name == b"mimetype" && content.starts_with(kind))
 }
 

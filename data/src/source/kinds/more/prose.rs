@@ -17,6 +17,8 @@ enum Gap {
 pub struct Prose {
     text: String,
     gap: Gap,
+    /// Where in the text the open cell of a table begins, and what parts it from what stands before.
+    cell: Option<(usize, Gap)>,
 }
 
 impl Prose {
@@ -26,7 +28,7 @@ impl Prose {
             return;
         }
         if !self.text.is_empty() {
-            self.text.push_str(match self.gap {
+            self.text.push_str(match self.before_cell().unwrap_or(self.gap) {
                 Gap::None => "",
                 Gap::Space => " ",
                 Gap::Cell => "\t",
@@ -65,14 +67,27 @@ impl Prose {
         self.part(Gap::Cell);
     }
 
-    /// The cell ends, and with it the block in it, which does not part it from the next cell.
+    /// A cell of blocks begins, whose first block is not parted from what stands before the cell.
+    pub fn begin_cell(&mut self) {
+        self.cell = Some((self.text.len(), self.gap));
+    }
+
+    /// The cell ends, and with it the block in it, which does not part it from the next cell. An empty
+    /// cell leaves no trace.
     pub fn cell_of_blocks(&mut self) {
-        self.gap = Gap::Cell;
+        self.gap = self.before_cell().unwrap_or(Gap::Cell);
+        self.cell = None;
     }
 
     /// The row ends, and with it its cells and the blocks in them.
     pub fn row_of_blocks(&mut self) {
         self.gap = Gap::Line;
+        self.cell = None;
+    }
+
+    /// What stands before the open cell, as long as nothing is in it.
+    fn before_cell(&self) -> Option<Gap> {
+        self.cell.filter(|(start, _)| *start == self.text.len()).map(|(_, gap)| gap)
     }
 
     fn part(&mut self, gap: Gap) {

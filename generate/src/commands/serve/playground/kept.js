@@ -42,7 +42,7 @@ const SETTINGS = {
   seed: (value) => isWhole(value),
   count: (value) => isWhole(value, 1),
   knobs: isObject,
-  form: (value) => isObject(value) && isText(value.text) && (value.kind === "" || Object.hasOwn(FORMS, value.kind)),
+  grammar: (value) => isObject(value) && isText(value.text) && (value.kind === "" || Object.hasOwn(GRAMMARS, value.kind)),
 };
 
 /** Those of the kept settings that the page has and that are what they must be. */

@@ -1,12 +1,12 @@
 // The whole page. The scripts are joined in this order: elements, api, tokens, tree, request, models, command, kept, store, editor,
-// alternatives, writing, treeview, form, knobs, samples, compare, slider, beams, chat, main.
+// alternatives, writing, treeview, grammar, knobs, samples, compare, slider, beams, chat, main.
 
 const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const VIEWS = { text: () => {}, compare: drawCompare, learning: drawLearning, beams: drawBeams, chat: drawChat };
 const COMMANDS = { text: textCommands, compare: compareCommands, learning: learningCommands, beams: beamCommands, chat: () => [] };
-const DRAWERS = { knobs: drawKnobs, tree: drawTree, form: drawForm, command: drawCommand, texts: drawTexts };
+const DRAWERS = { knobs: drawKnobs, tree: drawTree, grammar: drawGrammar, command: drawCommand, texts: drawTexts };
 
 /** Shows the text that ends with a node. */
 function show(id) {

@@ -1,10 +1,10 @@
 // What is asked of the server, from what the page is set to. `settings` is all of it: {model, tokens, temperature, seed, count,
-// knobs (those that were turned), form}.
+// knobs (those that were turned), grammar}.
 
 let props = null;
-const settings = { model: "", tokens: 64, temperature: 1, seed: 1, count: 1, knobs: {}, form: { kind: "", text: "" } };
+const settings = { model: "", tokens: 64, temperature: 1, seed: 1, count: 1, knobs: {}, grammar: { kind: "", text: "" } };
 
-const FORMS = { json_schema: "JSON Schema", regex: "Regular expression", lark_grammar: "Lark grammar" };
+const GRAMMARS = { json_schema: "JSON Schema", regex: "Regular expression", lark_grammar: "Lark grammar" };
 
 /** Knobs that stand in the page's bar or belong to one of its views. */
 const ELSEWHERE = ["temperature", "max_new_tokens", "num_return_sequences", "num_beams", "max_nodes"];
@@ -30,7 +30,7 @@ function requestFor(set = {}) {
     ...(count > 1 || usual > 1 ? { n: count } : {}),
     overflow: "slide",
     ...Object.fromEntries(turned),
-    ...(now.form.kind && now.form.text ? { [now.form.kind]: now.form.text } : {}),
+    ...(now.grammar.kind && now.grammar.text ? { [now.grammar.kind]: now.grammar.text } : {}),
   };
 }
 
@@ -38,10 +38,10 @@ function requestFor(set = {}) {
 function beamRequest(beams) {
   const turned = Object.entries(settings.knobs).filter(([name]) => !headed("Sampling")(name) && !headed("Strategy")(name));
   const strategy = settings.knobs.num_beam_groups > 1 ? "diverse-beam" : "beam";
-  const { model, tokens, form } = settings;
+  const { model, tokens, grammar } = settings;
   return {
     model, max_tokens: tokens, strategy, num_beams: beams, n: beams, overflow: "slide", ...Object.fromEntries(turned),
-    ...(form.kind && form.text ? { [form.kind]: form.text } : {}),
+    ...(grammar.kind && grammar.text ? { [grammar.kind]: grammar.text } : {}),
   };
 }
 

@@ -12,7 +12,8 @@ use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
-use super::super::models::{Loading, Served};
+use super::super::models::Loading;
+use super::super::names::Served;
 use super::*;
 
 /// Desks, and requests that come to them.
@@ -25,7 +26,7 @@ const ORDERS: usize = 20_000;
 fn server() -> Arc<Server> {
     let (device, weights) = (Device::flex(), WeightType::F32);
     let loading = Loading { device, weights, tokens_per_step: 1, cache_bytes: 0, most_bytes: 0 };
-    let served = Served { named: Vec::new(), run: None };
+    let served = Served { folders: Vec::new(), run: None };
     Arc::new(Server::new(Models::new(served, loading).unwrap(), DESKS, REQUESTS))
 }
 

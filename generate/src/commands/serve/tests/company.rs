@@ -74,15 +74,15 @@ fn what_all_requests_may_take_is_bounded() {
 fn while_one_is_loaded_others_are_there() {
     let folder = tempfile::tempdir().unwrap();
     checkpoint(folder.path(), &tokenizer());
-    let named = |name: &str| Named { name: name.to_owned(), folder: folder.path().to_owned() };
+    let named = |name: &str| NamedFolder { name: name.to_owned(), folder: folder.path().to_owned() };
     let (device, weights) = (Device::flex(), WeightType::F32);
     let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 };
-    let models = Models::new(Served { named: vec![named("one"), named("other")], run: None }, loading).unwrap();
-    models.first().unwrap();
+    let models = Models::new(Served { folders: vec![named("one"), named("other")], run: None }, loading).unwrap();
+    models.load_default().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |name: &str| {
         let body = json!({ "model": name }).as_object().unwrap().clone();
-        asking::with_model(&server, body.into(), |_, model, _| Ok(model.name.clone()))
+        handler::with_model(&server, body.into(), |_, model, _| Ok(model.name.clone()))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -102,18 +102,18 @@ fn while_one_is_loaded_others_are_there() {
 fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
     let folder = tempfile::tempdir().unwrap();
     checkpoint(folder.path(), &tokenizer());
-    let tiny = Named { name: "tiny".to_owned(), folder: folder.path().to_owned() };
+    let tiny = NamedFolder { name: "tiny".to_owned(), folder: folder.path().to_owned() };
     let (device, weights) = (Device::flex(), WeightType::F32);
     let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 << 30 };
-    let models = Models::new(Served { named: vec![tiny], run: None }, loading).unwrap();
-    models.first().unwrap();
+    let models = Models::new(Served { folders: vec![tiny], run: None }, loading).unwrap();
+    models.load_default().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |length: usize| {
         let server = Arc::clone(&server);
         async move {
             let body = json!({ "prompt": "a".repeat(length) }).to_string();
             let body = body::Object::from_request(Request::new(Body::from(body)), &()).await.unwrap();
-            asking::with_model(&server, body, |_, _, body| Ok(body.len())).await
+            handler::with_model(&server, body, |_, _, body| Ok(body.len())).await
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -114,6 +114,29 @@ fn a_completion_has_the_defaults_of_llama_cpp() {
     }
 }
 
+/// With what ends its texts, and how long they are.
+#[test]
+fn a_model_s_properties_tell_what_a_completion_that_says_nothing_is_written_with() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let params = || {
+        let (_, _, body) = server.send("GET", "/props", "", "");
+        let told: Value = serde_json::from_str(&body).unwrap();
+        told["default_generation_settings"]["params"].clone()
+    };
+    let (_, answer) = server.post("/completion", &json!({ "prompt": "a" }));
+    let (mut told, mut written) = (params(), answer["generation_settings"].clone());
+    for settings in [&mut told, &mut written] {
+        settings.as_object_mut().unwrap().remove("seed");
+    }
+    assert_eq!(told, written);
+    assert_eq!(
+        (&told["semantics"], &told["top_k"], &told["n_predict"]),
+        (&json!("llamacpp"), &json!(40), &json!(CONTEXT))
+    );
+    assert!(!told["eos_token_id"].as_array().unwrap().is_empty(), "{told}");
+    assert_eq!(params()["seed"], -1);
+}
+
 /// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
 #[test]
 fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {

@@ -7,9 +7,10 @@
 use ember_model::{GptConfig, operations::Operations};
 
 use super::walk::{Costs, Walk};
-use super::{Kernels, Parts, Prediction, Sizes, bytes, rows_at_once};
+use super::{Kernels, Parts, Prediction, Sizes, bytes};
 use crate::config::{Precision, TrainConfig};
-use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
+use crate::evaluation_batch::rows_at_once;
+use crate::step::gradient::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU};
 use crate::step::optimizer::OptimizerConfig;
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
@@ -187,7 +188,7 @@ impl<'a> Step<'a> {
 
     /// Logits that are there at once at most.
     fn most_logits(&self) -> usize {
-        if self.kernels == Kernels::Gpu { MOST_LOGITS_ON_GPU } else { MOST_LOGITS }
+        if self.kernels == Kernels::Gpu { LOGITS_OF_A_PIECE_ON_GPU } else { LOGITS_OF_A_PIECE }
     }
 
     /// Logits that are there at once.

@@ -37,7 +37,7 @@ impl Costs {
     pub fn new(operation: &Operation, Sizes { batch, time }: Sizes, precision: Precision, tied_table: u64) -> Self {
         let Operation { name, n_in, n_out, residual, .. } = *operation;
         let (tokens, parameters) = (batch * time, operation.parameters());
-        // Of what is added to every text there is one; what is turned stays where it is.
+        // Position embeddings exist once per batch; rotation works in place.
         let (input, output) = match operation.kind {
             Kind::PositionLookup { .. } => (0, time * n_out),
             Kind::Rotate => (0, tokens * n_out),

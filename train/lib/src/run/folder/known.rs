@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use ember_data::prepare::Dataset;
+use ember_decoding::run_folder::CHECKPOINTS;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{UNFINISHED, sync_folder};
 
@@ -22,7 +23,7 @@ pub const REMOVING: &str = ".removing";
 /// is half removed.
 pub fn is_run(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).exists();
-    let begun = has(CONFIG) && (has(METRICS) || has("checkpoints") || has(LOCK));
+    let begun = has(CONFIG) && (has(METRICS) || has(CHECKPOINTS) || has(LOCK));
     begun || is_not_begun(folder) || has(REMOVING)
 }
 

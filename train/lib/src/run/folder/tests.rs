@@ -1,4 +1,8 @@
 #![allow(clippy::unwrap_used)]
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::thread;
+
 use ember_model::device::{DeviceChoice, select};
 
 use super::*;
@@ -26,6 +30,23 @@ fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
     assert!(!place("a/b/other").exists() && place("a/b").exists());
     RunFolder::create(&place("a/b")).unwrap().forget();
     assert!(place("a/b").exists());
+}
+
+#[test]
+fn runs_that_are_started_at_once_get_a_folder_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs/mine");
+    let at_once = Barrier::new(8);
+    let begin = || {
+        at_once.wait();
+        RunFolder::create_free(&path).unwrap()
+    };
+    let begun: Vec<RunFolder> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(begin)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let names: BTreeSet<_> = begun.iter().map(|run| run.path().to_owned()).collect();
+    assert!(names.len() == 8 && names.contains(&path), "{names:?}");
 }
 
 #[test]

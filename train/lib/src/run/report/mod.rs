@@ -51,7 +51,7 @@ pub struct EvalReport {
     pub bits_per_byte: Option<f64>,
     /// The loss of the averaged weights, where an average is kept.
     pub ema_val_loss: Option<f64>,
-    /// Whether no evaluation of this run was lower.
+    /// Whether its step is saved, and no saved one had a lower loss.
     pub is_best: bool,
     /// The loss of the best n-gram model that counted the text, in nats per token.
     pub ngram_loss: Option<f64>,

@@ -102,7 +102,8 @@ impl Records {
         // The folder alone: that of the run, once moved or removed, is not to come again.
         let _ = page.parent().map(fs::create_dir);
         write_text(page, &sample::page(samples))?;
-        // In one write: of some that a kill left, a session that draws none would take them for all.
+        // In one write: a part that a kill left would count as complete, where the next session draws
+        // none at this step.
         let opened_at = open.opened_at;
         if samples.iter().any(|sample| sample.step == opened_at) {
             open.samples.replace(|row| row.step < opened_at, samples)?;
@@ -156,7 +157,7 @@ mod tests {
     use crate::config::Settings;
     use crate::distributed::Alone;
     use crate::run::report::Silent;
-    use crate::run::{Start, Usual, resume};
+    use crate::run::{DefaultHooks, Start, resume};
 
     #[test]
     fn a_run_that_goes_on_beyond_its_end_keeps_the_samples_of_that_end_once() {
@@ -165,8 +166,8 @@ mod tests {
         let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
                         batch_size = 2\nsample_interval = 3\nsample_tokens = 4\n";
         let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &Usual, &mut Silent).unwrap();
-        let run = start.begin(&path, &Alone, &Usual, &mut Silent).unwrap().unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
         run.train(&Alone, &mut Silent, &|| false).unwrap();
         let go_on = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();

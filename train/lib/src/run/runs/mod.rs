@@ -15,6 +15,8 @@ use ember_host::file_error::At;
 use crate::error::FolderError;
 use crate::run::folder::is_run;
 
+use summary::{configuration, text_folder};
+
 pub use removal::Removal;
 pub use summary::{State, Summary};
 
@@ -48,6 +50,35 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
     }
     runs.sort_by(|a, b| b.trained.total_cmp(&a.trained));
     Ok(runs)
+}
+
+/// The other runs beside these whose text lies in one of them: they could not go on without it. Each with
+/// the one that has it.
+pub fn learning_from(removed: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
+    let whole = |path: &Path| path.canonicalize().ok();
+    let owners: Vec<(&PathBuf, PathBuf)> = removed.iter().filter_map(|path| Some((path, whole(path)?))).collect();
+    let mut folders: Vec<PathBuf> = removed.iter().map(|path| beside(path)).collect();
+    folders.sort();
+    folders.dedup();
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_run(path)).collect();
+    runs.retain(|run| whole(run).is_some_and(|run| owners.iter().all(|(_, owner)| run != *owner)));
+    runs.sort();
+    let owner_of = |run: PathBuf| {
+        let text = whole(&text_folder(&run, &configuration(&run)))?;
+        let (owner, _) = owners.iter().find(|(_, owner)| text.starts_with(owner))?;
+        Some((run, (*owner).clone()))
+    };
+    runs.into_iter().filter_map(owner_of).collect()
+}
+
+/// The folder that a run lies in.
+fn beside(run: &Path) -> PathBuf {
+    match run.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        Some(_) if run.file_name().is_some() => PathBuf::from("."),
+        _ => run.join(".."),
+    }
 }
 
 /// The folder of the run that is called `name`: the one in `runs/`, else the one of that path.

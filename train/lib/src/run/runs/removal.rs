@@ -11,8 +11,8 @@ use ember_model::folder::CARD;
 use crate::error::FolderError;
 use crate::run::checkpoint::OF_TRAINING;
 use crate::run::folder::{
-    CONFIG, DAMAGED, DATA, LOCK, METRICS, PLOT, REMOVING, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD,
-    has_own_data, is_run, mark_removed, step_of,
+    AVERAGE, BEST, CHECKPOINTS, CONFIG, DAMAGED, DATA, LATEST, LOCK, METRICS, PLOT, REMOVING, RunFolder, SAMPLES,
+    SAMPLES_LOG, SUPERSEDED, TENSORBOARD, has_own_data, is_run, mark_removed, step_of,
 };
 
 /// A run that can be removed. Its lock is held: nobody trains it meanwhile.
@@ -133,10 +133,10 @@ impl Contents {
 /// Whether runs have a folder of this path, a name each.
 fn is_folder(path: &[&str]) -> bool {
     match path {
-        [name] => ["checkpoints", DATA, "reports", SAMPLES, TENSORBOARD].contains(name),
+        [name] => [CHECKPOINTS, DATA, "reports", SAMPLES, TENSORBOARD].contains(name),
         [DATA, name] => *name == CHECKPOINT,
-        ["checkpoints", name] => is_checkpoint(name),
-        ["checkpoints", _, name] => ["ema", "training"].contains(name),
+        [CHECKPOINTS, name] => is_checkpoint(name),
+        [CHECKPOINTS, _, name] => [AVERAGE, "training"].contains(name),
         _ => false,
     }
 }
@@ -145,7 +145,7 @@ fn is_folder(path: &[&str]) -> bool {
 fn is_file(path: &[&str]) -> bool {
     match path {
         [.., name] if name.starts_with(UNFINISHED) => true,
-        [name] => [CONFIG, REMOVING, LOCK, METRICS, PLOT, "latest", "best"].contains(name),
+        [name] => [CONFIG, REMOVING, LOCK, METRICS, PLOT, LATEST, BEST].contains(name),
         [DATA, name] => {
             ["train.bin", "val.bin", "tokenizer.json", "tokenizer_config.json", "manifest.json"].contains(name)
         }
@@ -153,10 +153,10 @@ fn is_file(path: &[&str]) -> bool {
         [SAMPLES, name] => *name == SAMPLES_LOG || name.starts_with("step-") && name.ends_with(".txt"),
         [TENSORBOARD, name] => name.starts_with("events.out.tfevents."),
         ["reports", name] => name.starts_with("nonfinite-step-") && name.ends_with(".json"),
-        ["checkpoints", _, "training", name] => {
+        [CHECKPOINTS, _, "training", name] => {
             OF_TRAINING.iter().any(|file| file.strip_prefix("training/") == Some(*name))
         }
-        ["checkpoints", _, name] | ["checkpoints", _, "ema", name] => MODEL.contains(name),
+        [CHECKPOINTS, _, name] | [CHECKPOINTS, _, AVERAGE, name] => MODEL.contains(name),
         _ => false,
     }
 }

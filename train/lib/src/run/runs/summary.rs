@@ -5,13 +5,15 @@ use std::{fs, time::UNIX_EPOCH};
 
 use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
+use ember_host::files::name_of;
 use serde::{Serialize, Serializer};
 
 use crate::error::LogError;
-use crate::run::folder::{CONFIG, METRICS, Pointer, REMOVING, RunFolder, step_of};
+use crate::run::checkpoint::text_of;
+use crate::run::folder::{CONFIG, LATEST, METRICS, Pointer, REMOVING, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
 use crate::run::{disk::used_bytes, text::data_folder};
-use crate::step::progress::{Best, Evaluations};
+use crate::step::progress::{Best, DataChecksums, Evaluations};
 
 /// Whether a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +68,10 @@ pub struct Summary {
     /// Why the log cannot be read, and with it the loss.
     #[serde(serialize_with = "perhaps_in_words")]
     pub problem: Option<LogError>,
+    /// Which text the run learns.
+    #[serde(skip)]
+    data: Option<DataChecksums>,
+    /// What that text says about itself, where it still lies where it was.
     #[serde(skip)]
     manifest: Option<Manifest>,
 }
@@ -74,9 +80,7 @@ impl Summary {
     /// Reads what the run in `path` tells. What is damaged tells nothing: to find out what is wrong
     /// with it is another's task.
     pub(super) fn read(path: &Path) -> Self {
-        let config = fs::read_to_string(path.join(CONFIG)).unwrap_or_default();
-        // Not as a TrainConfig: runs of other versions have other keys.
-        let config: toml::Table = config.parse().unwrap_or_default();
+        let config = configuration(path);
         let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
         let log = path.join(METRICS);
         let (rows, problem): (Vec<Row>, _) = match jsonl::read(&log) {
@@ -89,24 +93,29 @@ impl Summary {
         }
         let facts = rows.iter().find_map(|row| row.run.as_ref());
         let run = RunFolder::owned_elsewhere(path);
-        let saved = run.pointed(Pointer::Latest).unwrap_or(None).as_deref().and_then(step_of);
+        let latest = run.pointed(Pointer::Latest).unwrap_or(None);
+        let saved = latest.as_deref().and_then(step_of);
         let max_steps = number("max_steps").or(facts.map(|facts| facts.max_steps));
         let patience = number("patience").filter(|most| *most > 0);
         let is_finished = max_steps.is_some_and(|most| saved >= Some(most))
             || patience.is_some_and(|most| evaluations.since_best >= most);
-        let manifest = manifest(path, &config);
+        let learned = latest.as_deref().and_then(text_of);
+        let manifest = manifest(path, &config, learned.as_ref());
+        let bits_per_byte = evaluations.best.and_then(|best| {
+            let logged = rows.iter().filter(|row| row.step == best.step).find_map(|row| row.bits_per_byte);
+            logged.or_else(|| manifest.as_ref()?.bits_per_byte(best.val_loss))
+        });
+        // A batch that was left out is in the log with a step that was not taken.
+        let taken = rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max();
         Self {
             name: name(path),
             path: path.to_owned(),
             state: state(path, is_finished),
             trained: trained(path),
-            step: rows.iter().map(|row| row.step).max().max(saved).unwrap_or(0),
+            step: taken.max(saved).unwrap_or(0),
             max_steps,
             best: evaluations.best,
-            bits_per_byte: evaluations
-                .best
-                .zip(manifest.as_ref())
-                .and_then(|(best, text)| text.bits_per_byte(best.val_loss)),
+            bits_per_byte,
             lowest: false,
             parameters: facts.map(|facts| facts.parameters),
             architecture: config.get("architecture").and_then(toml::Value::as_str).map(str::to_owned),
@@ -114,6 +123,7 @@ impl Summary {
             bytes: used_bytes(path),
             checkpoint_bytes: used_bytes(&run.checkpoints()),
             problem,
+            data: learned.or_else(|| manifest.as_ref().map(DataChecksums::new)),
             manifest,
         }
     }
@@ -121,23 +131,21 @@ impl Summary {
     /// Whether no run of `all` on the same text has a lower loss, and there is one to compare with.
     pub(super) fn is_lowest_of(&self, all: &[Self]) -> bool {
         let Some(own) = self.bits_per_byte else { return false };
-        let is_same_text = |other: &&Self| {
-            self.manifest.as_ref().zip(other.manifest.as_ref()).is_some_and(|(own, other)| is_same(own, other))
-        };
-        let others = all.iter().filter(|other| other.path != self.path).filter(is_same_text);
+        let others = all.iter().filter(|other| other.path != self.path && self.holds_out_what(other));
         let mut losses = others.filter_map(|other| other.bits_per_byte).peekable();
         losses.peek().is_some() && losses.all(|other| own <= other)
     }
-}
 
-/// Whether the held-out texts are the same: the same tokens, or by another tokenizer as many
-/// documents, bytes and characters, as no two texts have by chance.
-fn is_same(own: &Manifest, other: &Manifest) -> bool {
-    if own.tokenizer_checksum == other.tokenizer_checksum {
-        return own.val.checksum == other.val.checksum;
+    /// Whether the held-out texts are the same: the same tokens, or by another tokenizer as many
+    /// documents, bytes and characters, as no two texts have by chance.
+    fn holds_out_what(&self, other: &Self) -> bool {
+        let both = self.data.as_ref().zip(other.data.as_ref());
+        if let Some((own, other)) = both.filter(|(own, other)| own.tokenizer == other.tokenizer) {
+            return own.val == other.val;
+        }
+        let counts = |text: &Manifest| [text.val.documents, text.val.bytes, text.val.characters];
+        self.manifest.as_ref().zip(other.manifest.as_ref()).is_some_and(|(own, other)| counts(own) == counts(other))
     }
-    let counts = |text: &Manifest| [text.val.documents, text.val.bytes, text.val.characters];
-    counts(own) == counts(other)
 }
 
 fn state(run: &Path, is_finished: bool) -> State {
@@ -152,12 +160,26 @@ fn state(run: &Path, is_finished: bool) -> State {
     }
 }
 
-/// What the text of a run says about itself.
-fn manifest(run: &Path, config: &toml::Table) -> Option<Manifest> {
+/// The keys of a run's configuration; none where there is none. Not as a TrainConfig: runs of other
+/// versions have other keys.
+pub(super) fn configuration(run: &Path) -> toml::Table {
+    fs::read_to_string(run.join(CONFIG)).unwrap_or_default().parse().unwrap_or_default()
+}
+
+/// What the text of a run says about itself; nothing where another one than it `learned` was prepared in
+/// its place.
+fn manifest(run: &Path, config: &toml::Table, learned: Option<&DataChecksums>) -> Option<Manifest> {
+    let file = text_folder(run, config).join("manifest.json");
+    let manifest: Manifest = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    let is_learned = learned.is_none_or(|learned| *learned == DataChecksums::new(&manifest));
+    is_learned.then_some(manifest)
+}
+
+/// Where the text of a run of this configuration is.
+pub(super) fn text_folder(run: &Path, config: &toml::Table) -> PathBuf {
     let text = config.get("text").and_then(toml::Value::as_array);
     let text: Vec<String> = text.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
-    let file = data_folder(run, &text).join("manifest.json");
-    serde_json::from_slice(&fs::read(file).ok()?).ok()
+    data_folder(run, &text)
 }
 
 fn name(path: &Path) -> String {
@@ -165,13 +187,13 @@ fn name(path: &Path) -> String {
 }
 
 fn name_alone(path: &Path) -> String {
-    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    name_of(path).unwrap_or_else(|| path.display().to_string())
 }
 
 /// When a step of the run was last logged or saved, else when it was begun.
 fn trained(run: &Path) -> f64 {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-    let last = changed(&run.join(METRICS)).max(changed(&run.join("latest"))).or_else(|| changed(run));
+    let last = changed(&run.join(METRICS)).max(changed(&run.join(LATEST))).or_else(|| changed(run));
     last.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs_f64()
 }
 

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::run::checkpoint::OF_TRAINING;
 use crate::run::folder::{LOCK, REMOVING, RunFolder};
+use crate::step::progress::{DataChecksums, Progress};
 
 /// A run in `place` that stands at `step` of 20, with this validation loss there.
 fn run(place: &TempDir, name: &str, step: u64, val_loss: f64) -> PathBuf {
@@ -108,6 +109,61 @@ fn the_lowest_loss_is_that_of_the_same_text_by_any_tokenizer() {
     assert!((bits - 1.5 / std::f64::consts::LN_2).abs() < 0.05, "{bits}");
 }
 
+/// What was logged while the run learned stays true, whatever is prepared where its text was.
+#[test]
+fn a_text_prepared_anew_changes_nothing_of_the_runs_that_learned_the_old_one() {
+    let place = TempDir::new().unwrap();
+    let prepared = place.path().join("prepared");
+    fs::create_dir(&prepared).unwrap();
+    let old = "one and two and three.\n".repeat(400);
+    prepare_text(&prepared, "chars", &old);
+    let data = prepared.join("data");
+    let manifest: ember_data::prepare::Manifest =
+        serde_json::from_slice(&fs::read(data.join("manifest.json")).unwrap()).unwrap();
+    let progress = Progress { data: Some(DataChecksums::new(&manifest)), ..Progress::default() };
+    for (name, loss, bits) in [("a", 1.5, 2.25), ("b", 2.0, 3.0)] {
+        let path = run(&place, name, 20, loss);
+        fs::write(path.join("config.toml"), format!("max_steps = 20\ntext = [{data:?}]\n")).unwrap();
+        let row = format!("{{\"step\":20,\"val_loss\":{loss},\"bits_per_byte\":{bits}}}\n");
+        fs::write(path.join("metrics.jsonl"), row).unwrap();
+        let state = path.join("checkpoints/step-00000020").join(OF_TRAINING[0]);
+        fs::write(state, serde_json::to_string(&progress).unwrap()).unwrap();
+    }
+    let told = || -> Vec<_> {
+        let runs = list_all(&place);
+        runs.iter().map(|run| (run.bits_per_byte, run.lowest, run.tokenizer.clone())).collect()
+    };
+    let chars = Some("chars".to_owned());
+    assert_eq!(told(), [(Some(2.25), true, chars.clone()), (Some(3.0), false, chars)]);
+    fs::remove_dir_all(&data).unwrap();
+    prepare_text(&prepared, "bytes", &"four and five, and six.\n".repeat(500));
+    assert_eq!(told(), [(Some(2.25), true, None), (Some(3.0), false, None)]);
+    fs::remove_dir_all(&data).unwrap();
+    assert_eq!(told(), [(Some(2.25), true, None), (Some(3.0), false, None)]);
+}
+
+#[test]
+fn a_step_whose_batch_was_left_out_was_not_taken() {
+    let place = TempDir::new().unwrap();
+    let path = run(&place, "a", 10, 1.5);
+    fs::write(path.join("metrics.jsonl"), "{\"step\":10,\"val_loss\":1.5}\n{\"step\":11,\"skipped\":1}\n").unwrap();
+    assert_eq!(list(&[path]).unwrap()[0].step, 10);
+}
+
+#[test]
+fn a_run_that_learns_from_the_text_of_another_is_known() {
+    let place = TempDir::new().unwrap();
+    let [source, dependent, other] = ["source", "dependent", "other"].map(|name| run(&place, name, 20, 1.5));
+    for path in [&source, &other] {
+        prepare_text(path, "chars", &"one and two and three.\n".repeat(400));
+    }
+    let text = source.join("data");
+    fs::write(dependent.join("config.toml"), format!("max_steps = 20\ntext = [{text:?}]\n")).unwrap();
+    assert_eq!(learning_from(std::slice::from_ref(&source)), [(dependent.clone(), source.clone())]);
+    assert!(learning_from(&[source, dependent]).is_empty(), "both go");
+    assert!(learning_from(&[other]).is_empty());
+}
+
 #[test]
 fn nothing_goes_with_a_run_that_no_run_left() {
     for other in [
@@ -141,7 +197,7 @@ fn data_that_no_run_prepared_is_nobody_s_to_remove() {
             fs::write(data.join(name), "{}").unwrap();
         }
     };
-    // A lock is left by who was refused there, where a kill came soon after.
+    // A process that was refused there leaves a lock, where a kill came soon after.
     let place = TempDir::new().unwrap();
     let project = place.path().join("project");
     fs::create_dir(&project).unwrap();

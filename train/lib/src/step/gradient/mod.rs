@@ -14,12 +14,12 @@ use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 
 use crate::error::Result;
-use ember_kernels::cross_entropy::{Loss, cross_entropy};
+use ember_kernels::cross_entropy::Loss;
 
 use segments::Pass;
 
 pub use loss_scale::LossScale;
-pub use passes::{MOST_LOGITS, MOST_LOGITS_ON_GPU, Passes, inputs};
+pub use passes::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU, Passes, inputs};
 
 /// The mean loss over some windows, and its gradient.
 pub struct Gradient {
@@ -90,8 +90,8 @@ pub fn enqueue(
     Ok(Some(Enqueued { losses, gradients }))
 }
 
-/// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over
-/// `divisor`. Returns the cross-entropy, one value.
+/// Takes a batch through the model and back, as pass number `number` of its step: adds the gradient
+/// of what is minimised, over `divisor`, to `gradients`. Returns the cross-entropy, one value.
 pub fn pass(
     gpt: &Gpt,
     batch: &Batch,
@@ -109,16 +109,6 @@ pub fn pass(
     let Loss { objective, cross_entropy } = pass.loss(gpt.hidden(tokens));
     pass.add(objective.backward());
     cross_entropy
-}
-
-/// Next-token loss of a batch of windows, with the graph recorded and dropout acting.
-pub fn next_token_loss(gpt: &Gpt, batch: &Batch) -> Tensor<1> {
-    cross_entropy(batch_logits(gpt, batch), &batch.targets)
-}
-
-/// Logits `[batch, time, vocab]` at every position of a batch of windows.
-pub fn batch_logits(gpt: &Gpt, batch: &Batch) -> Tensor<3> {
-    gpt.forward(inputs(gpt, batch))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::{random, windows::Batch};
 use ember_kernels::cross_entropy::Objective;
-use ember_kernels::{DropoutMask, is_cpu, limits::logits_at_once};
+use ember_kernels::{DropoutMask, is_cpu, limits::values_at_once};
 use ember_model::Gpt;
 use rand_chacha::rand_core::Rng;
 
@@ -12,11 +12,11 @@ use crate::config::TrainConfig;
 /// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger
 /// pieces gain no speed, and below this size a piece's own gradient of the head costs more than it
 /// saves.
-pub const MOST_LOGITS: usize = 32 << 20;
+pub const LOGITS_OF_A_PIECE: usize = 32 << 20;
 
 /// The same on a GPU: 512 MiB of bfloat16. Its products take this many rows to be at their full
 /// speed, and each piece more costs one more sum of two gradients of the head.
-pub const MOST_LOGITS_ON_GPU: usize = 256 << 20;
+pub const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
 
 /// How the windows of a step go through the model.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Passes {
             step: 0,
             objective: Objective::default(),
             activation_checkpointing: false,
-            most_logits: MOST_LOGITS,
+            most_logits: LOGITS_OF_A_PIECE,
             loss_scale: 1.0,
             first_pass: 0,
         }
@@ -70,8 +70,8 @@ impl Passes {
 
     /// The same passes, with as many logits at once as suit `device`.
     pub fn on(self, device: &Device) -> Self {
-        let most = if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU };
-        Self { most_logits: logits_at_once(most, device), ..self }
+        let most = if is_cpu(device) { LOGITS_OF_A_PIECE } else { LOGITS_OF_A_PIECE_ON_GPU };
+        Self { most_logits: values_at_once(most, device), ..self }
     }
 
     /// Whether a pass with so many logits goes through the model in segments: then no moment has

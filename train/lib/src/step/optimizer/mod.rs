@@ -25,7 +25,7 @@ pub use muon::MuonConfig;
 
 use crate::config::{OptimizerKind, TrainConfig, precision::float_dtype};
 use crate::error::OptimizerError;
-use state::{Moments, Rate};
+use state::{MOMENTUM, Moments, Rate};
 
 /// What an optimizer is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,14 +178,14 @@ impl Optimizer {
         if steps == 0 {
             return Ok(());
         }
-        let was_muon = stored.keys().any(|name| name.starts_with(state::MUON));
+        let was_muon = stored.keys().any(|name| name.split('.').next() == Some(MOMENTUM));
         if was_muon != self.config.muon.is_some() {
             let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
             return Err(OptimizerError::OtherKind { was, is });
         }
         for Parameter { name, shape, .. } in gpt.parameters() {
             let is_muons = self.config.muon_of(&name, shape.len()).is_some();
-            for kind in if is_muons { &[muon::KIND][..] } else { &adamw::KINDS } {
+            for kind in if is_muons { &[MOMENTUM][..] } else { &adamw::KINDS } {
                 self.moments.restore(kind, &name, shape.iter().product(), &mut stored, device)?;
             }
         }

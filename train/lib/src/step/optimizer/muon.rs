@@ -16,7 +16,7 @@ use ember_kernels::gpu::tensor::{cube, float32, from_cube};
 use ember_kernels::optimizer::{MuonUpdate, gpu::own, gpu_muon::MuonStep, muon};
 use ember_model::GptConfig;
 
-use super::state::{Moments, Rate};
+use super::state::{MOMENTUM, Moments, Rate};
 
 /// What Muon is told once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,9 +31,6 @@ pub struct MuonConfig {
     pub precision: FloatDType,
 }
 
-/// The running mean of the gradient.
-pub(super) const KIND: &str = "momentum";
-
 impl MuonConfig {
     /// The matrix `[in, out]` called `name` of a model of this shape, on the CPU, after a step.
     pub(super) fn update(
@@ -46,9 +43,9 @@ impl MuonConfig {
         rate: Rate,
     ) -> Tensor<2> {
         let [n_in, n_out] = matrix.dims();
-        let momentum = moments.take(KIND, name, &matrix).reshape([n_in, n_out]);
+        let momentum = moments.take(MOMENTUM, name, &matrix).reshape([n_in, n_out]);
         let [matrix, momentum] = muon(matrix, gradient, momentum, &parts(shape, name, n_out), self.numbers(rate));
-        moments.put(KIND, name, momentum.reshape([n_in * n_out]));
+        moments.put(MOMENTUM, name, momentum.reshape([n_in * n_out]));
         matrix
     }
 
@@ -63,8 +60,8 @@ impl MuonConfig {
         shape: &GptConfig,
     ) -> (Tensor<2>, MuonStep) {
         let widths = parts(shape, name, matrix.dims()[1]);
-        let momentum = own(moments.take(KIND, name, &matrix));
-        moments.put(KIND, name, from_cube(momentum.clone()));
+        let momentum = own(moments.take(MOMENTUM, name, &matrix));
+        moments.put(MOMENTUM, name, from_cube(momentum.clone()));
         let (matrix, gradient) = (own(matrix), float32(cube(gradient)));
         (from_cube(matrix.clone()), MuonStep { matrix, gradient, momentum, widths })
     }

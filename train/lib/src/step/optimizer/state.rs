@@ -6,8 +6,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::error::OptimizerError;
 
-/// How the names of Muon's moments begin.
-pub(super) const MUON: &str = "momentum.";
+/// Muon's kind of moment: the running mean of the gradient.
+pub(super) const MOMENTUM: &str = "momentum";
 
 /// What a step is taken with.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +41,9 @@ impl Moments {
     /// Every moment by name (`first.h.0...`), on the host: AdamW's, then Muon's.
     pub(super) fn stored(&self) -> Vec<(String, Vec<f32>)> {
         let values = |moment: &Tensor<1>| moment.clone().into_data().iter::<f32>().collect();
-        let mut stored: Vec<_> =
-            self.0.iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect();
-        stored.sort_by_key(|(name, _)| name.starts_with(MUON)); // false comes first
-        stored
+        let mut moments: Vec<_> = self.0.iter().collect();
+        moments.sort_by_key(|((_, kind), _)| *kind == MOMENTUM); // false comes first
+        moments.into_iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect()
     }
 
     /// Takes up what is stored as `kind` of the parameter `name`, which has `n` values.

@@ -239,6 +239,7 @@ impl Reading<'_> {
         self.word(word, number, begins);
     }
 
+    /// A control word with its number; `begins`: it is the first of its group.
     fn word(&mut self, word: &str, number: Option<i32>, begins: bool) {
         let optional = std::mem::take(&mut self.optional);
         if word == "bin" {
@@ -251,15 +252,25 @@ impl Reading<'_> {
             return;
         }
         // What stands for a shape where a reader does not know its text.
-        let is_known = word == "shprslt" && self.group().has_box;
-        if begins && (is_known || SKIPPED.contains(&word) || (optional && !OPTIONAL.contains(&word))) {
-            self.flush();
-            let group = self.group();
-            group.in_shape = matches!(word, "shpinst" | "do") && (group.in_shape || !group.skipped);
-            group.in_fonts = word == "fonttbl";
-            group.skipped = true;
-            return;
+        let is_fallback = word == "shprslt" && self.group().has_box;
+        if begins && (is_fallback || SKIPPED.contains(&word) || (optional && !OPTIONAL.contains(&word))) {
+            self.skip_group(word);
+        } else {
+            self.obey(word, number);
         }
+    }
+
+    /// Passes over the group that this word begins: its text is not the document's.
+    fn skip_group(&mut self, word: &str) {
+        self.flush();
+        let group = self.group();
+        group.in_shape = matches!(word, "shpinst" | "do") && (group.in_shape || !group.skipped);
+        group.in_fonts = word == "fonttbl";
+        group.skipped = true;
+    }
+
+    /// Does what a control word asks for.
+    fn obey(&mut self, word: &str, number: Option<i32>) {
         match (word, number) {
             ("title", _) => {
                 self.flush();
@@ -387,12 +398,16 @@ impl Reading<'_> {
             "emspace" => "\u{2003}",
             "enspace" => "\u{2002}",
             "tab" => "\t",
-            "par" | "sect" | "page" | "line" | "cell" | "row" | "nestcell" | "nestrow" => {
+            "par" | "sect" | "page" | "line" | "cell" | "row" | "nestcell" | "nestrow" | "trowd" => {
                 self.flush();
                 if !self.is_skipped() {
                     match word {
                         "line" => self.prose().line(),
-                        "cell" | "nestcell" => self.prose().cell_of_blocks(),
+                        "trowd" => self.prose().begin_cell(),
+                        "cell" | "nestcell" => {
+                            self.prose().cell_of_blocks();
+                            self.prose().begin_cell();
+                        }
                         "row" | "nestrow" => {
                             self.prose().row_of_blocks();
                             self.paragraph_ends();

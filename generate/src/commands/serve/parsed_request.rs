@@ -1,4 +1,4 @@
-//! A request, understood, and what it may take: much can be asked for in few words.
+//! A request that was parsed, and what it may take: much can be asked for in few words.
 
 use ember_decoding::config::{GenerationConfig, Overflow};
 use ember_decoding::constraint::Grammar;
@@ -18,9 +18,9 @@ const MOST_RANKED: usize = 1 << 22;
 /// Bytes of what a request sent that its texts may tell again in all, each for itself.
 const MOST_REPEATED: usize = 4 << 20;
 
-/// A request, understood.
+/// What a request asks for, whatever its dialect.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ParsedRequest {
     pub(super) prompts: Vec<Vec<u32>>,
     pub(super) config: GenerationConfig,
     pub(super) grammar: Option<Grammar>,
@@ -39,7 +39,7 @@ pub(super) struct Asked {
     pub(super) tokens: usize,
 }
 
-impl Asked {
+impl ParsedRequest {
     /// The same with account of so many candidates of each step; `param` is what asks for it.
     pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
         if candidates > MOST_TRACED {
@@ -50,15 +50,15 @@ impl Asked {
                 format!("{param} tells how each token was chosen, which drafts leave out; leave draft_tokens out");
             return Err(ApiError::param(param, message));
         }
-        let asked = Self { traced_candidates: candidates, ..self };
-        if asked.told() > MOST_TOLD {
-            let (tokens, beside) = (asked.tokens, asked.beside());
+        let traced = Self { traced_candidates: candidates, ..self };
+        if traced.told() > MOST_TOLD {
+            let (tokens, beside) = (traced.tokens, traced.beside());
             return Err(ApiError::invalid(format!(
                 "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
                  of in all: ask for fewer or shorter texts, or fewer candidates"
             )));
         }
-        Ok(asked)
+        Ok(traced)
     }
 
     /// The same, which may write so many tokens, if its answer has an end: a text whose window slides

@@ -1,4 +1,4 @@
-//! A request meets its model: read where it holds nobody up, and begun.
+//! Handles a request for text: finds its model, parses it where that holds nobody up, and begins it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,31 +6,31 @@ use std::time::Instant;
 use axum::response::Response;
 use serde_json::{Map, Value};
 
-use super::answer::{Telling, respond};
-use super::asked::Asked;
+use super::answer::{AnswerFormat, respond};
 use super::body::Object;
 use super::error::ApiError;
 use super::models::{MOST_WAIT, Model};
+use super::parsed_request::ParsedRequest;
 use super::server::{Server, count};
 use super::writing::begin;
 
-/// How a dialect understands a request, and how it will tell what comes of it.
-type Understand<T> = fn(&Server, &Model, &Map<String, Value>) -> Result<(Asked, T), ApiError>;
+/// How a dialect parses a request; the other half is the format of its answer.
+type Parse<T> = fn(&Server, &Model, &Map<String, Value>) -> Result<(ParsedRequest, T), ApiError>;
 
 /// Writes what is asked for, if there is a place.
-pub(super) async fn write<T: Telling>(
+pub(super) async fn write<T: AnswerFormat>(
     server: Arc<Server>,
     body: Object,
-    read: Understand<T>,
+    parse: Parse<T>,
 ) -> Result<Response, ApiError> {
     count(&server.counts.requests, 1);
     let place = server.place()?;
-    let understood = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
-        let (asked, telling) = read(server, model, body)?;
-        Ok((Arc::clone(model), asked, telling))
+    let with_its_model = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
+        let (parsed, format) = parse(server, model, body)?;
+        Ok((Arc::clone(model), parsed, format))
     };
-    let (model, asked, telling) = with_model(&server, body, understood).await?;
-    respond(begin(&server, model, asked, place), telling).await
+    let (model, parsed, format) = with_model(&server, body, with_its_model).await?;
+    respond(begin(&server, model, parsed, place), format).await
 }
 
 /// Does something with the model that a body names, on a thread that may take its time: a long text
@@ -50,10 +50,11 @@ pub(super) async fn with_model<T: Send + 'static>(
     on_a_thread(acting).await
 }
 
-/// The model of this name, or the first; loaded now where it is not in memory. Who waits for that
-/// takes no thread from those whose models are, and who leaves meanwhile gives the turn to the next.
+/// The model of this name, or the default; loaded now where it is not in memory. A request that waits
+/// for that takes no thread from those whose models are in memory, and one whose client leaves meanwhile
+/// gives its turn to the next.
 async fn model(server: &Arc<Server>, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
-    let named = server.models.named(name)?;
+    let named = server.models.find(name)?;
     if let Some(model) = server.models.in_memory(&named) {
         return Ok(model);
     }

@@ -1,0 +1,64 @@
+//! Fields of a request that more than one dialect has, and what a text is written by where they are
+//! left out.
+
+use ember_decoding::config::{Knobs, Strategy};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::models::Model;
+use super::request::{Parameter, Parameters};
+
+/// What a text goes on with.
+pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
+
+/// llama.cpp's grammars.
+pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must fulfil");
+
+/// Whether anything is to be written: 0 tokens may be asked for, which is no length of a text. Where
+/// neither the request nor the folder says how long a text may be, it is `otherwise`.
+pub(super) fn settle_length(knobs: &mut Knobs, model: &Model, otherwise: usize) -> bool {
+    let writes = knobs.max_new_tokens != Some(0);
+    if !writes {
+        knobs.max_new_tokens = Some(1);
+    }
+    if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
+        knobs.max_new_tokens = Some(otherwise);
+    }
+    writes
+}
+
+/// Draws where neither the request nor the folder says how tokens are chosen. A stack that the request
+/// names says so.
+pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
+    let by_request = knobs.strategy.is_some()
+        || knobs.semantics.is_some()
+        || knobs.temperature == Some(0.0)
+        || knobs.num_beams.is_some_and(|beams| beams > 1);
+    let folder = &model.settings.knobs;
+    let by_folder =
+        folder.do_sample.is_some() || folder.strategy.is_some() || folder.num_beams.is_some_and(|beams| beams > 1);
+    if !by_request && !by_folder {
+        knobs.strategy = Some(Strategy::Sample);
+    }
+}
+
+/// Whether `stream_options` ask for a stream that ends with how many tokens there were.
+pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
+    let Some(options) = parameters.get("stream_options") else { return Ok(false) };
+    let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
+    // What hides how long pieces are changes nothing that is told.
+    let is_known = |(name, value): (&String, &Value)| match name.as_str() {
+        "include_usage" | "include_obfuscation" => true,
+        "continuous_usage_stats" => *value == json!(false),
+        _ => false,
+    };
+    if let Some((name, _)) = options.iter().find(|option| !is_known(*option)) {
+        let message = format!("{name} in stream_options is not supported; include_usage is");
+        return Err(ApiError::param("stream_options", message));
+    }
+    match options.get("include_usage") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(includes)) => Ok(*includes),
+        Some(_) => Err(ApiError::param("stream_options", "include_usage in stream_options must be true or false")),
+    }
+}
