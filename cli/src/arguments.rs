@@ -3,6 +3,8 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+use crate::terminal;
+
 /// The line. `meant` knows what a flag that is none may be meant as, the likeliest first: flags, or
 /// the name of an argument that stands without one. What the command that was given does not take
 /// is left out.
@@ -20,15 +22,15 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
             format!("there is no flag {flag}; {}", advice(error, right))
         }
         ErrorKind::UnknownArgument => {
-            format!("{flag:?} is one argument too many; put quotes around what has spaces in it")
+            format!("\"{flag}\" is one argument too many; put quotes around what has spaces in it")
         }
         ErrorKind::InvalidSubcommand => {
             let typed = word(error, ContextKind::InvalidSubcommand);
             // What has blanks in it is a text that is to be continued.
             let is_text = typed.contains(char::is_whitespace) && program.find_subcommand("text").is_some();
-            let right = is_text.then(|| format!("`{} text {typed:?}`", program.get_name()));
+            let right = is_text.then(|| format!("`{} text {}`", program.get_name(), terminal::typed(typed.as_ref())));
             let right = right.or_else(|| listed(&words(error, ContextKind::SuggestedSubcommand), " or "));
-            format!("there is no command {typed:?}; {}", advice(error, right))
+            format!("there is no command \"{typed}\"; {}", advice(error, right))
         }
         ErrorKind::InvalidValue => {
             let given = if value.is_empty() { "needs a value".to_owned() } else { format!("is {value}") };
@@ -219,7 +221,7 @@ mod tests {
     #[test]
     fn who_types_a_text_in_the_place_of_a_command_is_told_of_the_one_that_continues_it() {
         let error = Cli::try_parse_from(["ember", "Once upon"]).unwrap_err();
-        let expected = "there is no command \"Once upon\"; did you mean `ember text \"Once upon\"`?";
+        let expected = "there is no command \"Once upon\"; did you mean `ember text 'Once upon'`?";
         assert_eq!(line(Cli::command(), &error, |_| Vec::new()), expected);
     }
 

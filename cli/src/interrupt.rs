@@ -31,6 +31,16 @@ pub fn install() -> Result<Interrupt> {
     Ok(interrupt)
 }
 
+/// Has a lost terminal end the process, also where who started it wants it to live on: what draws on the
+/// terminal and reads its keys has nothing to live on for.
+pub fn end_with_terminal() {
+    #[cfg(unix)]
+    // SAFETY: no handler is given.
+    unsafe {
+        libc::signal(libc::SIGHUP, libc::SIG_DFL);
+    }
+}
+
 /// Has a file that may not grow refuse the write, which is told in a line: its signal would end the
 /// program without a word, a server with all that it writes.
 fn ignore_size_limit() {

@@ -57,12 +57,14 @@ impl<F> Walk<F> {
     fn new(each: F) -> Self {
         Self { path: Vec::new(), each }
     }
+
     /// Which form a matrix has ([`Matrix`](crate::Matrix)) is no part of its name.
     fn enter(&mut self, name: &str, container: &str) {
         if !container.starts_with("Enum:") {
             self.path.push(name.to_owned());
         }
     }
+
     fn exit(&mut self, container: &str) {
         if !container.starts_with("Enum:") {
             self.path.pop();
@@ -75,9 +77,11 @@ impl<F: FnMut(Parameter, &dyn Fn() -> Vec<f32>)> ModuleVisitor for Walk<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.enter(name, container);
     }
+
     fn exit_module(&mut self, _name: &str, container: &str) {
         self.exit(container);
     }
+
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let shape = param.val().dims().to_vec();
         let parameter = Parameter { name: self.path.join("."), id: param.id, shape };
@@ -89,9 +93,11 @@ impl<M: ParameterMapper> ModuleMapper for Walk<&mut M> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.enter(name, container);
     }
+
     fn exit_module(&mut self, _name: &str, container: &str) {
         self.exit(container);
     }
+
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, param_mapper) = param.consume();
         let device = tensor.device();

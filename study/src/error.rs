@@ -26,9 +26,7 @@ pub enum Error {
     #[error("{0} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder")]
     NoMetrics(PathBuf),
     /// A run, and no samples for programs.
-    #[error(
-        "{0} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs"
-    )]
+    #[error("{0} has no samples/samples.jsonl: it is no run, or has not begun")]
     NoSamples(PathBuf),
     /// No run has a loss: the log of one of them.
     #[error("{0} holds no loss yet; wait for the first logged step")]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use itertools::Itertools;
 use plotters::{prelude::*, style::text_anchor::HPos};
 
 use crate::drawing::{AXIS, AZURE, EDGE, GREY, INK, ORANGE, PURPLE, SEA_GREEN, TEAL};
@@ -15,6 +16,8 @@ const HEADER: u32 = 92;
 const RATE_PANEL: u32 = 130;
 /// Columns of the title that the picture has room for.
 const TITLE_COLUMNS: usize = 76;
+/// From the name of one horizontal line to the next.
+const NAME_HEIGHT: i32 = 14;
 
 /// Of every logged training loss; the others have colours that curves are told apart by.
 const RAW: RGBColor = RGBColor(178, 205, 232);
@@ -57,7 +60,7 @@ struct Curves {
     /// Of the averaged weights.
     ema: Points,
     rate: Points,
-    /// Name, height and colour of the horizontal lines.
+    /// Name, height and colour of the horizontal lines, the highest first.
     marks: Vec<(&'static str, f64, RGBColor)>,
     over_fits_from: Option<f64>,
     last_step: f64,
@@ -78,7 +81,7 @@ impl Curves {
             ("entropy floor", last(rows, |row| row.entropy_floor), FLOOR),
         ];
         let drawn = |(name, height, colour): (_, Option<f64>, _)| Some((name, height.filter(drawable)?, colour));
-        let marks: Vec<_> = marks.into_iter().filter_map(drawn).collect();
+        let marks: Vec<_> = marks.into_iter().filter_map(drawn).sorted_by(|a, b| b.1.total_cmp(&a.1)).collect();
 
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
@@ -130,7 +133,8 @@ pub(crate) fn best(rows: &[Row]) -> Option<(f64, u64)> {
     lowest(rows, |row| row.val_loss)
 }
 
-fn lowest(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Option<(f64, u64)> {
+/// The lowest value of all rows that have it, and its step.
+pub(crate) fn lowest(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Option<(f64, u64)> {
     rows.iter().filter_map(|row| Some((value(row)?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
@@ -204,10 +208,13 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
 
     let top = area.get_pixel_range().1.start;
     let fallen = curves.train.first().filter(|first| first.1 > curves.high);
+    // Names that would meet are moved apart, from the top down.
+    let mut lowest = i32::MIN;
     for (name, height, colour) in &curves.marks {
         let (x, y) = chart.backend_coord(&(curves.last_step, *height));
+        lowest = (y - top).max(lowest.saturating_add(NAME_HEIGHT));
         let text = format!("{name} {height:.3}");
-        area.draw(&Text::new(text, (x + 8, y - top), beside(HPos::Left, 12, colour)))?;
+        area.draw(&Text::new(text, (x + 8, lowest), beside(HPos::Left, 12, colour)))?;
     }
     if let Some(step) = curves.over_fits_from {
         // On the side where there is room for it, and below what stands at the top.
@@ -350,6 +357,17 @@ mod tests {
             numbers.dedup();
             assert_eq!(numbers, wanted);
         }
+    }
+
+    #[test]
+    fn the_names_of_lines_that_nearly_meet_stand_apart() {
+        let rows: Vec<Row> = run().into_iter().map(|row| Row { ngram_loss: Some(1.8), ..row }).collect();
+        let svg = draw(&rows, "near").unwrap();
+        let height = |name: &str| -> i32 {
+            let before = &svg[..svg.find(name).unwrap()];
+            before.rsplit(" y=\"").next().unwrap().split('"').next().unwrap().parse().unwrap()
+        };
+        assert!(height("n-grams 1.8") >= height("forgetful predictor 1.81") + NAME_HEIGHT, "{svg}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { faint } from "./contrast.mjs";
 import { BEGINNING, close, drawer, idsOf, onPlayground, rest, screenshots } from "./playground.mjs";
 import { set, shownText, skip, tokens, type, written } from "./playground.mjs";
 
@@ -51,29 +52,6 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
     if (screenshots) await page.screenshot({ path: `${screenshots}/playground-${name}-${width}-${colorScheme}.png` });
   })));
 }
-
-/** Texts whose contrast with what lies behind them is below WCAG 2.2's 4.5 (success criterion 1.4.3). */
-const faint = (page) => page.evaluate(() => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const parsed = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-    return { rgb: [r, g, b], alpha: a / 255 };
-  };
-  const over = (top, under) => top.rgb.map((part, place) => part * top.alpha + under[place] * (1 - top.alpha));
-  const behind = (node) => (node === null ? [255, 255, 255] : over(parsed(getComputedStyle(node).backgroundColor), behind(node.parentElement)));
-  const light = (rgb) => rgb.map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
-  const owners = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() && !one.closest(":disabled, script, style, .unseen, svg")
-    && [...one.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim() !== ""));
-  return owners.map((one) => {
-    const under = behind(one);
-    const [a, b] = [light(over(parsed(getComputedStyle(one).color), under)), light(under)];
-    return { what: `${one.tagName} ${one.className} ${one.textContent.slice(0, 20)}`, ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
-  }).filter(({ ratio }) => ratio < 4.5);
-});
 
 for (const colorScheme of ["light", "dark"]) {
   test(`all words can be read, ${colorScheme}`, { skip }, () => onPlayground({ colorScheme }, (page) => everywhere(page, async (name) => {

@@ -58,6 +58,10 @@ test("of kept settings and names those count that are what they must be", () => 
   assert.deepEqual(plain(settingsOf(wrong)), {});
   assert.deepEqual(plain(settingsOf({ grammar: { kind: "constructor", text: "" } })), {});
   assert.deepEqual(plain(settingsOf(null)), {});
+  // The grammar was called the form.
+  const [old, now] = [{ kind: "regex", text: "a" }, { kind: "regex", text: "b" }];
+  assert.deepEqual(plain(settingsOf({ form: old })), { grammar: old });
+  assert.deepEqual(plain(settingsOf({ form: old, grammar: now })), { grammar: now });
   const kept = { tree: tree([node(0, null)]), current: 7, names: { 3: "a", 4: [195], 5: 6, x: "b", 7: [256] } };
   assert.deepEqual(plain(textsOf(kept)), { tree: plain(kept.tree), current: 0, names: { 3: "a", 4: [195] } });
 });

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
+import { faint } from "./contrast.mjs";
 import { generated, missing, open, pageOf, sameTokens, written } from "./share-engine.mjs";
 
 const executablePath = process.env.EMBER_BROWSER ?? "";
@@ -211,29 +212,6 @@ test("what goes on in the middle of a character shows it whole", { skip }, () =>
   assert.deepEqual(await ids(page), ours.ids);
   assert.equal(await shown(page), ours.text);
 }));
-
-/** Texts whose contrast with what lies behind them is below WCAG 2.2's 4.5. */
-const faint = (page) => page.evaluate(() => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const parsed = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-    return { rgb: [r, g, b], alpha: a / 255 };
-  };
-  const over = (above, under) => above.rgb.map((part, place) => part * above.alpha + under[place] * (1 - above.alpha));
-  const behind = (node) => (node === null ? [255, 255, 255] : over(parsed(getComputedStyle(node).backgroundColor), behind(node.parentElement)));
-  const light = (rgb) => rgb.map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
-  const owners = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() && !one.closest(":disabled, script, style")
-    && [...one.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim() !== ""));
-  return owners.map((one) => {
-    const under = behind(one);
-    const [a, b] = [light(over(parsed(getComputedStyle(one).color), under)), light(under)];
-    return { what: `${one.tagName} ${one.className} ${one.textContent.slice(0, 20)}`, ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
-  }).filter(({ ratio }) => ratio < 4.5);
-});
 
 for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light"], [1280, "dark"]]) {
   const options = { viewport: { width, height: width < 500 ? 740 : 900 }, colorScheme };

@@ -143,6 +143,11 @@ fn of_checkpoint(error: &CheckpointError) -> Option<String> {
         CheckpointError::OtherText { run, .. } => {
             Some(format!("{error}, or begin a new run with --init {}", typed(run)))
         }
+        CheckpointError::OtherVersion { checkpoint, .. } => Some(format!(
+            "{} was saved by another version of ember-train; resume with that one, or begin a new run with --init {}",
+            checkpoint.display(),
+            typed(checkpoint)
+        )),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Where the text comes from: kinds of files, and years.
 
-use crate::prepare::{Source, corpus::BUILT_IN};
+use crate::prepare::Source;
 use regex::Regex;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock, time::UNIX_EPOCH};
@@ -110,7 +110,7 @@ fn is_ending(end: &str) -> bool {
     end.len() <= 8 && end.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_".contains(&byte))
 }
 
-/// The first year in a file's name, else that of its last change. What is told here has none.
+/// The first year in a file's name, else that of its last change.
 fn year(name: &str) -> String {
     // 2019-05-01 and, where a name begins with it, 20190501 alike.
     static YEAR: LazyLock<Regex> = LazyLock::new(|| {
@@ -118,9 +118,6 @@ fn year(name: &str) -> String {
         let pattern = format!("(?:^|[^0-9])(?<alone>{year})(?:[^0-9]|$)|^(?<first>{year}){month}{day}");
         Regex::new(&pattern).expect("the pattern is valid")
     });
-    if name.ends_with(BUILT_IN) {
-        return UNKNOWN.to_owned();
-    }
     let file = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let found = YEAR.captures(file).and_then(|found| found.name("alone").or(found.name("first")));
     if let Some(year) = found {
@@ -154,7 +151,7 @@ mod tests {
         );
         assert_eq!(["x/letter-2019.txt", "1987 spring.txt", "20240501-note.md"].map(year), ["2019", "1987", "2024"]);
         assert_eq!(year("no/such/file 12345.txt"), "unknown");
-        let none = ["00012345.txt", "98765432.txt", "20241301.txt", "20240532.txt", "2000 built-in stories"];
+        let none = ["00012345.txt", "98765432.txt", "20241301.txt", "20240532.txt", "2,000 built-in stories"];
         assert_eq!(none.map(year), ["unknown"; 5]);
         assert_eq!([0, 364, 365, 11_016, 19_723, 20_088].map(civil_year), [1970, 1970, 1971, 2000, 2024, 2024]);
     }

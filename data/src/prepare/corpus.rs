@@ -3,7 +3,7 @@
 use super::blanks::BlankFilter;
 use super::position::{Handing, PlacedSink, Position};
 use super::{ahead, ahead::Ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
-use crate::numbers::counted;
+use crate::numbers::{counted, grouped};
 use crate::sensitive::{self, Masking};
 use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
@@ -17,9 +17,6 @@ const STORIES: u64 = 4096;
 
 /// Progress is told about once for so many bytes of text.
 const BYTES_TOLD: usize = 1 << 20;
-
-/// What stories that are told here are called as a source, behind how many there are.
-pub const BUILT_IN: &str = "built-in stories";
 
 /// What the inputs hold.
 pub struct Corpus<'a> {
@@ -49,7 +46,7 @@ impl Part {
     fn name(&self) -> String {
         match self {
             Self::File(file) => file.name.to_string(),
-            Self::Stories(range) => format!("{} {BUILT_IN}", range.end - range.start),
+            Self::Stories(range) => format!("{} built-in stories", grouped(range.end - range.start)),
         }
     }
 }
@@ -65,8 +62,7 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Guess>,
     /// Documents of it that teach, and that validate: in the token files they stand in the order of
-    /// the sources. One that is cut in two counts in both. Earlier versions did not say.
-    #[serde(default)]
+    /// the sources. One that is cut in two counts in both.
     pub documents: [u64; 2],
     /// What its documents are called, by their numbers in it from 1, where the file says; of all
     /// sources the first 10,000 are kept.

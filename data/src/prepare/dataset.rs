@@ -2,7 +2,7 @@
 //! undamaged.
 
 use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
-use crate::ngrams::{self, Losses, MOST_ORDER};
+use crate::ngrams::MOST_ORDER;
 use crate::source::{LeftOut, own::MANIFEST, own::TOKEN_FILES, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
@@ -50,13 +50,10 @@ pub struct Manifest {
     /// For the built-in corpus: what any model, and the best forgetful one, can reach on this
     /// validation split.
     pub marks: Option<Marks>,
-    /// What counting predicts of the held-out text ([`crate::ngrams`]); earlier versions did not
-    /// say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ngram_losses: Option<[f64; MOST_ORDER]>,
-    /// The same with a cache ([`Losses::trigram_cache`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trigram_cache_loss: Option<f64>,
+    /// What counting predicts of the held-out text ([`ngrams`](crate::ngrams::Losses::ngrams)).
+    pub ngram_losses: [f64; MOST_ORDER],
+    /// The same with a cache ([`trigram_cache`](crate::ngrams::Losses::trigram_cache)).
+    pub trigram_cache_loss: f64,
 }
 
 impl Manifest {
@@ -156,17 +153,6 @@ impl Dataset {
             return Err(OpenError::mismatch(&dir.join("tokenizer_config.json")));
         }
         Ok(Self { manifest, train, val, tokenizer })
-    }
-
-    /// What counting predicts of the held-out text.
-    ///
-    /// # Errors
-    /// When the manifest does not say and the tokens cannot be read.
-    pub fn ngram_losses(&self) -> Result<Losses, tokens::Error> {
-        match (self.manifest.ngram_losses, self.manifest.trigram_cache_loss) {
-            (Some(ngrams), Some(trigram_cache)) => Ok(Losses { ngrams, trigram_cache }),
-            _ => ngrams::losses(&self.train, &self.val),
-        }
     }
 }
 

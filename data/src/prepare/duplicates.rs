@@ -14,8 +14,7 @@ pub struct Duplicates {
     pub exact: u64,
     /// Different documents that stand on both sides.
     pub on_both_sides: u64,
-    /// Those that are nearly the same; earlier versions did not say.
-    #[serde(default)]
+    /// Those that are nearly the same.
     pub near: NearDuplicateCounts,
 }
 

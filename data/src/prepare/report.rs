@@ -33,9 +33,8 @@ pub struct Report {
     pub rare_characters: RareCharacters,
     /// Documents that occur more than once.
     pub duplicates: Duplicates,
-    /// How much of the held-out text teaches as well; earlier versions did not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leakage: Option<Leakage>,
+    /// How much of the held-out text teaches as well.
+    pub leakage: Leakage,
     /// Sentences about what was done with the text.
     pub notes: Vec<String>,
 }
@@ -89,7 +88,7 @@ impl Report {
                 examples: rare.iter().take(RARE_EXAMPLES).map(|&(_, character)| character).collect(),
             },
             duplicates: survey.duplicates,
-            leakage: Some(leakage),
+            leakage,
             notes: notes(survey, bytes, corpus, tokenizer),
         }
     }
@@ -252,8 +251,9 @@ impl fmt::Display for Report {
         ] {
             writeln!(f, "{name:<22}{value}")?;
         }
-        if let Some(leakage) = self.leakage.filter(|leakage| leakage.stretches > 0) {
-            let [percent, tokens] = [format!("{:.1}", 100.0 * leakage.share()), leakage.tokens.to_string()];
+        let leakage = self.leakage;
+        if leakage.stretches > 0 {
+            let (percent, tokens) = (format!("{:.1}", 100.0 * leakage.share()), leakage.tokens);
             writeln!(f, "{:<22}{percent}% of the validation's stretches of {tokens} tokens", "also in training")?;
         }
         for note in &self.notes {

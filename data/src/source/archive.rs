@@ -20,7 +20,16 @@ pub struct Entry {
     offset: u64,
     /// How much of the archive it takes.
     pub bytes: u64,
-    deflated: bool,
+    packing: Packing,
+}
+
+/// How an archive holds a file.
+#[derive(Clone, Copy, Debug)]
+enum Packing {
+    Stored,
+    Deflated,
+    /// Encrypted, or packed by another method.
+    Unread,
 }
 
 /// Whether a file or folder of this name is passed over in silence: it is hidden, macOS has put it
@@ -87,22 +96,26 @@ fn of_zip(file: File) -> Result<Listed, Failed> {
     let (mut found, mut content_bytes) = (Vec::new(), 0u64);
     let mut entries = archive.entries(&mut buffer);
     while let Some(entry) = entries.next_entry()? {
-        let method = entry.compression_method();
-        let known = [CompressionMethod::STORE, CompressionMethod::DEFLATE].contains(&method);
-        if entry.is_dir() || entry.flags().is_encrypted() || !known {
+        if entry.is_dir() {
             continue;
         }
+        let packing = match entry.compression_method() {
+            _ if entry.flags().is_encrypted() => Packing::Unread,
+            CompressionMethod::STORE => Packing::Stored,
+            CompressionMethod::DEFLATE => Packing::Deflated,
+            _ => Packing::Unread,
+        };
         let name = match entry.file_path().try_normalize() {
             Ok(name) => name.as_ref().to_owned(),
             Err(_) => String::from_utf8_lossy(entry.file_path().as_ref()).replace("..", "_"),
         };
         content_bytes = content_bytes.saturating_add(entry.uncompressed_size_hint());
-        found.push((name, entry.wayfinder(), method == CompressionMethod::DEFLATE));
+        found.push((name, entry.wayfinder(), packing));
     }
     let mut files = Vec::with_capacity(found.len());
-    for (name, place, deflated) in found {
+    for (name, place, packing) in found {
         let (offset, end) = archive.get_entry(place)?.compressed_data_range();
-        files.push((name, Entry { offset, bytes: end.saturating_sub(offset), deflated }));
+        files.push((name, Entry { offset, bytes: end.saturating_sub(offset), packing }));
     }
     Ok(Listed { files, content_bytes })
 }
@@ -116,7 +129,7 @@ fn of_tar(file: File) -> Result<Listed, Failed> {
             let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
             let (offset, bytes) = (entry.raw_file_position(), entry.size());
             content_bytes = content_bytes.saturating_add(bytes);
-            files.push((name, Entry { offset, bytes, deflated: false }));
+            files.push((name, Entry { offset, bytes, packing: Packing::Stored }));
         }
     }
     Ok(Listed { files, content_bytes })
@@ -138,10 +151,16 @@ impl Entry {
     /// The bytes of the file that stands here in `archive`.
     ///
     /// # Errors
-    /// When the archive cannot be read.
+    /// When the archive cannot be read, or holds it in a way that is not.
     pub fn open(self, mut archive: File) -> io::Result<Box<dyn Read>> {
         archive.seek(SeekFrom::Start(self.offset))?;
         let packed = archive.take(self.bytes);
-        Ok(if self.deflated { compression::inflated(packed) } else { Box::new(packed) })
+        match self.packing {
+            Packing::Stored => Ok(Box::new(packed)),
+            Packing::Deflated => Ok(compression::inflated(packed)),
+            Packing::Unread => {
+                Err(io::Error::other("it is encrypted, or packed by a method that is not read; unpack the archive"))
+            }
+        }
     }
 }

@@ -49,6 +49,13 @@ fn labels_of_latex_items_stay() {
 }
 
 #[test]
+fn notes_of_latex_come_behind_the_text() {
+    let text = "The cat\\footnote{An \\emph{animal}.} sat\\footnote[2]{Down.\n\nAlways.}\nthere.\n\nIt slept.";
+    assert_eq!(latex(text), "The cat sat there.\n\nIt slept.\n\nAn animal.\n\nDown.\n\nAlways.\n");
+    assert_eq!(latex("One\\footnote{never ends. Two."), "Onenever ends. Two.\n");
+}
+
+#[test]
 fn latex_with_line_ends_of_windows_has_its_paragraphs() {
     let text = text_of("a.tex", b"\\begin{document}\r\nOne.\r\n\r\nTwo.\r\n\\end{document}\r\n");
     assert_eq!(text, "One.\n\nTwo.\n");
@@ -57,6 +64,7 @@ fn latex_with_line_ends_of_windows_has_its_paragraphs() {
 #[test]
 fn a_blank_may_stand_between_an_accent_of_latex_and_its_letter() {
     assert_eq!(latex(r"fran\c cais, \v{s}, \c {c}a, \u a"), "français, š, ça, ă\n");
+    assert_eq!(latex("gar\\c\n{c}on, caf\\'\n  {e}, \\v\ns"), "garçon, café, š\n");
 }
 
 #[test]
@@ -113,6 +121,26 @@ fn an_empty_cell_of_rtf_leaves_its_row_alone() {
 }
 
 #[test]
+fn a_table_of_rtf_whose_last_row_does_not_end_is_over_with_its_paragraphs() {
+    let text = rtf(concat!(
+        r"one\par\trowd\pard\plain\intbl a\cell\pard\plain\intbl b\cell\row",
+        r"\trowd\pard\intbl c\cell d\cell\pard\plain after\par\pard more\par",
+    ));
+    assert_eq!(text, "one\n\na\tb\nc\td\n\nafter\n\nmore\n");
+}
+
+#[test]
+fn plain_text_of_rtf_is_neither_hidden_nor_deleted() {
+    assert_eq!(rtf(r"One {\v hidden\plain shown}, {\deleted gone\plain back}.\par"), "One shown, back.\n");
+}
+
+#[test]
+fn a_table_of_rtf_stands_apart_where_its_first_row_is_empty() {
+    let text = rtf(r"before\par\trowd\pard\intbl\cell\cell\row\trowd\pard\intbl a\cell b\cell\row\pard after\par");
+    assert_eq!(text, "before\n\na\tb\nafter\n");
+}
+
+#[test]
 fn a_table_in_a_table_of_rtf_has_cells_and_rows() {
     let end = r"{\*\nesttableprops\trowd\nestrow}{\nonesttables\par}";
     let text = rtf(&format!(r"one\nestcell two\nestcell{end}three\nestcell four\nestcell{end}\cell\row after\par"));
@@ -138,11 +166,93 @@ fn what_a_picture_of_opendocument_is_called_is_no_text() {
 }
 
 #[test]
+fn boxes_of_office_files_come_behind_their_paragraph() {
+    let inside = "<w:p><w:t>In box</w:t></w:p><w:p><w:t>two</w:t></w:p>";
+    let in_box =
+        format!("<mc:Choice><w:txbxContent>{inside}</w:txbxContent></mc:Choice><mc:Fallback>{inside}</mc:Fallback>");
+    let body = format!("<w:body><w:p><w:t>One </w:t>{in_box}<w:t>line.</w:t></w:p><w:p><w:t>End</w:t></w:p></w:body>");
+    let word = zip(&[("word/document.xml", body.as_bytes())]);
+    assert_eq!(text_of("a.docx", &word), "One line.\n\nIn box\n\ntwo\n\nEnd\n");
+    let in_box = "<draw:frame><draw:text-box><text:p>In box</text:p><text:p>two</text:p></draw:text-box></draw:frame>";
+    let body = format!("<office:body>{in_box}<text:p>One {in_box}line.</text:p><text:p>End</text:p></office:body>");
+    let file = zip(&[("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", body.as_bytes())]);
+    assert_eq!(text_of("a.odt", &file), "In box\n\ntwo\n\nOne line.\n\nIn box\n\ntwo\n\nEnd\n");
+}
+
+#[test]
 fn the_main_part_of_a_word_file_may_have_another_name() {
     let kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument";
     let main = format!("<Relationships><Relationship Type=\"{kind}\" Target=\"/word/document2.xml\"/></Relationships>");
     let file = zip(&[("_rels/.rels", main.as_bytes()), ("word/document2.xml", b"<w:p><w:t>two</w:t></w:p>")]);
     assert_eq!(text_of("a.docx", &file), "two\n");
+}
+
+#[test]
+fn a_line_of_a_mail_that_no_program_escaped_begins_no_other() {
+    let mail = |from: &str, text: &str| format!("{from}\nSubject: x\n\n{text}\n\n");
+    let dated = "From ann@b.org Tue May  4 10:00:00 2021";
+    let text = "One.\n\nFrom the hill we saw it at 10:30.";
+    let mailbox = mail(dated, text) + &mail(dated, "Two.");
+    assert_eq!(text_of("a.mbox", mailbox.as_bytes()), format!("{text}\nTwo.\n"));
+    let without_dates = mail("From ann@b.org", "One.") + &mail("From bob", "Two.");
+    assert_eq!(text_of("a.mbox", without_dates.as_bytes()), "One.\nTwo.\n");
+}
+
+#[test]
+fn an_encrypted_file_of_an_archive_is_left_out_and_said() {
+    let mut file = zip(&[("a.txt", b"One"), ("b.txt", b"Two")]);
+    for (header, flags) in [(b"PK\x03\x04", 6), (b"PK\x01\x02", 8)] {
+        let at = file.windows(4).position(|window| window == header).unwrap();
+        file[at + flags] |= 1;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.zip");
+    std::fs::write(&path, file).unwrap();
+    let mut listing = Listing::default();
+    listing.add_path(&path).unwrap();
+    assert_eq!((listing.files.len(), listing.left_out.len()), (1, 1));
+    let reason = &listing.left_out[0].reason;
+    assert!(reason.contains("a.zip/a.txt: it is encrypted, or packed by a method that is not read"), "{reason}");
+}
+
+#[test]
+fn a_book_is_locked_where_chapters_are_encrypted_and_not_where_fonts_are() {
+    let book = |encrypted: &str| {
+        let encrypted = format!("<encryption><CipherReference URI=\"{encrypted}\"/></encryption>");
+        let package = "<package><manifest><item id=\"a\" href=\"my%20one.xhtml\" media-type=\"application/xhtml+xml\"/>\
+                       </manifest><spine><itemref idref=\"a\"/></spine></package>";
+        let file = zip(&[
+            ("mimetype", b"application/epub+zip"),
+            ("META-INF/container.xml", b"<container><rootfile full-path=\"in/c.opf\"/></container>"),
+            ("META-INF/encryption.xml", encrypted.as_bytes()),
+            ("in/c.opf", package.as_bytes()),
+            ("in/my one.xhtml", b"<p>One</p>"),
+        ]);
+        read_of("a.epub", &file, Clean::Auto)
+    };
+    assert_eq!(book("in/font.otf").unwrap(), "One\n");
+    let error = book("in/my%20one.xhtml").unwrap_err().to_string();
+    assert!(error.ends_with("is locked against copying: its chapters are encrypted; give one that is not"), "{error}");
+}
+
+#[test]
+fn lines_of_subtitles_that_roll_are_said_once() {
+    let rolling = concat!(
+        "WEBVTT\n\n00:00:00.000 --> 00:00:02.350\n \nOne<00:00:00.480><c> old</c><00:00:01.000><c> light</c>\n\n",
+        "00:00:02.350 --> 00:00:02.360\nOne old light\n \n\n",
+        "00:00:02.360 --> 00:00:04.000\nOne old light\nstood<00:00:03.000><c> here</c>\n\n",
+        "00:00:04.000 --> 00:00:04.010\nstood here\n \n\n",
+    );
+    assert_eq!(text_of("a.vtt", rolling.as_bytes()), "One old light\nstood here\n");
+    let said_twice = "1\n00:00:01,000 --> 00:00:02,000\nNo.\n\n2\n00:00:02,000 --> 00:00:03,000\nNo.\n";
+    assert_eq!(text_of("a.srt", said_twice.as_bytes()), "No.\nNo.\n");
+}
+
+#[test]
+fn what_stands_under_a_picture_of_whatsapp_is_said_by_who_sent_it() {
+    let chat = "31/12/21, 10:14 - Bob: <Media omitted>\nThe lighthouse.\nAt dusk.\n\
+                31/12/21, 10:15 - Ann: <Media omitted>\n31/12/21, 10:16 - Ann: Mine.\n";
+    assert_eq!(text_of("a_chat.txt", chat.as_bytes()), "Bob: The lighthouse.\nAt dusk.\nAnn: Mine.\n");
 }
 
 #[test]
@@ -155,12 +265,21 @@ fn what_discord_says_itself_is_no_turn() {
         message("Default", "Hello."),
         message("ChannelPinnedMessage", "Pinned a message."),
         message("Reply", "Yes."),
+        message("20", "You rolled 5."),
     ];
     let channel = "{\"guild\": {\"name\": \"g\"}, \"channel\": {\"name\": \"c\"}, \"messages\": [";
     assert_eq!(
         text_of("a.json", format!("{channel}{}]}}", messages.join(", ")).as_bytes()),
-        "Ann: Hello.\nAnn: Yes.\n"
+        "Ann: Hello.\nAnn: Yes.\nAnn: You rolled 5.\n"
     );
+}
+
+#[test]
+fn a_signed_post_of_a_channel_of_telegram_is_read() {
+    let posts = r#"[{"type": "message", "from": "News", "author": "Ann", "text": "One."},
+        {"type": "message", "author": "Bob", "text": ["Two ", {"type": "bold", "text": "words"}]}]"#;
+    let channel = format!("{{\"name\": \"News\", \"type\": \"public_channel\", \"messages\": {posts}}}");
+    assert_eq!(text_of("a.json", channel.as_bytes()), "News: One.\nBob: Two words\n");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What stands beside a tokenizer's files: `tokenizer_config.json`.
 
 use serde_json::Value;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
+use tokenizers::AddedToken;
 
 /// The keys of a `tokenizer_config.json`, none where there is no such file or it is no JSON.
 pub struct Beside(Value);
@@ -28,10 +29,21 @@ impl Beside {
         self.0.get(key).map_or(Some(absent), name_of)
     }
 
-    /// The tokens that were added to the vocabulary, but for the one that pads: it stands in no text.
-    pub fn added(&self) -> impl Iterator<Item = &str> {
+    /// The tokens that were added to the vocabulary, by their ids.
+    pub fn added(&self) -> BTreeMap<u32, AddedToken> {
         let tokens = self.0["added_tokens_decoder"].as_object().into_iter().flatten();
-        tokens.filter_map(|(_, token)| name_of(token)).filter(|&name| Some(name) != self.name("pad_token"))
+        let read = |(id, token): (&String, &Value)| {
+            let is = |key: &str| token[key] == true;
+            let added = AddedToken::from(name_of(token)?, is("special"));
+            let added = added.single_word(is("single_word")).lstrip(is("lstrip")).rstrip(is("rstrip"));
+            Some((id.parse().ok()?, added))
+        };
+        tokens.filter_map(read).collect()
+    }
+
+    /// Whether this token pads: it stands in no text.
+    pub fn pads(&self, token: &AddedToken) -> bool {
+        self.name("pad_token") == Some(&token.content)
     }
 }
 

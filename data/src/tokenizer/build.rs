@@ -90,6 +90,7 @@ impl Tokenizer {
         })?;
         let has_end = model.token_to_id(END_OF_TEXT).is_some();
         let mut library = with_end_of_text(byte_level(model, true), has_end)?;
+        add_tokens(&mut library, beside)?;
         put_space_first(&mut library, beside.flag("add_prefix_space"));
         if beside.flag("add_bos_token") == Some(true)
             && let Some(name) = beside.name_or("bos_token", END_OF_TEXT)
@@ -101,6 +102,23 @@ impl Tokenizer {
         }
         Self::from_library(library, beside.name("eos_token").map(str::to_owned), Some(vocabulary))
     }
+}
+
+/// Adds the tokens that `beside` names where their ids are those of the vocabulary or follow it. One that
+/// pads has an id only where another comes behind it.
+fn add_tokens(library: &mut Library, beside: &Beside) -> Result<(), Error> {
+    let mut added = beside.added();
+    while added.last_key_value().is_some_and(|(_, token)| beside.pads(token)) {
+        added.pop_last();
+    }
+    for (id, token) in added {
+        let is_known = library.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id);
+        let next = library.get_vocab_size(true) as u32;
+        if !is_known && library.token_to_id(&token.content).unwrap_or(next) == id {
+            library.add_tokens([token]).map_err(library_error)?;
+        }
+    }
+    Ok(())
 }
 
 const LONGEST_WORD: usize = 128;

@@ -33,7 +33,7 @@ use library::{library_error, of_library, put_around, put_space_first};
 use serde_json::{Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
-use tokenizers::{DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
+use tokenizers::{AddedToken, DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// Ids that a vocabulary may have where most of them name no token.
 const MOST_SPARSE_IDS: usize = 1 << 20;
@@ -129,9 +129,12 @@ impl Tokenizer {
     fn agreeing_with(self, beside: &Beside, file: &Path) -> Result<Self, Error> {
         let is_llama = matches!(beside.name("tokenizer_class"), Some("LlamaTokenizer" | "LlamaTokenizerFast"));
         let no_space = is_llama && beside.flag("add_prefix_space") == Some(false);
-        let lacking = beside.added().find(|name| self.shared.library.token_to_id(name).is_none());
-        let what = match lacking {
-            Some(name) => format!("lacks the token {name:?}, which the tokenizer_config.json beside it adds"),
+        let is_lacking =
+            |token: &AddedToken| self.shared.library.token_to_id(&token.content).is_none() && !beside.pads(token);
+        let what = match beside.added().into_values().find(is_lacking) {
+            Some(token) => {
+                format!("lacks the token {:?}, which the tokenizer_config.json beside it adds", token.content)
+            }
             None if no_space && self.puts_space_first() => {
                 "puts a space before every text, and the tokenizer_config.json beside it says none".to_owned()
             }
@@ -354,7 +357,11 @@ impl Encoder {
             }
             (ModelWrapper::WordLevel(model), Some(PreTokenizerWrapper::Split(rule))) => {
                 let by_character = rule.pattern == SplitPattern::Regex(r"[\s\S]".to_owned());
-                by_character.then(|| CharEncoder::new(model.get_vocab().into_iter()).map(Self::Characters)).flatten()
+                // Else a character that it lacks is no error, but that token.
+                let knows_no_other = model.token_to_id(&model.unk_token).is_none();
+                (by_character && knows_no_other)
+                    .then(|| CharEncoder::new(model.get_vocab().into_iter()).map(Self::Characters))
+                    .flatten()
             }
             _ => None,
         });

@@ -229,8 +229,19 @@ fn vocabulary_and_merges_are_read_by_the_keys_beside_them() {
     assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": null })), plain);
     let error = read(json!({ "add_bos_token": true, "bos_token": "<s>" })).err().unwrap();
     assert!(error.ends_with("puts \"<s>\" before every text, which is no token of theirs"), "{error}");
-    let error = read(json!({ "added_tokens_decoder": { "300": { "content": "<|im_start|>" } } })).err().unwrap();
+    // A token that does not follow the vocabulary, nor another that does.
+    let added = |id: &str| json!({ "added_tokens_decoder": { id: { "content": "<|im_start|>", "special": true } } });
+    let error = read(added("301")).err().unwrap();
     assert!(error.contains("vocab.json lacks the token \"<|im_start|>\""), "{error}");
+    let parsed = |keys: Value| read(keys).unwrap().encode_with("<|im_start|>the ball", SpecialTokens::Parse).unwrap();
+    assert_eq!(parsed(added("300")), [vec![300], plain.clone()].concat());
+    let mut padded = added("301");
+    padded["pad_token"] = "<pad>".into();
+    padded["added_tokens_decoder"]["300"] = json!({ "content": "<pad>", "special": true });
+    padded["added_tokens_decoder"]["302"] = json!({ "content": " ball", "lstrip": true });
+    assert_eq!(parsed(padded.clone()), [&[301], &BPE_TOKENIZER.encode("the").unwrap()[..], &[302]].concat());
+    padded["added_tokens_decoder"] = json!({ "300": { "content": "<pad>" } });
+    assert_eq!(read(padded).unwrap().vocab_size(), 300);
 }
 
 #[test]
@@ -359,6 +370,16 @@ fn a_word_that_a_tokenizer_lacks_is_an_error_that_names_its_file() {
         error.starts_with("the tokenizer tokenizer.json fails on this text; give another: WordLevel error"),
         "{error}"
     );
+}
+
+#[test]
+fn a_character_may_stand_for_those_that_a_tokenizer_lacks() {
+    let mut json: Value = serde_json::from_str(&chars("ab?", false).to_json().unwrap()).unwrap();
+    json["model"]["unk_token"] = "?".into();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    let tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+    assert_eq!(tokenizer.encode("acb").unwrap(), tokenizer.encode("a?b").unwrap());
 }
 
 #[test]

@@ -17,7 +17,7 @@ function wayCard(way, best) {
   const bar = styled(element("span", { class: "fill" }), { width: `${100 * Math.exp(each)}%` });
   return element("article", { class: "card way", "data-way": name },
     element("h3", {}, name, " ", badge, sum === best ? element("span", { class: "badge", text: "most probable" }) : null),
-    element("p", { class: "hint" }, element("code", { text: flags.join(" ") })),
+    element("p", { class: "hint flags" }, ...flags.flatMap((flag) => [element("code", { text: flag }), " "])),
     element("p", { class: "text" }, promptText(), text ?? textOf(ids)),
     element("dl", { class: "measures" },
       element("dt", { text: "log-probability" }), element("dd", { text: nats(sum) }),

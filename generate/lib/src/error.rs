@@ -43,9 +43,6 @@ pub enum Error {
     /// The processors leave no token to choose after so many new ones.
     #[error("no token is left to choose after {tokens} new ones: {}", blame(processors))]
     NothingLeft { tokens: usize, processors: Vec<&'static str> },
-    /// The processors leave no token to any beam of the prompt with this place in the batch.
-    #[error("no token is left to choose for any beam of prompt {prompt}: {}", blame(processors))]
-    NoBeamLeft { prompt: usize, processors: Vec<&'static str> },
     /// A grammar leaves no token to choose.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
@@ -58,7 +55,7 @@ pub enum Error {
     /// A processor that lifts log-probabilities, which an exact search cannot bear.
     #[error("one of {} makes a token more than certain, which leaves an exact search without a bound; drop it", processors.join(", "))]
     MoreThanCertain { processors: Vec<&'static str> },
-    /// An exact search without an answer.
+    /// An exact search that was to look at no more before it had an answer.
     #[error("no complete text among {nodes} prefixes: {} left no token to go on with; look at more or ask for less", processors.join(", "))]
     NoCompleteText { nodes: usize, processors: Vec<&'static str> },
     /// A draft model that knows other tokens.
@@ -128,8 +125,8 @@ pub enum WhyDeadEnd {
         "{grammar} asks for {characters} next, and no token of this tokenizer begins so; ask for something that this model can write"
     )]
     Tokenizer { grammar: String, characters: String },
-    /// The grammar allows nothing.
-    #[error("{grammar} allows no text at all; ask for something that this model can write")]
+    /// The grammar allows nothing, or what stands for no characters.
+    #[error("{grammar} allows nothing here that this model can write; ask for something else")]
     NoText { grammar: String },
 }
 

@@ -53,10 +53,10 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     forget_unused(cache);
     let unfinished = temporary_in(cache)?;
     let made = unfinished.path().join(path.file_stem().unwrap_or_default());
-    hf::write(&model, None, &made).map_err(|error| said_of(path, error))?;
-    write_checksums(&made).map_err(|error| output::Error::Refused(with_causes(&error)))?;
+    hf::write(&model, None, &made).map_err(|error| said_of(path, cache, error))?;
+    write_checksums(&made).map_err(|error| advised(&error))?;
     let made_of = path.canonicalize().at("cannot open", path)?;
-    write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy())?;
+    write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy()).map_err(elsewhere)?;
     put(unfinished.path(), &place, &folder)?;
     Ok(Some(folder))
 }
@@ -65,10 +65,17 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
 /// same there meanwhile, that stays. What is there and not whole is moved aside at once, and no other
 /// process ever finds half of it removed.
 fn put(made: &Path, place: &Path, folder: &Path) -> Result<(), FormatError> {
-    if fs::rename(made, place).is_ok() || is_whole(folder) {
+    if fs::rename(made, place).is_ok() {
         return Ok(());
     }
-    let aside = temporary_in(place.parent().unwrap_or(place))?;
+    let cache = place.parent().unwrap_or(place);
+    // One process after the other, where the system can lock a folder: none moves aside what another has
+    // just put there.
+    let _turn = fs::File::open(cache).inspect(|cache| drop(cache.lock()));
+    if is_whole(folder) {
+        return Ok(());
+    }
+    let aside = temporary_in(cache)?;
     let _ = fs::rename(place, aside.path().join("lost"));
     match fs::rename(made, place) {
         Err(_) if is_whole(folder) => Ok(()),
@@ -84,16 +91,21 @@ fn temporary_in(cache: &Path) -> Result<TempDir, output::Error> {
 
 /// The error of a cache that cannot be written, with the way out.
 fn elsewhere(error: FileError) -> output::Error {
-    output::Error::Refused(format!("{}; set XDG_CACHE_HOME to a folder that can be written", with_causes(&error)))
+    advised(&error)
+}
+
+fn advised(error: &(dyn std::error::Error + 'static)) -> output::Error {
+    output::Error::Refused(format!("{}; set XDG_CACHE_HOME to a folder that can be written", with_causes(error)))
 }
 
 /// An error of what is written into the cache, said of the user's file where that is at fault: of a
 /// value that no model can be computed with.
-fn said_of(path: &Path, error: FormatError) -> FormatError {
-    let FormatError::File(FileError { source, .. }) = &error else { return error };
-    match source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>()) {
+fn said_of(path: &Path, cache: &Path, error: FormatError) -> FormatError {
+    let FormatError::File(file) = error else { return error };
+    match file.source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>()) {
         Some(inner) => FormatError::Unsupported { path: path.to_owned(), what: with_causes(inner) },
-        None => error,
+        None if file.path.starts_with(cache) => elsewhere(file).into(),
+        None => file.into(),
     }
 }
 
@@ -313,6 +325,42 @@ mod tests {
         let line = folder_in(&file.join("models"), &fixture("llama/f32.gguf")).unwrap_err().to_string();
         assert!(line.starts_with("cannot create the folder "), "{line}");
         assert!(line.ends_with("; set XDG_CACHE_HOME to a folder that can be written"), "{line}");
+    }
+
+    #[test]
+    fn a_cache_that_fills_up_names_the_way_out_too() {
+        let full = |path: &str| {
+            let source = std::io::ErrorKind::StorageFull.into();
+            let error = FileError { doing: "cannot write", path: path.into(), source };
+            said_of(Path::new("small.gguf"), Path::new("cache"), error.into()).to_string()
+        };
+        assert!(full("cache/made/model.safetensors").ends_with("; set XDG_CACHE_HOME to a folder that can be written"));
+        assert_eq!(full("small.gguf"), "cannot write small.gguf");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_another_process_has_put_in_the_place_of_a_damaged_folder_stays() {
+        use std::os::unix::fs::MetadataExt;
+
+        let place = tempfile::tempdir().unwrap();
+        let [cache, other] = ["cache", "other"].map(|name| place.path().join(name));
+        let [folder, whole] = [&cache, &other].map(|cache| open_alone(cache));
+        fs::remove_file(folder.join("tokenizer.json")).unwrap();
+        let turn = fs::File::open(&cache).unwrap();
+        turn.lock().unwrap();
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| open_alone(&cache));
+            std::thread::sleep(Duration::from_secs(2)); // it has made its own, and waits
+            let key = folder.parent().unwrap();
+            fs::rename(key, place.path().join("lost")).unwrap();
+            fs::rename(whole.parent().unwrap(), key).unwrap();
+            let number = || fs::metadata(folder.join("config.json")).unwrap().ino();
+            let before = number();
+            turn.unlock().unwrap();
+            assert_eq!(late.join().unwrap(), folder);
+            assert_eq!(number(), before);
+        });
     }
 
     #[test]

@@ -97,13 +97,18 @@ impl<'a> Generator<'a> {
     ///
     /// # Errors
     /// Without a tokenizer, and as [`Constraint::new`].
-    pub fn held_to(mut self, grammar: Grammar) -> Result<Self, GrammarError> {
+    pub fn held_to(self, grammar: Grammar) -> Result<Self, GrammarError> {
         let Some(tokenizer) = self.tokenizer else {
             return Err(GrammarError::NoTokenizer { grammar: grammar.source().to_owned() });
         };
-        let vocab_size = self.model.config().vocab_size;
-        self.constraint = Some(Arc::new(Constraint::new(grammar, tokenizer, vocab_size, &self.config.end_tokens)?));
-        Ok(self)
+        let constraint = Constraint::new(grammar, tokenizer, self.model.config().vocab_size, &self.config.end_tokens)?;
+        Ok(self.constrained_by(constraint))
+    }
+
+    /// Holds every text to a grammar that was joined with the model's tokens and this
+    /// configuration's end tokens before.
+    pub fn constrained_by(self, constraint: Constraint) -> Self {
+        Self { constraint: Some(Arc::new(constraint)), ..self }
     }
 
     /// Has a processor of the caller's own edit the logits of every step, behind what bans and
@@ -160,21 +165,7 @@ impl<'a> Generator<'a> {
         let rows = vec![row; prompts.ids.len() * each];
         let mut texts = Texts { generator: self, rows, reader };
         let completions = generate_batch(self.model, prompts.ids, &plan, &mut texts)?;
-        let numbered = completions.into_iter().enumerate().flat_map(|(prompt, completions)| {
-            completions.into_iter().enumerate().map(move |(number, completion)| (prompt, number, completion))
-        });
-        // A search may return fewer sequences than it was asked for, so a row is not just the next
-        // number.
-        let written = numbered.map(|(prompt, number, completion)| {
-            let (text, is_cut) = texts.finish(prompt * each + number, &completion.ids);
-            // What a stop string took away is no part of what is judged.
-            let valid = constraint.map(|constraint| match is_cut {
-                true => constraint.accepts(&text),
-                false => constraint.is_accepting(&completion.ids),
-            });
-            Written { prompt, number, text, completion, valid }
-        });
-        Ok(written.collect())
+        Ok(texts.written(completions, each))
     }
 }
 
@@ -222,6 +213,24 @@ impl Texts<'_> {
         let certain = if is_end { String::new() } else { stream.push(&token_bytes(self.generator.tokenizer, id)) };
         *text += &certain;
         self.reader.text(row, &certain);
+    }
+
+    /// The finished texts of all prompts, which have `each` rows.
+    fn written(mut self, completions: Vec<Vec<Completion>>, each: usize) -> Vec<Written> {
+        let mut written = Vec::new();
+        for (prompt, completions) in completions.into_iter().enumerate() {
+            // A search may return fewer sequences than it was asked for.
+            for (number, completion) in completions.into_iter().enumerate() {
+                let (text, is_cut) = self.finish(prompt * each + number, &completion.ids);
+                // What a stop string took away is no part of what is judged.
+                let valid = self.generator.constraint().map(|constraint| match is_cut {
+                    true => constraint.accepts(&text),
+                    false => constraint.is_accepting(&completion.ids),
+                });
+                written.push(Written { prompt, number, text, completion, valid });
+            }
+        }
+        written
     }
 
     /// The whole text of a row, once nothing follows its ids, and whether a stop string has cut it.

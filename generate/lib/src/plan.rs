@@ -123,3 +123,32 @@ impl<'a> Plan<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::Device;
+    use ember_data::tokenizer::Tokenizer;
+    use ember_model::{Gpt, GptConfig};
+
+    use crate::config::{GenerationConfig, Strategy};
+    use crate::{Generator, constraint::Grammar, generator::Prompts, named::Named};
+
+    #[test]
+    fn every_strategy_tells_alike_what_the_grammar_asked_for_and_what_removed_it() {
+        let model = Gpt::new(&GptConfig::new(3, 32, 1, 1, 8), 3, &Device::flex()).unwrap();
+        let tokenizer = Tokenizer::chars(&('a'..='c').collect(), false).unwrap();
+        let once = GenerationConfig { no_repeat_ngram_size: 1, num_beams: 4, max_new_tokens: 9, ..Default::default() };
+        let diverse = GenerationConfig { num_beam_groups: 2, diversity_penalty: 1.0, ..once };
+        let configs = Strategy::ALL.iter().map(|&strategy| GenerationConfig { strategy, ..diverse.clone() });
+        for config in configs.chain([GenerationConfig { draft_tokens: 2, ..diverse.clone() }]) {
+            let (strategy, grammar) = (config.strategy, Grammar::regex("regex", "ab(a|bb)").unwrap());
+            let generator = Generator::new(&model, Some(&tokenizer), config).unwrap().held_to(grammar).unwrap();
+            let prompts = Prompts { ids: &[&[2]], ..Prompts::default() };
+            let error = generator.write(&prompts, &mut ()).unwrap_err().to_string();
+            let expected = "no token is left after \"ab\": the 2 that regex allows are all removed by other knobs \
+                            (no-repeat-ngram-size); loosen them";
+            assert_eq!(error, expected, "{strategy:?}");
+        }
+    }
+}

@@ -12,12 +12,15 @@ use ember_host::output::{is_standard_output, write_output};
 use super::knob_args::{count, number};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::prompts::{self, FilePrompt, Given};
-use super::{loaded::Loaded, text_args::any_seed};
+use super::{
+    loaded::{Loaded, settings_of},
+    text_args::any_seed,
+};
 use crate::twin;
+use ember_cli::interrupt::end_with_terminal;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{output_file, terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
-use ember_decoding::run_folder;
 use ember_explain::{Explanation, Request, Words, page};
 use ember_host::interrupt::Interrupt;
 
@@ -119,18 +122,16 @@ pub struct ExplainArgs {
 pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
-    // What is wrong with a flag may show only beside the folder's file; both are read before the
-    // model, which is a wait.
-    let folder = run_folder::find(args.from.as_deref())?.folder;
-    let settings = FolderSettings::read(&folder)?;
-    let (mut config, remarks) = args.config(&settings.knobs)?;
+    args.config(&settings_of(args.from.as_deref())?.knobs)?;
     let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     let given = given.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
 
-    let loaded =
-        Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), args.weights.chosen, common, &notes)?;
+    let is_ids = matches!(given, Given::Ids(_));
+    let (loaded, drawing) = Loaded::with_drawing(args.from.as_deref(), is_ids, args.weights.chosen, common, &notes)?;
+    let settings = drawing.settings.clone();
+    let (mut config, remarks) = args.config(&settings.knobs)?;
     remarks.iter().for_each(|remark| notes.say(remark));
-    config.end_tokens = loaded.end_tokens(&notes)?;
+    config.end_tokens = drawing.end_tokens(&notes);
     config.seed = common.seed.unwrap_or_else(any_seed);
     notes.say(wording::decoding::summary(&config));
     if let Given::Ids(ids) = &given {
@@ -190,6 +191,7 @@ fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
     let recorded = ember_explain::record(request)?;
     let beams = ember_explain::beam_steps(request)?;
     if !interrupt.requested() {
+        end_with_terminal();
         twin::show(request, &recorded, &beams, interrupt)?;
     }
     Ok(if interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })

@@ -9,12 +9,40 @@ use ember_model::{Gpt, WeightType, device};
 
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, UsageError};
+use ember_decoding::config::FolderSettings;
 use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::{run_folder, stream::token_bytes};
 
 /// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
 const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \
                                --format json has the ids";
+
+/// How texts of a checkpoint are drawn where no flag says it, and where they end.
+pub(super) struct Drawing {
+    pub(super) settings: FolderSettings,
+    ends: EndTokens,
+}
+
+impl Drawing {
+    /// The tokens that end a text: those that the folder names, which is said where they are not
+    /// just the tokenizer's own end-of-text token, else that one.
+    pub(super) fn end_tokens(self, notes: &Notes) -> Vec<u32> {
+        let EndTokens { ids, unknown, differ } = self.ends;
+        if !unknown.is_empty() {
+            notes.say(format!("the folder's end tokens {unknown:?} are outside the model's vocabulary: not applied"));
+        }
+        if differ {
+            notes.say(format!("a text ends with the folder's eos_token_id: {ids:?}"));
+        }
+        ids
+    }
+}
+
+/// What the folder that `from` means sets, read before its model, which is a wait: what is wrong with
+/// a flag may show only beside it.
+pub(super) fn settings_of(from: Option<&Path>) -> Result<FolderSettings> {
+    run_folder::find_and_open(from, |found| Ok(FolderSettings::read(&found.folder)?))
+}
 
 /// A model, ready, and the folder it came from.
 pub(super) struct Loaded {
@@ -42,6 +70,32 @@ impl Loaded {
         common: &CommonArgs,
         notes: &Notes,
     ) -> Result<Self> {
+        Ok(Self::open(from, ids_suffice, weights, common, notes, |_, _, _| Ok(()))?.0)
+    }
+
+    /// As [`Self::new`], and how the folder's texts are drawn.
+    pub(super) fn with_drawing(
+        from: Option<&Path>,
+        ids_suffice: bool,
+        weights: WeightType,
+        common: &CommonArgs,
+        notes: &Notes,
+    ) -> Result<(Self, Drawing)> {
+        Self::open(from, ids_suffice, weights, common, notes, |folder, tokenizer, vocab_size| {
+            let ends = EndTokens::read(folder, tokenizer, vocab_size)?;
+            Ok(Drawing { settings: FolderSettings::read(folder)?, ends })
+        })
+    }
+
+    /// Loads what `from` means, and what `more` reads of the same folder.
+    fn open<T>(
+        from: Option<&Path>,
+        ids_suffice: bool,
+        weights: WeightType,
+        common: &CommonArgs,
+        notes: &Notes,
+        more: impl Fn(&Path, Option<&Tokenizer>, usize) -> Result<T>,
+    ) -> Result<(Self, T)> {
         let mut selected: Option<device::Selected> = None;
         let mut device = || -> Result<_, device::DeviceError> {
             if let Some(device) = &selected {
@@ -54,17 +108,19 @@ impl Loaded {
         let opened = run_folder::find_and_open(from, |found| -> Result<_> {
             notes.say(format!("checkpoint: {found}"));
             let (model, tokenizer) = load(&found.folder, weights, ids_suffice, &mut device)?;
-            let opening = opening(&found.folder, tokenizer.as_ref(), model.config().vocab_size)?;
-            Ok((found.folder, model, tokenizer, opening))
+            let vocab_size = model.config().vocab_size;
+            let opening = opening(&found.folder, tokenizer.as_ref(), vocab_size)?;
+            let more = more(&found.folder, tokenizer.as_ref(), vocab_size)?;
+            Ok((found.folder, model, tokenizer, opening, more))
         });
-        let (folder, model, tokenizer, opening) = opened?;
+        let (folder, model, tokenizer, opening, more) = opened?;
         let Some(device) = selected else { unreachable!("a model is loaded onto the device that was chosen") };
         if tokenizer.as_ref().is_some_and(|tokenizer| !tokenizer.knows_token_bytes()) {
             notes.say(UNKNOWN_DECODER);
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
         let (device_name, on_gpu, is_quiet) = (device.name, device.gpu, !notes.are_shown());
-        Ok(Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening })
+        Ok((Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening }, more))
     }
 
     /// The wait for the model's first pass.
@@ -79,20 +135,6 @@ impl Loaded {
             bail!(UsageError::new(outside_vocabulary(flag, id, vocab_size)));
         }
         Ok(())
-    }
-
-    /// The tokens that end a text: those that the folder names, which is said where they are not
-    /// just the tokenizer's own end-of-text token, else that one.
-    pub(super) fn end_tokens(&self, notes: &Notes) -> Result<Vec<u32>> {
-        let vocab_size = self.model.config().vocab_size;
-        let EndTokens { ids, unknown, differ } = EndTokens::read(&self.folder, self.tokenizer.as_ref(), vocab_size)?;
-        if !unknown.is_empty() {
-            notes.say(format!("the folder's end tokens {unknown:?} are outside the model's vocabulary: not applied"));
-        }
-        if differ {
-            notes.say(format!("a text ends with the folder's eos_token_id: {ids:?}"));
-        }
-        Ok(ids)
     }
 
     /// The text of `ids`, where there is a tokenizer.

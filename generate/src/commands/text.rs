@@ -6,23 +6,23 @@ use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::numbers::counted;
+use ember_data::tokenizer::Tokenizer;
 use ember_model::{Gpt, WeightType, folder::weights_checksum};
 
+use super::loaded::{Loaded, settings_of};
 use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Repeats, Session};
 use super::trace_file::{BatchNumbers, Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
-use super::{
-    lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output, totals::Totals,
-};
+use super::{lines::without_line_end, progress::Progress, text_args::TextArgs, text_output, totals::Totals};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
 use ember_cli::terminal;
 use ember_decoding::batches::{InOrder, plan};
-use ember_decoding::config::{FolderSettings, GenerationConfig};
+use ember_decoding::config::GenerationConfig;
 use ember_decoding::generator::Written;
 use ember_decoding::memory::{MOST_ROWS, batch_size};
 use ember_decoding::processors::Step;
+use ember_decoding::semantics;
 use ember_decoding::sequences::{ModelSequences, Sequences};
-use ember_decoding::{run_folder, semantics};
 use ember_host::interrupt::Interrupt;
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 
@@ -30,15 +30,14 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
     let grammar = args.constraint.grammar()?;
-    // What the strategy would ignore depends on the folder's file too; it is read before the model,
-    // which is a wait.
-    let folder = run_folder::find(args.from.as_deref())?.folder;
-    GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
+    // What the strategy would ignore depends on the folder's file too.
+    GenerationConfig::resolve(&args.knobs_without_words(), &settings_of(args.from.as_deref())?)?;
     let given = given(args)?;
     let is_ids = |given: &Vec<FilePrompt>| given.iter().all(|given| matches!(given.prompt, Given::Ids(_)));
     let ids_suffice = given.as_ref().is_some_and(is_ids);
-    let loaded = Loaded::new(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
-    let config = args.config(&loaded, common.seed, &notes)?;
+    let (loaded, drawing) =
+        Loaded::with_drawing(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
+    let config = args.config(&loaded, drawing, common.seed, &notes)?;
     let draft =
         args.draft.as_deref().map(|path| draft(path, &loaded, args.weights.chosen, common, &notes)).transpose()?;
     let mut session = Session::new(&loaded, config, grammar, interrupt)?;
@@ -78,7 +77,7 @@ fn draft(path: &Path, loaded: &Loaded, weights: WeightType, common: &CommonArgs,
 fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
     let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
     let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
-        (Some(a), Some(b)) => a.first_difference(b).is_none(),
+        (Some(a), Some(b)) => have_same_tokens(a, b),
         (None, None) => true,
         _ => false,
     };
@@ -90,6 +89,13 @@ fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
         ))
     );
     Ok(())
+}
+
+/// Whether an id that both have is the same token in both. What only one has is never proposed, or never
+/// accepted.
+fn have_same_tokens(a: &Tokenizer, b: &Tokenizer) -> bool {
+    let in_both = a.vocab_size().min(b.vocab_size());
+    a.first_difference(b).is_none_or(|id| id as usize >= in_both)
 }
 
 /// The prompts that are given; none where a terminal is to be asked.
@@ -396,5 +402,29 @@ impl<W: Write> Write for Begun<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_draft_model_may_have_tokens_of_its_own_behind_the_others() {
+        let (folder, plain) = (tempfile::tempdir().unwrap(), Tokenizer::bytes().unwrap());
+        let renamed = |id: usize| {
+            let mut json = plain.to_value().unwrap();
+            let added = json["added_tokens"].as_array_mut().unwrap();
+            let mut token = added[0].clone();
+            (token["id"], token["content"]) = (id.into(), "<more>".into());
+            added.retain(|other| other["id"] != token["id"]);
+            added.push(token);
+            std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+            Tokenizer::from_folder(folder.path()).unwrap()
+        };
+        let [more, other] = [plain.vocab_size(), plain.vocab_size() - 1].map(renamed);
+        assert!(have_same_tokens(&plain, &more) && have_same_tokens(&more, &plain));
+        assert!(!have_same_tokens(&plain, &other));
     }
 }

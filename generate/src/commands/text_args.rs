@@ -9,11 +9,11 @@ use ember_data::tokenizer::Tokenizer;
 
 use super::constraint_args::ConstraintArgs;
 use super::knob_args::{KnobArgs, PENALTIES, count};
-use super::loaded::{Loaded, outside_vocabulary};
+use super::loaded::{Drawing, Loaded, outside_vocabulary};
 use super::model_args::{SpecialTokensArgs, WeightsArgs, named};
 use ember_cli::program::{Notes, OutputFormat, UsageError};
 use ember_cli::wording;
-use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, FolderSettings, GenerationConfig, Knobs, Strategy};
+use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, GenerationConfig, Knobs, Strategy};
 use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
@@ -256,18 +256,23 @@ impl TextArgs {
     /// # Errors
     /// A [`UsageError`] for a wrong flag; a file that cannot be read, is wrong, or cannot be
     /// written.
-    pub(super) fn config(&self, loaded: &Loaded, seed: Option<u64>, notes: &Notes) -> Result<GenerationConfig> {
+    pub(super) fn config(
+        &self,
+        loaded: &Loaded,
+        drawing: Drawing,
+        seed: Option<u64>,
+        notes: &Notes,
+    ) -> Result<GenerationConfig> {
         let vocab_size = loaded.model.config().vocab_size;
-        let folder = FolderSettings::read(&loaded.folder)?;
-        folder.check_vocabulary(vocab_size)?;
+        drawing.settings.check_vocabulary(vocab_size)?;
         let flags = self.knobs(loaded.tokenizer.as_ref(), vocab_size)?;
-        let (mut config, remarks) = GenerationConfig::resolve(&flags, &folder)?;
+        let (mut config, remarks) = GenerationConfig::resolve(&flags, &drawing.settings)?;
         remarks.iter().for_each(|remark| notes.say(wording::decoding::note(remark)));
         if loaded.tokenizer.is_none() && !config.stop_strings.is_empty() {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
             config.stop_strings.clear();
         }
-        config.end_tokens = loaded.end_tokens(notes)?;
+        config.end_tokens = drawing.end_tokens(notes);
         config.logprobs = self.logprobs.unwrap_or(0).min(vocab_size);
         if let Some(seed) = seed {
             config.seed = seed;

@@ -37,12 +37,24 @@ pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usi
 }
 
 /// Vectors of columns that a cube of [`column_sums`] has, and units that share the rows of each.
-pub const COLUMNS: usize = 16;
+const COLUMNS: usize = 16;
 /// See [`COLUMNS`].
 pub const LANES: usize = 16;
 /// Rows that a unit of [`column_sums`] asks for before it adds them, so that it waits for memory once
 /// for all of them.
 const ASKED: usize = 8;
+
+/// The column of vectors that a unit sums up, in a grid as [`Groups::grid`] makes it.
+#[cube]
+pub fn own_column() -> usize {
+    CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize
+}
+
+/// The first row that a unit takes there; `steps - 1` more follow, each [`LANES`] after the last.
+#[cube]
+pub fn first_row(steps: usize) -> usize {
+    CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize
+}
 
 /// Writes the sum over a cube's [`LANES`] of what each has summed of its column to the row of the
 /// cube's group in `sums` `[groups, width]`.
@@ -71,8 +83,7 @@ fn column_sums_kernel<T: Float, N: Size>(
     steps: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
-    let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
+    let (column, first) = (own_column(), first_row(steps));
     let mut sum = Vector::<f32, N>::new(f32::new(0.0));
     for block in 0..steps.div_ceil(ASKED) {
         let mut values = Array::<Vector<f32, N>>::new(ASKED);

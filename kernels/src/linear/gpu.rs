@@ -11,7 +11,7 @@ use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
 use crate::gpu::products::{biased_product, product, product_onto, spaced_product};
-use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
+use crate::gpu::sum::{Groups, LANES, column_sums, first_row, of_groups, own_column, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
 
 impl Operation<CubeBackend, 3> for Linear {
@@ -181,8 +181,7 @@ fn biased_gelu_backward_kernel<T: Float, N: Size>(
     steps: usize,
     #[define(T)] _dtype: ElemType,
 ) {
-    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
-    let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
+    let (column, first) = (own_column(), first_row(steps));
     let mut sum = Vector::<f32, N>::new(f32::new(0.0));
     for step in 0..steps {
         let row = first + step * LANES;
@@ -269,8 +268,7 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
     #[comptime] drops: bool,
     #[define(D, T)] _dtypes: [ElemType; 2],
 ) {
-    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
-    let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
+    let (column, first) = (own_column(), first_row(steps));
     let mut sum = Vector::<f32, N>::new(f32::new(0.0));
     for step in 0..steps {
         let row = first + step * LANES;

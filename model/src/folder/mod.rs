@@ -22,9 +22,15 @@ mod tensor_file;
 mod weights;
 
 #[cfg(test)]
+mod checksums_tests;
+#[cfg(test)]
+mod config_tests;
+#[cfg(test)]
 mod family_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod weights_tests;
 
 use std::{fs, path::Path};
 

@@ -11,13 +11,14 @@ use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path, path::Pa
 
 use ember_decoding::bench::median;
 use ember_host::{file_error::At, files::name_of};
+use itertools::Itertools;
 use serde::Serialize;
 
 use crate::drawing::{Points, drawable, smooth};
 use crate::error::{Error, Result};
-use crate::plot::{best, last};
+use crate::plot::{best, last, lowest};
 use ember_training::units::{duration, short};
-use ember_training::{run::folder, run::report::Row, run::report::jsonl};
+use ember_training::{run::folder, run::report::Row, run::report::RunFacts, run::report::jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
@@ -88,8 +89,7 @@ impl Record {
         let rows: Vec<Row> = jsonl::read(&metrics)?;
         let file = path.join(folder::CONFIG);
         let text = if file.is_file() { fs::read_to_string(&file).at("cannot read", &file)? } else { String::new() };
-        // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the
-        // same.
+        // Not as a TrainConfig: whatever keys two runs have, they can be compared.
         let config = text.parse().map_err(|source| Error::NotToml { path: file, source })?;
         let whole_path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name = name_of(&whole_path).unwrap_or_else(|| path.display().to_string());
@@ -116,29 +116,30 @@ impl Record {
         self.rows.iter().filter_map(point).collect()
     }
 
+    /// What the first row says of the run.
+    fn facts(&self) -> Option<&RunFacts> {
+        self.rows.iter().find_map(|row| row.run.as_ref())
+    }
+
     /// The figures of the run.
     pub fn summary(&self) -> Summary {
         let (rows, best) = (&self.rows, best(&self.rows));
-        // What the first row says of the run; nothing in logs of older versions.
-        let facts = rows.iter().find_map(|row| row.run.clone()).unwrap_or_default();
+        let facts = self.facts();
         let speeds: Vec<f64> = rows.iter().filter_map(|row| row.tokens_per_s).collect();
         let max_steps = self.config.get("max_steps").and_then(toml::Value::as_integer).map(|steps| steps as u64);
         Summary {
             run: self.name.clone(),
             path: self.path.display().to_string(),
-            parameters: Some(facts.parameters).filter(|n| *n > 0),
+            parameters: facts.map(|facts| facts.parameters),
             // A batch that was left out is in the log with a step that was not taken.
             step: rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max().unwrap_or(0),
-            max_steps: max_steps.or(Some(facts.max_steps).filter(|n| *n > 0)),
+            max_steps: max_steps.or(facts.map(|facts| facts.max_steps)),
             tokens: last(rows, |row| row.tokens),
             train_loss: last(rows, |row| row.train_loss),
             val_loss: last(rows, |row| row.val_loss),
             best_val_loss: best.map(|best| best.0),
             best_step: best.map(|best| best.1),
-            bits_per_byte: best.and_then(|(loss, step)| {
-                let found = rows.iter().find(|row| row.step == step && row.val_loss == Some(loss));
-                found?.bits_per_byte
-            }),
+            bits_per_byte: lowest(rows, |row| row.bits_per_byte).map(|lowest| lowest.0),
             elapsed_s: last(rows, |row| row.elapsed_s),
             tokens_per_s: median(&speeds),
         }
@@ -168,7 +169,7 @@ pub struct Summary {
     pub best_val_loss: Option<f64>,
     /// Where it was.
     pub best_step: Option<u64>,
-    /// The same in bits per byte of the held-out text, where that is logged.
+    /// The same in bits per byte of the held-out text.
     pub bits_per_byte: Option<f64>,
     /// Time in all.
     pub elapsed_s: Option<f64>,
@@ -211,10 +212,8 @@ pub fn tokens_differ(runs: &[Record]) -> bool {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         values.into_iter().any(|value| value > 1.01 * least)
     };
-    let vocabularies = runs.iter().filter_map(|run| run.rows.iter().find_map(|row| row.run.as_ref()));
     let ratio = |row: &Row| Some(row.bits_per_byte? / row.val_loss.filter(|loss| *loss > 0.0)?);
-    let sizes: Vec<u64> = vocabularies.map(|facts| facts.vocab_size).filter(|size| *size > 0).collect();
-    sizes.iter().any(|size| *size != sizes[0])
+    !runs.iter().filter_map(Record::facts).map(|facts| facts.vocab_size).all_equal()
         || differ(runs.iter().filter_map(|run| run.rows.iter().find_map(ratio)).collect())
 }
 

@@ -106,7 +106,7 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
 
 /// The legend: a line of figures for each run, and under it what it differs in.
 fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn {
-    let mut y = LINE as i32 / 2;
+    let mut y = LINE as i32;
     cells(area, &HEADINGS.map(String::from), y, &GREY)?;
     for (run, (record, notes)) in runs.iter().zip(notes).enumerate() {
         y += LINE as i32;

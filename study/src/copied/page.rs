@@ -21,7 +21,7 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
         &[
             ("share", &format!("{:.1}", 100.0 * all.copied_share)),
             ("characters", &all.characters),
-            ("spans", &all.spans),
+            ("spans", &counted(all.spans, "span")),
             ("longest", &all.longest),
             ("validation", &of_validation),
             ("sections", &sections.map(|(number, (text, checked))| section(number, text, checked)).collect::<String>()),
@@ -143,6 +143,7 @@ mod tests {
         let training = training.index().unwrap();
         let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training, &|| false).unwrap();
         let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
+        assert!(page.contains("in 2 spans; the longest stretch has 4."));
         assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));
         assert!(!page.contains("http") && !page.contains("<script"));
     }

@@ -295,7 +295,7 @@ fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn()
     let vocab_size = gpt.config().vocab_size;
     let mut entropies = Vec::with_capacity(rows.len());
     let time = rows.first().map_or(1, |row| row.len() - 1);
-    for rows in rows.chunks((TOKENS_AT_ONCE / time).max(1)) {
+    for rows in rows.chunks((gpt.tokens_at_once(TOKENS_AT_ONCE) / time).max(1)) {
         proceed_if(!interrupted())?;
         let read: Vec<&[u32]> = rows.iter().map(|row| &row[..time]).collect();
         let tokens = to_tensor(&read, &gpt.device()); // [batch, time]

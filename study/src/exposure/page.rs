@@ -1,7 +1,10 @@
 //! The figures as a page: the losses by position, the drift with its uncertainty, the loops.
 
 use super::{Exposure, Figures, LEAST_TOKENS, Loops, Stretch, TIMES};
+use crate::drawing::decimals;
 use crate::page::{fill, line_points, page as whole_page};
+use ember_training::units::counted;
+use plotters::coord::{ranged1d::Ranged, types::RangedCoordf64};
 
 const STYLE: &str = include_str!("page/style.css");
 
@@ -34,8 +37,8 @@ pub fn page(title: &str, exposure: &Exposure) -> String {
         include_str!("page/page.html"),
         &[
             ("windows", windows),
-            ("prefix", &settings.prefix),
-            ("samples", &settings.samples),
+            ("prefix", &counted(settings.prefix, "real token")),
+            ("samples", &counted(settings.samples, "time")),
             ("losses", &losses(positions)),
             ("drift", &drift(positions)),
             ("figures", &positions.iter().chain([whole]).map(figures_row).collect::<String>()),
@@ -149,10 +152,9 @@ impl Frame {
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">\n\
              <path class=\"axis\" fill=\"none\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>\n"
         );
-        for fifth in 0..=4 {
-            let value = self.low + (self.high - self.low) * f64::from(fifth) / 4.0;
-            let (x, y) = (LEFT - 8.0, self.y(value) + 4.0);
-            svg += &format!("<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{value:.2}</text>\n");
+        for value in RangedCoordf64::from(self.low..self.high).key_points(5_usize) {
+            let (x, y, label) = (LEFT - 8.0, self.y(value) + 4.0, decimals(value, self.high - self.low));
+            svg += &format!("<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{label}</text>\n");
         }
         for (place, stretch) in stretches.iter().enumerate() {
             let (x, y, label) = (self.x(place), bottom + 18.0, positions(stretch));

@@ -141,13 +141,16 @@ fn loops_are_looked_for_where_asked() {
 
 #[test]
 fn the_page_has_every_figure_and_needs_nothing_else() {
-    let exposure = measured(3, &settings());
+    let exposure = measured(3, &Settings { samples: 1, ..settings() });
     let page = page("Exposure of <run>", &exposure);
     assert!(page.contains("<title>Exposure of &lt;run&gt;</title>"));
     for stretch in &exposure.positions {
         assert!(page.contains(&format!("<td>{:.3}</td>", stretch.sampled.loss)));
     }
+    assert!(page.contains("at temperature 1 (1 time),"));
     assert!(page.contains("<tr><th>own</th><td>") && !page.contains("<th>sampled</th>"));
     assert_eq!(page.matches("<svg").count(), 2);
+    // The losses are about ln 11.
+    assert!(page.contains(">0.0</text>") && page.contains(">2.0</text>"), "an axis has round numbers: {page}");
     assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
 }

@@ -3,11 +3,11 @@
 
 use burn::module::Module;
 use ember_data::windows::Batch;
-use ember_decoding::sequences::{ModelSequences, Sequences};
+use ember_decoding::{bench::Spread, sequences::ModelSequences, sequences::Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::meter::{Meter, median, positive};
+use super::meter::{Meter, positive};
 use super::modes::{Plan, clipped_step, generation::logits_without_cache};
 use crate::batch::batch_logits;
 use crate::error::Result;
@@ -83,7 +83,7 @@ pub fn measure(
                 held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }
-        all.push(Growth { training_s: median(&times), training_bytes: positive(held), ..growth });
+        all.push(Growth { training_s: Spread::of(times).median, training_bytes: positive(held), ..growth });
     }
     Ok(all)
 }
@@ -116,11 +116,11 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, plan: &Plan, meter: &
     }
     Ok(Growth {
         time,
-        forward_s: median(&forward),
+        forward_s: Spread::of(forward).median,
         forward_bytes: positive(forward_bytes),
-        cached_token_s: median(&cached),
+        cached_token_s: Spread::of(cached).median,
         cache_bytes: positive(cache_bytes),
-        uncached_token_s: median(&uncached),
+        uncached_token_s: Spread::of(uncached).median,
         ..Growth::default()
     })
 }

@@ -133,27 +133,3 @@ pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
     let result = run();
     (result, NodeId::new().value - first - 1)
 }
-
-/// The median of some times; 0 without any.
-pub fn median(times: &[f64]) -> f64 {
-    ember_decoding::bench::median(times).unwrap_or_default()
-}
-
-/// Median, smallest and largest of some times; zeros without any.
-pub fn spread(times: &[f64]) -> [f64; 3] {
-    let median = median(times);
-    let [smallest, largest] = [f64::min, f64::max].map(|of| times.iter().copied().fold(median, of));
-    [median, smallest, largest]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_stands_between_the_smallest_and_the_largest() {
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), [2.0, 1.0, 3.0]);
-        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), [2.5, 1.0, 4.0]);
-        assert_eq!(spread(&[]), [0.0; 3]);
-    }
-}

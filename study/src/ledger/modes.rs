@@ -6,12 +6,13 @@ mod plan;
 
 use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
-use ember_decoding::{score::MOST_LOGITS, score::token_log_probabilities, softmax::log_sum_exp, tokens::from_tensor};
+use ember_decoding::{bench::Spread, score::MOST_LOGITS, score::token_log_probabilities};
+use ember_decoding::{softmax::log_sum_exp, tokens::from_tensor};
 use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
-use super::meter::{Meter, measured, nodes_made, positive, spread};
+use super::meter::{Meter, measured, nodes_made, positive};
 use super::{Entry, flops, flops::looked_at};
 use crate::batch::{batch_logits, next_token_loss};
 use crate::error::Result;
@@ -28,16 +29,17 @@ const ENOUGH_S: f64 = 10.0;
 pub const PASSES: usize = 6;
 
 /// What is known of a mode and how long it took; what it computes and what that needs is open.
-fn timed(facts: &Facts, tokens: usize, times: &[f64]) -> Entry {
-    let [time_s, time_min_s, time_max_s] = spread(times);
+fn timed(facts: &Facts, tokens: usize, times: Vec<f64>) -> Entry {
+    let repeats = times.len() as u64;
+    let Spread { median, min, max } = Spread::of(times);
     Entry {
         mode: facts.mode,
-        time_s,
-        time_min_s,
-        time_max_s,
-        repeats: times.len() as u64,
+        time_s: median,
+        time_min_s: min,
+        time_max_s: max,
+        repeats,
         tokens: tokens as u64,
-        tokens_per_s: tokens as f64 / time_s.max(1e-12),
+        tokens_per_s: tokens as f64 / median.max(1e-12),
         random: facts.random,
         returns: facts.returns,
         places: facts.places,
@@ -168,7 +170,7 @@ impl Bench<'_> {
             graph_nodes,
             flops: self.whole_flops(config),
             logits_difference: difference,
-            ..timed(&FORWARD, plan.tokens(), &times)
+            ..timed(&FORWARD, plan.tokens(), times)
         })
     }
 
@@ -199,7 +201,7 @@ impl Bench<'_> {
             graph_nodes,
             flops: self.whole_flops(config),
             logits_difference: difference,
-            ..timed(&FORWARD_WITH_GRAPH, plan.tokens(), &times)
+            ..timed(&FORWARD_WITH_GRAPH, plan.tokens(), times)
         })
     }
 
@@ -223,7 +225,7 @@ impl Bench<'_> {
             graph_nodes,
             flops: self.whole_flops(config),
             logits_difference: difference,
-            ..timed(&SCORE, plan.tokens(), &times)
+            ..timed(&SCORE, plan.tokens(), times)
         })
     }
 
@@ -241,11 +243,11 @@ impl Bench<'_> {
         self.reference = Vec::new();
 
         let before = self.meter.begin_peak()?;
-        gpt = step(gpt, plan, &mut optimizer)?;
+        gpt = step(gpt, plan, &mut optimizer);
         if optimizer.average().is_some() {
             // The first average is the weights themselves: it has memory of its own from the second
             // step on.
-            gpt = step(gpt, plan, &mut optimizer)?;
+            gpt = step(gpt, plan, &mut optimizer);
         }
         let remembered = self.meter.live()? - before;
         let average = 4 * optimizer.average().map_or(0, WeightAverage::values) as i64;
@@ -259,7 +261,7 @@ impl Bench<'_> {
 
         while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
             plan.proceed()?;
-            let (stepped, time_s) = self.meter.time(|| step(gpt, plan, &mut optimizer))?;
+            let (stepped, time_s) = self.meter.time(|| Ok(step(gpt, plan, &mut optimizer)))?;
             gpt = stepped;
             times.push(time_s);
         }
@@ -278,7 +280,7 @@ impl Bench<'_> {
             graph_nodes,
             flops: flops::training(self.whole_flops(&config)),
             logits_difference: difference,
-            ..timed(&TRAINING_STEP, plan.tokens(), &times)
+            ..timed(&TRAINING_STEP, plan.tokens(), times)
         })
     }
 
@@ -299,9 +301,9 @@ impl Bench<'_> {
     }
 }
 
-fn step(gpt: Gpt, plan: &Plan, optimizer: &mut Optimizer) -> Result<Gpt> {
+fn step(gpt: Gpt, plan: &Plan, optimizer: &mut Optimizer) -> Gpt {
     let gradients = plan.gradient(&gpt);
-    Ok(clipped_step(gpt, gradients, optimizer))
+    clipped_step(gpt, gradients, optimizer)
 }
 
 pub(super) fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {

@@ -3,7 +3,7 @@
 use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
 use super::{Entry, Place, Subject, growth::Growth};
-use crate::page::{escape, fill};
+use crate::page::{escape, fill, page as whole_page};
 use ember_training::{memory::prediction::Parts, units::bytes, units::grouped, units::short};
 
 const PAGE: &str = include_str!("page/page.html");
@@ -12,10 +12,11 @@ const STYLE: &str = include_str!("page/style.css");
 
 /// The page; without a growth it has no curves.
 pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String {
-    fill(
+    whole_page(
+        "What training and inference cost",
+        STYLE,
         PAGE,
         &[
-            ("style", &STYLE.trim_end()),
             ("subject", &escape(&subject.sentence())),
             ("measured_by", &measured_by(subject.measured_by)),
             ("legend", &legend()),
@@ -25,7 +26,7 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
             ("graph", &graphs(entries)),
             ("growth", &if growth.is_empty() { String::new() } else { growths(growth) }),
             ("table", &numbers(entries)),
-            ("places", &places(entries)),
+            ("modes", &descriptions(entries)),
         ],
     )
 }
@@ -121,7 +122,7 @@ fn predictions(entries: &[Entry]) -> String {
 }
 
 fn numbers(entries: &[Entry]) -> String {
-    let head = ["", "time", "tokens", "FLOPs", "FLOP/s", "operations", "logits off by", "random", "returns"];
+    let head = ["", "time", "tokens", "FLOPs", "FLOP/s", "operations", "logits off by"];
     let rows = entries.iter().map(|entry| {
         vec![
             title(entry.mode),
@@ -131,20 +132,23 @@ fn numbers(entries: &[Entry]) -> String {
             short(entry.flops / entry.time_s.max(1e-12)),
             grouped(entry.operations),
             difference(entry.logits_difference),
-            entry.random.to_owned(),
-            entry.returns.to_owned(),
         ]
     });
     table(&head, rows)
 }
 
-fn places(entries: &[Entry]) -> String {
+/// What comes out of each mode, what in it is random, and where it is done.
+fn descriptions(entries: &[Entry]) -> String {
     let place = |place: &Place| format!("<code>{}</code> in <code>{}</code>", place.function, place.file);
-    let item = |entry: &Entry| {
-        let places: Vec<String> = entry.places.iter().map(place).collect();
-        format!("<li>{}: {}</li>", title(entry.mode), places.join(", "))
+    let item = |Entry { mode, returns, random, places, .. }: &Entry| {
+        let places: Vec<String> = places.iter().map(place).collect();
+        format!(
+            "<dt>{}</dt>\n<dd>returns {returns}.<br>Random is {random}.<br>{}</dd>\n",
+            title(mode),
+            places.join(", ")
+        )
     };
-    format!("<ul>{}</ul>", entries.iter().map(item).collect::<String>())
+    format!("<dl>\n{}</dl>", entries.iter().map(item).collect::<String>())
 }
 
 #[cfg(test)]
@@ -158,19 +162,8 @@ mod tests {
             assert!(![PAGE, GROWTH, STYLE].iter().any(|text| text.contains(never)), "{never}");
         }
         let holes: Vec<&str> = PAGE.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()).collect();
-        let known = [
-            "style",
-            "subject",
-            "time",
-            "legend",
-            "measured_by",
-            "memory",
-            "predicted",
-            "graph",
-            "growth",
-            "table",
-            "places",
-        ];
+        let known =
+            ["subject", "time", "legend", "measured_by", "memory", "predicted", "graph", "growth", "table", "modes"];
         assert_eq!(holes, known);
     }
 }

@@ -3,7 +3,7 @@
 use super::{Seen, chart::bar, chart::columns};
 use crate::page::{escape, page as whole_page};
 use ember_data::look::{Counted, Look, Share};
-use ember_data::numbers::grouped;
+use ember_data::numbers::{counted, grouped};
 use ember_data::source::LeftOut;
 
 const STYLE: &str = include_str!("page/style.css");
@@ -28,20 +28,20 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     let words = &look.vocabulary;
     let all_words = (words.words as f64 * look.bytes as f64 / look.sample_bytes.max(1) as f64).round() as u64;
     let exactly = if look.sample_bytes < look.bytes { "about " } else { "" };
-    let characters = counted(look.characters, "character", "characters");
+    let characters = number_of(look.characters, "character");
     // What stands between two signs is no word where words are not parted.
     let (length, pages, minutes, beside) = if is_unparted(look) {
         let (pages, minutes) = (look.characters.div_ceil(CHARACTERS_A_PAGE), look.characters / CHARACTERS_A_MINUTE);
         (characters, pages, minutes, String::new())
     } else {
-        let length = format!("{exactly}{}", counted(all_words, "word", "words"));
+        let length = format!("{exactly}{}", number_of(all_words, "word"));
         (length, all_words.div_ceil(WORDS_A_PAGE), all_words / WORDS_A_MINUTE, characters + ", ")
     };
     let lead = format!(
         "{length} in {} and {}: {}.",
-        counted(look.documents, "document", "documents"),
-        counted(look.files, "file", "files"),
-        counted(pages, "printed page", "printed pages")
+        number_of(look.documents, "document"),
+        number_of(look.files, "file"),
+        number_of(pages, "printed page")
     );
     let reading = format!("To read it takes {}. {beside}{}.", hours(minutes), size(look.bytes));
     let sample = if look.sample_bytes < look.bytes {
@@ -97,13 +97,19 @@ fn capital(text: &str) -> String {
     characters.next().map(|first| first.to_uppercase().collect::<String>() + characters.as_str()).unwrap_or_default()
 }
 
-fn counted(count: u64, one: &str, more: &str) -> String {
-    format!("{} {}", grouped(count), if count == 1 { one } else { more })
+/// "1 file", "2,345 files".
+fn number_of(count: u64, noun: &str) -> String {
+    counted(grouped(count), noun)
+}
+
+/// The words for one, or for several.
+fn for_count<'a>(count: u64, one: &'a str, more: &'a str) -> &'a str {
+    if count == 1 { one } else { more }
 }
 
 fn size(bytes: u64) -> String {
     match bytes {
-        0..1000 => counted(bytes, "byte", "bytes"),
+        0..1000 => number_of(bytes, "byte"),
         1000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.1} GB", bytes as f64 / 1e9),
@@ -137,7 +143,7 @@ fn shares(shares: &[Share], all: u64) -> String {
         let documents = if share.documents == 1 && share.files == 1 {
             String::new()
         } else {
-            counted(share.documents, "document", "documents")
+            number_of(share.documents, "document")
         };
         format!(
             "<tr><td>{}</td><td class=\"some\"><small>{documents}</small></td><td class=\"number\">{}</td><td class=\"bar\">{}</td></tr>\n",
@@ -156,11 +162,7 @@ fn years(years: &[Share]) -> String {
     let every = years.len().div_ceil(10);
     let column = |(place, year): (usize, &Share)| {
         let label = if place.is_multiple_of(every) { year.name.clone() } else { String::new() };
-        (
-            label,
-            year.bytes as f64,
-            format!("{}: {}, {}", year.name, size(year.bytes), counted(year.files, "file", "files")),
-        )
+        (label, year.bytes as f64, format!("{}: {}, {}", year.name, size(year.bytes), number_of(year.files, "file")))
     };
     let values: Vec<_> = years.iter().enumerate().map(column).collect();
     format!(
@@ -199,7 +201,8 @@ fn cloud(words: &[Counted]) -> String {
     let word = |word: &Counted| {
         let share = ((word.count as f64).ln() - least) / (most - least).max(1e-9);
         format!(
-            "<span style=\"font-size:{:.2}em\">{}<sub>{}</sub></span>\n",
+            // Of a word that is written from the right, the number stands behind it as well.
+            "<span style=\"font-size:{:.2}em\"><bdi>{}</bdi><sub>{}</sub></span>\n",
             0.9 + 0.9 * share,
             escape(&word.text),
             grouped(word.count)
@@ -228,7 +231,7 @@ fn sentences(look: &Look) -> String {
     let column = |(place, &count): (usize, &u64)| {
         let length = if place + 1 == last { format!("{last} and more") } else { (place + 1).to_string() };
         let label = if (place + 1).is_multiple_of(10) { (place + 1).to_string() } else { String::new() };
-        let says = format!("{length} words: {}", counted(count, "sentence", "sentences"));
+        let says = format!("{length} words: {}", number_of(count, "sentence"));
         (label, count as f64, says)
     };
     let values: Vec<_> = words.sentences.iter().enumerate().map(column).collect();
@@ -250,9 +253,10 @@ fn repeated(look: &Look) -> String {
     let names = |names: &Vec<String>| names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ");
     let examples: String = found.examples.iter().map(|group| format!("<li>{}</li>\n", names(group))).collect();
     format!(
-        "<p>{} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that nothing is \
+        "<p>{} {} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that nothing is \
          validated that was learnt.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
-        counted(found.documents, "document is", "documents are"),
+        number_of(found.documents, "document"),
+        for_count(found.documents, "is", "are"),
         size(found.bytes)
     )
 }
@@ -266,7 +270,7 @@ fn boilerplate(look: &Look) -> String {
         format!(
             "<tr><td>{}</td><td class=\"number\">{}</td></tr>\n",
             escape(&line.line),
-            counted(line.documents, "document", "documents")
+            number_of(line.documents, "document")
         )
     };
     format!(
@@ -298,9 +302,10 @@ fn private(look: &Look) -> String {
         };
         let places: String = found.places.iter().take(PLACES).map(row).collect();
         html += &format!(
-            "<details><summary>{} in {}</summary><ul>{places}</ul></details>\n",
-            counted(found.count, one, more),
-            counted(found.documents, "document", "documents")
+            "<details><summary>{} {} in {}</summary><ul>{places}</ul></details>\n",
+            grouped(found.count),
+            for_count(found.count, one, more),
+            number_of(found.documents, "document")
         );
     }
     html
@@ -322,9 +327,11 @@ fn odd(look: &Look) -> String {
         format!("<li>{}, {}: {}\u{2026}</li>\n", short(&line.source), size(line.bytes), escape(&line.begins))
     };
     html += &format!(
-        "<p>{} so long, or so much without spaces, that nobody will have typed it.</p>\n<details><summary>The \
+        "<p>{} {} so long, or so much without spaces, that nobody will have typed {}.</p>\n<details><summary>The \
          first</summary><ul>{}</ul></details>",
-        counted(lines.odd_count, "line is", "lines are"),
+        number_of(lines.odd_count, "line"),
+        for_count(lines.odd_count, "is", "are"),
+        for_count(lines.odd_count, "it", "them"),
         lines.odd.iter().map(row).collect::<String>()
     );
     html
@@ -366,6 +373,12 @@ mod tests {
     use super::*;
     use ember_data::look::look;
     use ember_data::prepare::{Input, PrepareOptions, Silent};
+
+    #[test]
+    fn a_number_stands_behind_its_word_whichever_way_that_is_written() {
+        let words = ["word", "كلمة"].map(|text| Counted { text: text.to_owned(), count: 47 });
+        assert_eq!(cloud(&words).matches("</bdi><sub>47</sub>").count(), 2);
+    }
 
     #[test]
     fn a_text_without_spaces_is_measured_by_its_characters() {

@@ -20,7 +20,8 @@ pub struct Seen {
     pub split_rule: String,
     /// The share of the bytes that validates.
     pub held_out: f64,
-    /// The share of the held-out stretches that stand in the training text as well.
+    /// The share of the held-out stretches that stand in the training text as well; `None` where it is
+    /// too short to have any.
     pub leakage: Option<f64>,
     /// Pieces of the training text, each as its tokens.
     pub pieces: Vec<Vec<String>>,
@@ -50,7 +51,7 @@ pub fn seen(dataset: &Dataset, share: f64) -> Result<Seen, tokens::Error> {
         bytes_per_token: report.bytes_per_token,
         split_rule: split_rule.clone(),
         held_out: val_bytes as f64 / (train_bytes + val_bytes).max(1) as f64,
-        leakage: report.leakage.map(|leakage| leakage.share()),
+        leakage: Some(report.leakage).filter(|leakage| leakage.stretches > 0).map(|leakage| leakage.share()),
         pieces: starts.map(piece).collect::<Result<_, _>>()?,
         share,
         plan: Vec::new(),

@@ -19,7 +19,7 @@ pub struct Statistics {
     pub val_tokens: u64,
     /// Different tokens.
     pub vocab_size: usize,
-    /// Of n-gram models ([`Dataset::ngram_losses`]).
+    /// Of n-gram models ([`ember_data::ngrams`]).
     pub ngram_losses: [f64; MOST_ORDER],
     /// Of trigrams with a cache (the same).
     pub trigram_cache_loss: f64,
@@ -40,13 +40,13 @@ impl Statistics {
     /// When the tokens cannot be read.
     pub fn new(dataset: &Dataset, share: f64) -> Result<Self> {
         let whole = |tokens: u64| (tokens as f64 / share) as u64;
-        let (manifest, losses) = (&dataset.manifest, dataset.ngram_losses()?);
+        let manifest = &dataset.manifest;
         Ok(Self {
             train_tokens: whole(manifest.train.tokens),
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
-            ngram_losses: losses.ngrams,
-            trigram_cache_loss: losses.trigram_cache,
+            ngram_losses: manifest.ngram_losses,
+            trigram_cache_loss: manifest.trigram_cache_loss,
             spelled_loss: spelled_loss(dataset)?,
             entropy_floor: manifest.marks.map(|marks| marks.entropy_floor),
         })

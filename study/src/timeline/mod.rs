@@ -173,6 +173,14 @@ mod tests {
     }
 
     #[test]
+    fn one_text_has_no_curve() {
+        let rows = [Row { step: 10, val_loss: Some(3.0), ..Row::default() }];
+        let page = page("a run", &moments(vec![sample(10, 0, "x")], &rows));
+        assert!(page.contains("step 10 · validation loss 3.000") && page.contains("<summary>1 text in all</summary>"));
+        assert!(!page.contains("<svg"), "there is nothing to compare its loss with");
+    }
+
+    #[test]
     fn the_page_holds_text_as_text_and_needs_nothing_else() {
         let lines = moments(vec![sample(10, 0, "</script><b>"), sample(20, 0, "</script><i>")], &[]);
         let page = page("a <run>", &lines);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ember_training::units::grouped;
+use ember_training::units::{counted, grouped};
 use serde_json::json;
 
 use super::{Moment, Shown};
@@ -63,7 +63,7 @@ fn section(prompt: usize, line: &[Moment]) -> String {
             ("end", &(line.len() - 1)),
             ("figures", &figures(last)),
             ("text", &marked(last)),
-            ("count", &line.len()),
+            ("count", &counted(line.len(), "text")),
             ("texts", &line.iter().map(text).collect::<String>()),
         ],
     )
@@ -81,7 +81,7 @@ fn marked(moment: &Moment) -> String {
 fn curve(line: &[Moment], shown: Shown) -> String {
     let point = |(text, moment): (usize, &Moment)| Some((text, (moment.sample.step as f64, shown.loss(moment)?)));
     let (texts, points): (Vec<usize>, Vec<(f64, f64)>) = line.iter().enumerate().filter_map(point).unzip();
-    if points.is_empty() || points.iter().any(|point| !point.1.is_finite()) {
+    if points.len() < 2 || points.iter().any(|point| !point.1.is_finite()) {
         return String::new();
     }
     let span = |of: fn(&(f64, f64)) -> f64| {

@@ -23,8 +23,7 @@ fn text(bytes: &[u8]) {
     clear_file(look(&options, &Silent));
     clear_file(diff(&options, &mut |_| {}));
     if clear_file(prepare(&options, &Silent)).is_some() {
-        let dataset = clear_file(Dataset::open(&out)).expect("what was prepared opens");
-        clear_file(dataset.ngram_losses());
+        clear_file(Dataset::open(&out)).expect("what was prepared opens");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the driver knows, and how it does what streams are asked for: at once, or later where a
 //! stream is recorded.
 
-use crate::{LAUNCH_FAILED, SUCCESS, block::Launch, execute, memory, profile::Counts, ptx};
+use crate::{block::Launch, execute, memory, profile::Counts, ptx};
 use std::{
     collections::HashMap,
     ffi::{c_uint, c_void},
@@ -10,6 +10,14 @@ use std::{
 
 pub type Status = c_uint;
 pub type Pointer = *mut c_void;
+
+pub const SUCCESS: Status = 0;
+pub const INVALID_VALUE: Status = 1;
+pub const OUT_OF_MEMORY: Status = 2;
+pub const INVALID_PTX: Status = 218;
+pub const NOT_FOUND: Status = 500;
+pub const LAUNCH_FAILED: Status = 719;
+pub const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// A kernel, and the most shared memory that it was allowed.
 pub struct Function {

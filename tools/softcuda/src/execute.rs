@@ -2,8 +2,9 @@
 //! together.
 
 use crate::{
-    arithmetic::{compared, converted},
     block::{Block, Launch},
+    comparison::compared,
+    conversion::converted,
     lanes::{LANES, Lanes, Outcome, members},
     number::*,
     profile::Counts,

@@ -1,6 +1,7 @@
 //! PTX text to instructions.
 
 mod instruction;
+mod matrix;
 
 use crate::{ptx::*, reconverge::meeting_points};
 use std::collections::HashMap;

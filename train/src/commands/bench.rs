@@ -117,12 +117,14 @@ struct Subject {
 impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
         let (mut settings, vocab_size, saved) = source(args, selected)?;
+        // What a run began from makes no step slower, but its model may have heads of a width of their own.
+        let begun_from = saved.as_ref().and(settings.init.clone());
         if let Some(batch) = args.batch {
             settings.micro_batch = None;
             settings.set(&format!("batch_size={batch}"))?;
         }
         set_all(&mut settings, &args.set, &[], common)?;
-        if let Some(init) = settings.init() {
+        if let Some(init) = settings.init().filter(|init| begun_from.as_deref() != Some(init)) {
             bail!(UsageError::new(format!("init = {init}: bench gives a model random weights; leave init out")));
         }
         if let Some(reason) = precision::settle(&mut settings, selected)? {
@@ -185,8 +187,7 @@ fn of_run(run: &Path) -> Result<Source> {
         run.display()
     );
     let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
-    let mut settings = Settings::from_file(&own.join(CONFIG))?;
-    settings.init = None;
+    let settings = Settings::from_file(&own.join(CONFIG))?;
     let shape = folder::read_config(&found.folder)?;
     Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))
 }

@@ -3,7 +3,7 @@
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_data::{prepare::Dataset, windows::TrainWindows};
 use ember_decoding::run_folder;
-use ember_model::{checkpoint, folder};
+use ember_model::{Gpt, checkpoint, folder};
 
 use crate::prelude::*;
 use ember_study::exposure::{self, Exposure, Figures, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window};
@@ -45,39 +45,56 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let line = format!("--loop-tokens {loop_tokens}: a loop is {LEAST_TOKENS} tokens at least; give so many, or 0");
     ensure!(loop_tokens == 0 || loop_tokens >= LEAST_TOKENS, UsageError::new(line));
     let data = data_of(args.run.as_deref())?;
-    let checkpoint_folder = run_folder::find(args.run.as_deref())?.folder;
-    notes.say(format!("checkpoint: {}", checkpoint_folder.display()));
-    let context_length = folder::read_config(&checkpoint_folder)?.context_length;
-    let prefix = args.prefix.map_or(context_length / 4, |prefix| prefix as usize).max(1);
-    let most = context_length - 1;
-    let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
-    ensure!(prefix <= most, UsageError::new(line));
-    let dataset = dataset_for(&data, &checkpoint_folder)?;
-    let settings = Settings {
-        prefix,
-        samples: args.samples as usize,
-        loop_tokens,
-        repeated_tokens: (REPEATED_BYTES / dataset.manifest.report.bytes_per_token).round().max(2.0) as usize,
-        seed: common.seed.unwrap_or(0),
-    };
-    let windows = windows(&dataset, context_length, args.windows as usize, &settings)?;
-
-    folder::verify_checksums_for_inference(&checkpoint_folder)?;
-    let selected = select(common, &notes)?;
-    let gpt = checkpoint::load(&checkpoint_folder, &selected.device)?;
+    let subject = run_folder::find_and_open(args.run.as_deref(), |found| {
+        Subject::open(found.folder, &data, args, common, &notes)
+    })?;
+    let Subject { checkpoint, gpt, windows, settings } = subject;
     notes.say(format!(
         "writing {} after {} each of validation text, drawn and greedy, and reading them again",
         counted(windows.len() * (settings.samples + 1), "text"),
-        counted(prefix, "token")
+        counted(settings.prefix, "token")
     ));
     let wait = Wait::begin(KERNELS_OF_A_TEXT, common.quiet);
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
     drop(wait);
     if let Some(path) = &args.html {
-        write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure))?;
+        write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint.display()), &exposure))?;
         notes.say(format!("the figures are drawn in {}", path.display()));
     }
     answer_beside(args.html.as_deref(), common, || table(&exposure), || json_line(&exposure))
+}
+
+/// The model that is measured, and on what.
+struct Subject {
+    checkpoint: PathBuf,
+    gpt: Gpt,
+    windows: Vec<Window>,
+    settings: Settings,
+}
+
+impl Subject {
+    /// The model in `checkpoint`, and windows of the text in `data`.
+    fn open(checkpoint: PathBuf, data: &Path, args: &ExposureArgs, common: &CommonArgs, notes: &Notes) -> Result<Self> {
+        notes.say(format!("checkpoint: {}", checkpoint.display()));
+        let context_length = folder::read_config(&checkpoint)?.context_length;
+        let prefix = args.prefix.map_or(context_length / 4, |prefix| prefix as usize).max(1);
+        let most = context_length - 1;
+        let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
+        ensure!(prefix <= most, UsageError::new(line));
+        let dataset = dataset_for(data, &checkpoint)?;
+        let settings = Settings {
+            prefix,
+            samples: args.samples as usize,
+            loop_tokens: args.loop_tokens as usize,
+            repeated_tokens: (REPEATED_BYTES / dataset.manifest.report.bytes_per_token).round().max(2.0) as usize,
+            seed: common.seed.unwrap_or(0),
+        };
+        let windows = windows(&dataset, context_length, args.windows as usize, &settings)?;
+        folder::verify_checksums_for_inference(&checkpoint)?;
+        let selected = select(common, notes)?;
+        let gpt = checkpoint::load(&checkpoint, &selected.device)?;
+        Ok(Self { checkpoint, gpt, windows, settings })
+    }
 }
 
 /// Windows of validation text that begin where training windows may begin, in a shuffled order.

@@ -17,6 +17,7 @@ use ember_training::error::ConfigError;
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
 use ember_training::run::folder::{CONFIG, run_of};
+use ember_training::run::init::Init;
 use ember_training::run::text::{data_folder, dataset_for};
 use ember_training::units::bytes_beside;
 
@@ -161,25 +162,36 @@ struct Source {
     /// For people.
     name: String,
     shape: GptConfig,
-    /// The checkpoint; without one the weights are random.
-    checkpoint: Option<PathBuf>,
-    /// The run's prepared tokens, where it has some.
-    data: Option<PathBuf>,
+    /// By which the weights are found, each time that they are read: the run, where that was named,
+    /// since its training may have removed a checkpoint meanwhile. Without it they are random.
+    weights: Option<PathBuf>,
+    /// The run, where it is one that says how it is trained.
+    run: Option<PathBuf>,
+    /// The run's text, where it has one.
+    dataset: Option<Dataset>,
     /// How it is or would be trained.
     config: TrainConfig,
 }
 
 impl Source {
-    /// The shape of a recipe.
+    /// The shape of a recipe: of one that begins from a checkpoint, that one's.
     fn of_recipe(path: &Path, assignments: &[String]) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
         assignments.iter().try_for_each(|assignment| settings.set(assignment))?;
-        let vocab_size = assumed_vocab_size(&settings, path)?;
-        let config = settings.resolve(&TextFacts::assumed(vocab_size), DeviceKind::Cpu)?.0;
-        let shape = config.shape(vocab_size);
+        let init = settings.init().map(Init::open).transpose()?;
+        let vocab_size = match &init {
+            Some(init) => init.shape.vocab_size,
+            None => assumed_vocab_size(&settings, path)?,
+        };
+        let facts = TextFacts::assumed(vocab_size);
+        if let Some(init) = &init {
+            settings.take_shape(&init.folder, &init.shape, &facts)?;
+        }
+        let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
+        let shape = init.map_or_else(|| config.shape(vocab_size), |init| init.shape_by(&config));
         shape.validate()?;
         let name = format!("{} with random weights", path.display());
-        Ok(Self { name, shape, checkpoint: None, data: None, config })
+        Ok(Self { name, shape, weights: None, run: None, dataset: None, config })
     }
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
@@ -199,19 +211,20 @@ impl Source {
             }
         };
         let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));
+        let dataset = data.map(|data| dataset_for(&data, &found.folder)).transpose()?;
         let (name, shape) = (found.folder.display().to_string(), folder::read_config(&found.folder)?);
-        Ok(Self { name, shape, checkpoint: Some(found.folder), data, config })
+        let run = run.map(Path::to_owned);
+        let was_named = found.reason.is_empty();
+        let weights = run.clone().filter(|_| !was_named).unwrap_or(found.folder);
+        Ok(Self { name, shape, weights: Some(weights), run, dataset, config })
     }
 
     /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and
     /// which it is.
     fn batch(&self, config: &TrainConfig, notes: &Notes) -> Result<(Batch, bool)> {
         let TrainConfig { seed, micro_batch, context_length, .. } = *config;
-        if let (Some(data), Some(checkpoint)) = (&self.data, &self.checkpoint) {
-            let dataset = dataset_for(data, checkpoint)?;
-            let manifest = &dataset.manifest;
-            let windows =
-                TrainWindows::new(&dataset.train, context_length, seed, manifest.window_rule, manifest.end_of_text)?;
+        if let Some(Dataset { manifest, train, .. }) = &self.dataset {
+            let windows = TrainWindows::new(train, context_length, seed, manifest.window_rule, manifest.end_of_text)?;
             return Ok((windows.batch(0, micro_batch)?, true));
         }
         notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
@@ -221,7 +234,7 @@ impl Source {
     /// What to do where the device does not know the precision: that of a run cannot be set here,
     /// that of its recipe can.
     fn with_advice(&self, error: ConfigError) -> anyhow::Error {
-        let Some(run) = self.checkpoint.as_deref().and_then(run_of) else { return error.into() };
+        let Some(run) = &self.run else { return error.into() };
         let recipe = typed(&run.join(CONFIG));
         let instead = format!(
             "use another --device, or measure its shape with random weights, by `ember-train ledger --config {recipe} --set \
@@ -232,10 +245,10 @@ impl Source {
 
     fn model(&self, seed: u64, selected: &Selected) -> Result<Gpt> {
         let device = selected.device.clone().autodiff();
-        match &self.checkpoint {
-            Some(folder) => {
-                checkpoint::load(folder, &device).with_context(|| format!("cannot load {}", folder.display()))
-            }
+        match &self.weights {
+            Some(weights) => run_folder::find_and_open(Some(weights), |run_folder::Found { folder, .. }| {
+                checkpoint::load(&folder, &device).with_context(|| format!("cannot load {}", folder.display()))
+            }),
             None => Ok(Gpt::new(&self.shape, seed, &device)?),
         }
     }
@@ -283,4 +296,66 @@ fn progress(quiet: bool) -> ProgressBar {
     let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
     bar.with_style(style).with_finish(ProgressFinish::AndClear)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ember_data::tokenizer::Tokenizer;
+    use ember_model::device::{self, DeviceChoice};
+    use ember_model::{MlpKind, NormKind, Positions};
+
+    /// A model whose heads are wider than their share of its width, which no key of a recipe says, in
+    /// the existing folder `place`; its shape.
+    fn save(place: &Path) -> GptConfig {
+        let tokenizer = Tokenizer::bytes().unwrap();
+        let shape = GptConfig {
+            head_size: 10,
+            n_inner: 20,
+            positions: Positions::Rotary,
+            norm: NormKind::RmsNorm,
+            mlp: MlpKind::SwiGlu,
+            qk_norm: true,
+            bias: false,
+            ..GptConfig::new(tokenizer.vocab_size(), 16, 1, 2, 8)
+        };
+        let gpt = Gpt::new(&shape, 1, &device::select(DeviceChoice::Cpu).unwrap().device).unwrap();
+        checkpoint::save(&gpt, None, &folder::Settings::new(), place).unwrap();
+        tokenizer.save(place).unwrap();
+        shape
+    }
+
+    #[test]
+    fn a_recipe_that_begins_from_a_checkpoint_has_that_one_s_shape() {
+        let place = tempfile::tempdir().unwrap();
+        let shape = save(place.path());
+        let recipe = place.path().join("recipe.toml");
+        std::fs::write(&recipe, format!("init = '{}'\ncontext_length = 12\n", place.path().display())).unwrap();
+        let source = Source::of_recipe(&recipe, &["dropout=0.1".to_owned()]).unwrap();
+        assert_eq!(source.shape, GptConfig { context_length: 12, dropout: 0.1, ..shape });
+    }
+
+    #[test]
+    fn where_training_removed_the_checkpoint_the_run_s_next_is_loaded() {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path();
+        let (config, _) = Settings::default().resolve(&TextFacts::assumed(256), DeviceKind::Cpu).unwrap();
+        std::fs::write(run.join(CONFIG), config.to_toml().unwrap()).unwrap();
+        let checkpoints = run.join(run_folder::CHECKPOINTS);
+        let saves = |name: &str| {
+            std::fs::create_dir_all(checkpoints.join(name)).unwrap();
+            save(&checkpoints.join(name));
+            std::fs::write(run.join(run_folder::LATEST), name).unwrap();
+        };
+        saves("step-00000001");
+        let quiet = Notes::new(true);
+        let [of_run, of_checkpoint] =
+            [run, &checkpoints.join("step-00000001")].map(|named| Source::of_run(Some(named), &quiet).unwrap());
+        saves("step-00000002");
+        std::fs::remove_dir_all(checkpoints.join("step-00000001")).unwrap();
+        let cpu = device::select(DeviceChoice::Cpu).unwrap();
+        assert!(of_run.model(1, &cpu).is_ok());
+        assert!(of_checkpoint.model(1, &cpu).is_err(), "that one was named, and no other");
+    }
 }

@@ -62,3 +62,25 @@ fn what_a_run_or_a_setting_says_is_what_is_measured() {
         assert!(table.lines().any(|line| line.starts_with(row)), "{row} in\n{table}");
     }
 }
+
+/// A Qwen3's `head_dim` is no key of the run that begins from it, and need not go with its width.
+#[test]
+fn a_run_is_measured_with_the_heads_of_the_model_that_it_began_from() {
+    let place = Place::new();
+    place.train(&format!("{} --set architecture=qwen3", small_run(&place, "base", 1))).well();
+    let base = place.path("base/checkpoints/step-00000001");
+    let shape = ember_model::folder::read_config(&base).unwrap();
+    let shape = ember_model::GptConfig { n_embd: 33, head_size: 10, ..shape };
+    let gpt = ember_model::Gpt::new(&shape, 1, &burn::tensor::Device::flex()).unwrap();
+    let model = place.path("model");
+    std::fs::create_dir(&model).unwrap();
+    ember_model::checkpoint::save(&gpt, None, &Default::default(), &model).unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(base.join(file), model.join(file)).unwrap();
+    }
+    place.train("run count.txt --init model --out run --set max_steps=2 --set batch_size=4 --device cpu").well();
+    let line = measured(&place, "--from run --steps 1");
+    assert_eq!((&line["shape"]["n_embd"], &line["shape"]["head_size"]), (&33.into(), &10.into()));
+    let ran = place.train("bench --from run --set init=model --device cpu");
+    assert!(ran.code == Some(2) && ran.err.contains("leave init out"), "{}", ran.err);
+}

@@ -72,17 +72,18 @@ fn a_kill_between_an_evaluation_and_the_pointer_loses_no_best() {
 }
 
 #[test]
-fn a_run_of_an_earlier_version_keeps_the_best_that_its_log_tells_of() {
+fn a_run_of_a_version_that_kept_less_is_refused_with_a_way_on() {
     let place = wild_twins("");
     let checkpoint = place.path("run/checkpoints/step-00000030");
-    fs::remove_file(checkpoint.join("training/evaluations.json")).unwrap();
     let state = checkpoint.join("training/state.json");
     let mut kept: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
     assert!(kept.remove("evaluations").is_some() && kept.remove("data").is_some());
     fs::write(&state, serde_json::to_string(&kept).unwrap()).unwrap();
     ember_model::folder::write_checksums(&checkpoint).unwrap();
-    go_on_and_compare(&place);
+    let ran = place.train("resume run --device cpu");
+    let line = "step-00000030 was saved by another version of ember-train; resume with that one, or begin a new run with --init ";
+    assert!(ran.code == Some(1) && ran.err.contains(line), "{}", ran.err);
 }
 
 #[cfg(unix)]

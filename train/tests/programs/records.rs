@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Place, small_run};
+use super::{Place, SMALL, small_run};
 
 fn rows(place: &Place, log: &str) -> Vec<Value> {
     let log = std::fs::read_to_string(place.path(log)).unwrap();
@@ -57,6 +57,16 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
     assert!(std::fs::read_to_string(place.path("both.svg")).unwrap().contains("learning_rate"));
     std::fs::remove_file(place.path("b/config.toml")).unwrap();
     assert!(place.train("compare a b").well().err.contains("no config.toml"));
+}
+
+#[test]
+fn the_stories_bits_per_byte_are_the_same_wherever_runs_are_told() {
+    let place = Place::new();
+    place.train(&format!("run --out stories --set stories=1000 --set max_steps=4 {SMALL}")).well();
+    let [listed, compared] = ["runs", "compare"].map(|command| {
+        place.train(&format!("{command} stories --format json")).well().json()[0]["bits_per_byte"].as_f64()
+    });
+    assert!(listed > Some(0.5) && listed == compared, "{listed:?} {compared:?}");
 }
 
 #[test]

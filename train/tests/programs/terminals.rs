@@ -2,11 +2,17 @@
 
 use std::fs::File;
 use std::io::Read;
+#[cfg(target_os = "linux")]
+use std::process::Command;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+#[cfg(target_os = "linux")]
+use super::small_run;
 use super::{Place, SMALL, text};
 
 /// A terminal of 40 lines: what reads what is shown on it, and the screen for a program.
@@ -20,6 +26,16 @@ fn terminal() -> (File, File) {
     (reader.into(), File::options().read(true).write(true).open(path).unwrap())
 }
 
+/// Waits until a program has taken a screen of its own.
+fn await_screen(reader: &mut File) {
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("\u{1b}[?1049h") {
+        let mut more = [0; 4096];
+        let count = reader.read(&mut more).unwrap();
+        shown.extend_from_slice(&more[..count]);
+    }
+}
+
 #[test]
 fn a_run_lives_on_when_its_terminal_is_gone() {
     let place = Place::new();
@@ -28,14 +44,35 @@ fn a_run_lives_on_when_its_terminal_is_gone() {
     let mut command = place.command("ember-train", &format!("run count.txt --out run {SMALL} --set max_steps=300"));
     command.env("TERM", "xterm").stdin(screen.try_clone().unwrap()).stdout(screen.try_clone().unwrap()).stderr(screen);
     let mut run = command.spawn().unwrap();
-    // The dashboard is there when it has taken a screen of its own.
-    let mut shown = Vec::new();
-    while !String::from_utf8_lossy(&shown).contains("\u{1b}[?1049h") {
-        let mut more = [0; 4096];
-        let count = reader.read(&mut more).unwrap();
-        shown.extend_from_slice(&more[..count]);
-    }
+    await_screen(&mut reader); // the dashboard's
     drop(reader);
     assert!(run.wait().unwrap().success());
     assert_eq!(std::fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000300");
+}
+
+/// Where a hangup is ignored, too, as under `nohup`.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_shown_on_a_terminal_alone_ends_with_it() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 5)).well();
+    let (mut reader, screen) = terminal();
+    let program = place.command("ember-generate", "explain one --device cpu --max-new-tokens 2 --tui");
+    let arguments: Vec<_> = program.get_args().map(|argument| argument.to_str().unwrap()).collect();
+    // The terminal is the session's own: it is told of the hangup.
+    let shell = format!("trap '' HUP; exec setsid -c {} {}", program.get_program().display(), arguments.join(" "));
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(shell).current_dir(place.path("")).env("TERM", "xterm");
+    let mut run =
+        command.stdin(screen.try_clone().unwrap()).stdout(screen.try_clone().unwrap()).stderr(screen).spawn().unwrap();
+    drop(command); // nobody else holds the screen
+    await_screen(&mut reader);
+    drop(reader);
+    let until = Instant::now() + Duration::from_secs(20);
+    while run.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = run.try_wait().unwrap();
+    run.kill().unwrap();
+    assert!(ended.is_some(), "it goes on without a terminal");
 }

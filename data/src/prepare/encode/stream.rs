@@ -17,8 +17,7 @@ pub struct SplitCounts {
     /// Characters (Unicode scalar values) of text.
     pub characters: u64,
     /// Bytes of the first token, where that is text: nothing predicts it. 0 where `<|endoftext|>` is
-    /// before all text, and in folders of earlier versions.
-    #[serde(default)]
+    /// before all text.
     pub first_token_bytes: u64,
     /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
     pub checksum: String,

@@ -88,24 +88,50 @@ impl Reader for WhatsApp {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         sink(Event::Dated(Dated::Throughout))?;
-        let mut in_turn = false;
+        let mut turn = Turn::Program;
         content.each_line(LONGEST_LINE_BYTES, "no line of a chat is so long; leave it out", &mut |_, line| {
             let text = line.trim_end_matches(['\n', '\r']);
-            let said = match stamped(text) {
-                Some(rest) => {
-                    let turn = rest.split_once(": ").map(|(_, said)| said.trim_start_matches(is_mark));
-                    in_turn = turn.is_some_and(|said| !is_media(said));
-                    rest
+            let said = match (stamped(text), &turn) {
+                (Some(rest), _) => {
+                    turn = Turn::of(rest);
+                    rest.to_owned()
                 }
-                None => text,
+                (None, Turn::Media(name)) if !text.trim().is_empty() => {
+                    let caption = format!("{name}: {text}");
+                    turn = Turn::Words;
+                    caption
+                }
+                (None, _) => text.to_owned(),
             };
-            if in_turn {
+            if turn == Turn::Words {
                 sink(Event::Text(&said.replace(is_mark, "")))?;
                 sink(Event::Text("\n"))?;
             }
             Ok(())
         })?;
         sink(Event::EndOfDocument)
+    }
+}
+
+/// What the lines of a turn are.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    /// What the program says itself.
+    Program,
+    /// A picture or a sound, and under it what this person says of it.
+    Media(String),
+    /// What somebody says.
+    Words,
+}
+
+impl Turn {
+    /// The turn that begins with this behind the date.
+    fn of(rest: &str) -> Self {
+        match rest.split_once(": ") {
+            None => Self::Program,
+            Some((name, said)) if is_media(said.trim_start_matches(is_mark)) => Self::Media(name.to_owned()),
+            Some(_) => Self::Words,
+        }
     }
 }
 

@@ -75,12 +75,34 @@ impl Group {
         facts: &StepFacts,
     ) -> Vec<BeamCandidate> {
         let mut ranked = self.rank(followers, facts.config);
-        let best = ranked.first().map_or(f64::NEG_INFINITY, |candidate| candidate.score);
+        let best_candidate = ranked.first().map_or(f64::NEG_INFINITY, |candidate| candidate.score);
+        let others = self.finish_what_ends(&mut ranked, followers, tree, facts);
+        self.go_on_with_the_best(others, &mut ranked, followers, tree);
 
-        let mut going_on = Vec::new();
+        let best = match facts.rules {
+            Rules::Transformers5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
+            Rules::Transformers4 => best_candidate,
+        };
+        self.stopped = self.reason_to_stop(best, facts);
+        if let (None, Some(reason)) = (self.stopped, facts.cut) {
+            self.cut(reason, facts);
+        }
+        ranked
+    }
+
+    /// Puts the candidates that end, if they rank among the first `size`, into the pool; gives the
+    /// ranks of the others.
+    fn finish_what_ends(
+        &mut self,
+        ranked: &mut [BeamCandidate],
+        followers: &[Followers],
+        tree: &mut Tree,
+        facts: &StepFacts,
+    ) -> Vec<usize> {
+        let mut others = Vec::new();
         for (rank, candidate) in ranked.iter_mut().enumerate() {
             match self.ends(candidate, facts) {
-                None => going_on.push(rank),
+                None => others.push(rank),
                 Some(_) if rank >= self.size => candidate.fate = Fate::Dropped,
                 Some(reason) => {
                     let text = self.grow(candidate, followers, tree);
@@ -90,27 +112,28 @@ impl Group {
                 }
             }
         }
+        others
+    }
+
+    /// Makes the best `size` of these ranks the beams.
+    fn go_on_with_the_best(
+        &mut self,
+        mut ranks: Vec<usize>,
+        ranked: &mut [BeamCandidate],
+        followers: &[Followers],
+        tree: &mut Tree,
+    ) {
         // Drawn candidates are in the order of the draws; of those that go on, the best do.
-        going_on.sort_by(|&a, &b| ranked[b].score.total_cmp(&ranked[a].score));
-        going_on.truncate(self.size);
-        let mut beams = Vec::with_capacity(going_on.len());
-        for (beam, &rank) in going_on.iter().enumerate() {
+        ranks.sort_by(|&a, &b| ranked[b].score.total_cmp(&ranked[a].score));
+        ranks.truncate(self.size);
+        let mut beams = Vec::with_capacity(ranks.len());
+        for (beam, &rank) in ranks.iter().enumerate() {
             let candidate = &mut ranked[rank];
             candidate.fate = Fate::GoesOn { beam };
             let text = self.grow(candidate, followers, tree);
             beams.push(Beam { row: self.beams[candidate.parent].row, text, score: candidate.score });
         }
         self.beams = beams;
-
-        let best = match facts.rules {
-            Rules::Transformers5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
-            Rules::Transformers4 => best,
-        };
-        self.stopped = self.reason_to_stop(best, facts);
-        if let (None, Some(reason)) = (self.stopped, facts.cut) {
-            self.cut(reason, facts);
-        }
-        ranked
     }
 
     /// Ends what runs, if anything does: it finishes as it is.

@@ -32,7 +32,7 @@ use self::group::{Finished, Group, Rules, StepFacts, candidate_count};
 use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::watch::{Certain, Traced, Watch};
 use crate::{job::Job, processors::Step, sequences::Sequences, trace::BeamStep};
 
@@ -266,7 +266,8 @@ impl Prompt {
         }
         self.done = true;
         let Some(best) = self.best().map(|finished| finished.text) else {
-            return Err(Error::NoBeamLeft { prompt: self.number, processors: job.chain.bans() });
+            let newest: Vec<u32> = self.tree.tokens(self.tree.newest(), 0).iter().map(|token| token.id).collect();
+            return Err(job.plan.nothing_left(job.chain, &newest));
         };
         let _ = self.send(best, now, job, watch);
         Ok(())

@@ -28,6 +28,11 @@ impl Tree {
         self.0.len()
     }
 
+    /// The text that was grown last.
+    pub(super) fn newest(&self) -> NodeId {
+        self.0.len()
+    }
+
     /// The text's node; the root has none.
     fn node(&self, text: NodeId) -> Option<&Node> {
         text.checked_sub(1).and_then(|index| self.0.get(index))

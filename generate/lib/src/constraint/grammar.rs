@@ -2,16 +2,16 @@
 //! grammar.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::{fmt::Display, thread};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokenizerEnv};
-use llguidance::{Logger, Matcher, ParserFactory};
+use llguidance::{Logger, Matcher};
 use llguidance::{derivre::RegexBuilder, panic_utils::catch_unwind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::vocabulary::Vocabulary;
 use super::width::is_too_wide;
 use crate::error::{Cause, DeadEnd};
 
@@ -63,12 +63,6 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// An expression of more bytes is: it may take ten thousand times as much.
 const MOST_EXPRESSION_BYTES: usize = 16 << 10;
-
-/// What the library may spend on a lexer before the first token, in its own measure. A schema of
-/// 2,000 words takes a tenth of a second and fits. What it measures grows with an expression, and
-/// what an expression like `.*.*.*` takes with its square: some seconds here, minutes and gigabytes
-/// beyond.
-const MOST_FUEL: u64 = 30_000;
 
 /// Held while a lexer is built: several at a time would take several times the memory, and the
 /// processor from those who write.
@@ -170,12 +164,9 @@ impl Grammar {
     }
 
     /// A matcher that stands before the first token.
-    pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher, GrammarError> {
-        let mut factory = ParserFactory::new_simple(tokens).map_err(|error| unusable(&self.source, error))?;
-        let limits = factory.quiet().limits_mut();
-        (limits.verbose_errors, limits.initial_lexer_fuel) = (false, MOST_FUEL);
+    pub(super) fn matcher(&self, vocabulary: &Vocabulary) -> Result<Matcher, GrammarError> {
         let one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-        let parser = deeply(|| factory.create_parser(self.rules.clone()));
+        let parser = deeply(|| vocabulary.factory().create_parser(self.rules.clone()));
         drop(one_at_a_time);
         let parser = parser.map_err(|error| unusable(&self.source, error))?;
         Ok(Matcher::new(Ok(parser)))
@@ -183,11 +174,7 @@ impl Grammar {
 
     /// One that takes a text byte by byte, whatever the tokenizer: each token is a byte.
     pub(super) fn matcher_of_bytes(&self) -> Result<Matcher, GrammarError> {
-        let bytes = ApproximateTokEnv::single_byte().tok_trie().clone();
-        // Its own way would write on what can only follow so, and some grammars force a text that has
-        // no end.
-        let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(bytes));
-        self.matcher(&tokens)
+        self.matcher(&Vocabulary::of_bytes().map_err(|error| unusable(&self.source, error))?)
     }
 
     /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none

@@ -26,12 +26,13 @@ mod measure;
 mod tests;
 
 pub use grammar::{Grammar, GrammarError};
+pub use vocabulary::Vocabulary;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ember_data::tokenizer::Tokenizer;
-use llguidance::toktrie::{SimpleVob, TokEnv};
 use llguidance::{Matcher, api::StopReason};
+use toktrie::SimpleVob;
 
 use crate::error::{Cause, DeadEnd, WhyDeadEnd};
 use crate::processors::{LogitsProcessor, Step};
@@ -50,8 +51,7 @@ const MOST_SHOWN: usize = 60;
 /// the next token costs one step of the parser.
 pub struct Constraint {
     grammar: Grammar,
-    tokens: TokEnv,
-    end_tokens: Vec<u32>,
+    vocabulary: Arc<Vocabulary>,
     warnings: Vec<String>,
     start: Arc<State>,
     memo: Mutex<Memo<State>>,
@@ -68,22 +68,28 @@ impl Constraint {
     /// names them, and ids without text never.
     ///
     /// # Errors
-    /// When the tokenizer's tokens have no fixed text, or when the grammar is wrong, or allows no
-    /// text at all, or only the empty one, with this tokenizer.
+    /// When the tokenizer's tokens have no fixed text, and as [`Self::of`].
     pub fn new(
         grammar: Grammar,
         tokenizer: &Tokenizer,
         vocab_size: usize,
         end_tokens: &[u32],
     ) -> Result<Self, GrammarError> {
-        let end_tokens: Vec<u32> = end_tokens.iter().copied().filter(|&id| (id as usize) < vocab_size).collect();
         let unfit = |source: Cause| GrammarError::Tokenizer { grammar: grammar.source().to_owned(), source };
-        let tokens = vocabulary::tokens(tokenizer, vocab_size, &end_tokens).map_err(unfit)?;
-        let mut matcher = grammar.matcher(&tokens)?;
+        let vocabulary = Vocabulary::new(tokenizer, vocab_size, end_tokens).map_err(unfit)?;
+        Self::of(grammar, Arc::new(vocabulary))
+    }
+
+    /// The constraint that `grammar` is for the tokens of a vocabulary, which others may share.
+    ///
+    /// # Errors
+    /// When the grammar is wrong, or allows no text at all, or only the empty one, with these tokens.
+    pub fn of(grammar: Grammar, vocabulary: Arc<Vocabulary>) -> Result<Self, GrammarError> {
+        let mut matcher = grammar.matcher(&vocabulary)?;
         let warnings = matcher.grammar_warnings();
-        let start = Arc::new(State::new(matcher, &tokens));
+        let start = Arc::new(State::new(matcher, &vocabulary));
         let (memo, of_bytes) = (Mutex::new(Memo::of(BUDGET)), OnceLock::new());
-        let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo, of_bytes };
+        let constraint = Self { grammar, vocabulary, warnings, start, memo, of_bytes };
         if constraint.start.allowed.is_zero() {
             return Err(constraint.nothing_left(&[], Vec::new()).into());
         }
@@ -117,7 +123,8 @@ impl Constraint {
     }
 
     /// Whether `text` is valid by itself, in whatever tokens: for a text of which something was taken
-    /// away. One whose grammar names special tokens, which are no text, is not.
+    /// away. One whose grammar names special tokens, which are no text, is not; to a grammar that
+    /// counts tokens (`max_tokens`) each byte is one.
     pub fn accepts(&self, text: &str) -> bool {
         let Some(mut matcher) = self.of_bytes.get_or_init(|| self.grammar.matcher_of_bytes().ok()).clone() else {
             return false;
@@ -144,7 +151,7 @@ impl Constraint {
 
     /// What may follow: recalled, or worked out from the longest beginning that is remembered.
     fn state(&self, generated: &[u32]) -> Arc<State> {
-        let ended = generated.iter().position(|id| self.end_tokens.contains(id));
+        let ended = generated.iter().position(|id| self.vocabulary.end_tokens().contains(id));
         let generated = &generated[..ended.unwrap_or(generated.len())];
         let mut memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
         let mut beginnings = (1..=generated.len()).rev().map(|len| &generated[..len]);
@@ -153,15 +160,15 @@ impl Constraint {
         if len == generated.len() {
             return state;
         }
-        let state = Arc::new(state.after(&generated[len..], &self.tokens));
+        let state = Arc::new(state.after(&generated[len..], &self.vocabulary));
         memo.remember(generated.to_vec(), state.clone());
         state
     }
 
     /// The bytes that the tokens say.
     fn text(&self, generated: &[u32]) -> Vec<u8> {
-        let text = generated.iter().filter(|id| !self.end_tokens.contains(id));
-        text.flat_map(|&id| self.tokens.tok_trie().token(id)).copied().collect()
+        let text = generated.iter().filter(|id| !self.vocabulary.end_tokens().contains(id));
+        text.flat_map(|&id| self.vocabulary.tree().token(id)).copied().collect()
     }
 }
 
@@ -201,8 +208,8 @@ struct State {
 }
 
 impl State {
-    fn new(mut matcher: Matcher, tokens: &TokEnv) -> Self {
-        let trie = tokens.tok_trie();
+    fn new(mut matcher: Matcher, vocabulary: &Vocabulary) -> Self {
+        let tree = vocabulary.tree();
         let accepting = matcher.is_accepting().unwrap_or(false);
         let (allowed, trouble) = match matcher.compute_mask_or_eos() {
             Ok(allowed) => (allowed, None),
@@ -210,26 +217,27 @@ impl State {
                 // An empty set is an error to the library; to us it is a set, and the caller says
                 // what it means.
                 let nothing_fits = error.to_string().starts_with(&StopReason::NoExtensionBias.to_string());
-                (trie.alloc_token_set(), (!nothing_fits).then(|| grammar::one_line(&error)))
+                (tree.alloc_token_set(), (!nothing_fits).then(|| grammar::one_line(&error)))
             }
         };
         let mut text = allowed.clone();
-        text.sub(&trie.eos_token_set());
+        text.sub(&tree.eos_token_set());
         Self { matcher, complete: accepting && text.is_zero(), allowed, accepting, trouble }
     }
 
     /// The state some tokens later; after a token that is not allowed nothing is.
-    fn after(&self, added: &[u32], tokens: &TokEnv) -> Self {
+    fn after(&self, added: &[u32], vocabulary: &Vocabulary) -> Self {
         let mut matcher = self.matcher.clone();
         // The error stays in the matcher, whose set is then empty.
         let _ = matcher.consume_tokens(added);
-        Self::new(matcher, tokens)
+        Self::new(matcher, vocabulary)
     }
 }
 
-/// The end of a text, short enough for a line.
+/// The end of a text, short enough for a line; a special token by its name.
 fn last_characters(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
+    let unmarked: Vec<u8> = text.iter().copied().filter(|&byte| byte != vocabulary::MARKER).collect();
+    let text = String::from_utf8_lossy(&unmarked);
     let count = text.chars().count();
     if count <= MOST_SHOWN {
         return text.into_owned();

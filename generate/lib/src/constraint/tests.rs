@@ -152,6 +152,12 @@ fn a_lark_grammar_may_name_special_tokens_and_ids() {
     assert!(named.is_complete(&[0, 1]));
     let unknown = new("start: \"a\" <|nothing|>").err().unwrap();
     assert!(unknown.to_string().contains("unknown special token"), "{unknown}");
+    // Where it ends no text, it is told by its name.
+    let special = Grammar::lark("lark", "start: <|endoftext|> \"c\"").unwrap();
+    let special = Constraint::new(special, &tokenizer, 3, &[]).unwrap();
+    assert_eq!(left(&special, 3, &[]), [2]);
+    let error = special.nothing_left(&[2], Vec::new()).to_string();
+    assert!(error.starts_with(r#"no token is left after "<|endoftext|>": lark allows nothing here"#), "{error}");
 }
 
 #[test]
@@ -178,7 +184,7 @@ fn what_this_tokenizer_cannot_say_is_named() {
     );
     // What would take minutes and gigabytes.
     let words: Vec<String> = (0..2000).map(|number| format!("ab{number}")).collect();
-    let bytes = toktrie::ApproximateTokEnv::single_byte_env();
+    let bytes = Vocabulary::of_bytes().unwrap();
     Grammar::json_schema("words", &json!({ "enum": words }).to_string()).unwrap().matcher(&bytes).unwrap();
     let many = regex(&".*".repeat(8000)).unwrap().matcher(&bytes).err().unwrap().to_string();
     assert!(many.contains("it takes too much to follow"), "{many}");

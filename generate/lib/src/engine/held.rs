@@ -3,6 +3,7 @@
 use ember_model::{Gpt, KvCache};
 
 use super::{ask::AskedRow, limits::Limits};
+use crate::tokens::common_prefix;
 
 /// A row of the cache.
 #[derive(Clone, Debug, Default)]
@@ -38,11 +39,6 @@ struct Beginning {
     /// How much of that others may share.
     shared: usize,
     from_others: bool,
-}
-
-/// How many ids both begin with.
-fn common(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 impl HeldRows {
@@ -93,7 +89,7 @@ impl HeldRows {
         let own = from.map(|from| {
             let parent = self.place(request, from);
             let row = &self.rows[parent];
-            let len = common(&row.ids, ids).min(ids.len() - count);
+            let len = common_prefix(&row.ids, ids).min(ids.len() - count);
             Beginning { parent, len, shared: row.shared.min(len), from_others: false }
         });
         // What it read one by one it would have read so alone, too, whatever others hold.
@@ -104,7 +100,7 @@ impl HeldRows {
             let row = &self.rows[parent];
             // One position by itself would be read another way than with those before it.
             let most = ids.len() - count.max(2).min(ids.len());
-            let len = common(&row.ids[..row.shared], ids).min(most);
+            let len = common_prefix(&row.ids[..row.shared], ids).min(most);
             Beginning { parent, len, shared: len, from_others: true }
         });
         others.chain(own).max_by_key(|beginning| beginning.len).unwrap_or_default()

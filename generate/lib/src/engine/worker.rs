@@ -1,6 +1,7 @@
 //! The engine's thread: what it was asked, and which of it goes through the model in each step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -169,55 +170,70 @@ impl Worker {
             self.held.let_go(ask.request);
             answer(&ask, Err(Error::Cancelled));
         }
-        let pieces = self.pieces();
+        let mut pieces = self.pieces();
         if pieces.is_empty() {
             return None;
         }
-        self.held.make_room(pieces.iter().map(|piece| piece.tokens).sum());
-        // Where a row stands in the cache follows from what is kept.
-        let request = |piece: &Piece| self.reading[piece.reading].ask.request;
-        let rows: Vec<usize> = pieces.iter().map(|piece| self.held.place(request(piece), piece.row)).collect();
+        self.held.make_room(pieces.iter().map(Piece::tokens).sum());
+        // Where a row stands in the cache follows from what is kept; in its order the logits come.
+        pieces.sort_by_cached_key(|piece| self.place(piece));
+        let logits = self.read(&pieces);
+        self.figures.steps += 1;
+        self.figures.tokens += pieces.iter().map(|piece| piece.tokens() as u64).sum::<u64>();
+        match logits {
+            Ok(logits) => {
+                self.measure(&pieces, began.elapsed());
+                self.hand_out(&pieces, logits);
+                self.reading.iter().for_each(|reading| self.tell_progress(reading));
+                self.tell(); // before its answers are given, so that who has one finds it counted
+                self.conclude();
+            }
+            Err(error) => self.give_up(&error),
+        }
+        Some(began.elapsed())
+    }
+
+    /// Where in the cache the row stands that a piece is of.
+    fn place(&self, piece: &Piece) -> usize {
+        self.held.place(self.reading[piece.reading].ask.request, piece.row)
+    }
+
+    /// Takes the pieces through the model: the logits that are wanted of each, one piece after the
+    /// other.
+    fn read(&mut self, pieces: &[Piece]) -> Result<Vec<f32>> {
         let mut news: Vec<&[u32]> = vec![&[]; self.held.rows.len()];
         let mut wanted = vec![0; self.held.rows.len()];
-        let mut order: Vec<usize> = (0..pieces.len()).collect();
-        order.sort_by_key(|&piece| rows[piece]);
-        for (piece, &row) in pieces.iter().zip(&rows) {
+        for piece in pieces {
             let asked = &self.reading[piece.reading].ask.rows[piece.row];
-            let from = self.held.rows[row].ids.len();
-            let to = from + piece.tokens;
-            news[row] = &asked.ids[from..to];
-            wanted[row] = to - from.max(asked.ids.len() - asked.count).min(to);
+            let place = self.place(piece);
+            (news[place], wanted[place]) = (&asked.ids[piece.ids.clone()], piece.wanted(asked));
         }
-        let logits = from_tensor(self.model.forward_cached_last(&news, &wanted, &mut self.held.cache));
-        self.figures.steps += 1;
-        self.figures.tokens += pieces.iter().map(|piece| piece.tokens as u64).sum::<u64>();
-        let logits = match logits {
-            Ok(logits) => logits,
-            Err(error) => {
-                self.give_up(&error);
-                return Some(began.elapsed());
-            }
-        };
-        let of_prompts = pieces.iter().filter(|piece| piece.tokens > 1).map(|piece| piece.tokens).sum();
-        let written = pieces.iter().filter(|piece| piece.tokens == 1).count();
+        from_tensor(self.model.forward_cached_last(&news, &wanted, &mut self.held.cache))
+    }
+
+    /// Learns from how long a pass took.
+    fn measure(&mut self, pieces: &[Piece], took: Duration) {
+        let of_prompts = pieces.iter().map(Piece::tokens).filter(|&tokens| tokens > 1).sum();
+        let written = pieces.iter().filter(|piece| piece.tokens() == 1).count();
         if written > 0 {
-            self.pace.took(written, of_prompts, began.elapsed().as_secs_f64());
+            self.pace.took(written, of_prompts, took.as_secs_f64());
         }
-        let read: Vec<Vec<u32>> = rows.iter().map(|&row| news[row].to_vec()).collect();
-        let (logits, mut from) = (Arc::new(logits), 0);
-        for piece in order {
-            let to = from + wanted[rows[piece]] * self.model.config().vocab_size;
-            let Piece { reading, row, .. } = pieces[piece];
+    }
+
+    /// Gives each question its part of a pass's logits, and takes down what was read.
+    fn hand_out(&mut self, pieces: &[Piece], logits: Vec<f32>) {
+        let (of_step, mut from) = (Arc::new(logits), 0);
+        for piece in pieces {
+            let place = self.place(piece);
+            let Reading { ask, logits, .. } = &mut self.reading[piece.reading];
+            let asked = &ask.rows[piece.row];
+            let to = from + piece.wanted(asked) * self.model.config().vocab_size;
             if to > from {
-                self.reading[reading].logits[row].push(Logits { of_step: Arc::clone(&logits), range: from..to });
+                logits[piece.row].push(Logits { of_step: Arc::clone(&of_step), range: from..to });
             }
             from = to;
-            self.held.has_read(rows[piece], &read[piece]);
+            self.held.has_read(place, &asked.ids[piece.ids.clone()]);
         }
-        self.reading.iter().for_each(|reading| self.tell_progress(reading));
-        self.tell(); // before its answers are given, so that who has one finds it counted
-        self.conclude();
-        Some(began.elapsed())
     }
 
     /// What goes through the model next: first rows of which one token is left to read, then
@@ -227,10 +243,12 @@ impl Worker {
         let mut long = Vec::new();
         for (reading, Reading { ask, .. }) in self.reading.iter().enumerate() {
             for (row, asked) in ask.rows.iter().enumerate() {
-                match unread(&self.held, ask.request, row, asked) {
+                let read = asked.ids.len() - unread(&self.held, ask.request, row, asked);
+                let piece = Piece { reading, row, ids: read..asked.ids.len() };
+                match piece.tokens() {
                     0 => {}
-                    1 => pieces.push(Piece { reading, row, tokens: 1 }),
-                    unread => long.push(Piece { reading, row, tokens: unread }),
+                    1 => pieces.push(piece),
+                    _ => long.push(piece),
                 }
             }
         }
@@ -244,14 +262,14 @@ impl Worker {
             written if written > 0 && self.pace.is_stale(written) => 0,
             _ => self.pace.budget().clamp(FEWEST_TOKENS, most),
         };
-        for Piece { tokens: unread, .. } in &mut long {
-            let mut tokens = (*unread).min(budget);
+        for Piece { ids, .. } in &mut long {
+            let mut tokens = ids.len().min(budget);
             // One left by itself would go another way through attention.
-            tokens -= usize::from(*unread == tokens + 1);
-            *unread = if tokens < 2 { 0 } else { tokens };
-            budget -= *unread;
+            tokens -= usize::from(ids.len() == tokens + 1);
+            ids.end = ids.start + if tokens < 2 { 0 } else { tokens };
+            budget -= ids.len();
         }
-        pieces.extend(long.into_iter().filter(|piece| piece.tokens > 0));
+        pieces.extend(long.into_iter().filter(|piece| piece.tokens() > 0));
         pieces
     }
 
@@ -300,7 +318,20 @@ struct Piece {
     /// Which question it is of, and which of its rows.
     reading: usize,
     row: usize,
-    tokens: usize,
+    /// Which of the row's ids.
+    ids: Range<usize>,
+}
+
+impl Piece {
+    fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Behind how many of its tokens the logits are wanted: those among the row's last.
+    fn wanted(&self, asked: &AskedRow) -> usize {
+        let first = asked.ids.len() - asked.count;
+        self.ids.end - first.clamp(self.ids.start, self.ids.end)
+    }
 }
 
 /// An engine at rest begins when nobody new has asked for so long, which is longer than another

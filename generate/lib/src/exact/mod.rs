@@ -89,7 +89,7 @@ type OnProgress<'a> = dyn FnMut(usize) -> ControlFlow<FinishReason> + 'a;
 ///
 /// # Errors
 /// [`Error::Unbounded`] for the first such knob.
-pub fn check(config: &GenerationConfig) -> Result<()> {
+fn check(config: &GenerationConfig) -> Result<()> {
     let bias = config.logit_bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max);
     let (presence, frequency) = (config.presence_penalty, config.frequency_penalty);
     let knobs = [
@@ -144,7 +144,11 @@ pub(crate) fn search(
         tree.found.push((prefix, finish_reason));
     }
     if tree.found.is_empty() {
-        return Err(Error::NoCompleteText { nodes, processors: job.chain.bans() });
+        return Err(match bound.is_finite() {
+            true => Error::NoCompleteText { nodes, processors: job.chain.bans() },
+            // Nothing is left to look at: nothing follows what was looked at last either.
+            false => job.plan.nothing_left(job.chain, &tree.last_looked_at()),
+        });
     }
     let seconds = job.seconds();
     // Passes that tell of the tokens what the search does not remember; the best text has one of

@@ -386,5 +386,34 @@ fn what_breaks_the_bound_is_refused() {
         searched(&mut sequences, &config(2, vec![]), chain).unwrap_err().to_string()
     };
     assert!(failed(&chain_of(Add(0, 1.0))).starts_with("one of add makes a token more than certain"));
-    assert!(failed(&chain_of(Add(0, f32::NEG_INFINITY))).starts_with("no complete text among 1 prefixes: add left"));
+}
+
+#[test]
+fn without_a_complete_text_it_is_said_whether_more_could_have_been_looked_at() {
+    // 1 is the most probable, and nothing follows it.
+    struct NothingBehind1;
+    impl LogitsProcessor for NothingBehind1 {
+        fn name(&self) -> &'static str {
+            "nothing-behind-1"
+        }
+        fn process(&self, step: &Step, logits: &mut [f32]) {
+            if step.generated.last() == Some(&1) {
+                logits.fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+    let failed = |chain: &Chain, max_nodes| {
+        let config = GenerationConfig { max_nodes, ..config(2, vec![]) };
+        let mut sequences = made_up::sequences(&PROMPT, 2, |_: &[u32]| vec![0.0, 1.0]);
+        searched(&mut sequences, &config, chain).map(|searched| searched.nodes).map_err(|error| error.to_string())
+    };
+    let dead_end = chain_of(NothingBehind1);
+    assert_eq!(failed(&dead_end, 9), Ok(3));
+    let error = failed(&dead_end, 2).unwrap_err();
+    assert!(error.starts_with("no complete text among 2 prefixes: nothing-behind-1 left no token"), "{error}");
+    let never_0 = Add(0, f32::NEG_INFINITY);
+    let all_gone = Chain::of(vec![Arc::new(never_0), Arc::new(NothingBehind1)]);
+    let error = failed(&all_gone, 9).unwrap_err();
+    let expected = "no token is left to choose after 1 new ones: together, add, nothing-behind-1 rule out all";
+    assert!(error.starts_with(expected), "{error}");
 }

@@ -91,6 +91,11 @@ impl<'a> Tree<'a> {
         self.looked_at.len()
     }
 
+    /// The ids of the prefix that was looked at last.
+    pub(super) fn last_looked_at(&self) -> Vec<u32> {
+        self.looked_at.last().map_or_else(Vec::new, |last| self.ids(last))
+    }
+
     /// How many more may be.
     pub(super) fn nodes_left(&self) -> usize {
         self.job.plan.config.max_nodes.saturating_sub(self.nodes())

@@ -1,5 +1,7 @@
 //! Differences between the stacks, told in lines of text.
 
+use ember_data::numbers::counted;
+
 use super::{Difference, compare::ROUNDING};
 use crate::config::{GenerationConfig, Knobs, Semantics, defaults};
 use crate::{named::Named, processors::SamplingKnob};
@@ -15,7 +17,7 @@ pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn
             lines.push(format!(
                 "{stack}: {:.2}% of the next token's probability is elsewhere; possible are {} here, {} there",
                 100.0 * difference.total_variation,
-                tokens(difference.possible_here),
+                counted(difference.possible_here, "token"),
                 difference.possible_there,
             ));
             lines.extend(causes_and_tokens(difference, name));
@@ -41,7 +43,7 @@ fn causes_and_tokens(difference: &Difference, name: &dyn Fn(u32) -> String) -> V
         let survivors = if cause.possible == difference.possible_here {
             String::new()
         } else {
-            format!(", and leaves {} in place of {}", tokens(cause.possible), difference.possible_here)
+            format!(", and leaves {} in place of {}", counted(cause.possible, "token"), difference.possible_here)
         };
         lines.push(format!("  {}: alone this moves {:.2}%{survivors}", cause.rule, 100.0 * cause.total_variation));
     }
@@ -54,10 +56,6 @@ fn causes_and_tokens(difference: &Difference, name: &dyn Fn(u32) -> String) -> V
         lines.push(format!("    {:.4} here, {:.4} there{note}: {}", token.here, token.there, name(token.id)));
     }
     lines
-}
-
-fn tokens(count: usize) -> String {
-    format!("{count} token{}", if count == 1 { "" } else { "s" })
 }
 
 /// The knobs that are on and that the stack lacks.

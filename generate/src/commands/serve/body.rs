@@ -70,7 +70,10 @@ impl<S: Sync> FromRequest<S> for Object {
             Ok(Value::Object(_)) if depth(&bytes) > DEEPEST => {
                 Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {DEEPEST}")))
             }
-            Ok(Value::Object(object)) => Ok(Self { object, room }),
+            Ok(Value::Object(mut object)) => {
+                object.retain(|_, value| !value.is_null()); // clients send what is not set as null
+                Ok(Self { object, room })
+            }
             Ok(_) => Err(ApiError::invalid("the body is JSON, but not an object")),
             Err(error) => Err(ApiError::invalid(format!("the body is not JSON: {error}"))),
         }

@@ -95,8 +95,7 @@ pub(super) async fn chat_completions(State(server): State<Arc<Server>>, body: Ob
 
 /// `POST /apply-template`: the text that a conversation becomes.
 pub(super) async fn apply_template(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
-    let rendered = move |server: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
-        let _ = server;
+    let rendered = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
         let parameters = Parameters::new(body, model, &DIALECT)?;
         conversation(&parameters, model).map(|text| unmarked(&text))
     };
@@ -208,7 +207,11 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
         Some(Value::Object(more)) => more,
         Some(_) => return Err(ApiError::wrong("chat_template_kwargs", "an object")),
     };
-    let tools = parameters.get("tools").filter(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty()));
+    let tools = match parameters.get("tools") {
+        Some(Value::Array(tools)) if tools.is_empty() => None,
+        Some(tools) if !tools.is_array() => return Err(ApiError::wrong("tools", "a list")),
+        tools => tools,
+    };
     let adds = begun.is_some() || adds.unwrap_or(true);
     let mut text = template.render(&messages, tools, adds, more)?;
     if let Some(begun) = begun {

@@ -74,7 +74,7 @@ async fn on_a_thread<T: Send + 'static>(
 /// The model that a request names.
 fn model_name(body: &Map<String, Value>) -> Result<Option<&str>, ApiError> {
     match body.get("model") {
-        None | Some(Value::Null) => Ok(None),
+        None => Ok(None),
         Some(Value::String(name)) => Ok(Some(name)),
         Some(_) => Err(ApiError::wrong("model", "a string")),
     }

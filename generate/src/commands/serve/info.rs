@@ -296,9 +296,3 @@ fn end_token(model: &Model) -> Option<String> {
     let end = tokenizer.and_then(|tokenizer| tokenizer.end_of_text()).or(model.end_tokens.first().copied())?;
     Some(String::from_utf8_lossy(&token_bytes(tokenizer, end)).into_owned())
 }
-
-/// A folder's name for people who go on at a shell.
-pub(super) fn said(from: Option<&std::path::Path>, folders: &[NamedFolder]) -> String {
-    let path = from.or(folders.first().map(|one| &*one.folder));
-    path.map(|path| path.display().to_string()).unwrap_or_default()
-}

@@ -10,6 +10,7 @@ mod answer;
 mod body;
 mod chat;
 mod completions;
+mod constraints;
 mod error;
 mod fields;
 mod gbnf;
@@ -52,9 +53,10 @@ use super::model_args::WeightsArgs;
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_cli::terminal;
+use ember_decoding::run_folder;
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use models::{Loading, Models};
+use models::{Loading, Model, Models};
 use names::{NamedFolder, Served};
 pub use running::Running;
 use server::Server;
@@ -163,14 +165,10 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     // The engines have threads of their own, outside the pool that the commands run in.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
     pool.build_global().context("cannot start threads")?;
-    let folders = args.model.iter().map(NamedFolder::resolved).collect::<Result<Vec<_>>>()?;
-    let mut served = Served { folders, run: None };
-    if served.folders.is_empty() || args.from.is_some() || args.checkpoints {
-        let Served { folders, run } = names::served_from(args.from.as_deref(), args.checkpoints)?;
-        served.folders.splice(0..0, folders);
-        served.run = run;
+    let named = args.model.iter().map(NamedFolder::resolved).collect::<Result<Vec<_>>>()?;
+    if args.serves_run() {
+        run_folder::find(args.from.as_deref())?; // what is not there is said before the wait for a device
     }
-    let from = info::said(args.from.as_deref(), &served.folders);
     let selected = device::select(common.device)?;
     notes.say(selected.line());
     let loading = Loading {
@@ -181,10 +179,9 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         most_bytes: (args.models_mib as usize) << 20,
     };
     let log = args.log_requests.as_deref().map(log::RequestLog::open).transpose()?;
-    let mut models = Models::new(served, loading)?;
-    models.notes = notes;
-    // The default is loaded before anybody is let in: what is wrong with it is said here.
-    let first = models.load_default()?;
+    let (models, first) = open(args, named, &loading, notes)?;
+    // For people who go on at a shell.
+    let from = args.from.as_deref().unwrap_or(&first.folder).display().to_string();
     notes.say(format!("model: {} ({})", first.name, first.folder.display()));
     notes.say(format!(
         "cache: {} positions for texts at work and beginnings that come again, {} MiB",
@@ -216,6 +213,32 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let _wait = Wait::in_lines(KERNELS_OF_A_TEXT, common.quiet);
     listen::serve(runtime, listener, app, interrupt, move || server.is_idle())?;
     Ok(Outcome::Done)
+}
+
+impl ServeArgs {
+    /// Whether a run or checkpoint is served beside what `--model` names.
+    fn serves_run(&self) -> bool {
+        self.model.is_empty() || self.from.is_some() || self.checkpoints
+    }
+}
+
+/// The models to serve, `named` among them. The default one is loaded before anybody is let in: what is
+/// wrong with it is said here.
+fn open(args: &ServeArgs, named: Vec<NamedFolder>, loading: &Loading, notes: Notes) -> Result<(Models, Arc<Model>)> {
+    let load = |served| -> Result<(Models, Arc<Model>)> {
+        let mut models = Models::new(served, loading.clone())?;
+        models.notes = notes;
+        let first = models.load_default()?;
+        Ok((models, first))
+    };
+    if !args.serves_run() {
+        return load(Served { folders: named, run: None });
+    }
+    run_folder::find_and_open(args.from.as_deref(), |found| {
+        let mut served = names::served(args.from.as_deref(), found.folder, args.checkpoints)?;
+        served.folders.extend(named.clone());
+        load(served)
+    })
 }
 
 /// All that can be asked.

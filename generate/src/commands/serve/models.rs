@@ -18,6 +18,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::constraints::Constraints;
 use super::error::ApiError;
 use super::names::{NamedFolder, Served};
 use super::template::Template;
@@ -32,6 +33,7 @@ pub(super) struct Model {
     pub(super) tokenizer_hash: Option<String>,
     pub(super) settings: FolderSettings,
     pub(super) end_tokens: Vec<u32>,
+    pub(super) constraints: Constraints,
     pub(super) template: Option<Template>,
     /// Why it has no template though its folder has one.
     pub(super) template_refused: Option<String>,
@@ -66,6 +68,7 @@ impl Memory {
 }
 
 /// What all models are loaded with.
+#[derive(Clone)]
 pub(super) struct Loading {
     pub(super) device: Device,
     pub(super) weights: WeightType,
@@ -294,6 +297,7 @@ impl Models {
             name: name.clone(),
             folder: folder.clone(),
             end_tokens: EndTokens::read(folder, tokenizer.as_ref(), shape.vocab_size)?.ids,
+            constraints: Constraints::default(),
             settings: FolderSettings::read(folder)?,
             template,
             template_refused,

@@ -81,17 +81,16 @@ impl Served {
     }
 }
 
-/// The model that `from` means, and with `checkpoints` the run whose others can be asked for.
-pub(super) fn served_from(from: Option<&Path>, checkpoints: bool) -> Result<Served> {
-    let found = run_folder::find(from)?;
-    let folder = found.folder.canonicalize().unwrap_or_else(|_| found.folder.clone());
+/// The model in `found`, which `from` means, and with `checkpoints` the run whose others can be asked for.
+pub(super) fn served(from: Option<&Path>, found: PathBuf, checkpoints: bool) -> Result<Served> {
+    let folder = found.canonicalize().unwrap_or_else(|_| found.clone());
     let is_named = from.and_then(|from| from.canonicalize().ok()).is_some_and(|from| from == folder);
     let run = folder.parent().filter(|parent| parent.ends_with(run_folder::CHECKPOINTS)).and_then(Path::parent);
     let name = match run {
         Some(run) if is_named => at_step(run, &folder),
         run => name_of(run.unwrap_or(&folder)).unwrap_or_default(),
     };
-    let folders = vec![NamedFolder { name, folder: found.folder }];
+    let folders = vec![NamedFolder { name, folder: found }];
     if !checkpoints {
         return Ok(Served { folders, run: None });
     }
@@ -135,7 +134,7 @@ mod tests {
         }
         std::fs::write(run.join("best"), "step-00000010").unwrap();
         let names = |served: &Served| -> Vec<String> { served.all().into_iter().map(|one| one.name).collect() };
-        let served = |from: &Path| served_from(Some(from), true).unwrap();
+        let served = |from: &Path| served(Some(from), run_folder::find(Some(from)).unwrap().folder, true).unwrap();
         assert_eq!(names(&served(&run)), ["mine", "mine@5", "mine@10"]);
         assert_eq!(names(&served(&run.join("checkpoints/step-00000010"))), ["mine@10", "mine@5"]);
         // A run that goes on saves others and removes some.

@@ -120,7 +120,7 @@ impl<'a> Parameters<'a> {
             if !is_known {
                 return Err(unknown(dialect, name));
             }
-            let Some(knob) = find(dialect, name).filter(|_| !value.is_null()) else { continue };
+            let Some(knob) = find(dialect, name) else { continue };
             let twin = set.iter().find(|(other, _, said)| other.name == knob.name && *said != value);
             if let Some((_, other, _)) = twin {
                 return Err(ApiError::param(name, format!("{other} and {name} are the same; send one of them")));
@@ -136,9 +136,9 @@ impl<'a> Parameters<'a> {
         Ok(Self { body, model, dialect, folder })
     }
 
-    /// What was sent; null is as if nothing were.
+    /// What was sent under this name.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
-        self.body.get(name).filter(|value| !value.is_null())
+        self.body.get(name)
     }
 
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
@@ -168,8 +168,7 @@ impl<'a> Parameters<'a> {
     /// The knobs that are set.
     pub(super) fn knobs(&self) -> Result<Knobs, ApiError> {
         let (mut knobs, dialect, mut never) = (Knobs::default(), self.dialect, Vec::new());
-        for name in self.body.keys() {
-            let Some(value) = self.get(name) else { continue };
+        for (name, value) in self.body {
             match name.as_str() {
                 "stop" => {
                     let one = value.as_str().map(|stop| vec![stop.to_owned()]);
@@ -269,8 +268,7 @@ impl<'a> Parameters<'a> {
 
     /// The knobs that were sent, by the names that they were sent under.
     fn sent(&self) -> impl Iterator<Item = (&'a str, &'static Knob)> {
-        let sent = self.body.iter().filter(|(_, value)| !value.is_null());
-        sent.filter_map(move |(name, _)| Some((name.as_str(), find(self.dialect, name)?)))
+        self.body.keys().filter_map(move |name| Some((name.as_str(), find(self.dialect, name)?)))
     }
 
     /// What is wrong with knobs, by the names that they were sent under.

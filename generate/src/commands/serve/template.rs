@@ -73,7 +73,8 @@ impl Template {
     fn new(source: String, tokenizer: &Tokenizer, tokens: Map<String, Value>) -> Result<Self> {
         ensure!(source.len() <= MOST_SOURCE, "it is longer than {} KiB", MOST_SOURCE >> 10);
         let bound = Bound::new(MOST_BYTES, MOST_TIME);
-        let text = generation::without(&source);
+        // Every end of a line is one character, as Jinja reads it.
+        let text = generation::without(&source.replace("\r\n", "\n").replace('\r', "\n"));
         // What it multiplies of texts that stand in it is multiplied when it is compiled.
         let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
         let environment = Arc::new(environment?);
@@ -124,6 +125,8 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     environment.set_fuel(Some(MOST_STEPS));
     environment.set_unknown_method_callback(method);
     environment.set_formatter(python::show);
+    environment.add_test("iterable", python::is_iterable);
+    environment.add_test("sequence", python::is_sequence);
     environment.add_filter("string", python::string);
     environment.add_filter("tojson", python::tojson);
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
@@ -248,6 +251,11 @@ mod tests {
         assert_eq!(text(tagged, json!({})), " a\n b\n");
         let parted = "{{ 'a, b, c'.partition(', ') | join('|') }} {{ 'a, b, c'.rpartition(', ')[2] }} {{ 'a'.partition(',')[0] }}";
         assert_eq!(text(parted, json!({})), "a|, |b, c c a");
+        let tested =
+            "{{ x is iterable }} {{ 'x' is iterable }} {{ x is sequence }} {{ 'x' is sequence }} {{ {} is sequence }}";
+        assert_eq!(text(tested, json!({ "x": null })), "False True False True True");
+        assert_eq!(text(tested, json!({ "x": [1] })), "True True True True True");
+        assert_eq!(text("a\r\n{% if true %}\r\nb{% endif %}\rc", json!({})), "a\nbc");
         assert!(render(&template("{{ strftime_now('%Q') }}").unwrap(), json!({})).unwrap_err().contains("%Q"));
     }
 

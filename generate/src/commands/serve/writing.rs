@@ -297,7 +297,9 @@ impl Writer {
             .map_err(|error| ApiError::param("stop", error.to_string()))?;
         if let Some(grammar) = &parsed.grammar {
             let refused = |error: GrammarError| ApiError::param(grammar.source(), error.to_string());
-            generator = generator.held_to(grammar.clone()).map_err(refused)?;
+            let (vocab_size, end_tokens) = (request.config().vocab_size, &parsed.config.end_tokens);
+            let constraint = model.constraints.of(grammar, model.tokenizer.as_ref(), vocab_size, end_tokens);
+            generator = generator.constrained_by(constraint.map_err(refused)?);
         }
         let ids: Vec<&[u32]> = parsed.prompts.iter().map(Vec::as_slice).collect();
         let each = parsed.config.num_return_sequences;

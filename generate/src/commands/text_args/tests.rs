@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser};
 use serde_json::Value;
 
 use super::*;
-use ember_decoding::config::KNOBS;
+use ember_decoding::config::{FolderSettings, KNOBS};
 
 #[derive(Debug, Parser)]
 struct Line {

@@ -55,7 +55,7 @@ impl Bench<'_> {
             graph_nodes: prefill_nodes,
             flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
             logits_difference: prefill_difference,
-            ..timed(&PREFILL, batch * prompt, &prefill_times)
+            ..timed(&PREFILL, batch * prompt, prefill_times)
         };
         let new = batch * plan.new_tokens;
         let decode = Entry {
@@ -65,7 +65,7 @@ impl Bench<'_> {
             graph_nodes: decoded.graph_nodes,
             flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
             logits_difference: largest,
-            ..timed(&DECODE, new, &decode_times)
+            ..timed(&DECODE, new, decode_times)
         };
         Ok([prefill, decode])
     }
@@ -96,7 +96,7 @@ impl Bench<'_> {
             graph_nodes,
             flops: each.sum(),
             logits_difference: largest,
-            ..timed(&DECODE_UNCACHED, batch * plan.new_tokens, &times)
+            ..timed(&DECODE_UNCACHED, batch * plan.new_tokens, times)
         })
     }
 }

@@ -14,7 +14,7 @@ pub struct Plan<'a> {
     /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at
     /// least 1, fewer than the row has.
     pub new_tokens: usize,
-    /// How often each mode is timed at most.
+    /// How often each mode is timed at most, 1 or more.
     pub repeats: usize,
     /// How training's step is taken, in one pass over the batch; its seed names the dropout's
     /// draws. Inference is always float32.

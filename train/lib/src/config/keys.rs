@@ -275,11 +275,15 @@ pub fn named(name: &str) -> Option<&'static Key> {
 
 /// The right name for a mistyped one, or for what other trainers call it.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let likeness = |key: &Key| strsim::normalized_damerau_levenshtein(&plain(name), key.name);
+    named(name).map(|key| key.name).or_else(|| most_alike(&plain(name), all().map(|key| key.name)))
+}
+
+/// The one of these names that is most like what was typed, where one is like it at all.
+pub(super) fn most_alike(typed: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(typed, name);
     // Below one half, two names share little more than their length.
-    let alike = all().map(|key| (likeness(key), key.name)).filter(|(likeness, _)| *likeness >= 0.5);
-    let nearest = || alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name);
-    named(name).map(|key| key.name).or_else(nearest)
+    let alike = names.map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= 0.5);
+    alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 fn plain(name: &str) -> String {

@@ -22,9 +22,6 @@ use crate::{error::ConfigError, note::Note};
 /// The architecture that learns the most, of those that a class of transformers computes.
 const BEST: &str = "qwen3";
 
-/// GPT-2's, which everybody knows.
-const CLASSIC: &str = "gpt2";
-
 /// More passes than this over one text teach little but the text itself.
 const MOST_PASSES: f64 = 40.0;
 
@@ -73,23 +70,6 @@ impl Settings {
         device.facts().ladder.iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
     }
 
-    /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
-    /// parts, computed in float32 and saved their weights as they were.
-    pub(super) fn with_keys_added_since(mut self) -> Self {
-        if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
-            self.architecture.get_or_insert_with(|| CLASSIC.to_owned());
-            self.choose_parts(1);
-            self.choose_computation();
-            self.optimizer.get_or_insert(OptimizerKind::AdamW);
-            self.schedule.get_or_insert(Curve::Cosine);
-            self.choose_what_the_optimizer_needs();
-            self.muon_learning_rate.get_or_insert(MUON_RATE);
-            self.z_loss.get_or_insert(0.0);
-            self.calibrate.get_or_insert(false);
-        }
-        self
-    }
-
     /// Refuses parts that no class of transformers has together, which needs no text: there would
     /// be nothing to save the model as.
     ///
@@ -115,7 +95,8 @@ impl Settings {
         }
         self.optimizer.get_or_insert(optimizer);
         self.schedule.get_or_insert(schedule);
-        self.choose_what_the_optimizer_needs();
+        self.decay_fraction.get_or_insert(0.8);
+        self.muon_momentum.get_or_insert(0.9);
     }
 
     /// The first architecture that has the parts and the sizes which somebody named.
@@ -129,16 +110,11 @@ impl Settings {
             let shape = settings.choose_parts(1);
             Family::of(&shape).is_ok() && (!sized || shape.validate().is_ok())
         };
-        let first = [BEST, "llama", CLASSIC].into_iter().find(has_the_parts).unwrap_or(BEST);
+        let first = [BEST, "llama", "gpt2"].into_iter().find(has_the_parts).unwrap_or(BEST);
         let why =
             if first == BEST { "the parts that learn the most in a given time" } else { "has the parts asked for" };
         reasons.push(format!("architecture = {first}: {why}").into());
         self.architecture = Some(first.to_owned());
-    }
-
-    fn choose_what_the_optimizer_needs(&mut self) {
-        self.decay_fraction.get_or_insert(0.8);
-        self.muon_momentum.get_or_insert(0.9);
     }
 
     fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {

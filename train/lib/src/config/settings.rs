@@ -199,18 +199,12 @@ pub fn recipes() -> impl Iterator<Item = &'static str> {
 /// That a path is neither a file nor a recipe: which one may be meant, or all that there are.
 fn no_recipe(path: &Path) -> ConfigError {
     let typed = path.file_stem().unwrap_or_default().to_string_lossy();
-    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&typed, name);
-    let alike = recipes().map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= ALIKE);
-    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name);
-    let advice = match nearest {
+    let advice = match keys::most_alike(&typed, recipes()) {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => format!("those are: {}", recipes().collect::<Vec<_>>().join(", ")),
     };
     ConfigError::NoRecipe { path: path.to_owned(), advice }
 }
-
-/// How alike a name must be to be named as what may be meant.
-const ALIKE: f64 = 0.6;
 
 /// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.
 pub fn shipped(path: &Path) -> Option<&'static str> {

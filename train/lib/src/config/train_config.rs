@@ -36,7 +36,7 @@ impl TrainConfig {
     /// # Errors
     /// For a missing, an unknown or an impossible value.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
-        Settings::from_toml_str(text)?.with_keys_added_since().complete()
+        Settings::from_toml_str(text)?.complete()
     }
 
     /// Reads the configuration that a run folder keeps.

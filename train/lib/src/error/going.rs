@@ -80,9 +80,9 @@ pub enum CheckpointError {
     /// Inference's part of a checkpoint alone is in this folder.
     #[error("{0} holds no training state, only a model to generate with; resume a run folder instead")]
     NoState(PathBuf),
-    /// Where the run stands cannot be read.
-    #[error("{file} is damaged; resume from another checkpoint")]
-    DamagedState { file: PathBuf, source: serde_json::Error },
+    /// What it says of where the run stands is not what this version reads.
+    #[error("{checkpoint} was saved by another version; resume with that one, or begin a new run from the checkpoint")]
+    OtherVersion { checkpoint: PathBuf, source: serde_json::Error },
     /// Where the run stands by this file cannot be.
     #[error("{0} is damaged: fewer windows than steps")]
     ImpossibleState(PathBuf),

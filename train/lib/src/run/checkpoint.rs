@@ -209,17 +209,7 @@ fn verify(dir: &Path) -> Result<()> {
 /// # Errors
 /// When a file is missing or damaged: the line names it.
 pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
-    let state = dir.join(STATE);
-    if !state.is_file() {
-        return Err(CheckpointError::NoState(dir.to_owned()).into());
-    }
-    let json = fs::read(&state).at("cannot read", &state)?;
-    let damaged = |source| CheckpointError::DamagedState { file: state.clone(), source };
-    let mut progress: Progress = serde_json::from_slice(&json).map_err(damaged)?;
-    // Not there where it was not evaluated; where the file is damaged, it is again.
-    if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
-        progress.evaluations = found;
-    }
+    let progress = load_progress(dir)?;
     let gpt = as_learned(checkpoint::load(dir, device)?, &dir.join(LAST_NORM))?;
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
@@ -234,10 +224,27 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
         let average = checkpoint::load(&average, &device.clone().inner())?;
         optimizer.restore_average(as_learned(average, &dir.join(AVERAGE_LAST_NORM))?);
     }
+    Ok(Restored { gpt, optimizer, progress })
+}
+
+/// Where the run stood, with what was found by evaluating the checkpoint itself.
+fn load_progress(dir: &Path) -> Result<Progress> {
+    let state = dir.join(STATE);
+    if !state.is_file() {
+        return Err(CheckpointError::NoState(dir.to_owned()).into());
+    }
+    let json = fs::read(&state).at("cannot read", &state)?;
+    // It is what was written, as its checksum says.
+    let other = |source| CheckpointError::OtherVersion { checkpoint: dir.to_owned(), source };
+    let mut progress: Progress = serde_json::from_slice(&json).map_err(other)?;
     if progress.windows < progress.step {
         return Err(CheckpointError::ImpossibleState(state).into());
     }
-    Ok(Restored { gpt, optimizer, progress })
+    // Not there where it was not evaluated; where the file is damaged, it is again.
+    if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
+        progress.evaluations = found;
+    }
+    Ok(progress)
 }
 
 /// The model with its last norm as `file` has it; as it is where there is none, since nothing was divided.

@@ -14,11 +14,12 @@ use crate::error::{Error, InitError, Result};
 
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
 pub struct Init {
-    pub(super) folder: PathBuf,
+    /// Its folder.
+    pub folder: PathBuf,
     /// What was found, in one line.
     pub(super) found: String,
     /// The shape of its model.
-    pub(super) shape: GptConfig,
+    pub shape: GptConfig,
     tokenizer: Tokenizer,
 }
 

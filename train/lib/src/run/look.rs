@@ -76,9 +76,9 @@ impl Trainer<'_> {
 
     /// Measures the validation loss of the model as it is saved, and that of the averaged weights
     /// where there are any, and keeps them; `false` when interrupted, between the two as well.
-    pub(super) fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<bool> {
+    pub(super) fn evaluate(&mut self, gpt: &Gpt) -> Result<bool> {
         let began = Instant::now();
-        let stop = || stop() || self.reporter.stop_requested();
+        let stop = || self.is_asked_to_stop();
         let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, self.learner.group, &stop);
         let saved = self.as_saved(gpt);
         let (val_loss, confidence) = if self.learner.config.calibrate {
@@ -126,7 +126,8 @@ impl Trainer<'_> {
         self.reporter.evaluation(&EvalReport {
             step,
             val_loss,
-            bits_per_byte,
+            // What the stories' loss is worth is told by their own marks.
+            bits_per_byte: bits_per_byte.filter(|_| self.marks.is_none()),
             ema_val_loss,
             is_best,
             ngram_loss,
@@ -183,10 +184,10 @@ impl Trainer<'_> {
 
     /// Lets the model write, shows it and keeps it; `false` when interrupted. One of several
     /// processes writes to the end: it stops where all of them agree on it.
-    pub(super) fn sample(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<bool> {
+    pub(super) fn sample(&mut self, gpt: &Gpt) -> Result<bool> {
         let (began, step) = (Instant::now(), self.learner.progress.step);
         let is_alone = self.learner.group.size() == 1;
-        let stop = || is_alone && (stop() || self.reporter.stop_requested());
+        let stop = || is_alone && self.is_asked_to_stop();
         let (tokenizer, sampling, config) = (&self.tokenizer, self.sampling, &self.learner.config);
         let Some(samples) = sample::samples(&self.as_saved(gpt), tokenizer, sampling, config, step, &stop)? else {
             return Ok(false);

@@ -142,7 +142,8 @@ impl Run {
             counted(windows.windows_per_pass(), "window")
         );
         reporter.note(line.into());
-        let ngram_loss = dataset.ngram_losses()?.ngrams.into_iter().fold(f64::INFINITY, f64::min);
+        take_windows_per_pass(&mut progress, windows.windows_per_pass(), reporter);
+        let ngram_loss = dataset.manifest.ngram_losses.into_iter().fold(f64::INFINITY, f64::min);
         reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
@@ -163,7 +164,7 @@ impl Run {
             val_windows,
             sampling: sample::sampling(&dataset.manifest, &dataset.tokenizer),
             tokenizer: dataset.tokenizer,
-            bits_per_nat: dataset.manifest.bits_per_byte(1.0).filter(|_| dataset.manifest.marks.is_none()),
+            bits_per_nat: dataset.manifest.bits_per_byte(1.0),
             ngram_loss,
             marks: dataset.manifest.marks,
             peak_flops,
@@ -175,14 +176,28 @@ impl Run {
             last: None,
             evaluated: None,
             reporter,
+            stop,
             time_budget,
             may_tune: selected.gpu,
         };
-        let result = trainer.train(gpt, stop);
+        let result = trainer.train(gpt);
         trainer.reporter.finish();
         let Trainer { folder, marks, learner: Learner { progress, .. }, .. } = trainer;
         Ok(Trained { ended: result?, folder, progress, marks })
     }
+}
+
+/// Keeps how many windows a pass has from here on, and says where it had others until now.
+fn take_windows_per_pass(progress: &mut Progress, now: u64, reporter: &mut dyn Reporter) {
+    let before = progress.windows_per_pass.replace(now);
+    let Some(before) = before.filter(|before| *before != now) else { return };
+    let line = format!(
+        "another version of the program cut the text into {} a pass, this one into {}: the run's numbers are no longer \
+         those of an uninterrupted one",
+        counted(before, "window"),
+        counted(now, "window")
+    );
+    reporter.note(line.into());
 }
 
 /// The records of the run, which the process that leads keeps.

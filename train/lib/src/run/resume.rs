@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
 use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 
@@ -13,9 +12,9 @@ use super::report::{Reporter, Row, jsonl, records};
 use super::{Run, sample, text};
 use crate::config::{TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
-use crate::error::{CheckpointError, Error, LogError, Result, TextError};
+use crate::error::{CheckpointError, Error, Result, TextError};
 use crate::memory::fit::{check_limits, keeps_freed_memory, share_of};
-use crate::step::progress::{DataChecksums, Evaluations, Progress};
+use crate::step::progress::{DataChecksums, Progress};
 use crate::{memory, note::Note, step::optimizer::Optimizer};
 
 /// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
@@ -86,10 +85,19 @@ fn restore(
     let unreadable = |error| TextError::OfRun { run: run.path().to_owned(), source: Error::from(error).into() };
     let dataset = Dataset::open(&data).map_err(unreadable)?;
     let training_device = selected.device.clone().autodiff();
-    let restored = match latest {
-        Some(latest) => saved(run, latest, &before, &config, &training_device, reporter)?,
-        None => unsaved(run, &config, &dataset, &training_device, reporter)?,
+    let shown = run.path().display();
+    let (restored, line) = match latest {
+        Some(latest) => {
+            let restored = checkpoint::load(&run.checkpoint(latest), Optimizer::new(&config), &training_device)?;
+            (restored, format!("resuming {shown} at step {latest}"))
+        }
+        None => {
+            let (gpt, optimizer) = (first_model(&config, &dataset, &training_device)?, Optimizer::new(&config));
+            let restored = Restored { gpt, optimizer, progress: Progress::default() };
+            (restored, format!("{shown} has no checkpoint yet: it begins at step 0"))
+        }
     };
+    reporter.note(line.into());
     check_is_of_run(run, &config, &dataset, &data, &restored)?;
     let shape = restored.gpt.config();
     check_limits(config.precision, shape, selected)?;
@@ -99,46 +107,6 @@ fn restore(
     }
     say_what_to_know(run, &before, &config, restored.progress.step, reporter);
     Ok((config, dataset, restored))
-}
-
-/// Where the run stood when it saved step `latest`; of a checkpoint of an earlier version, which kept
-/// less, the evaluations are the log's.
-fn saved(
-    run: &RunFolder,
-    latest: u64,
-    before: &TrainConfig,
-    config: &TrainConfig,
-    device: &Device,
-    reporter: &mut dyn Reporter,
-) -> Result<Restored> {
-    let mut restored = checkpoint::load(&run.checkpoint(latest), Optimizer::new(config), device)?;
-    let shown = run.path().display();
-    reporter.note(format!("resuming {shown} at step {}", restored.progress.step).into());
-    if restored.progress.data.is_none() {
-        restored.progress.evaluations = evaluations_of_log(run, latest)?;
-    }
-    let evaluations = &mut restored.progress.evaluations;
-    if evaluations.best_saved.is_none() {
-        // Earlier versions knew only which is the best of all.
-        evaluations.best_saved = evaluations.best.filter(|best| run.checkpoint(best.step).is_dir());
-    }
-    if before.calibrate && evaluations.last == Some(latest) && evaluations.last_temperature.is_none() {
-        evaluations.last_temperature = temperature_of_log(run, latest)?;
-    }
-    Ok(restored)
-}
-
-/// The beginning of a run that has saved nothing.
-fn unsaved(
-    run: &RunFolder,
-    config: &TrainConfig,
-    dataset: &Dataset,
-    device: &Device,
-    reporter: &mut dyn Reporter,
-) -> Result<Restored> {
-    reporter.note(format!("{} has no checkpoint yet: it begins at step 0", run.path().display()).into());
-    let gpt = first_model(config, dataset, device)?;
-    Ok(Restored { gpt, optimizer: Optimizer::new(config), progress: Progress::default() })
 }
 
 /// Refuses what was learned from another text than the one in `data`, and a model that the run's
@@ -183,17 +151,6 @@ fn say_what_to_know(
     }
 }
 
-/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not
-/// keep their text's checksums either, have none in their state.
-fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogError> {
-    let mut evaluations = Evaluations::default();
-    for Row { step, val_loss, .. } in jsonl::read(&run.file(METRICS))?.into_iter().filter(|row: &Row| row.step <= step)
-    {
-        val_loss.map(|loss| evaluations.record(step, loss));
-    }
-    Ok(evaluations)
-}
-
 /// The step after `step` at which the clock of a run that keeps to a time moved its schedule to where it
 /// ends now, where it did: the checkpoint of that step is damaged, or found the disk full.
 fn length_decided_after(rows: &[Row], step: u64, config: &TrainConfig) -> Option<u64> {
@@ -201,13 +158,6 @@ fn length_decided_after(rows: &[Row], step: u64, config: &TrainConfig) -> Option
     let moved = |row: &&Row| row.step > step && row.max_steps == Some(config.lr_decay_steps);
     let moved = rows.iter().rev().find(moved).map(|row| row.step);
     moved.filter(|_| config.schedule.comes_down())
-}
-
-/// What the logits were divided by at `step`, as its evaluation has it in the log: earlier versions kept
-/// it nowhere else.
-fn temperature_of_log(run: &RunFolder, step: u64) -> Result<Option<f64>, LogError> {
-    let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
-    Ok(rows.iter().rev().filter(|row| row.step == step).find_map(|row| row.temperature))
 }
 
 /// Takes away what was recorded after `progress`, and writes the changed configuration: last, so
@@ -237,31 +187,81 @@ mod tests {
     use std::fs;
 
     use ember_model::device::{DeviceChoice, select};
+    use ember_model::folder::write_checksums;
+    use serde_json::Value;
 
     use super::*;
     use crate::config::{DeviceKind, Settings, TextFacts};
     use crate::distributed::Alone;
+    use crate::note::line;
     use crate::run::report::Silent;
     use crate::run::{DefaultHooks, Start};
 
-    /// Earlier versions kept the temperature of the last evaluation in the log alone.
-    #[test]
-    fn what_the_logits_were_divided_by_when_they_were_evaluated_is_known_of_runs_of_earlier_versions() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
+    /// A run of four steps in `path`, and what its last checkpoint says of where it stands, once `change`
+    /// has changed that.
+    fn run_with_state(path: &Path, change: impl FnOnce(&mut Value)) {
         let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
                         batch_size = 2\nsample_interval = 0\neval_interval = 2\ncalibrate = true\n";
         let settings = Settings::from_toml_str(settings).unwrap();
         let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
+        let run = start.begin(path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
         run.train(&Alone, &mut Silent, &|| false).unwrap();
-        let kept = path.join("checkpoints/step-00000004/training/evaluations.json");
-        let mut evaluations: serde_json::Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
-        let was = evaluations.as_object_mut().unwrap().remove("last_temperature").unwrap();
-        assert_ne!(was, evaluations["temperature"]);
-        fs::write(&kept, evaluations.to_string()).unwrap();
-        let run = resume(&path, &[], select(DeviceChoice::Cpu).unwrap(), &Alone, &mut Silent).unwrap();
-        assert_eq!(run.progress.evaluations.last_temperature, was.as_f64());
+        let checkpoint = path.join("checkpoints/step-00000004");
+        let file = checkpoint.join("training/state.json");
+        let mut state: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        change(&mut state);
+        fs::write(&file, state.to_string()).unwrap();
+        write_checksums(&checkpoint).unwrap();
+    }
+
+    fn gone_on_with(path: &Path, reporter: &mut dyn Reporter) -> Result<Run> {
+        resume(path, &["max_steps=5".to_owned()], select(DeviceChoice::Cpu).unwrap(), &Alone, reporter)
+    }
+
+    #[test]
+    fn a_state_of_a_version_that_kept_less_is_refused() {
+        for (of, key) in [("", "data"), ("", "guard"), ("/evaluations", "best_saved"), ("/evaluations", "temperature")]
+        {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("run");
+            run_with_state(&path, |state| drop(state.pointer_mut(of).unwrap().as_object_mut().unwrap().remove(key)));
+            let error = line(&gone_on_with(&path, &mut Silent).map(drop).unwrap_err());
+            let because = format!("missing field `{key}`");
+            assert!(
+                error.contains("step-00000004 was saved by another version") && error.contains(&because),
+                "{error}"
+            );
+        }
+    }
+
+    /// What a run is told, a line each.
+    #[derive(Default)]
+    struct Told(Vec<String>);
+
+    impl Reporter for Told {
+        fn note(&mut self, note: Note) {
+            self.0.push(note.to_string());
+        }
+    }
+
+    /// Of the version before, which kept no number of windows, nothing can be known.
+    #[test]
+    fn windows_that_another_version_has_cut_otherwise_are_told_of() {
+        for (kept, is_told) in [(Some(7), true), (None, false)] {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("run");
+            run_with_state(&path, |state| {
+                let state = state.as_object_mut().unwrap();
+                let own = state.remove("windows_per_pass").unwrap();
+                assert!(own.as_u64().unwrap() > 7);
+                state.extend(kept.map(|kept: u64| ("windows_per_pass".to_owned(), kept.into())));
+            });
+            let mut told = Told::default();
+            let run = gone_on_with(&path, &mut told).unwrap();
+            run.train(&Alone, &mut told, &|| false).unwrap();
+            let lines = told.0.iter().filter(|line| line.contains("into 7 windows a pass"));
+            assert_eq!(lines.count(), usize::from(is_told), "{:?}", told.0);
+        }
     }
 
     /// The length of a run that keeps to a time is in its configuration alone, and a checkpoint older than

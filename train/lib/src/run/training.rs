@@ -58,6 +58,8 @@ pub struct Trainer<'a> {
     pub evaluated: Option<Best>,
     /// The terminal.
     pub reporter: &'a mut dyn Reporter,
+    /// Whether the caller wants the run to end; the terminal may want it too.
+    pub stop: &'a dyn Fn() -> bool,
     /// Of a run that was promised to end at a time.
     pub time_budget: Option<TimeBudget>,
     /// Whether products may still be tuned: it is decided once, and only on a GPU.
@@ -83,26 +85,26 @@ pub struct Spent {
 }
 
 impl Trainer<'_> {
-    /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps`, or until
-    /// `stop` says so; saves before it returns.
+    /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps`, or until it is
+    /// asked to stop; saves before it returns.
     ///
     /// # Errors
     /// When a file cannot be written, the device failed or a process is gone: every checkpoint
     /// saved before is still there.
-    pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Ended> {
+    pub fn train(&mut self, mut gpt: Gpt) -> Result<Ended> {
         let mut starts_gpu = !ember_kernels::is_cpu(&gpt.device());
         self.name_best()?; // a kill may have come between an evaluation and the pointer
         loop {
-            let stopped = self.stops(stop) || self.pause_at == Some(self.learner.progress.step);
+            let stopped = self.stops() || self.pause_at == Some(self.learner.progress.step);
             if stopped {
-                gpt = self.drain(gpt, 0, stop)?;
+                gpt = self.drain(gpt, 0)?;
             }
-            if let Some(ended) = self.between_steps(&gpt, stopped, stop)? {
+            if let Some(ended) = self.between_steps(&gpt, stopped)? {
                 return Ok(ended);
             }
             self.keep_time()?;
             let (began, before) = (Instant::now(), self.learner.progress.step);
-            gpt = self.take_step(gpt, starts_gpu, stop)?;
+            gpt = self.take_step(gpt, starts_gpu)?;
             if self.learner.progress.step == before {
                 continue; // asked to stop before the step was taken
             }
@@ -120,33 +122,33 @@ impl Trainer<'_> {
     /// One optimizer step. A GPU is handed it and not waited for, so that what is known afterwards
     /// is often the step before; only the first is waited for, to tell how long a GPU takes to
     /// start.
-    fn take_step(&mut self, gpt: Gpt, is_first: bool, stop: &dyn Fn() -> bool) -> Result<Gpt> {
+    fn take_step(&mut self, gpt: Gpt, is_first: bool) -> Result<Gpt> {
         if self.learner.in_flight.is_none() {
-            return self.step_and_wait(gpt, stop);
+            return self.step_and_wait(gpt);
         }
         let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
-        let asked = || stop() || self.reporter.stop_requested();
+        let asked = || (self.stop)() || self.reporter.stop_requested();
         let gpt = self.learner.hand_over(gpt, learning_rate, &asked)?;
         let most = if is_first || self.is_looked_at() { 0 } else { MOST_IN_FLIGHT };
-        self.drain(gpt, most, stop)
+        self.drain(gpt, most)
     }
 
     /// Waits until at most `most` steps are in flight. One that the device could not take is taken
     /// as on the CPU: there the guard looks at it, so that a run that meets such a batch goes
     /// through the same numbers.
-    fn drain(&mut self, gpt: Gpt, most: usize, stop: &dyn Fn() -> bool) -> Result<Gpt> {
+    fn drain(&mut self, gpt: Gpt, most: usize) -> Result<Gpt> {
         let (results, rewound) = self.learner.drain(most)?;
         results.into_iter().for_each(|result| self.count(result));
-        if rewound { self.step_and_wait(gpt, stop) } else { Ok(gpt) }
+        if rewound { self.step_and_wait(gpt) } else { Ok(gpt) }
     }
 
     /// One optimizer step, along the gradient of the first batch that the guard lets pass; none where
     /// it is asked to stop before there is one.
-    fn step_and_wait(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Gpt> {
+    fn step_and_wait(&mut self, mut gpt: Gpt) -> Result<Gpt> {
         let before = self.learner.progress.clone();
         let learning_rate = learning_rate(&self.learner.config, before.step);
         loop {
-            let asked = || stop() || self.reporter.stop_requested();
+            let asked = || (self.stop)() || self.reporter.stop_requested();
             match self.learner.step(gpt, learning_rate, &asked)? {
                 Attempt::Taken(gpt, result, spike) => {
                     if let Some(times) = spike {
@@ -166,7 +168,7 @@ impl Trainer<'_> {
                 }
                 Attempt::Stopped(back) => gpt = back,
             }
-            if self.stops(stop) {
+            if self.stops() {
                 // The step is not taken; a resume meets the same batches.
                 self.learner.progress = before;
                 return Ok(gpt);
@@ -176,7 +178,7 @@ impl Trainer<'_> {
 
     /// What is due between two steps: first the save, then the evaluation and the sample, which
     /// could fail or be interrupted. How the run ends, where it does.
-    fn between_steps(&mut self, gpt: &Gpt, stopped: bool, stop: &dyn Fn() -> bool) -> Result<Option<Ended>> {
+    fn between_steps(&mut self, gpt: &Gpt, stopped: bool) -> Result<Option<Ended>> {
         let config = &self.learner.config;
         let (eval_interval, sample_interval) = (config.eval_interval, config.sample_interval);
         let step = self.learner.progress.step;
@@ -200,7 +202,7 @@ impl Trainer<'_> {
             return Ok(Some(Ended::Interrupted));
         }
         let is_new = self.learner.progress.evaluations.last != Some(step);
-        if is_evaluated && is_new && !self.evaluate(gpt, stop)? {
+        if is_evaluated && is_new && !self.evaluate(gpt)? {
             self.save(gpt)?; // the save of this step may have found the disk full
             return Ok(Some(Ended::Interrupted)); // a resume evaluates what is saved
         }
@@ -210,7 +212,7 @@ impl Trainer<'_> {
         let finished = last || self.is_out_of_patience();
         let is_sampled = finished || begins || is_due(step, sample_interval);
         if is_sampled && self.learner.group.leads() && sample_interval > 0 {
-            let is_whole = self.sample(gpt, stop).unwrap_or_else(|error| {
+            let is_whole = self.sample(gpt).unwrap_or_else(|error| {
                 // It is for people to look at: learning does not depend on it.
                 self.reporter.note(Note::NoSample { step, error });
                 true
@@ -258,8 +260,13 @@ impl Trainer<'_> {
 
     /// Whether the run is to end here. A process alone asks who watches it; those of a group go by
     /// what they agreed on.
-    fn stops(&self, stop: &dyn Fn() -> bool) -> bool {
-        if self.learner.group.size() > 1 { self.learner.stop_agreed } else { stop() || self.reporter.stop_requested() }
+    fn stops(&self) -> bool {
+        if self.learner.group.size() > 1 { self.learner.stop_agreed } else { self.is_asked_to_stop() }
+    }
+
+    /// Whether who watches this process asks it to stop.
+    pub(super) fn is_asked_to_stop(&self) -> bool {
+        (self.stop)() || self.reporter.stop_requested()
     }
 
     /// The first step on a GPU takes far longer than the others: says why, and whether the next

@@ -8,6 +8,10 @@ use super::{gradient::LossScale, guard::Guard};
 
 /// Where a run stands, and in what. With the configuration's seed, every random draw of a step
 /// follows from it.
+///
+/// A state that lacks something is of another version, and is not gone on with as if nothing had
+/// been there: so what may be null must be there too, which serde's derive asks of no `Option`
+/// unless it is told how to read it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps taken.
@@ -23,17 +27,17 @@ pub struct Progress {
     /// Number of those steps.
     pub unreported_steps: u32,
     /// The text that `windows` counts in; `None` before the first session.
-    #[serde(default)]
+    #[serde(deserialize_with = "Option::deserialize")]
     pub data: Option<DataChecksums>,
+    /// How many windows a pass over it has, which is for the program to say: another version may cut
+    /// it elsewhere. `None` before the first session, and where none was kept yet.
+    pub windows_per_pass: Option<u64>,
     /// What was found by evaluating earlier steps. What is found by evaluating this one, which is
     /// saved first, is kept beside it.
-    #[serde(default)]
     pub evaluations: Evaluations,
     /// What the guard remembers.
-    #[serde(default)]
     pub guard: Guard,
     /// What the loss is multiplied by in float16.
-    #[serde(default)]
     pub loss_scale: LossScale,
 }
 
@@ -80,27 +84,22 @@ pub struct Evaluations {
     pub since_best: u64,
     /// The one with the lowest loss of those whose checkpoints were saved, which the run's `best`
     /// names: another one than `best` where the disk was full when that was to be saved.
-    #[serde(default)]
+    #[serde(deserialize_with = "Option::deserialize")]
     pub best_saved: Option<Best>,
     /// What the logits are divided by in what is saved after `last`, where the run is calibrated
     /// ([`crate::run::temperature`]).
-    #[serde(default = "one")]
     pub temperature: f64,
     /// What they were divided by when `last` was saved and evaluated; `None` where the run is not
     /// calibrated.
-    #[serde(default)]
+    #[serde(deserialize_with = "Option::deserialize")]
     pub last_temperature: Option<f64>,
 }
 
 impl Default for Evaluations {
     fn default() -> Self {
         let (last, best, best_saved, last_temperature) = (None, None, None, None);
-        Self { last, best, since_best: 0, best_saved, temperature: one(), last_temperature }
+        Self { last, best, since_best: 0, best_saved, temperature: 1.0, last_temperature }
     }
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// An evaluation: the one with the lowest validation loss, or that may be.

@@ -62,7 +62,7 @@ struct Message {
     from: Option<String>,
     #[serde(default)]
     text: Option<JsonText>,
-    /// Discord's.
+    /// Discord's; Telegram signs what is said in a channel so.
     #[serde(default)]
     author: Option<Author>,
     #[serde(default)]
@@ -72,24 +72,38 @@ struct Message {
 }
 
 #[derive(Deserialize)]
-struct Author {
-    name: String,
-    #[serde(default)]
-    nickname: Option<String>,
+#[serde(untagged)]
+enum Author {
+    Signature(String),
+    Account {
+        name: String,
+        #[serde(default)]
+        nickname: Option<String>,
+    },
+}
+
+impl Author {
+    fn name(self) -> String {
+        match self {
+            Self::Signature(name) => name,
+            Self::Account { name, nickname } => nickname.unwrap_or(name),
+        }
+    }
 }
 
 impl Message {
     /// Who says what; `None` where the program says it, or where it is no text.
     fn turn(self) -> Option<String> {
         let is_said = match self.kind.as_deref() {
-            None | Some("message" | "Default" | "Reply") => true,
+            // 20 and 23 are answers to commands, for which the exporter has no names.
+            None | Some("message" | "Default" | "Reply" | "20" | "23") => true,
             // Of Discord's many kinds the others are what it says itself.
             Some(kind) => kind != "service" && self.author.is_none(),
         };
         if !is_said {
             return None;
         }
-        let author = self.author.map(|author| author.nickname.unwrap_or(author.name));
+        let author = self.author.map(Author::name);
         let text = self.text.map(|text| text.0).or(self.content)?;
         let name = self.from.or(author).unwrap_or_else(|| "?".to_owned());
         (!text.trim().is_empty()).then(|| format!("{name}: {text}\n"))

@@ -35,16 +35,18 @@ impl Reader for Csv {
         let read = text.by_ref().take(HEADER_BYTES).read_to_end(&mut header);
         read.map_err(|error| content.cannot_read("0 bytes of text", error))?;
         let delimiter = delimiter(&header);
+        let is_quoted = is_quoted(&header, delimiter);
         let row_bytes = Rc::new(Cell::new(0));
         let ends_quoted = Rc::new(Cell::new(false));
         let bounded = Bounded {
             text: io::Cursor::new(header).chain(text),
             delimiter,
-            place: Place::Begin,
+            place: is_quoted.then_some(Place::Begin),
             row_bytes: row_bytes.clone(),
             ends_quoted: ends_quoted.clone(),
         };
-        let mut table = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(bounded);
+        let mut table =
+            ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded);
         let failed = |row: u64, error: csv::Error| match error.into_kind() {
             _ if row_bytes.get() > LONGEST_ROW_BYTES => {
                 let most = LONGEST_ROW_BYTES >> 20;
@@ -101,6 +103,18 @@ fn delimiter(start: &[u8]) -> u8 {
     counts.into_iter().max_by_key(|&(_, count)| count).map_or(b',', |(delimiter, _)| delimiter)
 }
 
+/// Whether quotation marks stand around fields, as far as a table begins. Where tabs part the fields,
+/// marks are often text, and then something stands behind one that would end a field.
+fn is_quoted(start: &[u8], delimiter: u8) -> bool {
+    let mut place = Place::Begin;
+    let mut goes_on = |&byte: &u8| {
+        let before = place;
+        place = before.behind(byte, delimiter);
+        before == Place::QuoteInQuoted && place == Place::Plain
+    };
+    delimiter != b'\t' || !start.iter().any(&mut goes_on)
+}
+
 /// Where in a field one is, as the reader of tables sees it: a quotation mark counts where a field
 /// begins, and in a field that began with one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,7 +145,8 @@ impl Place {
 struct Bounded<R> {
     text: R,
     delimiter: u8,
-    place: Place,
+    /// `None` where quotation marks are text.
+    place: Option<Place>,
     row_bytes: Rc<Cell<u64>>,
     ends_quoted: Rc<Cell<bool>>,
 }
@@ -139,8 +154,9 @@ struct Bounded<R> {
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.text.read(buffer)?;
-        self.place = buffer[..n].iter().fold(self.place, |place, &byte| place.behind(byte, self.delimiter));
-        self.ends_quoted.set(n == 0 && self.place == Place::Quoted);
+        let behind = |place: Place| buffer[..n].iter().fold(place, |place, &byte| place.behind(byte, self.delimiter));
+        self.place = self.place.map(behind);
+        self.ends_quoted.set(n == 0 && self.place == Some(Place::Quoted));
         self.row_bytes.set(self.row_bytes.get() + n as u64);
         if self.row_bytes.get() > LONGEST_ROW_BYTES {
             return Err(io::Error::other("the row is too long"));
@@ -199,5 +215,8 @@ mod tests {
         assert_eq!(documents("a.csv", "text\n\"two\nlines\"\n\"\"\n"), ["two\nlines"]);
         assert_eq!(documents("a.csv", "text\n\"over\"done\" it\n"), ["overdone\" it"]);
         assert_eq!(documents("a.tsv", "text\tlabel\none, \"two\t\"1\"\r\n"), ["one, \"two"]);
+        let spoken = "id\ttext\n1\t\"Come,\" he said.\n2\t\"Come\n3\tback.\"\n4\tThe \"end\n";
+        assert_eq!(documents("a.tsv", spoken), ["\"Come,\" he said.", "\"Come", "back.\"", "The \"end"]);
+        assert_eq!(documents("a.tsv", "id\ttext\n1\t\"a\tb \"\"c\"\"\"\n"), ["a\tb \"c\""]);
     }
 }

@@ -69,22 +69,36 @@ const SKIPPED: [&str; 4] = ["moveFrom", "Fallback", "del", "pPrChange"];
 
 /// Adds the text of a part; whether there is one.
 fn add(package: &Package<'_>, part: &str, prose: &mut Prose) -> Result<bool, Error> {
-    let (mut skipped, mut in_text) = (0u32, false);
-    package.each(part, &mut |node| match node {
-        Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
-        Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
-        _ if skipped > 0 => {}
-        Node::Start("t", _) => in_text = true,
-        Node::End("t") => in_text = false,
-        Node::Text(text) if in_text => prose.exactly(text),
-        Node::Start("tab", tag) if tag.attributes_raw().is_empty() => prose.exactly("\t"),
-        Node::Start("br" | "cr", _) => prose.line(),
-        Node::Start("noBreakHyphen", _) => prose.exactly("\u{2011}"),
-        Node::End("p") => prose.block(),
-        Node::Start("tc", _) => prose.begin_cell(),
-        Node::End("tc") => prose.cell_of_blocks(),
-        Node::End("tr") => prose.row_of_blocks(),
-        Node::Start("tbl", _) | Node::End("tbl") => prose.block(),
-        _ => {}
+    let (mut skipped, mut in_text, mut in_box, mut boxes) = (0u32, false, 0u32, Prose::default());
+    package.each(part, &mut |node| {
+        // A box comes behind the paragraph that it stands in.
+        let target = if in_box > 0 { &mut boxes } else { &mut *prose };
+        match node {
+            Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
+            Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
+            _ if skipped > 0 => {}
+            Node::Start("t", _) => in_text = true,
+            Node::End("t") => in_text = false,
+            Node::Text(text) if in_text => target.exactly(text),
+            Node::Start("tab", tag) if tag.attributes_raw().is_empty() => target.exactly("\t"),
+            Node::Start("br" | "cr", _) => target.line(),
+            Node::Start("noBreakHyphen", _) => target.exactly("\u{2011}"),
+            Node::Start("txbxContent", _) => {
+                in_box += 1;
+                boxes.block();
+            }
+            Node::End("txbxContent") => in_box -= 1,
+            Node::End("p") => {
+                target.block();
+                if in_box == 0 {
+                    prose.blocks_of(std::mem::take(&mut boxes));
+                }
+            }
+            Node::Start("tc", _) => target.begin_cell(),
+            Node::End("tc") => target.cell_of_blocks(),
+            Node::End("tr") => target.row_of_blocks(),
+            Node::Start("tbl", _) | Node::End("tbl") => target.block(),
+            _ => {}
+        }
     })
 }

@@ -7,7 +7,7 @@ use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use crate::source::{content::Content, encoding, error::Error};
-use std::{cell::Cell, collections::BTreeMap};
+use std::{cell::Cell, collections::BTreeMap, collections::BTreeSet};
 
 /// The kind.
 pub struct Epub;
@@ -49,6 +49,11 @@ impl Reader for Epub {
         if chapters.is_empty() {
             return Err(package.lacking(&root));
         }
+        let locked = locked(&package)?;
+        if chapters.iter().any(|chapter| locked.contains(chapter)) {
+            let what = "is locked against copying: its chapters are encrypted; give one that is not";
+            return Err(Error::unusable(content.name(), what).into());
+        }
         for (number, chapter) in chapters.iter().enumerate() {
             // A book that names what it lacks is read without it.
             let Some(bytes) = package.bytes(chapter)? else { continue };
@@ -82,6 +87,17 @@ fn chapters(package: &Package<'_>, root: &str) -> Result<Vec<String>, Error> {
     })?;
     // Each once, however often it is named.
     Ok(chapters.iter().filter_map(|id| parts.remove(id)).collect())
+}
+
+/// The parts that are encrypted. Often they are fonts alone, and nothing is locked.
+fn locked(package: &Package<'_>) -> Result<BTreeSet<String>, Error> {
+    let mut locked = BTreeSet::new();
+    package.each("META-INF/encryption.xml", &mut |node| {
+        if let Node::Start("CipherReference", tag) = node {
+            locked.extend(attribute(tag, "URI").map(|path| resolved("", &path)));
+        }
+    })?;
+    Ok(locked)
 }
 
 /// The name of a part that is named from another's folder, which may have escapes of `%`.

@@ -285,6 +285,7 @@ mod tests {
             ("<table><tr><td>Anna</td><td>12</td></tr><tr><td>Bob</td></tr></table>", "Anna\t12\nBob\n"),
             ("<p>In<table><tr><th></th><th>A<tr><td><p></p></td><td>1</td></tr></table>", "In\n\nA\n1\n"),
             ("<table><tr><td>A<td></table>End", "A\n\nEnd\n"),
+            ("<p>In<table><tr><th></th><th> </th></tr><tr><td>A</td><td>1</td></tr></table>", "In\n\nA\t1\n"),
             ("<table><tr><td><p>One<td><p>1<p>2<td> <td>3</table><p>End", "One\t1\n\n2\t3\n\nEnd\n"),
         ] {
             assert_eq!(Page::of(page).text, text, "{page}");

@@ -88,16 +88,19 @@ impl Reader for Mbox {
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let mut reader = BufReader::with_capacity(1 << 16, content.bytes()?);
         let (mut mail, mut line, mut after_empty, mut begun) = (Vec::new(), Vec::new(), true, false);
+        // Not all programs escape what a mail says: where the first line has a date, those of all mails do.
+        let mut needs_date = false;
         loop {
             line.clear();
             let read = reader.by_ref().take(MOST_BYTES).read_until(b'\n', &mut line);
             let n = read.map_err(|error| content.cannot_read("the last mail", error))?;
-            let begins = after_empty && line.starts_with(b"From ");
+            let begins = after_empty && line.starts_with(b"From ") && (!needs_date || has_date(&line));
             if n == 0 || begins {
                 if begun {
                     hand_on_mail(&mail, content, sink)?;
                 }
                 mail.clear();
+                needs_date |= !begun && has_date(&line);
                 begun = true;
             } else if mail.len() + n <= MOST_BYTES as usize {
                 let arrows = line.iter().take_while(|&&byte| byte == b'>').count();
@@ -110,6 +113,13 @@ impl Reader for Mbox {
             after_empty = line.trim_ascii().is_empty();
         }
     }
+}
+
+/// Whether a line has a time of day and a year among its words.
+fn has_date(line: &[u8]) -> bool {
+    let words = || line.split(u8::is_ascii_whitespace).filter(|word| word.first().is_some_and(u8::is_ascii_digit));
+    words().any(|word| word.contains(&b':'))
+        && words().any(|word| word.len() == 4 && word.iter().all(u8::is_ascii_digit))
 }
 
 /// Hands on a mail's text; whether it is one.

@@ -43,12 +43,14 @@ impl Reader for Odt {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let package = Package::open(content)?;
-        let (mut body, mut notes) = (Prose::default(), Prose::default());
-        let (mut skipped, mut in_note, mut paragraphs) = (0u32, 0u32, 0u32);
+        let (mut body, mut notes, mut boxes) = (Prose::default(), Prose::default(), Prose::default());
+        let (mut skipped, mut in_note, mut in_box, mut paragraphs) = (0u32, 0u32, 0u32, 0u32);
         let (mut in_body, mut in_picture_title) = (false, false);
         let mut spaces_left = MOST_SPACES;
         let found = package.each(BODY, &mut |node| {
-            let prose = if in_note > 0 { &mut notes } else { &mut body };
+            let around = if in_note > 0 { &mut notes } else { &mut body };
+            // A box comes behind the paragraph that it stands in.
+            let prose = if in_box > 0 { &mut boxes } else { &mut *around };
             match node {
                 Node::Start("body", _) => in_body = true,
                 Node::End("body") => in_body = false,
@@ -63,10 +65,23 @@ impl Reader for Odt {
                 _ if skipped > 0 || in_picture_title => {}
                 Node::Start("note-body", _) => in_note += 1,
                 Node::End("note-body") => in_note -= 1,
+                Node::Start("text-box", _) => {
+                    in_box += 1;
+                    boxes.block();
+                }
+                Node::End("text-box") => {
+                    in_box -= 1;
+                    if in_box == 0 && paragraphs == 0 {
+                        around.blocks_of(std::mem::take(&mut boxes));
+                    }
+                }
                 Node::Start("p" | "h", _) => paragraphs += 1,
                 Node::End("p" | "h") => {
                     paragraphs -= 1;
                     prose.block();
+                    if in_box == 0 {
+                        around.blocks_of(std::mem::take(&mut boxes));
+                    }
                 }
                 Node::Text(text) if paragraphs > 0 => prose.collapsed(text),
                 Node::Start("s", tag) => {
@@ -86,8 +101,8 @@ impl Reader for Odt {
         if !found {
             return Err(package.lacking(BODY));
         }
-        body.block();
-        body.exactly(notes.finish().trim_end());
+        body.blocks_of(boxes);
+        body.blocks_of(notes);
         let title = package.first("meta.xml", "title").unwrap_or_default();
         hand_on(title.as_deref(), &body.finish(), sink)
     }

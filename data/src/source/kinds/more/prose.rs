@@ -57,6 +57,16 @@ impl Prose {
         self.part(Gap::Block);
     }
 
+    /// Adds another text, in blocks of its own.
+    pub fn blocks_of(&mut self, other: Self) {
+        let text = other.finish();
+        if !text.trim_end().is_empty() {
+            self.block();
+            self.exactly(text.trim_end());
+            self.block();
+        }
+    }
+
     /// What comes next stands on another line of the same block.
     pub fn line(&mut self) {
         self.part(Gap::Line);
@@ -79,10 +89,19 @@ impl Prose {
         self.cell = None;
     }
 
-    /// The row ends, and with it its cells and the blocks in them.
+    /// The row ends, and with it its cells and the blocks in them. A row of empty cells leaves no trace.
     pub fn row_of_blocks(&mut self) {
-        self.gap = Gap::Line;
-        self.cell = None;
+        if self.cell.is_some() {
+            self.cell_of_blocks();
+        }
+        self.part(Gap::Line);
+    }
+
+    /// The table ends, where its last row may not have ended.
+    pub fn end_table(&mut self) {
+        if self.cell.take().is_some() {
+            self.gap = Gap::Block;
+        }
     }
 
     /// What stands before the open cell, as long as nothing is in it.

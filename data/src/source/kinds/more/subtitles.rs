@@ -5,6 +5,8 @@ use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
 use crate::source::{content::Content, event::Event};
+use regex::Regex;
+use std::sync::LazyLock;
 
 /// The kind.
 pub struct Subtitles;
@@ -32,18 +34,22 @@ impl Reader for Subtitles {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let mut shown = false;
+        let (mut shown, mut rolls, mut last) = (false, false, String::new());
         content.each_line(LONGEST_LINE_BYTES, "no line of subtitles is so long; leave it out", &mut |_, line| {
             let text = line.trim();
+            // Where words are timed one by one, as YouTube's are, a line is shown again above the next.
+            rolls |= text.contains("<c>");
             if is_time(text) {
                 shown = true;
             } else if text.is_empty() {
                 shown = false;
             } else if shown {
                 let text = unmarked(text);
-                if !text.is_empty() {
+                let is_again = rolls && text == last;
+                if !text.is_empty() && !is_again {
                     sink(Event::Text(&text))?;
                     sink(Event::Text("\n"))?;
+                    last = text;
                 }
             }
             Ok(())
@@ -60,16 +66,13 @@ fn is_time(line: &str) -> bool {
     })
 }
 
-/// A line without what is not shown of it: tags, entities and SubStation's `{\an8}`.
+/// SubStation's marks such as `{\an8}`, and WebVTT's times of words.
+static MARKS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\{\\[^}]*\}?|<[0-9]+:[0-9:.]+>").expect("the pattern is valid"));
+
+/// A line without what is not shown of it: marks, tags, entities.
 fn unmarked(line: &str) -> String {
-    let mut unmarked = String::with_capacity(line.len());
-    let mut rest = line;
-    while let Some((before, mark)) = rest.split_once("{\\") {
-        unmarked.push_str(before);
-        rest = mark.split_once('}').map_or("", |(_, after)| after);
-    }
-    unmarked.push_str(rest);
-    let line = unmarked;
+    let line = MARKS.replace_all(line, "");
     match line.contains(['<', '&']) {
         true => Page::of(&line).text.trim().to_owned(),
         false => line.trim().to_owned(),

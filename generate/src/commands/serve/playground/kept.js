@@ -45,9 +45,10 @@ const SETTINGS = {
   grammar: (value) => isObject(value) && isText(value.text) && (value.kind === "" || Object.hasOwn(GRAMMARS, value.kind)),
 };
 
-/** Those of the kept settings that the page has and that are what they must be. */
+/** Those of the kept settings that the page has and that are what they must be; what is now the grammar was kept as the form. */
 function settingsOf(kept) {
-  return Object.fromEntries(Object.entries(kept ?? {}).filter(([name, value]) => Object.hasOwn(SETTINGS, name) && SETTINGS[name](value)));
+  const all = Object.entries({ grammar: kept?.form, ...kept });
+  return Object.fromEntries(all.filter(([name, value]) => Object.hasOwn(SETTINGS, name) && SETTINGS[name](value)));
 }
 
 /** A tokenizer's tree with the node that is shown and what its tokens are called, as far as that can be. */

@@ -190,6 +190,16 @@ pub(super) fn string(value: &Value) -> Result<Value, Error> {
     }
 }
 
+/// Jinja's test `iterable`: nothing is not.
+pub(super) fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// Jinja's test `sequence`: what has a length and parts, a text and a mapping too.
+pub(super) fn is_sequence(value: &Value) -> bool {
+    value.len().is_some() || value.is_undefined()
+}
+
 /// What Python's `str` makes of a value that minijinja writes in another way.
 fn written(value: &Value) -> Result<Option<String>, Error> {
     let differs = match value.kind() {

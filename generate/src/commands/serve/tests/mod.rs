@@ -18,7 +18,7 @@ use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::{GenerationConfig, Overflow, Strategy};
 use ember_decoding::{Generator, generator::Prompts};
 use ember_model::{Gpt, GptConfig, WeightType, folder::Settings, init::Random};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::*;
 
@@ -325,13 +325,9 @@ fn what_is_said_to_be_there_is() {
     for (path, operations) in paths {
         let (method, operation) = operations.as_object().unwrap().iter().next().unwrap();
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
-        // Null is as if nothing were sent: no name is refused.
-        let mut ask: Value = schema["properties"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| (name.clone(), Value::Null))
-            .collect();
+        let names: Vec<&String> = schema["properties"].as_object().into_iter().flat_map(Map::keys).collect();
+        // Null is as if nothing were sent.
+        let mut ask: Value = names.iter().map(|name| (name.to_string(), Value::Null)).collect();
         for name in schema["required"].as_array().into_iter().flatten() {
             ask[name.as_str().unwrap()] = match name.as_str().unwrap() {
                 "messages" => json!([{ "role": "user", "content": "a" }]),
@@ -342,9 +338,19 @@ fn what_is_said_to_be_there_is() {
         if path.starts_with("/tokenize") {
             ask = json!({ "content": "a" });
         }
-        let (status, _, body) =
-            server.send(&method.to_uppercase(), &path.replace("{model}", "tiny"), "", &ask.to_string());
+        let send = |ask: &Value| {
+            let (method, path) = (method.to_uppercase(), path.replace("{model}", "tiny"));
+            server.send(&method, &path, "", &ask.to_string())
+        };
+        let (status, _, body) = send(&ask);
         assert_eq!(status, 200, "{path}: {body}");
+        // Of whatever kind it must be, its name is known.
+        for name in names {
+            ask[name] = json!({});
+            let (_, _, body) = send(&ask);
+            assert!(!body.contains("there is no parameter") && !body.contains("unknown field"), "{path}: {body}");
+            ask[name] = Value::Null;
+        }
     }
     for (path, names) in [
         ("/v1/completions", "suffix best_of n"),

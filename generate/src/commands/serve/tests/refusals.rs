@@ -76,6 +76,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/completion", json!({ "prompt": "a", "lora": [{ "id": 0, "scale": 1 }] }), "lora must be []"),
         ("/v1/completions", json!({ "prompt": "a", "mirostat": 0 }), "\"mirostat\"; /openapi.json lists them"),
         ("/v1/chat/completions", json!({ "messages": said, "tool_choice": "required" }), "tool_choice must be auto"),
+        ("/v1/chat/completions", json!({ "messages": said, "tools": 5 }), "tools must be a list"),
         ("/v1/chat/completions", json!({ "messages": said, "modalities": ["audio"] }), "modalities must be"),
         (
             "/completion",
@@ -133,7 +134,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     assert_eq!(server.send("GET", "/nowhere", "", "").0, 404);
     assert_eq!(server.send("GET", "/v1/completions", "", "").0, 405);
     // What can change nothing is let pass.
-    server.write(json!({ "prompt": "a", "user": "me", "temperature": null }));
+    server.write(json!({ "prompt": "a", "user": "me", "temperature": null, "prediction": null }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "logit_bias": [["aa", 1], ["b", 2]] }));
 }

@@ -26,7 +26,6 @@ const ENOUGH: usize = 20;
 
 /// What the guard remembers of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Guard {
     /// The first window of each batch left out because its loss or gradient was not finite.
     pub not_finite: Vec<u64>,

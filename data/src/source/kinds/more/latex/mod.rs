@@ -2,13 +2,15 @@
 //! dollars.
 
 mod names;
+mod places;
 
 use super::prose::Prose;
 use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use names::{AS_WRITTEN, FORMULAS, HEADINGS, WITHOUT_ARGUMENT, accent, symbol};
+use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, WITHOUT_ARGUMENT, accent, ligature, symbol};
+use places::{begins_blank, behind_blanks, braces, formula_length};
 use unicode_normalization::char::compose;
 
 /// The kind.
@@ -50,19 +52,30 @@ impl Reader for Latex {
             reading.at = at + "\\begin{document}".len();
         }
         reading.run();
-        hand_on(title.as_deref(), &reading.prose.finish(), sink)
+        hand_on(title.as_deref(), &reading.finish(), sink)
     }
+}
+
+/// What the argument of a command is.
+#[derive(Clone, Copy, Default)]
+enum Part {
+    #[default]
+    Text,
+    Block,
+    Note,
 }
 
 struct Reading<'a> {
     text: &'a str,
     at: usize,
-    prose: Prose,
+    body: Prose,
+    /// What comes behind it, and how many notes are open.
+    notes: Prose,
+    open_notes: usize,
     braces: Vec<(u32, u32)>,
-    /// For each brace that is open, whether a block ends with it; and whether one begins with the
-    /// next.
-    ends_block: Vec<bool>,
-    begins_block: bool,
+    /// What ends with each brace that is open; and what begins with the next.
+    open: Vec<Part>,
+    begins: Part,
     /// Up to where no formula ends, with one dollar and with two: it is not looked for again.
     no_formula_to: [usize; 2],
 }
@@ -71,56 +84,33 @@ struct Reading<'a> {
 fn plain(text: &str) -> String {
     let mut reading = Reading::of(text);
     reading.run();
-    reading.prose.finish().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Whether the line that comes is blank, which parts paragraphs.
-fn begins_blank(text: &str) -> bool {
-    text.trim_start_matches([' ', '\t']).starts_with('\n')
-}
-
-/// How long a formula is that ends with `mark`; where its paragraph ends before, how far that is.
-fn formula_length(text: &str, mark: &str) -> Result<usize, usize> {
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'$' if text[at..].starts_with(mark) => return Ok(at),
-            b'\n' if begins_blank(&text[at + 1..]) => return Err(at),
-            _ => {}
-        }
-    }
-    Err(text.len())
-}
-
-/// Where each brace that is opened is closed, in order.
-fn braces(text: &str) -> Vec<(u32, u32)> {
-    let (mut open, mut pairs) = (Vec::new(), Vec::new());
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'{' => {
-                open.push(pairs.len());
-                pairs.push((at as u32, u32::MAX));
-            }
-            b'}' => {
-                if let Some(pair) = open.pop() {
-                    pairs[pair].1 = at as u32;
-                }
-            }
-            _ => {}
-        }
-    }
-    pairs
+    reading.finish().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl<'a> Reading<'a> {
     fn of(text: &'a str) -> Self {
-        let (prose, braces) = (Prose::default(), braces(text));
-        Self { text, at: 0, prose, braces, ends_block: Vec::new(), begins_block: false, no_formula_to: [0; 2] }
+        Self {
+            text,
+            at: 0,
+            body: Prose::default(),
+            notes: Prose::default(),
+            open_notes: 0,
+            braces: braces(text),
+            open: Vec::new(),
+            begins: Part::Text,
+            no_formula_to: [0; 2],
+        }
+    }
+
+    /// What was read.
+    fn finish(mut self) -> String {
+        self.body.blocks_of(self.notes);
+        self.body.finish()
+    }
+
+    /// Where text goes.
+    fn prose(&mut self) -> &mut Prose {
+        if self.open_notes > 0 { &mut self.notes } else { &mut self.body }
     }
 
     fn rest(&self) -> &'a str {
@@ -132,7 +122,8 @@ impl<'a> Reading<'a> {
             let special = |character: char| "\\%{}$&~`'-\n".contains(character);
             let plain = self.rest().find(special).unwrap_or(self.rest().len());
             if plain > 0 {
-                self.prose.collapsed(&self.rest()[..plain]);
+                let text = &self.rest()[..plain];
+                self.prose().collapsed(text);
                 self.at += plain;
                 continue;
             }
@@ -145,36 +136,39 @@ impl<'a> Reading<'a> {
                     self.at += self.rest().find('\n').map_or(self.rest().len(), |end| end + 1);
                     self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
                 }
-                '{' => self.ends_block.push(std::mem::take(&mut self.begins_block)),
-                '}' => {
-                    if self.ends_block.pop() == Some(true) {
-                        self.prose.block();
-                    }
-                }
+                '{' => self.begin(),
+                '}' => self.end(),
                 '$' => self.formula(),
-                '&' => self.prose.cell(),
-                '~' => self.prose.exactly("\u{a0}"),
-                '\n' if begins_blank(self.rest()) => self.prose.block(),
-                '\n' => self.prose.collapsed(" "),
-                mark => self.ligature(mark),
+                '&' => self.prose().cell(),
+                '~' => self.prose().exactly("\u{a0}"),
+                '\n' if begins_blank(self.rest()) => self.prose().block(),
+                '\n' => self.prose().collapsed(" "),
+                mark => {
+                    let (typed, set) = ligature(mark, self.rest());
+                    self.at += typed;
+                    self.prose().exactly(set);
+                }
             }
         }
     }
 
-    /// Quotation marks and dashes, which are typed as several characters.
-    fn ligature(&mut self, mark: char) {
-        let rest = self.rest();
-        let (typed, set) = match mark {
-            '`' if rest.starts_with('`') => (1, "“"),
-            '`' => (0, "‘"),
-            '\'' if rest.starts_with('\'') => (1, "”"),
-            '\'' => (0, "’"),
-            _ if rest.starts_with("--") => (2, "—"),
-            _ if rest.starts_with('-') => (1, "–"),
-            _ => (0, "-"),
-        };
-        self.at += typed;
-        self.prose.exactly(set);
+    /// Behind a brace that opens.
+    fn begin(&mut self) {
+        let part = std::mem::take(&mut self.begins);
+        self.open_notes += usize::from(matches!(part, Part::Note));
+        self.open.push(part);
+    }
+
+    /// Behind a brace that closes.
+    fn end(&mut self) {
+        match self.open.pop() {
+            None | Some(Part::Text) => {}
+            Some(Part::Block) => self.prose().block(),
+            Some(Part::Note) => {
+                self.prose().block();
+                self.open_notes -= 1;
+            }
+        }
     }
 
     /// A formula, behind its first dollar; one that its paragraph does not end is a dollar.
@@ -188,10 +182,11 @@ impl<'a> Reading<'a> {
             Ok(length) => length,
             Err(looked) => {
                 self.no_formula_to[mark.len() - 1] = start + looked;
-                return self.prose.exactly(mark);
+                return self.prose().exactly(mark);
             }
         };
-        self.prose.exactly(&format!("{mark}{}{mark}", &self.rest()[..length]));
+        let formula = format!("{mark}{}{mark}", &self.rest()[..length]);
+        self.prose().exactly(&formula);
         self.at += length + mark.len();
     }
 
@@ -206,32 +201,39 @@ impl<'a> Reading<'a> {
         let name = &rest[..letters];
         self.at += letters;
         self.at += usize::from(self.rest().starts_with('*'));
-        let behind = self.rest().trim_start_matches([' ', '\t']);
-        let spaces = self.rest().len() - behind.len();
-        let has_letter = behind.starts_with('{') || (spaces > 0 && behind.starts_with(char::is_alphabetic));
+        let behind = behind_blanks(self.rest());
+        let blanks = self.rest().len() - behind.len();
+        let has_letter = behind.starts_with('{') || (blanks > 0 && behind.starts_with(char::is_alphabetic));
         if let Some(accent) = accent(name).filter(|_| has_letter) {
-            self.at += spaces;
+            self.at += blanks;
             self.accented(accent);
             return false;
         }
         match name {
             "begin" | "end" => return self.environment(name == "begin"),
             "item" => {
-                self.prose.line();
+                self.prose().line();
                 if let Some(label) = self.options() {
-                    self.prose.collapsed(&plain(label));
-                    self.prose.collapsed(" ");
+                    self.prose().collapsed(&plain(label));
+                    self.prose().collapsed(" ");
                 }
             }
-            "par" => self.prose.block(),
+            "par" => self.prose().block(),
             "def" | "let" => self.definition(),
-            "newline" | "hline" | "tabularnewline" => self.prose.line(),
+            "newline" | "hline" | "tabularnewline" => self.prose().line(),
             "verb" => self.verbatim(),
             "href" | "hypertarget" | "hyperlink" | "textcolor" | "colorbox" => drop(self.argument()),
             name if HEADINGS.contains(&name) => {
                 self.options();
-                self.prose.block();
-                self.begins_block = true;
+                self.prose().block();
+                self.begins = Part::Block;
+            }
+            name if NOTES.contains(&name) => {
+                self.options();
+                if let Some((open, _)) = self.next_braces() {
+                    self.at = open;
+                    self.begins = Part::Note;
+                }
             }
             name if WITHOUT_ARGUMENT.contains(&name) => {
                 self.options();
@@ -239,7 +241,7 @@ impl<'a> Reading<'a> {
             }
             name => match symbol(name) {
                 Some(symbol) => {
-                    self.prose.exactly(symbol);
+                    self.prose().exactly(symbol);
                     self.swallow();
                 }
                 None => {
@@ -277,11 +279,17 @@ impl<'a> Reading<'a> {
 
     /// The next argument, which is passed over.
     fn argument(&mut self) -> Option<&'a str> {
-        let open = self.at + self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
-        let pair = self.braces.binary_search_by_key(&(open as u32), |&(open, _)| open).ok()?;
-        let close = Some(self.braces[pair].1).filter(|&close| close != u32::MAX)? as usize;
+        let (open, close) = self.next_braces()?;
         self.at = close + 1;
         Some(&self.text[open + 1..close])
+    }
+
+    /// Where the braces around the next argument stand.
+    fn next_braces(&self) -> Option<(usize, usize)> {
+        let open = self.at + self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
+        let pair = self.braces.binary_search_by_key(&(open as u32), |&(open, _)| open).ok()?;
+        let close = Some(self.braces[pair].1).filter(|&close| close != u32::MAX)?;
+        Some((open, close as usize))
     }
 
     /// A command that is one sign.
@@ -291,17 +299,18 @@ impl<'a> Reading<'a> {
         match sign {
             '\\' => {
                 self.options();
-                self.prose.line();
+                self.prose().line();
             }
             '(' | '[' => {
                 let (open, close) = if sign == '(' { ("$", "\\)") } else { ("$$", "\\]") };
                 let end = self.rest().find(close).unwrap_or(self.rest().len());
-                self.prose.exactly(&format!("{open}{}{open}", &self.rest()[..end]));
+                let formula = format!("{open}{}{open}", &self.rest()[..end]);
+                self.prose().exactly(&formula);
                 self.at = (self.at + end + 2).min(self.text.len());
             }
-            '%' | '&' | '$' | '#' | '_' | '{' | '}' => self.prose.exactly(sign.encode_utf8(&mut [0; 4])),
-            ' ' | '\n' => self.prose.collapsed(" "),
-            ',' => self.prose.exactly("\u{202f}"),
+            '%' | '&' | '$' | '#' | '_' | '{' | '}' => self.prose().exactly(sign.encode_utf8(&mut [0; 4])),
+            ' ' | '\n' => self.prose().collapsed(" "),
+            ',' => self.prose().exactly("\u{202f}"),
             '-' | '/' | '!' | ';' | ':' | '>' | '@' => {}
             sign => {
                 if let Some(accent) = accent(sign.encode_utf8(&mut [0; 4])) {
@@ -313,6 +322,10 @@ impl<'a> Reading<'a> {
 
     /// The letter behind an accent, with it.
     fn accented(&mut self, accent: char) {
+        let behind = behind_blanks(self.rest());
+        if behind.starts_with('{') {
+            self.at += self.rest().len() - behind.len();
+        }
         let text = match self.argument() {
             Some(inside) => inside.replace("\\i", "ı").replace("\\j", "ȷ"),
             None if self.rest().starts_with("\\i") => {
@@ -330,8 +343,8 @@ impl<'a> Reading<'a> {
         // TeX takes the dot off an i itself; Unicode's composed letter has none.
         let base = if letter == 'ı' { 'i' } else { letter };
         match compose(base, accent) {
-            Some(composed) => self.prose.exactly(&format!("{composed}{}", letters.as_str())),
-            None => self.prose.exactly(&format!("{base}{accent}{}", letters.as_str())),
+            Some(composed) => self.prose().exactly(&format!("{composed}{}", letters.as_str())),
+            None => self.prose().exactly(&format!("{base}{accent}{}", letters.as_str())),
         }
     }
 
@@ -352,7 +365,8 @@ impl<'a> Reading<'a> {
         let Some(mark) = self.rest().chars().next() else { return };
         let start = self.at + mark.len_utf8();
         let end = self.text[start..].find(mark).map_or(self.text.len(), |end| start + end);
-        self.prose.exactly(&self.text[start..end]);
+        let text = &self.text[start..end];
+        self.prose().exactly(text);
         self.at = (end + mark.len_utf8()).min(self.text.len());
     }
 
@@ -360,7 +374,7 @@ impl<'a> Reading<'a> {
     fn environment(&mut self, begins: bool) -> bool {
         let name = self.argument().unwrap_or_default();
         if !begins {
-            self.prose.block();
+            self.prose().block();
             return name == "document";
         }
         let is_formula = FORMULAS.contains(&name);
@@ -368,13 +382,13 @@ impl<'a> Reading<'a> {
             let close = format!("\\end{{{name}}}");
             let end = self.rest().find(&close).unwrap_or(self.rest().len());
             let inside = &self.rest()[..end];
-            self.prose.block();
+            self.prose().block();
             match name {
                 "comment" => {}
-                _ if is_formula => self.prose.exactly(&format!("$${inside}$$")),
-                _ => self.prose.exactly(inside.trim_matches('\n')),
+                _ if is_formula => self.prose().exactly(&format!("$${inside}$$")),
+                _ => self.prose().exactly(inside.trim_matches('\n')),
             }
-            self.prose.block();
+            self.prose().block();
             self.at = (self.at + end + close.len()).min(self.text.len());
             return false;
         }
@@ -383,7 +397,7 @@ impl<'a> Reading<'a> {
         {
             while self.argument().is_some() {}
         }
-        self.prose.block();
+        self.prose().block();
         false
     }
 }

@@ -60,8 +60,11 @@ pub const FORMULAS: [&str; 11] = [
 ];
 
 /// Commands that begin a block; their argument is its text.
-pub const HEADINGS: [&str; 9] =
-    ["part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph", "caption", "footnote"];
+pub const HEADINGS: [&str; 8] =
+    ["part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph", "caption"];
+
+/// Commands whose argument is a note, which comes behind the document.
+pub const NOTES: [&str; 5] = ["footnote", "footnotetext", "endnote", "marginpar", "thanks"];
 
 /// The combining character of an accent's command.
 pub fn accent(command: &str) -> Option<char> {
@@ -121,4 +124,18 @@ pub fn symbol(name: &str) -> Option<&'static str> {
         "today" => "",
         _ => return None,
     })
+}
+
+/// What a quotation mark or a dash is set as that is typed as several characters: how many follow the
+/// first, and the sign.
+pub fn ligature(mark: char, rest: &str) -> (usize, &'static str) {
+    match mark {
+        '`' if rest.starts_with('`') => (1, "“"),
+        '`' => (0, "‘"),
+        '\'' if rest.starts_with('\'') => (1, "”"),
+        '\'' => (0, "’"),
+        _ if rest.starts_with("--") => (2, "—"),
+        _ if rest.starts_with('-') => (1, "–"),
+        _ => (0, "-"),
+    }
 }

@@ -1,15 +1,20 @@
 //! Rich Text Format (Microsoft's specification 1.9.1): the text of its paragraphs.
 
 mod encodings;
+mod group;
+mod text;
+mod words;
 
-use super::prose::Prose;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 use encoding_rs::{Encoding, WINDOWS_1252};
 use encodings::{of_charset, of_code_page};
+use group::Group;
 use std::collections::HashMap;
+use text::Text;
+use words::{OPTIONAL, Part, SKIPPED, character, part};
 
 /// The kind.
 pub struct Rtf;
@@ -27,41 +32,6 @@ const LARGEST_BYTES: u64 = 256 << 20;
 
 /// Groups in groups beyond this are no document.
 const DEEPEST: usize = 4096;
-
-/// Groups whose text is not the document's.
-const SKIPPED: [&str; 27] = [
-    "fonttbl",
-    "colortbl",
-    "stylesheet",
-    "info",
-    "pict",
-    "object",
-    "header",
-    "headerl",
-    "headerr",
-    "headerf",
-    "footer",
-    "footerl",
-    "footerr",
-    "footerf",
-    "listtable",
-    "listoverridetable",
-    "rsidtbl",
-    "generator",
-    "themedata",
-    "xe",
-    "tc",
-    "datastore",
-    "latentstyles",
-    "revtbl",
-    "annotation",
-    "fldinst",
-    // What stands for a table in a table where a reader does not know it.
-    "nonesttables",
-];
-
-/// Groups that a reader may pass over, but that hold text of the document or end its rows.
-const OPTIONAL: [&str; 3] = ["footnote", "shptxt", "nesttableprops"];
 
 impl Reader for Rtf {
     fn about(&self) -> &About {
@@ -84,50 +54,10 @@ impl Reader for Rtf {
         let mut reading = Reading { rest: &bytes, groups: vec![Group::default()], ..Reading::default() };
         reading.run();
         reading.flush();
-        reading.place_boxes();
-        reading.prose.block();
-        reading.prose.exactly(reading.notes.finish().trim_end());
         if reading.too_deep {
             return Err(Error::unusable(content.name(), "nests deeper than any document; leave it out").into());
         }
-        hand_on(Some(&reading.title), &reading.prose.finish(), sink)
-    }
-}
-
-/// What holds until a group ends.
-#[derive(Clone, Copy)]
-struct Group {
-    skipped: bool,
-    in_title: bool,
-    in_fonts: bool,
-    in_note: bool,
-    /// It is skipped as what a shape is, in which its text may stand.
-    in_shape: bool,
-    /// In how many boxes it is, and whether the text of the shape was met.
-    boxes: usize,
-    has_box: bool,
-    hidden: bool,
-    deleted: bool,
-    encoding: &'static Encoding,
-    /// Bytes that stand for a character of Unicode where a reader does not know that.
-    substitutes: usize,
-}
-
-impl Default for Group {
-    fn default() -> Self {
-        Self {
-            skipped: false,
-            in_title: false,
-            in_fonts: false,
-            in_note: false,
-            in_shape: false,
-            boxes: 0,
-            has_box: false,
-            hidden: false,
-            deleted: false,
-            encoding: WINDOWS_1252,
-            substitutes: 1,
-        }
+        hand_on(Some(&reading.title), &reading.text.finish(), sink)
     }
 }
 
@@ -135,11 +65,7 @@ impl Default for Group {
 struct Reading<'a> {
     rest: &'a [u8],
     groups: Vec<Group>,
-    prose: Prose,
-    notes: Prose,
-    /// Text of boxes that waits for the end of the paragraph that they stand in.
-    boxes: Prose,
-    in_paragraph: bool,
+    text: Text,
     title: String,
     /// Bytes of text that wait to be decoded together, and half a character of UTF-16.
     bytes: Vec<u8>,
@@ -292,7 +218,7 @@ impl Reading<'_> {
                 let font = self.default_font;
                 let is_ansi = font.and_then(|font| self.fonts.get(&font)) == Some(&WINDOWS_1252);
                 self.use_font(font.filter(|_| !(is_ansi && self.has_page)));
-                self.group().deleted = false;
+                (self.group().hidden, self.group().deleted) = (false, false);
             }
             ("fcharset", Some(set)) if self.group().in_fonts => {
                 if let Some(encoding) = of_charset(set) {
@@ -312,11 +238,15 @@ impl Reading<'_> {
             ("footnote", _) => {
                 self.flush();
                 self.group().in_note = true;
-                self.notes.block();
+                self.text.note_begins();
             }
             ("shp" | "shpgrp", _) => self.group().has_box = false,
             ("shptxt" | "dptxbxtext" | "shprslt", _) => self.box_begins(),
-            _ => self.symbol(word),
+            _ => match (character(word), part(word)) {
+                (Some(character), _) => self.character(character),
+                (None, Some(part)) => self.part(part),
+                (None, None) => {}
+            },
         }
     }
 
@@ -327,24 +257,6 @@ impl Reading<'_> {
         self.group().encoding = font.and_then(|font| self.fonts.get(&font).copied()).unwrap_or(of_document);
     }
 
-    /// Where text goes: notes come behind the document, boxes behind their paragraph.
-    fn prose(&mut self) -> &mut Prose {
-        let group = *self.group();
-        if group.in_note {
-            &mut self.notes
-        } else if group.boxes > 0 {
-            &mut self.boxes
-        } else {
-            &mut self.prose
-        }
-    }
-
-    /// Text goes to the document itself.
-    fn is_main(&mut self) -> bool {
-        let group = self.group();
-        !group.in_note && group.boxes == 0
-    }
-
     fn box_begins(&mut self) {
         self.flush();
         let group = self.group();
@@ -352,7 +264,8 @@ impl Reading<'_> {
         if !group.skipped {
             group.has_box = true;
             group.boxes += 1;
-            self.prose().block();
+            let group = *group;
+            self.text.box_begins(&group);
         }
     }
 
@@ -360,69 +273,18 @@ impl Reading<'_> {
     fn ended(&mut self, ended: &Group) {
         let group = self.group();
         group.has_box |= ended.has_box;
-        if ended.boxes == group.boxes {
-            // It was no box.
-        } else if !self.is_main() {
-            self.prose().block();
-        } else if !self.in_paragraph {
-            self.place_boxes();
+        if ended.boxes > group.boxes {
+            let group = *group;
+            self.text.box_ended(&group);
         }
     }
 
-    fn paragraph_ends(&mut self) {
-        if self.is_main() {
-            self.in_paragraph = false;
-            self.place_boxes();
+    fn part(&mut self, part: Part) {
+        self.flush();
+        let group = *self.group();
+        if !group.is_skipped() {
+            self.text.part(&group, part);
         }
-    }
-
-    fn place_boxes(&mut self) {
-        let boxes = std::mem::take(&mut self.boxes).finish();
-        let boxes = boxes.trim_end();
-        if !boxes.is_empty() {
-            self.prose.block();
-            self.prose.exactly(boxes);
-            self.prose.block();
-        }
-    }
-
-    fn symbol(&mut self, word: &str) {
-        let character = match word {
-            "emdash" => "—",
-            "endash" => "–",
-            "lquote" => "‘",
-            "rquote" => "’",
-            "ldblquote" => "“",
-            "rdblquote" => "”",
-            "bullet" => "•",
-            "emspace" => "\u{2003}",
-            "enspace" => "\u{2002}",
-            "tab" => "\t",
-            "par" | "sect" | "page" | "line" | "cell" | "row" | "nestcell" | "nestrow" | "trowd" => {
-                self.flush();
-                if !self.is_skipped() {
-                    match word {
-                        "line" => self.prose().line(),
-                        "trowd" => self.prose().begin_cell(),
-                        "cell" | "nestcell" => {
-                            self.prose().cell_of_blocks();
-                            self.prose().begin_cell();
-                        }
-                        "row" | "nestrow" => {
-                            self.prose().row_of_blocks();
-                            self.paragraph_ends();
-                        }
-                        _ => {
-                            self.prose().block();
-                            self.paragraph_ends();
-                        }
-                    }
-                }
-                return;
-            }
-            _ => return,
-        };
-        self.character(character);
     }
 
     fn unicode(&mut self, unit: u16) {
@@ -434,11 +296,6 @@ impl Reading<'_> {
             self.character(&text);
         }
         self.pass = self.group().substitutes;
-    }
-
-    fn is_skipped(&mut self) -> bool {
-        let group = self.group();
-        (group.skipped || group.hidden || group.deleted) && !group.in_title
     }
 
     fn character(&mut self, text: &str) {
@@ -455,16 +312,11 @@ impl Reading<'_> {
     }
 
     fn add(&mut self, text: &str) {
-        if self.group().in_title {
+        let group = *self.group();
+        if group.in_title {
             self.title.push_str(text);
-        } else if self.is_skipped() {
-            // It is no text of the document.
-        } else if self.group().in_note {
-            // Its number is not written, and neither is the blank behind it.
-            self.notes.collapsed(text);
-        } else {
-            self.in_paragraph |= self.is_main();
-            self.prose().exactly(text);
+        } else if !group.is_skipped() {
+            self.text.add(&group, text);
         }
     }
 }

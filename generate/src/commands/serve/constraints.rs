@@ -1,0 +1,74 @@
+//! What requests for one model are held to. Its tokens are gone through once, and not for each of them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ember_data::tokenizer::Tokenizer;
+use ember_decoding::constraint::{Constraint, Grammar, GrammarError, Vocabulary};
+
+/// Makes the constraints of one model.
+#[derive(Default)]
+pub(super) struct Constraints {
+    /// The tokens as the last request needed them, and which of them ended its texts.
+    last: Mutex<Option<(Vec<u32>, Arc<Vocabulary>)>>,
+}
+
+impl Constraints {
+    /// The constraint that `grammar` is for a model of `vocab_size` tokens, whose texts `end_tokens` end.
+    ///
+    /// # Errors
+    /// Without a tokenizer, and as [`Constraint::new`].
+    pub(super) fn of(
+        &self,
+        grammar: &Grammar,
+        tokenizer: Option<&Tokenizer>,
+        vocab_size: usize,
+        end_tokens: &[u32],
+    ) -> Result<Constraint, GrammarError> {
+        let name = || grammar.source().to_owned();
+        let tokenizer = tokenizer.ok_or_else(|| GrammarError::NoTokenizer { grammar: name() })?;
+        let vocabulary = self.vocabulary(|| Vocabulary::new(tokenizer, vocab_size, end_tokens), end_tokens);
+        let unfit = |source| GrammarError::Tokenizer { grammar: name(), source };
+        Constraint::of(grammar.clone(), vocabulary.map_err(unfit)?)
+    }
+
+    /// The last request's vocabulary where its texts ended with the same tokens, else a new one.
+    fn vocabulary<E>(
+        &self,
+        new: impl FnOnce() -> Result<Vocabulary, E>,
+        end_tokens: &[u32],
+    ) -> Result<Arc<Vocabulary>, E> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((ends, vocabulary)) = &*last
+            && ends == end_tokens
+        {
+            return Ok(Arc::clone(vocabulary));
+        }
+        let vocabulary = Arc::new(new()?);
+        *last = Some((end_tokens.to_vec(), Arc::clone(&vocabulary)));
+        Ok(vocabulary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ember_decoding::processors::{LogitsProcessor, Step};
+
+    #[test]
+    fn requests_whose_texts_end_alike_share_a_vocabulary() {
+        let (constraints, tokenizer) = (Constraints::default(), Tokenizer::bytes().unwrap());
+        let of = |ends: &[u32]| constraints.vocabulary(|| Vocabulary::new(&tokenizer, 257, ends), ends).unwrap();
+        let [first, second, other, again] = [of(&[256]), of(&[256]), of(&[]), of(&[256])];
+        assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&second, &other) && !Arc::ptr_eq(&first, &again));
+        let two = || Grammar::regex("regex", "ab?").unwrap();
+        let constraint = |ends: &[u32]| constraints.of(&two(), Some(&tokenizer), 257, ends).unwrap();
+        let allowed = |ends: &[u32], id: u32| {
+            let mut logits = [0.0; 257];
+            let step = Step { prompt: &[], generated: &[b'a'.into()] };
+            constraint(ends).process(&step, &mut logits);
+            logits[id as usize] == 0.0
+        };
+        assert!(allowed(&[256], 256) && !allowed(&[], 256) && allowed(&[], b'b'.into()));
+    }
+}

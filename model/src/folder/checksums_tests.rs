@@ -1,0 +1,57 @@
+//! A folder's checksums: what they find, and what they leave alone.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+
+use super::tests::{exact_tensors, tiny, write_folder};
+use super::*;
+
+#[test]
+fn damage_and_loss_are_found_by_checksum() {
+    let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
+    let path = dir.path();
+    let found = || verify_checksums(path).map_err(|e| e.to_string());
+    assert_eq!(found(), Ok(()), "a downloaded folder has no checksums");
+    fs::create_dir(path.join("training")).unwrap();
+    fs::write(path.join("training/state.json"), "{}").unwrap();
+    write_checksums(path).unwrap();
+    fs::write(path.join("notes.txt"), "a file of the user's own").unwrap();
+    assert_eq!(found(), Ok(()));
+    let list: Value = serde_json::from_str(&fs::read_to_string(path.join("checksums.json")).unwrap()).unwrap();
+    assert_eq!(list["training/state.json"]["bytes"], 2);
+    assert_eq!(list.as_object().unwrap().len(), 3);
+    fs::write(path.join("generation_config.json"), "{}").unwrap();
+    assert_eq!(found(), Ok(()), "how it is written with is the user's to edit");
+
+    fs::write(path.join("training/state.json"), "[]").unwrap();
+    assert!(found().unwrap_err().contains("state.json is damaged"));
+    fs::remove_dir_all(path.join("training")).unwrap();
+    assert!(found().unwrap_err().contains("state.json is missing"));
+    verify_checksums_for_inference(path).unwrap();
+
+    let weights = path.join("model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, &bytes).unwrap();
+    let message = verify_checksums_for_inference(path).unwrap_err().to_string();
+    assert!(message.contains("model.safetensors is damaged"), "{message}");
+    fs::write(path.join("checksums.json"), "{").unwrap();
+    assert!(found().unwrap_err().contains("checksums.json is damaged"));
+}
+
+/// A list of checksums may come from a stranger.
+#[cfg(unix)]
+#[test]
+fn a_list_that_names_what_is_not_in_its_folder_is_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::os::unix::fs::symlink("/dev/zero", path.join("zero")).unwrap();
+    for (name, what) in
+        [("/dev/zero", "not in its folder"), ("../x", "not in its folder"), ("zero", "not an ordinary file")]
+    {
+        let list = format!("{{{name:?}:{{\"bytes\":1,\"xxh3\":\"0000000000000000\"}}}}");
+        fs::write(path.join("checksums.json"), list).unwrap();
+        let refused = verify_checksums(path).unwrap_err().to_string();
+        assert!(refused.contains(what) && refused.contains(name), "{refused}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Numbers of 16 bits: computed in more and rounded once.
+
+use crate::{
+    lanes::Outcome,
+    number::*,
+    ptx::{Arithmetic as A, Ty},
+};
+
+pub fn half(f: A, ty: Ty, v: &[f32]) -> Outcome<u16> {
+    let wide = match f {
+        A::Add => v[0] as f64 + v[1] as f64,
+        A::Sub => v[0] as f64 - v[1] as f64,
+        A::Mul => v[0] as f64 * v[1] as f64,
+        A::Fma | A::Mad => v[0] as f64 * v[1] as f64 + v[2] as f64,
+        A::FmaRelu => (v[0] as f64 * v[1] as f64 + v[2] as f64).max(0.0),
+        A::Min => v[0].min(v[1]) as f64,
+        A::Max => v[0].max(v[1]) as f64,
+        A::MinNan => {
+            if v[0].is_nan() || v[1].is_nan() {
+                f64::NAN
+            } else {
+                v[0].min(v[1]) as f64
+            }
+        }
+        A::MaxNan => {
+            if v[0].is_nan() || v[1].is_nan() {
+                f64::NAN
+            } else {
+                v[0].max(v[1]) as f64
+            }
+        }
+        A::Neg => -v[0] as f64,
+        A::Abs => v[0].abs() as f64,
+        A::Ex2 => v[0].exp2() as f64,
+        A::Tanh => v[0].tanh() as f64,
+        _ => return Err(format!("{f:?} of {ty:?} is not known")),
+    };
+    Ok(if ty == Ty::BF16 { to_bf16(wide as f32) } else { to_f16(wide as f32) })
+}
