@@ -183,7 +183,8 @@ mod tests {
     fn a_page_names_files_without_the_folders_that_they_are_in() {
         let at = |name: &str| json!({ "name": name, "bytes": 3 });
         let all = ["/home/anna/diary/2016.txt", "letters.zip/to Julia.docx", "c", "d", "e", "f", "g", "h"];
-        let all: Vec<Source> = serde_json::from_value(all.map(at).into()).unwrap();
+        let source = |name: &str| json!({ "name": name, "bytes": 3, "documents": [1, 0] });
+        let all: Vec<Source> = serde_json::from_value(all.map(source).into()).unwrap();
         let expected = [at("2016.txt"), at("to Julia.docx"), at("c"), at("d"), at("e"), at("f")];
         let named = sources(&all);
         assert_eq!(named[..6], expected);
