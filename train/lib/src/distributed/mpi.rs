@@ -130,6 +130,10 @@ impl ProcessGroup for MpiGroup {
     }
 
     fn keep_watch(&self, run: &Path) {
+        // A first signal that nobody has looked for yet ends a process at once. So all look before one of
+        // them watches: it would take who ends so for dead.
+        self.watcher.interrupt.requested();
+        self.meet();
         self.watcher.begin(run);
     }
 

@@ -22,7 +22,8 @@ pub trait ProcessGroup {
     /// # Errors
     /// When another process is gone.
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()>;
-    /// From here on, should another process die, says how to go on with the run in this folder.
+    /// From here on, should another process die, says how to go on with the run in this folder; every
+    /// process must call it.
     fn keep_watch(&self, _run: &Path) {}
     /// The code with which all processes end where this one has failed so; not 0, which is that of
     /// a process that can go on.
