@@ -180,7 +180,7 @@ test("what its maker says is text, and nothing else", { skip }, () => onPage({},
   assert.equal(await page.evaluate(() => window.broken), undefined);
   const facts = await page.locator("#facts").textContent();
   const day = new Date().toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
-  for (const words of ["<i>Ana</i>", `${day}, with Ember`, "2000 built-in stories (", "20 steps"]) assert.ok(facts.includes(words), `${words} in ${facts}`);
+  for (const words of ["<i>Ana</i>", `${day}, with Ember`, "2,000 built-in stories (", "20 steps"]) assert.ok(facts.includes(words), `${words} in ${facts}`);
   assert.match(facts, /\d% of [\d,]+ characters/);
 }));
 
