@@ -5,8 +5,8 @@
 //! repeat.
 
 #[cfg(feature = "cuda")]
-use super::gpu_warpgroups;
-use super::{CausalAttention, gpu_forward::Layout, gpu_forward::Shape};
+use super::warpgroups;
+use super::{CausalAttention, gpu_layout::Layout, gpu_layout::Shape};
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
 use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
@@ -275,8 +275,8 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
     }
     let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
     #[cfg(feature = "cuda")]
-    if engine == Engine::TensorCores && gpu_warpgroups::takes(&qkv, shape.heads.head_size) {
-        gpu_warpgroups::backward(tensors, shape);
+    if engine == Engine::TensorCores && warpgroups::takes(&qkv, shape.heads.head_size) {
+        warpgroups::backward(tensors, shape);
         return dqkv;
     }
     match engine {

@@ -7,12 +7,14 @@ pub(crate) mod gpu;
 mod gpu_backward;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu_forward;
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu_layout;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 pub(crate) mod gpu_tests;
-#[cfg(feature = "cuda")]
-mod gpu_warpgroups;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "cuda")]
+mod warpgroups;
 
 use burn::tensor::{Bool, DType, Tensor, activation};
 

@@ -8,7 +8,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position};
 use super::rows::Places;
-use crate::attention::gpu_forward::{Shape, attend_into};
+use crate::attention::{gpu_forward::attend_into, gpu_layout::Shape};
 use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::line, heads::parts};
 
 /// Numbers that a unit reads at once, at most.
