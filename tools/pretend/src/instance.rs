@@ -112,9 +112,17 @@ unsafe extern "system" fn properties2(adapter: vk::PhysicalDevice, properties: *
                 let structure = structure as *mut vk::PhysicalDeviceMaintenance4Properties<'_>;
                 at_most(&mut (*structure).max_buffer_size, wish.buffer);
             }
-            vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES if wish.no_subgroups => {
+            vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES => {
                 let structure = structure as *mut vk::PhysicalDeviceSubgroupProperties<'_>;
-                (*structure).supported_operations = vk::SubgroupFeatureFlags::empty();
+                if wish.no_subgroups {
+                    (*structure).supported_operations = vk::SubgroupFeatureFlags::empty();
+                }
+                (*structure).subgroup_size = wish.subgroup.unwrap_or((*structure).subgroup_size);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES => {
+                let structure = structure as *mut vk::PhysicalDeviceSubgroupSizeControlProperties<'_>;
+                (*structure).min_subgroup_size = wish.subgroup.unwrap_or((*structure).min_subgroup_size);
+                (*structure).max_subgroup_size = wish.subgroup.unwrap_or((*structure).max_subgroup_size);
             }
             _ => (),
         });

@@ -23,6 +23,8 @@ pub struct Wish {
     pub taken: Option<u64>,
     /// `subgroups=off`.
     pub no_subgroups: bool,
+    /// `subgroup=UNITS` that it is said to have, for kernels whose units do not look at each other.
+    pub subgroup: Option<u32>,
     /// `float16=off`.
     pub no_float16: bool,
     /// `atomics=off`: none of floats.
@@ -66,6 +68,7 @@ impl Wish {
                 "memory" => wish.memory = Some(number()?),
                 "taken" => wish.taken = Some(number()?),
                 "subgroups" => wish.no_subgroups = off()?,
+                "subgroup" => wish.subgroup = Some(small()?),
                 "float16" => wish.no_float16 = off()?,
                 "atomics" => wish.no_float_atomics = off()?,
                 "wide" => wish.no_wide_numbers = off()?,

@@ -23,7 +23,9 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError
 use cubek::matmul::launch::launch_ref;
 use cubek::matmul::multi_level::Strategy;
 use cubek::matmul::multi_level::components::tile::TileMatmulKind;
+use cubek::matmul::multi_level::routines::TileSizeSelection;
 use cubek::matmul::multi_level::routines::batch::simple::SimpleArgs;
+use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectionArgs;
 use cubek::matmul::routine::BlueprintStrategy;
 use cubek::std::InputBinding;
 
@@ -85,13 +87,12 @@ pub(crate) fn batched_product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Cube
 /// `a b` by a kernel of the runtime's, for factors of two or more dimensions.
 fn by_runtime(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
     let y = unfilled(&a, with_width(&a, b.meta.shape()[b.meta.shape().num_dims() - 1]), to);
-    let done = if names_tensor_cores(&a.client) {
-        by_tensor_cores(a, b, y.clone()).map(|()| y)
+    let done = if TUNED.load(Ordering::Relaxed) && !names_tensor_cores(&a.client) {
+        matmul(a, b, Some(y.clone()), MatmulStrategy::Autotune, to).map(drop)
     } else {
-        let strategy = if TUNED.load(Ordering::Relaxed) { MatmulStrategy::Autotune } else { MatmulStrategy::Cube };
-        matmul(a, b, Some(y), strategy, to)
+        by_rule(&a, &b, &y)
     };
-    let Ok(y) = done else { unreachable!("the runtime has a kernel for every product of matrices") };
+    done.unwrap_or_else(|error| unreachable!("the runtime has a kernel for every product of matrices: {error:?}"));
     y
 }
 
@@ -108,12 +109,20 @@ fn by_warpgroups(_a: &CubeTensor, _b: &CubeTensor, _bias: Option<&CubeTensor>, _
     None
 }
 
-/// The first of the runtime's kernels that takes these factors, fast ones first.
-fn by_tensor_cores(a: CubeTensor, b: CubeTensor, y: CubeTensor) -> Result<(), MatmulSetupError> {
-    let simple = SimpleArgs { multi_rows: true, tile_matmul: TileMatmulKind::Mma };
-    launch(Strategy::SimpleCyclicMma(BlueprintStrategy::Inferred(simple)), &a, &b, &y)
-        .or_else(|_| launch(Strategy::SimpleUnit(BlueprintStrategy::default()), &a, &b, &y))
-        .or_else(|_| launch(Strategy::Naive, &a, &b, &y))
+/// By the first of the runtime's kernels that takes these factors, fast ones first.
+fn by_rule(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
+    let units = |tile_size| {
+        let strategy = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
+        launch(Strategy::SimpleUnit(strategy), a, b, y)
+    };
+    let by_tensor_cores = || {
+        let simple = SimpleArgs { multi_rows: true, tile_matmul: TileMatmulKind::Mma };
+        launch(Strategy::SimpleCyclicMma(BlueprintStrategy::Inferred(simple)), a, b, y)
+    };
+    let large = || units(TileSizeSelection::MaxTileSize);
+    let first = if names_tensor_cores(&a.client) { by_tensor_cores().or_else(|_| large()) } else { large() };
+    // The tiles of subgroups of 64 units do not fit into 32 KiB of shared memory, but for small ones.
+    first.or_else(|_| units(TileSizeSelection::MinTileSize)).or_else(|_| launch(Strategy::Naive, a, b, y))
 }
 
 fn launch(strategy: Strategy, a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
