@@ -47,7 +47,8 @@ impl Launch {
         let [rank, size, local_rank, local_size] = known.find(|names| number(names[1]).is_some())?;
         let (rank, size) = (number(rank)?, number(size)?);
         // A launcher that says nothing of machines: as if there were one.
-        let (local_rank, local_size) = (number(local_rank).unwrap_or(rank), number(local_size).unwrap_or(size));
+        let local_size = number(local_size).filter(|&processes| processes > 0).unwrap_or(size);
+        let local_rank = number(local_rank).unwrap_or(rank);
         Some(Self { rank, size, local_rank, local_size })
     }
 }
@@ -132,6 +133,8 @@ mod tests {
         assert_eq!(read(&open_mpi), Some(Launch { rank: 5, size: 8, local_rank: 1, local_size: 4 }));
         let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
         assert_eq!(read(&mpich), Some(Launch { rank: 1, size: 2, local_rank: 1, local_size: 2 }));
+        let nobody_here = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "0")];
+        assert_eq!(read(&nobody_here), read(&mpich));
         // One process is no group.
         let alone = read(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]);
         assert_eq!(alone.map(|launch| launch.size), Some(1));
