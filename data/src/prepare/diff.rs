@@ -2,14 +2,11 @@
 
 use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Clean, Event, Input, Listing, ReadOptions, TextFile};
-use similar::TextDiff;
-use std::{sync::atomic::AtomicU64, time::Duration};
+use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
+use std::sync::atomic::AtomicU64;
 
 /// The most text of a file that is compared, which bounds the memory that it takes.
 const MOST_BYTES: usize = 128 << 20;
-
-/// How long lines are matched for; what is left then is shown as replaced.
-const LONGEST_MATCHING: Duration = Duration::from_secs(5);
 
 /// Hands every document that cleaning changes to `show`, as a unified diff that names its file and
 /// its number there. Files in folders that cannot be read are passed over: preparing them says why.
@@ -42,8 +39,11 @@ pub fn diff(options: &PrepareOptions, show: &mut dyn FnMut(&str)) -> Result<(), 
 }
 
 fn of_document(name: &str, before: &str, after: &str) -> String {
-    let lines = TextDiff::configure().timeout(LONGEST_MATCHING).diff_lines(before, after);
-    lines.unified_diff().header(name, "cleaned").to_string()
+    let lines = InternedInput::new(before, after);
+    let mut diff = Diff::compute(Algorithm::Histogram, &lines);
+    diff.postprocess_lines(&lines);
+    let printer = BasicLineDiffPrinter(&lines.interner);
+    format!("--- {name}\n+++ cleaned\n{}", diff.unified_diff(&printer, UnifiedDiffConfig::default(), &lines))
 }
 
 fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Error> {

@@ -23,9 +23,8 @@ pub fn is_prepared(folder: &Path) -> bool {
     is_token_file(&folder.join(TOKEN_FILES[0])) || manifest().is_some_and(is_ours)
 }
 
-/// What stands in the head of every page that these programs write, by which of the two it is.
-const PAGES: [&str; 2] =
-    ["<meta name=\"generator\" content=\"ember-train\">", "<meta name=\"generator\" content=\"ember-generate\">"];
+/// What stands in the head of every page that these programs write.
+const PAGE_MARK: &str = "<meta name=\"generator\" content=\"ember-page\">";
 
 /// What a recipe begins with that a plan wrote.
 pub const RECIPE_HEAD: &str = "# Planned by ember-train for";
@@ -36,7 +35,7 @@ pub fn is_own(start: &Start) -> bool {
     const PAGE: &str = "<!doctype html>";
     let text = start.text();
     let is_page = text.get(..PAGE.len()).is_some_and(|head| head.eq_ignore_ascii_case(PAGE));
-    is_page && PAGES.iter().any(|mark| text.contains(mark)) || text.starts_with(RECIPE_HEAD)
+    is_page && text.contains(PAGE_MARK) || text.starts_with(RECIPE_HEAD)
 }
 
 /// Which of the folders that these programs wrote this is; `None` for any other. A run's files are

@@ -233,7 +233,7 @@ fn folders_that_these_programs_wrote_are_no_text() {
 fn pages_and_recipes_that_these_programs_wrote_are_no_text() {
     let folder = Folder::new();
     let page = |head: &str| format!("<!DOCTYPE html>\n<head>{head}</head><p>text").into_bytes();
-    let mark = "<meta name=\"generator\" content=\"ember-train\">";
+    let mark = "<meta name=\"generator\" content=\"ember-page\">";
     for (name, content) in [
         ("about.md", format!("A page has `{mark}` in its head.\n").into_bytes()),
         ("mine.html", page("<meta name=\"generator\" content=\"ember-cli\">")),

@@ -50,7 +50,7 @@ function drawEdge(node, kinds) {
 
 function drawNode(node, kinds) {
   const { x, y } = at(node);
-  const token = visible(node.token);
+  const token = visibleToken(node.token);
   const name = token.length > 8 ? `${token.slice(0, 7)}\u2026` : token;
   return element("g", { class: `node ${kinds}`, transform: `translate(${x} ${y})`, "data-ids": node.ids.join(",") },
     element("title", { text: `${textOf(node.ids)}\nsum ${nats(node.score)}, this token ${nats(node.logprob)}: ${fateOf(node)}` }),

@@ -37,7 +37,7 @@ function shadedText(ids, row, query, onpick) {
   return ids.map((id, key) => {
     const weight = key <= query ? row[key] ?? 0 : 0;
     const kind = key === query ? "query" : key > query ? "later" : "";
-    const tile = styled(element("span", { class: `token look ${kind}`, "data-weight": weight, title: `${percent(weight)}`, text: visible(id) }),
+    const tile = styled(element("span", { class: `token look ${kind}`, "data-weight": weight, title: `${percent(weight)}`, text: visibleToken(id) }),
       { "--weight": Math.sqrt(weight).toFixed(3) });
     tile.addEventListener("click", () => onpick(key));
     return tile;

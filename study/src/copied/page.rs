@@ -2,7 +2,8 @@
 //! stands.
 
 use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
-use crate::page::{escape, page as whole_page};
+use crate::page::page as whole_page;
+use ember_page::escape;
 use ember_training::units::counted;
 
 const STYLE: &str = include_str!("page/style.css");

@@ -2,7 +2,8 @@
 
 use super::{Exposure, Figures, LEAST_TOKENS, Loops, Stretch, TIMES};
 use crate::drawing::decimals;
-use crate::page::{fill, line_points, page as whole_page};
+use crate::page::{line_points, page as whole_page};
+use ember_page::fill;
 use ember_training::units::counted;
 use plotters::coord::{ranged1d::Ranged, types::RangedCoordf64};
 

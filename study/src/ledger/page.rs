@@ -3,7 +3,8 @@
 use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
 use super::{Entry, Place, Subject, growth::Growth};
-use crate::page::{escape, fill, page as whole_page};
+use crate::page::page as whole_page;
+use ember_page::{escape, fill};
 use ember_training::{memory::prediction::Parts, units::bytes, units::grouped, units::short};
 
 const PAGE: &str = include_str!("page/page.html");

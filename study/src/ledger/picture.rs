@@ -1,7 +1,8 @@
 //! Pictures as SVG text: bars made of parts, and curves. Colours are classes, so that the page's
 //! light and dark decide them.
 
-use crate::page::{escape, line_points};
+use crate::page::line_points;
+use ember_page::escape;
 
 /// Width of every picture in its own units; the page scales it.
 const WIDTH: f64 = 480.0;

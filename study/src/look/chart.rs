@@ -1,6 +1,6 @@
 //! Small charts as SVG inside the page: they take its colours and its width.
 
-use crate::page::escape;
+use ember_page::escape;
 use std::fmt::Write;
 
 /// Size of a column chart, in its own units, about pixels.

@@ -1,10 +1,11 @@
 //! The page: what was found, in the order in which an author would ask.
 
 use super::{Seen, chart::bar, chart::columns};
-use crate::page::{escape, page as whole_page};
+use crate::page::page as whole_page;
 use ember_data::look::{Counted, Look, Share};
 use ember_data::numbers::{counted, grouped};
 use ember_data::source::LeftOut;
+use ember_page::escape;
 
 const STYLE: &str = include_str!("page/style.css");
 

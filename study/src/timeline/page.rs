@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use ember_page::{escape, fill, json_in_script};
 use ember_training::units::{counted, grouped};
 use serde_json::json;
 
 use super::{Moment, Shown};
-use crate::page::{escape, fill, json_in_script, line_points, page as whole_page};
+use crate::page::{line_points, page as whole_page};
 
 const STYLE: &str = include_str!("page/style.css");
 

@@ -6,7 +6,7 @@ use std::iter::once;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use ember_decoding::config::{GenerationConfig, KNOBS, Knob};
-use ember_explain::page::escaped;
+use ember_page::{Page, escape};
 use serde_json::{Map, Value, json};
 
 use super::json::Json;
@@ -231,22 +231,20 @@ fn property(about: &str) -> Value {
 
 /// The same as a page.
 pub(super) async fn docs() -> Response {
-    let mut page = String::from(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>ember-generate serve</title>\
-         <style>body{font:16px/1.5 system-ui;max-width:46em;margin:2em auto;padding:0 1em;color-scheme:light dark}\
-         code{font-size:.95em}dt{margin-top:.4em}</style><h1>What this server can be asked</h1>",
-    );
+    let mut body = String::from("<h1>What this server can be asked</h1>\n");
     for route in ROUTES {
         let method = if route.is_post { "POST" } else { "GET" };
         let paths = route.paths().collect::<Vec<_>>().join(", ");
-        page += &format!("<h2><code>{method} {paths}</code></h2><p>{}.</p>", escaped(route.about));
-        let about = |property: &Value| escaped(property["description"].as_str().unwrap_or_default());
+        body += &format!("<h2><code>{method} {paths}</code></h2><p>{}.</p>", escape(route.about));
+        let about = |property: &Value| escape(property["description"].as_str().unwrap_or_default());
         let rows = properties(route);
         let rows: String =
-            rows.iter().map(|(name, one)| format!("<dt><code>{}</code><dd>{}", escaped(name), about(one))).collect();
+            rows.iter().map(|(name, one)| format!("<dt><code>{}</code><dd>{}", escape(name), about(one))).collect();
         if !rows.is_empty() {
-            page += &format!("<dl>{rows}</dl>");
+            body += &format!("<dl>{rows}</dl>");
         }
     }
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+    let style = "body { max-width: 46rem; }\ndt { margin-top: .4em; }\n";
+    let page = Page { title: "ember-generate serve", style, body: &body, ..Page::default() };
+    ([(CONTENT_TYPE, "text/html; charset=utf-8")], page.html()).into_response()
 }

@@ -5,8 +5,9 @@ use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::response::{IntoResponse, Response};
+use ember_page::{Page, fill, script};
 
-const PAGE: &str = include_str!("playground/page.html");
+const BODY: &str = include_str!("playground/page.html");
 const STYLE: &str = include_str!("playground/style.css");
 
 /// What the page may do: nothing beyond this server.
@@ -14,7 +15,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 pub(super) async fn page() -> Response {
-    let page = PAGE.replacen("/*STYLE*/", STYLE, 1).replacen("/*SCRIPT*/", &scripts(), 1);
+    let body = fill(BODY, &[("script", &script(SCRIPTS))]);
+    let page = Page { title: "Ember playground", style: STYLE, body: &body, ..Page::default() }.html();
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
@@ -26,12 +28,8 @@ pub(super) async fn page() -> Response {
 }
 
 /// The parts of the script, each what those behind it build on.
-fn scripts() -> String {
-    SCRIPTS.concat()
-}
-
 const SCRIPTS: &[&str] = &[
-    include_str!("playground/elements.js"),
+    include_str!("playground/parts.js"),
     include_str!("playground/api.js"),
     include_str!("playground/tokens.js"),
     include_str!("playground/tree.js"),

@@ -5,7 +5,8 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { runInNewContext } from "node:vm";
 
-const script = readFileSync(new URL("../../explain/src/page/elements.js", import.meta.url), "utf8");
+const files = ["page/src/elements.js", "explain/src/page/parts.js"];
+const script = files.map((file) => readFileSync(new URL(`../../${file}`, import.meta.url), "utf8")).join("");
 
 /** The page's functions over such tokens. */
 function elements(tokens, ends = []) {

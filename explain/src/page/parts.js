@@ -1,34 +1,7 @@
-// What the sections share: making elements, writing numbers and tokens, bars, and the line from 0 to 1. The first of the
-// page's scripts, which are joined into one: its strictness is that of all.
-
-"use strict";
+// What the sections share: the explanation, tokens, bars, and the line from 0 to 1.
 
 const data = JSON.parse(document.getElementById("explanation").textContent);
-const byId = (id) => document.getElementById(id);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-
-/**
- * An element with attributes (`class`, `text` and `on*` among them) and children, nulls left out. Children may come as lists: a
- * call takes no more than some 125,000 arguments.
- */
-function element(tag, attributes = {}, ...children) {
-  const svg = ["svg", "g", "path", "line", "rect", "circle", "text", "title"].includes(tag);
-  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name === "text") made.textContent = value;
-    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value === true ? "" : value);
-  }
-  for (const child of children.flat()) if (child !== null && child !== undefined) made.append(child);
-  return made;
-}
-
-/** Sets a style that the content decides: positions and widths. */
-function styled(made, styles) {
-  for (const [name, value] of Object.entries(styles)) made.style.setProperty(name, value);
-  return made;
-}
 
 const decoder = () => new TextDecoder("utf-8", { ignoreBOM: true });
 
@@ -42,16 +15,13 @@ function tokenBytes(id) {
 const tokenText = (id) => decoder().decode(tokenBytes(id));
 
 /** A token's text with its spaces and line ends visible. */
-function visible(id) {
-  const text = tokenText(id);
-  return text === "" ? `#${id}` : text.replace(/ /g, "\u00b7").replace(/\r/g, "\u240d").replace(/\n/g, "\u21b5").replace(/\t/g, "\u21e5");
-}
+const visibleToken = (id) => visible(tokenText(id)) || `#${id}`;
 
 /** A token in a sentence, in quotation marks. */
-const quoted = (id) => `\u201c${visible(id)}\u201d`;
+const quoted = (id) => `\u201c${visibleToken(id)}\u201d`;
 
 /** A token as a small tile. */
-const chip = (id, kind = "") => element("span", { class: `token ${kind}`, text: visible(id) });
+const chip = (id, kind = "") => element("span", { class: `token ${kind}`, text: visibleToken(id) });
 
 /**
  * The texts of tokens in parts that follow one another; without a tokenizer their numbers. A character that is spread over several
@@ -70,16 +40,7 @@ const textOf = (ids) => textsOf([ids])[0];
 /** The prompt as a reader would write it. */
 const promptText = () => element("span", { class: "prompt", text: data.prompt.text ?? textOf(data.prompt.ids) });
 
-function percent(p) {
-  if (p === 0) return "0%";
-  if (p < 0.0001) return "<0.01%";
-  if (p > 0.9999 && p < 1) return ">99.99%";
-  return `${(100 * p).toFixed(p < 0.01 ? 2 : 1)}%`;
-}
-
-const number = (n) => Number(n).toLocaleString("en");
 const nats = (x) => x.toFixed(2).replace("-", "\u2212");
-const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 
 /**
  * A row of a bar chart: token, bar, number and a note. `p` fills the bar, a thin mark shows `was`; both are relative to
@@ -112,7 +73,7 @@ function unitLine(segments, draw, label) {
   let dark = false;
   for (const { start, end, id, picked, small } of merged) {
     const part = element("span", { class: `share ${small ? "small" : (dark = !dark) ? "odd" : "even"} ${picked ? "picked" : ""}` });
-    if (id !== null && !small) part.append(element("span", { text: visible(id) }));
+    if (id !== null && !small) part.append(element("span", { text: visibleToken(id) }));
     line.append(styled(part, { left: `${100 * start}%`, width: `${100 * (end - start)}%` }));
   }
   const whole = element("div", { class: "unit", role: "img", "aria-label": label }, line);
