@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::shape::shape;
+use ember_data::numbers::grouped;
 use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
@@ -76,7 +77,8 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let load_s = began.elapsed().as_secs_f64();
     let config = model.config();
     let weights = model.weight_type().name();
-    notes.say(format!("{} parameters in {weights}, there after {load_s:.2} s", config.parameters()));
+    let parameters = grouped(config.parameters() as u64);
+    notes.say(format!("{parameters} parameters in {weights}, there after {load_s:.2} s"));
     if config.context_length < 2 {
         return Err(UsageError::new(
             "a context of 1 token cannot be measured: a prompt and a token after it need 2; give another model",
@@ -142,11 +144,11 @@ fn line(speed: &Speed) -> String {
     let ms = |s: f64| s * 1e3;
     let bytes = (speed.weight_bytes + speed.cache_bytes) as f64;
     format!(
-        "{:>5} {:>7} {:>12.1} {:>10.0} {:>11.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%{}",
+        "{:>5} {:>7} {:>12.1} {:>10} {:>11.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%{}",
         speed.batch,
         speed.prompt_tokens,
         ms(speed.prefill_s.median),
-        speed.prefill_tokens_per_s,
+        grouped(speed.prefill_tokens_per_s.round() as u64),
         ms(speed.step_s.median),
         ms(speed.step_s.min),
         ms(speed.step_s.max),

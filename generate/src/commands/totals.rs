@@ -1,6 +1,6 @@
 //! What `text` came to, in the lines that follow the texts.
 
-use ember_data::numbers::counted;
+use ember_data::numbers::{counted, grouped};
 use ember_decoding::FinishReason;
 use ember_decoding::completion::{Acceptance, Completion, Finding};
 use ember_decoding::generator::Written;
@@ -53,9 +53,9 @@ impl Totals {
 
     /// What came of the `asked` texts of a model that can attend to `context_length` tokens.
     pub(super) fn lines(&self, asked: usize, context_length: usize) -> Vec<String> {
-        let rate = self.tokens as f64 / self.seconds.max(1e-9);
-        let (tokens, seconds, ends) = (counted(self.tokens, "token"), self.seconds, self.ends(asked));
-        let mut lines = vec![format!("{tokens} in {seconds:.2} s, {rate:.0} tokens/s; {ends}")];
+        let rate = grouped((self.tokens as f64 / self.seconds.max(1e-9)).round() as u64);
+        let (tokens, seconds, ends) = (counted(grouped(self.tokens as u64), "token"), self.seconds, self.ends(asked));
+        let mut lines = vec![format!("{tokens} in {seconds:.2} s, {rate} tokens/s; {ends}")];
         lines.extend(self.finding.as_ref().map(|finding| self.found(finding)));
         if self.empty > 0 {
             let which = self.which(self.empty, "the text is", "texts are");

@@ -104,6 +104,8 @@ impl Reporter for Dashboard {
                 screen.register_metric(definition(MFU, MetricAttributes::Numeric(NumericAttributes::default())));
                 screen.update_train(numeric(MFU, 100.0 * mfu, format!("{:.1}%", 100.0 * mfu)));
             }
+            // How many steps there are is found out on the way, where a run ends by the clock.
+            screen.start_split("train", report.max_steps as usize);
             screen.update_split(report.step as usize);
         });
     }
