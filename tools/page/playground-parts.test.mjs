@@ -6,12 +6,12 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { runInNewContext } from "node:vm";
 
-const folder = new URL("../../generate/src/commands/serve/playground/", import.meta.url);
+const root = new URL("../../", import.meta.url);
 
 /** The page's scripts as far as they need no page, with a server that is asked by `ask`; gives what `names` are. */
 function parts(names, ask = () => { throw new Error("nothing is to be asked"); }) {
-  const files = ["elements", "tokens", "tree", "request", "kept", "slider"];
-  const script = files.map((name) => readFileSync(new URL(`${name}.js`, folder), "utf8")).join("");
+  const own = ["parts", "tokens", "tree", "request", "kept", "slider"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
+  const script = ["page/src/elements.js", ...own].map((file) => readFileSync(new URL(file, root), "utf8")).join("");
   const globals = { ask, TextDecoder, TextEncoder };
   return runInNewContext(`${script}; ({ ${names}, setProps: (told) => { props = told; } })`, globals);
 }
