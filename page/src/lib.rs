@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-/// A whole page. Where a script stands in it, the page's own is joined by [`script`].
+/// A whole page; [`script`] joins what runs in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page<'a> {
     /// The title: text.
@@ -31,8 +31,8 @@ impl Page<'_> {
     }
 }
 
-/// A script of `parts`, each what those behind it build on, in JavaScript's strict mode; the first stands
-/// on what all pages share (`elements.js`).
+/// One script of `parts`, each what those behind it build on, in JavaScript's strict mode; before them
+/// stands what all pages share (`elements.js`).
 pub fn script(parts: &[&str]) -> String {
     ["\"use strict\";\n", include_str!("elements.js")].into_iter().chain(parts.iter().copied()).collect()
 }
