@@ -68,7 +68,9 @@ pub fn of_device(message: &str) -> String {
              try again, or --device cpu"
         )
     } else {
-        format!("the device failed ({what}); try --device cpu, or see the `devices` command")
+        // What only its source explains is left out.
+        let what = if contains(&what, SAY_NOTHING) { String::new() } else { format!(" ({what})") };
+        format!("the device failed{what}; try --device cpu, or see the `devices` command")
     }
 }
 
@@ -116,6 +118,9 @@ const DEVICES: &[&str] = &[
     "cublas",
 ];
 
+/// Messages of a panic that has none.
+const SAY_NOTHING: &[&str] = &["option::unwrap()", "recverror", "senderror", "no message", "no reason given"];
+
 /// Where the sources of what runs for GPUs alone are, in the names of their folders.
 const OF_GPUS: &[&str] = &["/cubecl-", "/burn-cubecl-", "/wgpu-"];
 
@@ -155,6 +160,11 @@ mod tests {
             place: Some("/src/cubecl-wgpu-0.11.3/src/compute/timings.rs:510".to_owned()),
         };
         assert!(of_panic(&unread).starts_with("the device failed (Failed to map buffer: BufferAsyncError); try"));
+        let gone = Panic {
+            message: "called `Option::unwrap()` on a `None` value".to_owned(),
+            place: Some("/src/cubecl-runtime-0.11.3/src/client.rs:1".to_owned()),
+        };
+        assert_eq!(of_panic(&gone), "the device failed; try --device cpu, or see the `devices` command");
         let refused = "The device is poisoned\nCaused by:\n  Unknown: Unexpected error variant\nBacktrace:\n";
         assert!(of_device(refused).starts_with("the device failed (Unknown: Unexpected error variant); try"));
     }

@@ -36,7 +36,7 @@ fn byte_piece(byte: u8) -> String {
 
 /// The `tokenizer.json` of pieces with their scores, in the order of their ids.
 pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
-    let vocabulary = vocabulary_of(pieces)?;
+    let (vocabulary, merges) = (vocabulary_of(pieces)?, merges(pieces)?);
     let added = |(id, name): (usize, &&str)| Tokenizer::added_token(id, name, true);
     let text = |id: &str, kind: usize| json!({ "Sequence": { "id": id, "type_id": kind } });
     let begin = json!({ "SpecialToken": { "id": "<s>", "type_id": 0 } });
@@ -71,7 +71,7 @@ pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
             "fuse_unk": true,
             "byte_fallback": true,
             "ignore_merges": false,
-            "merges": merges(pieces),
+            "merges": merges,
             "vocab": vocabulary,
         },
     }))
@@ -109,19 +109,28 @@ fn normalizer() -> Value {
     })
 }
 
-/// Every way to make a piece of two others, the best score first. Pieces are short (a file's longest
-/// is checked where it is read), so that there are few ways.
-fn merges(pieces: &[(String, f32)]) -> Vec<Value> {
+/// How many times as long as all pieces the ways to make them may be, written out: of GPT-2's fifty
+/// thousand tokens they are twice as long, while a run of one letter is made of shorter ones in as
+/// many ways as it is long.
+const MOST_WAYS: usize = 16;
+
+/// Every way to make a piece of two others, the best score first.
+fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
     let ids: HashMap<&str, usize> =
         pieces.iter().enumerate().skip(FIRST).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
+    let mut room = MOST_WAYS * pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
     let mut found = Vec::new();
     for (piece, score) in pieces.iter().skip(FIRST).filter(|(_, score)| *score > NEVER) {
-        let cuts = piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at));
-        let known = cuts.filter_map(|(left, right)| Some((*ids.get(left)?, *ids.get(right)?, left, right)));
-        found.extend(known.map(|(left_id, right_id, left, right)| (*score, left_id, right_id, left, right)));
+        for (left, right) in piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at)) {
+            let (Some(left_id), Some(right_id)) = (ids.get(left), ids.get(right)) else { continue };
+            room = room
+                .checked_sub(piece.len())
+                .ok_or("its tokens can be made of one another in more ways than those of any tokenizer")?;
+            found.push((*score, left_id, right_id, left, right));
+        }
     }
     found.sort_by(|one, other| other.0.total_cmp(&one.0).then((one.1, one.2).cmp(&(other.1, other.2))));
-    found.into_iter().map(|(.., left, right)| json!([left, right])).collect()
+    Ok(found.into_iter().map(|(.., left, right)| json!([left, right])).collect())
 }
 
 /// Whether a `tokenizer.json` is of this kind.

@@ -97,6 +97,14 @@ impl Limits {
     pub fn check(&self, _demand: Demand) -> Result<(), LimitError> {
         Ok(())
     }
+
+    /// Refuses limits with which no model can be computed.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn suffice(&self) -> Result<(), LimitError> {
+        Ok(())
+    }
 }
 
 #[cfg(feature = "gpu")]
@@ -138,16 +146,25 @@ mod on_gpus {
         /// # Errors
         /// What there is too little of.
         pub fn check(&self, demand: Demand) -> Result<(), LimitError> {
+            self.suffice()?;
             let bytes = (demand.largest * size_of::<f32>()) as u64;
+            if bytes > self.buffer_bytes {
+                return Err(LimitError::TooLarge { bytes, most: self.buffer_bytes });
+            }
+            self.check_heads(demand)
+        }
+
+        /// Refuses limits with which no model can be computed, whatever its size.
+        ///
+        /// # Errors
+        /// What there is too little of.
+        pub fn suffice(&self) -> Result<(), LimitError> {
             for (what, has, needs) in [("units", self.units, UNITS as usize), ("buffers", self.buffers, BUFFERS)] {
                 if has < needs {
                     return Err(LimitError::Small { what, has, needs });
                 }
             }
-            if bytes > self.buffer_bytes {
-                return Err(LimitError::TooLarge { bytes, most: self.buffer_bytes });
-            }
-            self.check_heads(demand)
+            Ok(())
         }
 
         fn check_heads(&self, demand: Demand) -> Result<(), LimitError> {

@@ -10,9 +10,9 @@ use serde::Serialize;
 #[cfg(feature = "tuning-cache")]
 use crate::tuning;
 use ember_host::panics::quietly;
-use ember_kernels::linear;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu};
+use ember_kernels::{limits::Limits, linear};
 
 pub use details::{Described, Details, described};
 
@@ -206,7 +206,8 @@ impl Selected {
             // Where not even that works, the computation says so.
             let _ = quietly(|| leave_unmeasured(&self.device));
         }
-        Self { problem: multiplies(&self.device, FloatDType::F32).err(), ..self }
+        let works = multiplies(&self.device, FloatDType::F32).and_then(|()| suffices(&self.device));
+        Self { problem: works.err(), ..self }
     }
 }
 
@@ -238,6 +239,13 @@ fn opened(device: Device) -> Found {
     let identity = quietly(|| device.identity()).ok().flatten();
     let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
     (device, identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name), gpu)
+}
+
+/// Whether the kernels of any model can run on `device`.
+fn suffices(device: &Device) -> Result<(), String> {
+    Limits::of(device)
+        .map_or(Ok(()), |limits| limits.suffice())
+        .map_err(|error| format!("is too small for any model: {error}"))
 }
 
 /// Whether `device` multiplies matrices of this type: two small ones, every value of whose product

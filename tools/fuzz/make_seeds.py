@@ -106,6 +106,13 @@ def tokenizers():
     seed("tokenizer", "characters.json", (ROOT / "formats/tests/fixtures/gpt2/tokenizer.json").read_bytes())
     vocabulary = {token: id for id, token in enumerate(["a", "b", "c", "Ġ", "ab", "abc", "Ġa", "<|endoftext|>"])}
     seed("vocabulary-and-merges", "small.txt", json.dumps(vocabulary) + "\n---\n#version: 0.2\na b\nab c\nĠ a\n")
+    end = {"content": "<|endoftext|>", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    names = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>", "bos_token": end | {"__type": "AddedToken"}}
+    flags = {"add_prefix_space": True, "add_bos_token": True, "add_eos_token": False}
+    added = {"added_tokens_decoder": {"4": end | {"special": True}, "5": end | {"content": "[PAD]"}}, "pad_token": "[PAD]"}
+    seed("tokenizer-config", "gpt2.json", json.dumps(names | flags))
+    seed("tokenizer-config", "added.json", json.dumps(names | added))
+    seed("tokenizer-config", "llama.json", json.dumps({"tokenizer_class": "LlamaTokenizer", "eos_token": "b", "add_prefix_space": False}))
     payload = struct.pack("<8H", *range(8))
     header = b"EMBERTOK" + struct.pack("<IIQQQQ", 1, 2, 8, 300, 0, 0)
     seed("tokens", "eight.bin", header.ljust(64, b"\0") + payload)

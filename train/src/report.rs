@@ -5,7 +5,7 @@ mod lines;
 
 use std::io::{self, IsTerminal};
 
-use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
+use ember_cli::compiling::{KERNELS_OF_A_STEP, KERNELS_TIMED, Wait};
 use ember_cli::terminal;
 use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
@@ -21,6 +21,10 @@ pub struct Screen {
     shows: Box<dyn Reporter>,
     /// What is waited for, and the dashboard that opens then.
     waits: Option<(Wait, Opening)>,
+    /// Whether that is a dashboard.
+    is_full: bool,
+    /// Shows in lines how many kernels are compiled to be timed.
+    times: Option<Wait>,
 }
 
 /// What a dashboard opens with: the run's name, its first step and its last.
@@ -30,11 +34,12 @@ impl Screen {
     /// A screen on which nothing is shown yet.
     pub fn new(quiet: bool) -> Self {
         let shows: Box<dyn Reporter> = if quiet { Box::new(Silent) } else { Box::new(Lines::new(terminal::stderr())) };
-        Self { quiet, shows, waits: None }
+        Self { quiet, shows, waits: None, is_full: false, times: None }
     }
 
     /// The first step is over, or something else has to be said.
     fn wait_no_longer(&mut self) {
+        self.times = None;
         let Some((wait, Opening(run, first_step, max_steps))) = self.waits.take() else { return };
         drop(wait);
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -42,7 +47,7 @@ impl Screen {
             && !self.quiet
             && let Some(dashboard) = Dashboard::open(&run, first_step, max_steps)
         {
-            self.shows = Box::new(dashboard);
+            (self.shows, self.is_full) = (Box::new(dashboard), true);
         }
     }
 }
@@ -70,7 +75,9 @@ impl Reporter for Screen {
 
     fn note(&mut self, note: Note) {
         self.wait_no_longer();
+        let times = matches!(note, Note::Tuning) && !self.is_full;
         self.shows.note(note);
+        self.times = times.then(|| Wait::in_lines(KERNELS_TIMED, self.quiet));
     }
 
     fn stop_requested(&self) -> bool {

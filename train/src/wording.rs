@@ -36,7 +36,6 @@ pub fn note(note: &Note) -> String {
     match note {
         Note::Length(_) => format!("{note}; a longer run learns more, --set max_steps=N"),
         Note::RateEnds { .. } => format!("{note}; --set lr_decay_steps=N moves that"),
-        Note::FirstStep { kept: None, .. } => format!("{note} (a build with --features tuning-cache keeps it)"),
         _ => note.with_errors_as(line),
     }
 }

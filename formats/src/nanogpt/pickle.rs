@@ -31,6 +31,10 @@ pub enum Value {
     Tensor(Place),
 }
 
+/// Longest pickle that is read, in bytes: one of GPT-2 XL with its optimizer takes half a megabyte,
+/// and a byte can stand for a value of some hundred.
+const LONGEST: usize = 1 << 22;
+
 /// The functions and types that may be named.
 const KNOWN: [&str; 3] = ["collections.OrderedDict", REBUILD_TENSOR, REBUILD_PARAMETER];
 const REBUILD_TENSOR: &str = "torch._utils._rebuild_tensor_v2";
@@ -51,8 +55,11 @@ impl Pickle {
     /// Reads a pickle.
     ///
     /// # Errors
-    /// When it is cut short or malformed, or names what is not known here.
+    /// When it is cut short, malformed or longer than any, or names what is not known here.
     pub fn read(bytes: &[u8]) -> Read<Self> {
+        if bytes.len() > LONGEST {
+            return Err(format!("its pickle has {} bytes, which no model needs", bytes.len()));
+        }
         Machine { bytes, at: 0, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }.run()
     }
 

@@ -121,6 +121,6 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         std::fs::write(&path, bytes).unwrap();
-        let _ = opened(&path, "damaged");
+        let _ = opened(&path, &path, "damaged");
     }
 }

@@ -21,15 +21,17 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)).unwrap()
 }
 
-/// What reading a file to its last value comes to: an error's line, or nothing. Fails the test where
-/// the line is no clear one, or memory was taken that the file's size does not bear out.
-fn opened(path: &Path, what: &str) -> Result<(), String> {
-    let size = path.metadata().unwrap().len() as usize;
-    let (result, most) = memory::most_of(|| read_all(path));
-    assert!(most <= 16 * size + ROOM, "{what}: {most} bytes for a file of {size}");
+/// What reading a model to its last value comes to: an error's line, or nothing. Fails the test where
+/// the line is no clear one that names the `damaged` file, the model's own or one beside it, or memory
+/// was taken that the sizes of the files in its folder do not bear out.
+fn opened(model: &Path, damaged: &Path, what: &str) -> Result<(), String> {
+    let files = model.parent().unwrap().read_dir().unwrap();
+    let size: usize = files.map(|file| file.unwrap().metadata().unwrap().len() as usize).sum();
+    let (result, most) = memory::most_of(|| read_all(model));
+    assert!(most <= 16 * size + ROOM, "{what}: {most} bytes for files of {size}");
     if let Err(line) = &result {
         assert!(
-            !line.contains('\n') && line.len() < 400 && line.contains(&path.display().to_string()),
+            !line.contains('\n') && line.len() < 400 && line.contains(&damaged.display().to_string()),
             "{what}: {line}"
         );
     }
@@ -48,11 +50,15 @@ fn read_all(path: &Path) -> Result<(), String> {
 /// Writes each file in turn and has it refused; at least fifty of them.
 fn all_refused(name: &str, files: Vec<(String, Vec<u8>)>) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(name);
+    all_refused_beside(&folder.path().join(name), name, files);
+}
+
+/// The same of a file that is read along with a model: it is the one that is at fault.
+fn all_refused_beside(model: &Path, name: &str, files: Vec<(String, Vec<u8>)>) {
+    let path = model.with_file_name(name);
     assert!(files.len() >= 50, "{} files", files.len());
     for (what, bytes) in files {
         std::fs::write(&path, bytes).unwrap();
-        let result = opened(&path, &what);
-        assert!(result.is_err(), "{what} was opened");
+        assert!(opened(model, &path, &what).is_err(), "{what} was opened");
     }
 }

@@ -1,35 +1,68 @@
 //! Checkpoints that lie, and pickles that would call something.
 
-use std::path::Path;
-
 use proptest::prelude::*;
 
-use super::{all_refused, fixture, opened};
+use super::{all_refused, all_refused_beside, fixture, opened};
 
-/// A zip of one stored file, as `torch.save` would make it.
-fn zip(name: &str, content: &[u8]) -> Vec<u8> {
-    let (name, size) = (name.as_bytes(), (content.len() as u32).to_le_bytes());
-    let shared = [&[0; 8][..], &[0; 4], &size, &size, &(name.len() as u16).to_le_bytes(), &[0; 2]].concat();
-    let local = [&b"PK\x03\x04\x14\x00"[..], &shared, name, content].concat();
-    let central = [&b"PK\x01\x02\x14\x00\x14\x00"[..], &shared, &[0; 14], name].concat();
-    let [start, length] = [local.len() as u32, central.len() as u32].map(u32::to_le_bytes);
-    let end = [&b"PK\x05\x06\x00\x00\x00\x00\x01\x00\x01\x00"[..], &length, &start, &[0; 2]].concat();
-    [local, central, end].concat()
+/// A zip of stored files, as `torch.save` would make it.
+fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let (mut bytes, mut central) = (Vec::new(), Vec::new());
+    for (name, content) in files {
+        let (name, size) = (name.as_bytes(), (content.len() as u32).to_le_bytes());
+        let start = (bytes.len() as u32).to_le_bytes();
+        let shared = [&[0; 8][..], &[0; 4], &size, &size, &(name.len() as u16).to_le_bytes(), &[0; 2]].concat();
+        central.extend([&b"PK\x01\x02\x14\x00\x14\x00"[..], &shared, &[0; 10], &start, name].concat());
+        bytes.extend([&b"PK\x03\x04\x14\x00"[..], &shared, name, content].concat());
+    }
+    let count = (files.len() as u16).to_le_bytes();
+    let [start, length] = [bytes.len() as u32, central.len() as u32].map(u32::to_le_bytes);
+    [bytes, central, [&b"PK\x05\x06\0\0\0\0"[..], &count, &count, &length, &start, &[0; 2]].concat()].concat()
 }
 
 /// A checkpoint that is this pickle and nothing else.
 fn pickled(pickle: &[u8]) -> Vec<u8> {
-    zip("archive/data.pkl", pickle)
+    zip(&[("archive/data.pkl".to_owned(), pickle.to_vec())])
+}
+
+/// The files of a checkpoint.
+fn files_of(checkpoint: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let archive = rawzip::ZipArchive::from_slice(checkpoint).unwrap();
+    let mut entries = archive.entries();
+    let mut files = Vec::new();
+    while let Some(entry) = entries.next_entry().unwrap() {
+        let name = String::from_utf8(entry.file_path().as_bytes().to_vec()).unwrap();
+        files.push((name, archive.get_entry(entry.wayfinder()).unwrap().data().to_vec()));
+    }
+    files
+}
+
+/// Where `part` first stands.
+fn find(bytes: &[u8], part: &[u8]) -> usize {
+    bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
 /// The file with `new` where `old` first stands.
 fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
-    assert_eq!(old.len(), new.len());
-    let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
-    let mut bytes = bytes.to_vec();
-    bytes[at..at + new.len()].copy_from_slice(new);
-    bytes
+    let at = find(bytes, old);
+    [&bytes[..at], new, &bytes[at + old.len()..]].concat()
 }
+
+/// A number of a pickle, of eight bytes.
+fn number(number: i64) -> Vec<u8> {
+    [&b"\x8a\x08"[..], &number.to_le_bytes()].concat()
+}
+
+/// Where a tensor's values begin in its storage, how many there are along each dimension, and how far
+/// one is from the next, as the record of a tensor has them.
+fn record(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<u8> {
+    let tuple =
+        |numbers: &[i64]| [&b"("[..], &numbers.iter().copied().flat_map(number).collect::<Vec<_>>(), b"t"].concat();
+    [number(offset), tuple(sizes), tuple(strides)].concat()
+}
+
+/// The same of the embedding of tokens, the first in the good checkpoint's pickle: 10 rows of 16. The
+/// pickle notes both tuples, and never takes them up again.
+const EMBEDDING: &[u8] = b"K\0K\x0aK\x10\x86q\x0aK\x10K\x01\x86q\x0b";
 
 /// Pickles that Python would run.
 const CALLS: [&str; 16] = [
@@ -91,7 +124,7 @@ fn liars_are_refused() {
     ] {
         add(what, pickled(pickle));
     }
-    add("another file", zip("archive/other.pkl", b"}."));
+    add("another file", zip(&[("archive/other.pkl".to_owned(), b"}.".to_vec())]));
     for (what, old, new) in [
         ("another class of numbers", &b"FloatStorage"[..], &b"ShortStorage"[..]),
         ("no weights", b"X\x05\0\0\0model", b"X\x05\0\0\0modex"),
@@ -106,20 +139,162 @@ fn liars_are_refused() {
     all_refused("ckpt.pt", files);
 }
 
+/// The good checkpoint with `new` in the place of `old` in its pickle, which may be longer.
+fn repickled(old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut files = files_of(&fixture("nanogpt/ckpt.pt"));
+    files[0].1 = replaced(&files[0].1, old, new);
+    zip(&files)
+}
+
 #[test]
-fn a_tokenizer_that_would_call_something_is_refused() {
+fn tensors_that_lie_are_refused() {
+    let good = record(0, &[10, 16], &[16, 1]);
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("ckpt.pt"), fixture("nanogpt/ckpt.pt")).unwrap();
-    let meta = fixture("nanogpt/meta.pkl");
-    let mut files: Vec<Vec<u8>> = CALLS.iter().map(|call| call.chars().map(|letter| letter as u8).collect()).collect();
-    files.extend((0..meta.len() - 1).step_by(5).map(|length| meta[..length].to_vec()));
-    files.push(replaced(&meta, b"stoi", b"stoj"));
-    assert!(files.len() > 30);
-    for bytes in files {
-        std::fs::write(folder.path().join("meta.pkl"), bytes).unwrap();
-        let line = super::read_all(&folder.path().join("ckpt.pt")).unwrap_err();
-        assert!(line.contains("meta.pkl") && !line.contains('\n'), "{line}");
+    let path = folder.path().join("ckpt.pt");
+    std::fs::write(&path, repickled(EMBEDDING, &good)).unwrap();
+    opened(&path, &path, "the same numbers").unwrap();
+
+    const MOST: i64 = i64::MAX;
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut add = |what: &str, bytes: Vec<u8>| files.push((what.to_owned(), bytes));
+    for sizes in [
+        [11, 16],
+        [16, 10],
+        [5, 32],
+        [10, 1 << 20],
+        [1 << 32, 1 << 32],
+        [1 << 59, 16],
+        [MOST, MOST],
+        [-1, 16],
+        [10, i64::MIN],
+        [0, MOST],
+        [MOST, 0],
+    ] {
+        add(&format!("the sizes {sizes:?}"), repickled(EMBEDDING, &record(0, &sizes, &[sizes[1], 1])));
     }
+    for sizes in [vec![], vec![160], vec![10, 16, 1], vec![10, 4, 4], vec![1; 1000]] {
+        let mut strides = vec![1; sizes.len()];
+        for at in (1..sizes.len()).rev() {
+            strides[at - 1] = strides[at] * sizes[at];
+        }
+        add(&format!("{} dimensions", sizes.len()), repickled(EMBEDDING, &record(0, &sizes, &strides)));
+    }
+    for offset in [1, 16, 159, 160, 1 << 30, 1 << 61, 1 << 62, MOST / 4, MOST / 4 + 1, MOST, -1, -160, i64::MIN] {
+        add(&format!("from value {offset} on"), repickled(EMBEDDING, &record(offset, &[10, 16], &[16, 1])));
+    }
+    for strides in
+        [[0, 0], [0, 1], [16, 0], [1, 10], [1, 16], [15, 1], [17, 1], [-16, 1], [16, -1], [MOST, 1], [16, MOST]]
+    {
+        add(&format!("the strides {strides:?}"), repickled(EMBEDDING, &record(0, &[10, 16], &strides)));
+    }
+    for strides in [vec![], vec![16], vec![1], vec![16, 1, 1], vec![16; 1000]] {
+        add(&format!("{} strides", strides.len()), repickled(EMBEDDING, &record(0, &[10, 16], &strides)));
+    }
+    for (what, old, new) in [
+        ("values that are a text", &b"K\0K\x0aK\x10"[..], &b"X\x02\0\0\x0010K\x0aK\x10"[..]),
+        ("sizes that are real", b"K\0K\x0aK\x10", b"K\0G\0\0\0\0\0\0\0\0K\x10"),
+        ("a storage of nothing", b"X\x01\0\0\x000q", b"X\0\0\0\0q"),
+        ("a storage that is not there", b"X\x01\0\0\x000q", b"X\x02\0\0\x0099q"),
+        ("a storage elsewhere", b"X\x01\0\0\x000q", b"X\x0b\0\0\x00../data.pkl0q"),
+        ("two norms in one storage", b"X\x01\0\0\x002q", b"X\x01\0\0\x005q"),
+        ("positions in the embedding of tokens", b"X\x01\0\0\x001q", b"X\x01\0\0\x000q"),
+        ("a matrix in another", b"X\x01\0\0\x006q", b"X\x01\0\0\x007q"),
+    ] {
+        add(what, repickled(old, new));
+    }
+    add("ten thousand sizes", repickled(EMBEDDING, &record(0, &[1; 10_000], &[])));
+    all_refused("ckpt.pt", files);
+}
+
+/// The head of the good checkpoint is its embedding; one that is not must not hide that two others are
+/// one.
+#[test]
+fn tensors_that_share_their_values_are_refused_beside_a_head_of_its_own() {
+    let mut files = files_of(&fixture("nanogpt/ckpt.pt"));
+    let head = find(&files[0].1, b"_orig_mod.lm_head.weight");
+    // The head's storage is the one of the first of the optimizer's moments, which are as many.
+    let untied = replaced(&files[0].1[head..], b"h\x07h\x08", b"X\x02\0\0\x0010h\x08");
+    files[0].1.splice(head.., untied);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ckpt.pt");
+    std::fs::write(&path, zip(&files)).unwrap();
+    opened(&path, &path, "a head of its own").unwrap();
+    files[0].1 = replaced(&files[0].1, b"X\x01\0\0\x002q", b"X\x01\0\0\x005q");
+    std::fs::write(&path, zip(&files)).unwrap();
+    let line = opened(&path, &path, "two norms in one storage").unwrap_err();
+    assert!(line.contains("overlap"), "{line}");
+}
+
+#[test]
+fn directories_that_lie_are_refused() {
+    let good = fixture("nanogpt/ckpt.pt");
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut put = |what: &str, at: usize, bytes: &[u8]| {
+        let mut file = good.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        files.push((what.to_owned(), file));
+    };
+    let entry = |name: &str| {
+        // A name stands twice, before its file and in the list of all files behind them.
+        let name = name.as_bytes();
+        let list = find(&good, b"PK\x01\x02");
+        list + find(&good[list..], &[name, b"PK"].concat()) - 46
+    };
+    let end = good.len() - 22;
+    for name in ["ckpt/data.pkl", "ckpt/data/0", "ckpt/data/5"] {
+        let entry = entry(name);
+        for size in [0u32, 1, 63, 1 << 16, 1 << 31, u32::MAX - 1, u32::MAX] {
+            put(&format!("{name} of {size} bytes"), entry + 20, &size.to_le_bytes());
+        }
+        for start in [1u32, 29, 48_000, good.len() as u32 - 4, good.len() as u32, 1 << 31, u32::MAX - 1, u32::MAX] {
+            put(&format!("{name} at {start}"), entry + 42, &start.to_le_bytes());
+        }
+        put(&format!("{name} compressed"), entry + 10, &[8, 0]);
+        for length in [0u16, 1, 200, u16::MAX] {
+            put(&format!("{name}, whose name has {length} bytes"), entry + 28, &length.to_le_bytes());
+        }
+    }
+    let start = |name: &str| <[u8; 4]>::try_from(&good[entry(name) + 42..][..4]).unwrap();
+    put("two norms at one place", entry("ckpt/data/2") + 42, &start("ckpt/data/5"));
+    put("a matrix at the place of another", entry("ckpt/data/6") + 42, &start("ckpt/data/7"));
+    put("positions at the place of the embedding", entry("ckpt/data/1") + 42, &start("ckpt/data/0"));
+    put("two files of one name", entry("ckpt/data/5") + 46, b"ckpt/data/2");
+    for at in [1u32, 1 << 16, 1 << 31, u32::MAX - 1] {
+        put(&format!("a list of files of {at} bytes"), end + 12, &at.to_le_bytes());
+        put(&format!("a list of files at {at}"), end + 16, &at.to_le_bytes());
+    }
+    all_refused("ckpt.pt", files);
+}
+
+#[test]
+fn tokenizers_that_lie_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("ckpt.pt");
+    std::fs::write(&model, fixture("nanogpt/ckpt.pt")).unwrap();
+    let meta = fixture("nanogpt/meta.pkl");
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut add = |what: &str, bytes: Vec<u8>| files.push((what.to_owned(), bytes));
+    for call in CALLS {
+        add(call, call.chars().map(|letter| letter as u8).collect());
+    }
+    for length in (0..meta.len() - 1).step_by(5) {
+        add(&format!("cut to {length} bytes"), meta[..length].to_vec());
+    }
+    add("no stoi", replaced(&meta, b"stoi", b"stoj"));
+    for (what, stoi) in [
+        ("that is a number", &b"K\x01"[..]),
+        ("of nothing", b"}"),
+        ("in itself", b"}q\0(X\x01\0\0\0ah\0u"),
+        ("with a word", b"}(X\x02\0\0\0abK\0u"),
+        ("with an empty text", b"}(X\0\0\0\0K\0u"),
+        ("with an id that the model has not", b"}(X\x01\0\0\0aK\x0au"),
+        ("with an id below zero", b"}(X\x01\0\0\0aJ\xff\xff\xff\xffu"),
+        ("with an id that is a text", b"}(X\x01\0\0\0aX\x01\0\0\x000u"),
+    ] {
+        add(&format!("a stoi {what}"), [b"}X\x04\0\0\0stoi", stoi, b"s."].concat());
+    }
+    add("as many values as bytes", [vec![b'N'; 5 << 20], vec![b'.']].concat());
+    all_refused_beside(&model, "meta.pkl", files);
 }
 
 proptest! {
@@ -137,6 +312,6 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ckpt.pt");
         std::fs::write(&path, bytes).unwrap();
-        let _ = opened(Path::new(&path), "damaged");
+        let _ = opened(&path, &path, "damaged");
     }
 }

@@ -99,6 +99,15 @@ fn any_vocabulary_gives_the_formulas_loss_and_gradient() {
     same(&case, &device, FloatDType::F32, 0.0).unwrap();
 }
 
+/// A launch has at most 65,535 cubes in a direction, and each row has one.
+#[test]
+fn there_are_more_rows_than_cubes_in_a_direction() {
+    let Some(device) = gpu() else { return };
+    let objective = Objective { z_loss: 0.0, label_smoothing: 0.1 };
+    let case = Case { size: [1, 70_001, 5], seed: 7, scale: 3.0, objective, divisor: 1.0 };
+    same(&case, &device, FloatDType::F32, 0.0).unwrap();
+}
+
 #[test]
 fn halves_are_summed_in_float32() {
     let Some(device) = gpu() else { return };

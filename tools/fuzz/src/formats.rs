@@ -1,7 +1,8 @@
 //! Model files of other programs.
 
-use std::iter;
 use std::path::Path;
+use std::sync::LazyLock;
+use std::{fs, iter};
 
 use ember_data::tokenizer::Tokenizer;
 use ember_formats::{Source, hf};
@@ -25,11 +26,15 @@ fn llama2c_tokens(bytes: &[u8]) {
     model("model.bin", &[("model.bin", LLAMA2C), ("tokenizer.bin", bytes)]);
 }
 
-/// What PyTorch saved of nanoGPT, of 10 tokens.
-const NANOGPT: &[u8] = include_bytes!("../../../formats/tests/fixtures/nanogpt/ckpt.pt");
+/// What PyTorch saved of nanoGPT, of 10 tokens. It lies in another package, so it is read where it is
+/// needed: a package holds all that it is built from.
+static NANOGPT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/tests/fixtures/nanogpt/ckpt.pt");
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+});
 
 fn nanogpt_meta(bytes: &[u8]) {
-    model("ckpt.pt", &[("ckpt.pt", NANOGPT), ("meta.pkl", bytes)]);
+    model("ckpt.pt", &[("ckpt.pt", &NANOGPT), ("meta.pkl", bytes)]);
 }
 
 /// A checkpoint, or the pickle in one: in an archive few changes leave anything to read.
@@ -37,7 +42,7 @@ fn nanogpt(bytes: &[u8]) {
     if bytes.starts_with(b"PK") {
         return model("ckpt.pt", &[("ckpt.pt", bytes)]);
     }
-    let stored = zip::files_of(NANOGPT);
+    let stored = zip::files_of(&NANOGPT);
     let others = stored
         .iter()
         .filter(|(name, _)| name != "ckpt/data.pkl")

@@ -13,6 +13,7 @@ use crate::place;
 
 pub const HARNESSES: &[Harness] = &[
     Harness { name: "tokenizer", longest: 1 << 13, read: tokenizer },
+    Harness { name: "tokenizer-config", longest: 1 << 11, read: beside },
     Harness { name: "vocabulary-and-merges", longest: 1 << 12, read: pair },
     Harness { name: "tokens", longest: 1 << 12, read: tokens },
     Harness { name: "manifest", longest: 1 << 13, read: manifest },
@@ -21,8 +22,20 @@ pub const HARNESSES: &[Harness] = &[
 /// What a tokenizer is tried on: letters, blanks, numbers, other scripts, a special token's name.
 const TEXTS: [&str; 3] = ["", " The old lighthouse, 1923.\r\n\tDon't!", "маяк 灯台 e\u{301} 🦀<|endoftext|>\u{0}"];
 
+/// A vocabulary of the kind that GPT-2 has.
+const VOCABULARY: &[u8] = br#"{"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3}"#;
+
 fn tokenizer(bytes: &[u8]) {
     uses(&place::folder(&[("tokenizer.json", bytes)]));
+}
+
+/// What stands beside a tokenizer: in `tokenizer_config.json` beside one file, and beside GPT-2's two.
+fn beside(bytes: &[u8]) {
+    uses(&place::folder(&[
+        ("tokenizer.json", include_bytes!("../served/tokenizer.json")),
+        ("tokenizer_config.json", bytes),
+    ]));
+    uses(&place::folder(&[("vocab.json", VOCABULARY), ("merges.txt", b"a b\n"), ("tokenizer_config.json", bytes)]));
 }
 
 /// GPT-2's two files, one behind the other with a line of `---` between them.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use anyhow::Result;
 use ember_generate::commands::{choices, prompts, serve::Running, trace_file::Trace};
 use ember_host::file_error::with_causes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{Harness, names_file};
@@ -16,6 +16,7 @@ use crate::{limits, place};
 pub const HARNESSES: &[Harness] = &[
     Harness { name: "http", longest: 1 << 12, read: http },
     Harness { name: "requests", longest: 1 << 11, read: requests },
+    Harness { name: "gbnf", longest: 1 << 10, read: gbnf },
     Harness { name: "prompts", longest: 1 << 10, read: prompts },
     Harness { name: "questions", longest: 1 << 10, read: questions },
     Harness { name: "trace", longest: 1 << 12, read: trace },
@@ -83,7 +84,17 @@ const PLACES: [&str; 6] =
 /// The body of a request whose head is right.
 fn requests(bytes: &[u8]) {
     let Some((place, body)) = bytes.split_first() else { return };
-    let (path, length) = (PLACES[usize::from(*place) % PLACES.len()], body.len());
+    ask(PLACES[usize::from(*place) % PLACES.len()], body);
+}
+
+/// A request for a text under a grammar of llama.cpp's.
+fn gbnf(bytes: &[u8]) {
+    let Ok(grammar) = str::from_utf8(bytes) else { return };
+    ask("/completion", json!({ "prompt": "a", "n_predict": 4, "grammar": grammar }).to_string().as_bytes());
+}
+
+fn ask(path: &str, body: &[u8]) {
+    let length = body.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n"

@@ -18,7 +18,11 @@ fn main() {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [log, folder] = arguments.as_slice() else { bail!("usage: shaders LOG FOLDER") };
+    let (log, folder, adapter) = match arguments.as_slice() {
+        [log, folder] => (log, folder, translate::Adapter::Least),
+        [log, folder, flag] if flag == "--card" => (log, folder, translate::Adapter::Card),
+        _ => bail!("usage: shaders LOG FOLDER [--card]"),
+    };
     let text = fs::read_to_string(log).with_context(|| format!("cannot read {log}"))?;
     let kernels: BTreeMap<&str, &str> = log::kernels(&text).collect();
     if kernels.is_empty() {
@@ -28,7 +32,7 @@ fn run() -> Result<()> {
     let mut most = translate::Needs::default();
     let mut wrong = 0;
     for (name, source) in &kernels {
-        match translate::translate(source) {
+        match translate::translate(source, adapter) {
             Ok((needs, spirv)) => {
                 let path = Path::new(folder).join(format!("{name}.spv"));
                 let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();

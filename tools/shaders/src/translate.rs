@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, ensure};
 use naga::back::{hlsl, msl, spv};
 use naga::proc::{GlobalCtx, Layouter};
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage};
 
 /// What a kernel needs of a device.
@@ -28,29 +28,46 @@ impl Needs {
     }
 }
 
+/// What the adapter is on which the kernels were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adapter {
+    /// As little as there is.
+    Least,
+    /// A card: it has subgroups, and larger groups.
+    Card,
+}
+
 /// What Metal lets a group share ("Metal Feature Set Tables", all GPU families); DirectX 12 the same
 /// (Direct3D 11.3 functional specification, 7.16).
 const SHARED: u32 = 32 << 10;
 /// Units of a group: 1,024 in both; Metal's older families have 512.
 const UNITS: u32 = 512;
+const UNITS_OF_CARDS: u32 = 1024;
 /// Buffers: 31 in Metal; DirectX 12's smallest tier has 8 (tier 1, feature level 11.0).
 const BUFFERS: usize = 8;
 
-/// The needs of the kernel in `source`, and its SPIR-V.
+/// The needs of the kernel in `source`, which was made on such an adapter, and its SPIR-V.
 ///
 /// # Errors
 /// Which language or limit refuses it.
-pub fn translate(source: &str) -> Result<(Needs, Vec<u32>)> {
+pub fn translate(source: &str, adapter: Adapter) -> Result<(Needs, Vec<u32>)> {
     let module = naga::front::wgsl::parse_str(source).map_err(|error| anyhow!("{}", error.emit_to_string(source)))?;
-    // What not every device has is not allowed, numbers of 64 bits, atomics of floats, subgroups, but for float16, which is asked for
-    // before it is used.
-    let info =
-        Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16).validate(&module).context("not valid")?;
+    // What not every device has is not allowed, numbers of 64 bits, atomics of floats, but for float16 and, on a card, subgroups, which
+    // are asked for before they are used.
+    let (more, units) = match adapter {
+        Adapter::Least => (Capabilities::empty(), UNITS),
+        Adapter::Card => (Capabilities::SUBGROUP, UNITS_OF_CARDS),
+    };
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16 | more);
+    validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    let info = validator.validate(&module).context("not valid")?;
     let needs = needs(&module)?;
     ensure!(needs.shared <= SHARED, "{} bytes of shared memory", needs.shared);
-    ensure!(needs.units <= UNITS, "{} units", needs.units);
+    ensure!(needs.units <= units, "{} units", needs.units);
     ensure!(needs.buffers <= BUFFERS, "{} buffers", needs.buffers);
-    let spirv = spv::write_vec(&module, &info, &spv::Options::default(), None).context("SPIR-V")?;
+    // The version that Vulkan 1.1 takes, and subgroups need.
+    let spirv = spv::write_vec(&module, &info, &spv::Options { lang_version: (1, 3), ..Default::default() }, None);
+    let spirv = spirv.context("SPIR-V")?;
     metal(&module, &info).context("Metal")?;
     hlsl(&module, &info).context("HLSL")?;
     Ok((needs, spirv))

@@ -49,7 +49,7 @@ impl Note {
             Self::RateEnds { step, rate } => format!("from step {step} on the learning rate stays at {rate}"),
             Self::FirstStep { seconds, kept } => {
                 let kept = kept.as_ref().map(|file| format!("kept in {} for the next run", file.display()));
-                let kept = kept.unwrap_or_else(|| "which each run does anew".to_owned());
+                let kept = kept.unwrap_or_else(|| "of which its driver may keep some for the next run".to_owned());
                 format!("the first step took {seconds:.1} s: the GPU's kernels were compiled, {kept}")
             }
             Self::Tuning => "the next step takes longer: so much of the run is left that it pays to find out which of \

@@ -34,7 +34,16 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         return devices::run(common);
     }
     let notes = Notes::new(common.quiet);
-    let selected = select(common, &notes)?;
+    let selected = match select(common, &notes) {
+        Ok(selected) => selected,
+        Err(error) => {
+            // Where a device cannot even be chosen, a report is wanted most.
+            if let Some(path) = &args.report {
+                report(path, &page(&format!("nothing was checked: {error}"), &[]), &notes)?;
+            }
+            return Err(error.into());
+        }
+    };
     let mut out = terminal::stdout();
     // Before a page that goes there, lines would be a part of it.
     let is_of_the_page = args.report.as_deref().is_some_and(is_standard_output);
@@ -54,11 +63,11 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         return Ok(Outcome::Interrupted);
     }
     attention_said().iter().for_each(|line| notes.say(line));
-    if let Some(path) = &args.report {
-        write_file(path, &page(&selected, &all))?;
-        notes.say(format!("the page is {}", path.display()));
-    }
     let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds).collect();
+    if let Some(path) = &args.report {
+        let right = format!("{} of {} comparisons with the CPU are right", all.len() - wrong.len(), all.len());
+        report(path, &page(&format!("{} ({}): {right}", selected.id, selected.name), &all), &notes)?;
+    }
     let Some(first) = wrong.first() else { return Ok(Outcome::Done) };
     bail!(
         "{} ({}) is further from the CPU than rounding explains in {} of {} ({} in {} is the first); use --device cpu",
@@ -71,28 +80,28 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     )
 }
 
-/// What a report of a fault needs, in Markdown: the program, the machine, its devices, and what the
-/// comparisons found.
-fn page(selected: &Selected, all: &[Comparison]) -> String {
-    let wrong = all.iter().filter(|comparison| !comparison.holds).count();
+fn report(path: &Path, page: &str, notes: &Notes) -> Result<()> {
+    write_file(path, page)?;
+    notes.say(format!("the page is {}", path.display()));
+    Ok(())
+}
+
+/// What a report of a fault needs, in Markdown: the program, the machine, what came of the check, the
+/// machine's devices, and what the comparisons found.
+fn page(result: &str, all: &[Comparison]) -> String {
     let described = device::described();
     let devices = described.iter().map(devices::lines).collect::<Vec<_>>().join("\n");
-    let comparisons = all.iter().map(line).collect::<Vec<_>>().join("\n");
-    format!(
-        "# ember-train devices --check\n\n\
-         - ember-train {} on {} {}\n\
-         - checked: {} ({})\n\
-         - {} of {} comparisons with the CPU are right\n\n\
-         ## Devices\n\n```text\n{devices}\n```\n\n\
-         ## Comparisons\n\n```text\n{comparisons}\n```\n",
+    let mut page = format!(
+        "# ember-train devices --check\n\n- ember-train {} on {} {}\n- {result}\n\n## Devices\n\n```text\n{devices}\n```\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         std::env::consts::ARCH,
-        selected.id,
-        selected.name,
-        all.len() - wrong,
-        all.len(),
-    )
+    );
+    if !all.is_empty() {
+        let comparisons = all.iter().map(line).collect::<Vec<_>>().join("\n");
+        page += &format!("\n## Comparisons\n\n```text\n{comparisons}\n```\n");
+    }
+    page
 }
 
 fn line(comparison: &Comparison) -> String {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::prelude::*;
 use blob::Blob;
-use copied::{Copied, Samples};
+use copied::{Copied, Samples, by_kind};
 use facts::{Facts, Said};
 
 /// Arguments of `share`.
@@ -59,8 +59,12 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     })?;
     let dataset = text_of(&model.checkpoint, &notes);
     let mut facts = Facts::of(&args.said, &model.checkpoint, &model.stored.config, dataset.as_ref())?;
-    if let Some(dataset) = dataset.filter(|_| !args.skip_copied) {
-        facts.copied = measure_copied(&model, args.weights, dataset, &notes)?;
+    let mut private = None;
+    if let Some(dataset) = dataset.filter(|_| !args.skip_copied)
+        && let Some(samples) = measure_copied(&model, args.weights, dataset, &notes)?
+    {
+        facts.copied = Some(samples.copied);
+        private = Some(samples.private);
     }
     if let Some(files) = facts.files() {
         notes.say(format!("the page names what it learned from: {files}"));
@@ -78,7 +82,13 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         Some(&args.html),
         common,
         || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
-        || json_line(&json!({ "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters })),
+        || {
+            let (copied, private) = (facts.copied.as_ref().map(Copied::json), private.as_deref().map(by_kind));
+            json_line(&json!({
+                "html": path, "bytes": size, "weights": args.weights, "parameters": facts.parameters, "copied": copied,
+                "private": private,
+            }))
+        },
     )
 }
 
@@ -149,9 +159,9 @@ fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
     dataset_for(&data, checkpoint).map_err(unread).ok()
 }
 
-/// Measures how much of what the model writes stands in its training text, and says it; `None` where that
-/// cannot be searched.
-fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: &Notes) -> Result<Option<Copied>> {
+/// Measures how much of what the model writes stands in its training text, and what in it is private, and
+/// says it; `None` where that cannot be searched.
+fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: &Notes) -> Result<Option<Samples>> {
     let Manifest { train, .. } = &dataset.manifest;
     if let Some(line) = copied::too_long(train.bytes + train.documents) {
         notes.say(line);
@@ -159,10 +169,11 @@ fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: 
     }
     notes.say("writing some texts, to see what of them stands in the training text");
     let measured = copied::measure(&model.checkpoint, weights, &model.tokenizer, &model.config, dataset)?;
-    let Some(Samples { copied, private }) = measured else { return Ok(None) };
-    notes.say(&copied);
-    notes.say(copied::private_line(&private));
-    Ok(Some(copied))
+    if let Some(Samples { copied, private }) = &measured {
+        notes.say(copied);
+        notes.say(copied::private_line(private));
+    }
+    Ok(measured)
 }
 
 /// How the page writes: with the knobs that it has as the folder sets them, all others off, and one

@@ -413,3 +413,20 @@ fn both_programs_list_the_devices() {
     let ran = place.generate("text one --device wgpu:99");
     assert_eq!(ran.code, Some(1));
 }
+
+#[test]
+fn a_report_of_a_fault_has_what_was_compared_or_why_nothing_was() {
+    let place = Place::new();
+    let page = || std::fs::read_to_string(place.path("page.md")).unwrap();
+    let right = place.train("devices --check --device cpu --report page.md").well().out.lines().count();
+    assert!(
+        right > 20 && page().contains(&format!(": {right} of {right} comparisons with the CPU are right")),
+        "{}",
+        page()
+    );
+    assert_eq!(page().matches(" right  ").count(), right);
+    let ran = place.train("devices --check --device wgpu:99 --report page.md");
+    assert_eq!(ran.code, Some(1));
+    assert!(page().contains("- nothing was checked: device wgpu:99: no such device"), "{}", page());
+    assert!(page().contains("\ncpu "), "{}", page());
+}

@@ -1,5 +1,7 @@
 //! What is measured of a trained model's text: what it copies, and how it fares on its own words.
 
+use ember_training::units::grouped;
+
 use super::{Place, SMALL, small_run, text};
 
 #[test]
@@ -39,6 +41,25 @@ fn what_is_copied_is_found_where_it_stands() {
     place.write("generated.jsonl", &generated.out);
     let lines = place.train("copied generated.jsonl --format json").well().json();
     assert_eq!((lines.len(), &lines[3]["texts"], &lines[3]["characters"]), (4, &3.into(), &180.into()));
+}
+
+/// What is said before a page is written stands in its line of JSON, too.
+#[test]
+fn a_page_s_line_of_json_has_what_was_measured_of_its_texts() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 40)).well();
+    let ran = place.train("share --html page.html --format json").well();
+    let [line] = &ran.json()[..] else { panic!("{}", ran.out) };
+    let copied = &line["copied"];
+    let share = |part: &serde_json::Value| 100.0 * part["copied_share"].as_f64().unwrap();
+    let said = format!("{:.1}% of {} characters", share(copied), grouped(copied["characters"].as_u64().unwrap()));
+    assert!(ran.err.contains(&said) && copied["min_chars"] == 50, "{line} {}", ran.err);
+    // The same text counts on to the end.
+    assert_eq!(share(&copied["validation"]), 100.0, "{line}");
+    assert!(copied["validation"]["characters"].as_u64().unwrap() > 1000, "{line}");
+    assert!(ran.err.contains("stand no addresses") && line["private"] == serde_json::json!([]), "{line}");
+    let ran = place.train("share --html page.html --format json --skip-copied --quiet").well();
+    assert!(ran.json()[0]["copied"].is_null() && ran.json()[0]["private"].is_null() && ran.err.is_empty(), "{ran:?}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! What a run keeps of itself, and what can be made of it: pictures, comparisons, timelines, and
 //! another run.
 
+use std::path::Path;
+
 use serde_json::Value;
 
-use super::{Place, SMALL, small_run};
+use super::{Place, Ran, SMALL, root, small_run};
 
 fn rows(place: &Place, log: &str) -> Vec<Value> {
     let log = std::fs::read_to_string(place.path(log)).unwrap();
@@ -133,6 +135,55 @@ fn a_run_begins_from_another_keeps_what_it_knew_and_needs_it_no_more() {
     let ran = place.train(&format!("{short} {tuning}")).well();
     assert!(ran.err.contains("as asked for"), "{}", ran.err);
     place.generate("text one --from short --device cpu --strategy greedy --max-new-tokens 30").well();
+}
+
+/// What another program saved is trained on as transformers' folder of the same weights is: with its
+/// shape, its tokenizer, and the same losses from the first on.
+#[test]
+fn a_run_begins_from_a_file_of_another_program() {
+    let place = Place::new();
+    place.write("letters.txt", "abc dab é媽 bad cab 'eba\n".repeat(400));
+    let train = |init: &str, out: &str| {
+        let run = format!("run letters.txt --init {init} --out {out} --set max_steps=2 --set eval_interval=1");
+        let mut command = place.command("ember-train", &format!("{run} --set batch_size=4 --device cpu"));
+        // Where the folder is kept that a file becomes.
+        Ran::from(command.env("XDG_CACHE_HOME", place.path("cache")).output().unwrap()).well();
+        val_losses(&place, out)
+    };
+    for (fixture, files, shape) in [
+        ("llama", &["f32.gguf"][..], "architecture = llama, n_layer = 1, n_head = 4, n_embd = 32, context_length = 16"),
+        (
+            "nanogpt",
+            &["ckpt.pt", "meta.pkl"],
+            "architecture = gpt2, n_layer = 1, n_head = 2, n_embd = 16, context_length = 8",
+        ),
+        (
+            "llama2c/v0",
+            &["model.bin", "tokenizer.bin"],
+            "architecture = llama, n_layer = 1, n_head = 4, n_embd = 16, context_length = 16",
+        ),
+    ] {
+        let fixture = root().join("formats/tests/fixtures").join(fixture);
+        let copy = |from: &Path, file: &str, to: &str| place.write(to, std::fs::read(from.join(file)).unwrap());
+        files.iter().for_each(|file| copy(&fixture, file, file));
+        let run = format!("of-{}", files[0]);
+        let losses = train(files[0], &run);
+        let config = std::fs::read_to_string(place.path(&run).join("config.toml")).unwrap().replace('"', "");
+        for key in shape.split(", ") {
+            assert!(config.lines().any(|line| line == key), "{key} in\n{config}");
+        }
+        // Transformers' folder, with the tokenizer that the file's became.
+        let folder = format!("like-{}", files[0]);
+        for file in ["config.json", "model.safetensors"] {
+            copy(&fixture, file, &format!("{folder}/{file}"));
+        }
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            copy(&place.path(&run).join("checkpoints/step-00000002"), file, &format!("{folder}/{file}"));
+        }
+        let same = train(&folder, &format!("{folder}-run"));
+        assert!(losses.len() == 3 && losses[2] < losses[0], "{run}: {losses:?}");
+        assert!(losses.iter().zip(&same).all(|(one, other)| (one - other).abs() < 1e-6), "{run}: {losses:?} {same:?}");
+    }
 }
 
 /// Many a checkpoint has rows for token ids that its tokenizer never uses; a run keeps them, and

@@ -7,7 +7,7 @@
 use std::iter;
 
 use ember_host::memory::ASSUMED_BYTES;
-use ember_kernels::limits::{Use, check};
+use ember_kernels::limits::{Use, check, values_at_once};
 use ember_model::{GptConfig, device::Selected};
 
 use super::keeping::keep_where_there_is_room;
@@ -132,7 +132,8 @@ pub enum Fit {
 /// can say how much there is, into the device's.
 ///
 /// What is known, the prediction decides. No GPU says reliably how much it can still give, so there
-/// anything that is not surely small enough is tried, halving after each failure.
+/// anything that is not surely small enough is tried, halving after each failure; and its kernels
+/// see only so much of a buffer, in which the widest of what is made of a pass must find room.
 ///
 /// # Errors
 /// When not one window fits, or what `trial` returns.
@@ -148,8 +149,12 @@ pub fn fit_to_device(
     if let Some(memory) = memory {
         return Ok(fit_to_memory(config, shape, kernels, open, memory)?);
     }
-    let mut failure = None;
+    let (mut failure, at_once) = (None, windows_at_once(config, shape, selected));
     let fitted = fit(config, shape, kernels, open, &mut |config, predicted| {
+        if config.micro_batch > at_once {
+            let because = "this GPU's kernels see too little of a buffer".to_owned();
+            return Fit::TooLarge { because, next_at_most: at_once };
+        }
         if predicted <= ASSUMED_BYTES as u64 {
             return Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)));
         }
@@ -162,6 +167,13 @@ pub fn fit_to_device(
         Some(error) => Err(error),
         None => Ok(fitted?),
     }
+}
+
+/// As many windows of a step as can go through the model together: each value that a layer makes of
+/// them is in one buffer.
+fn windows_at_once(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> usize {
+    let values = config.context_length * shape.operations().widest().max(1);
+    values_at_once(config.windows_per_step().saturating_mul(values), &selected.device) / values
 }
 
 /// Has freed memory kept where there is room for it beside what training by `config` needs; returns

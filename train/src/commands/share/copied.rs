@@ -10,6 +10,7 @@ use ember_decoding::{FinishReason, config::GenerationConfig, load};
 use ember_model::WeightType;
 use ember_model::device::{DeviceChoice, select};
 use ember_study::copied::{Documents, Rule, TrainingText, beginning, check, together};
+use serde_json::{Value, json};
 
 use crate::prelude::*;
 
@@ -44,22 +45,40 @@ pub struct Samples {
     pub private: Vec<(Kind, String)>,
 }
 
+/// What was found of one kind.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct OfKind<'a> {
+    kind: Kind,
+    count: usize,
+    /// Some of it.
+    texts: Vec<&'a str>,
+}
+
 /// What was found is said to the maker, and does not stand in the page: of every kind how much, and
 /// some of it.
-pub fn private_line(private: &[(Kind, String)]) -> String {
+pub fn by_kind(private: &[(Kind, String)]) -> Vec<OfKind<'_>> {
     const NAMED: usize = 3;
+    let of_kind = |kind: Kind| {
+        let found: Vec<&str> = private.iter().filter(|(known, _)| *known == kind).map(|(_, text)| &**text).collect();
+        let texts = found.iter().copied().take(NAMED).collect();
+        OfKind { kind, count: found.len(), texts }
+    };
+    Kind::ALL.into_iter().map(of_kind).filter(|found| found.count > 0).collect()
+}
+
+/// The same in a line for people.
+pub fn private_line(private: &[(Kind, String)]) -> String {
     if private.is_empty() {
         return "in these texts stand no addresses, telephone numbers, keys or numbers of accounts".to_owned();
     }
-    let of_kind = |kind: Kind| -> Option<String> {
-        let found: Vec<_> = private.iter().filter(|(known, _)| *known == kind).collect();
-        let named: Vec<String> = found.iter().take(NAMED).map(|(_, text)| format!("{text:?}")).collect();
-        let more = if found.len() > NAMED { ", ..." } else { "" };
+    let of_kind = |OfKind { kind, count, texts }: &OfKind| {
+        let named: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+        let more = if *count > texts.len() { ", ..." } else { "" };
         let [one, several] = kind.words();
-        let words = if found.len() == 1 { one } else { several };
-        (!found.is_empty()).then(|| format!("{} {words} ({}{more})", found.len(), named.join(", ")))
+        let words = if *count == 1 { one } else { several };
+        format!("{count} {words} ({}{more})", named.join(", "))
     };
-    let kinds: Vec<String> = Kind::ALL.into_iter().filter_map(of_kind).collect();
+    let kinds: Vec<String> = by_kind(private).iter().map(of_kind).collect();
     format!(
         "in these texts stand {}; look whether you want to give them away, or train on a text without them (--mask)",
         kinds.join(", ")
@@ -73,6 +92,17 @@ fn private_in(text: &str, is_cut_off: bool) -> impl Iterator<Item = (Kind, Strin
     let is_whole = move |range: &Range<usize>| range.start > 0 && range.end != end;
     let whole = sensitive::find(text).into_iter().filter(move |finding| is_whole(&finding.range));
     whole.map(|finding| (finding.kind, text[finding.range].to_owned()))
+}
+
+impl Copied {
+    /// As the command's line of JSON has it, by the names that `copied` has for it.
+    pub fn json(&self) -> Value {
+        let Self { share, min_chars, characters, unseen_share, unseen_characters } = self;
+        json!({
+            "min_chars": min_chars, "characters": characters, "copied_share": share,
+            "validation": { "characters": unseen_characters, "copied_share": unseen_share },
+        })
+    }
 }
 
 impl fmt::Display for Copied {
@@ -186,9 +216,17 @@ mod tests {
         assert!(private_line(&[]).contains("no addresses"));
         let mail = |number: usize| (Kind::EmailAddress, format!("a{number}\u{1b}@b.org"));
         let telephone = (Kind::TelephoneNumber, "030 1234567".to_owned());
-        let line = private_line(&(0..9).map(mail).chain([telephone]).collect::<Vec<_>>());
+        let private: Vec<_> = (0..9).map(mail).chain([telephone]).collect();
+        let line = private_line(&private);
         let mails = r#"9 e-mail addresses ("a0\u{1b}@b.org", "a1\u{1b}@b.org", "a2\u{1b}@b.org", ...)"#;
         assert!(line.contains(&format!(r#"stand {mails}, 1 telephone number ("030 1234567"); look"#)), "{line}");
+        assert_eq!(
+            json!(by_kind(&private)),
+            json!([
+                { "kind": "email_address", "count": 9, "texts": ["a0\u{1b}@b.org", "a1\u{1b}@b.org", "a2\u{1b}@b.org"] },
+                { "kind": "telephone_number", "count": 1, "texts": ["030 1234567"] },
+            ])
+        );
     }
 
     #[test]
