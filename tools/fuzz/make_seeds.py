@@ -308,6 +308,8 @@ def program():
         5: {"tokens": [0, 1, 2]},
         6: {"prompt": "a", "strategy": "beam", "num_beams": 2, "max_tokens": 2, "regex": "[ab]+", "trace": 2},
     }
+    seed("gbnf", "words.gbnf", 'root ::= (word " ")* last # a comment\nword ::= [ab]{1,3} | "a" ("b" word)?\nlast ::= [^\\n\\x41-Z]+ "\\u00e9"?\n')
+    seed("gbnf", "json.gbnf", 'root ::= "[" ws (item ("," ws item)*)? "]"\nitem ::= "\\"" [^"\\\\]* "\\"" | root\nws ::= [ \\t\\n]*\n')
     for number, body in bodies.items():
         seed("requests", f"{number}.json", bytes([number]) + json.dumps(body).encode())
     body = json.dumps(bodies[0])

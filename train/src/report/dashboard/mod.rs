@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
@@ -73,7 +74,13 @@ impl Dashboard {
         let view = View { run: run.to_owned(), max_steps, step, ..View::default() };
         let shown = Arc::new(Shown { view: Mutex::new(view), is_stale: true.into(), ..Shown::default() });
         let seen = Arc::clone(&shown);
-        let thread = thread::Builder::new().spawn(move || seen.draw_until_over(&mut terminal)).ok();
+        let draw = move || {
+            if seen.draw_until_over(&mut terminal).is_err() {
+                // It is gone. ratatui would say that on standard error at its end, and panic where that is gone too.
+                mem::forget(terminal);
+            }
+        };
+        let thread = thread::Builder::new().spawn(draw).ok();
         if thread.is_none() {
             restore_terminal();
         }
@@ -140,38 +147,38 @@ impl Shown {
         self.is_stale.store(true, Ordering::Relaxed);
     }
 
-    /// Draws and reads keys until the run is over, or the terminal is gone.
-    fn draw_until_over(&self, terminal: &mut DefaultTerminal) {
+    /// Draws and reads keys until the run is over, or the terminal is gone, which is an error.
+    fn draw_until_over(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         while !self.is_over.load(Ordering::Relaxed) {
-            if self.is_stale.swap(false, Ordering::Relaxed) {
-                let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                if terminal.draw(|frame| view.draw(frame)).is_err() {
-                    return;
-                }
-            }
-            match event::poll(LOOK_EVERY) {
-                Ok(false) => {}
-                Ok(true) => match event::read() {
-                    Ok(event) => self.answer(&event),
-                    Err(_) => return,
-                },
-                Err(_) => return,
-            }
+            self.draw_and_read(terminal)?;
+            thread::sleep(LOOK_EVERY);
         }
+        Ok(())
+    }
+
+    /// Draws the screen where something on it is new, and answers what was pressed since.
+    fn draw_and_read(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        if self.is_stale.swap(false, Ordering::Relaxed) {
+            let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            terminal.draw(|frame| view.draw(frame))?;
+        }
+        while terminal::has_input()? && event::poll(Duration::ZERO)? {
+            self.answer(&event::read()?);
+        }
+        // Of another size it is drawn anew.
+        if terminal.size()? != terminal.get_frame().area().as_size() {
+            self.is_stale.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn answer(&self, event: &Event) {
-        match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => {
-                let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                if is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                    self.stop_requested.store(true, Ordering::Relaxed);
-                    self.change(|view| view.is_ending = true);
-                }
-            }
-            // Of another size it is drawn anew.
-            Event::Resize(..) => self.is_stale.store(true, Ordering::Relaxed),
-            _ => {}
+        let Event::Key(key) = event else { return };
+        let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        let is_end = is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc);
+        if is_end && key.kind != KeyEventKind::Release {
+            self.stop_requested.store(true, Ordering::Relaxed);
+            self.change(|view| view.is_ending = true);
         }
     }
 }

@@ -26,6 +26,20 @@ pub(super) fn take() -> Option<DefaultTerminal> {
     terminal
 }
 
+/// Whether there is something to be read of the terminal; an error where it is gone, on which crossterm
+/// would wait for ever, and keep a processor busy with that.
+#[cfg(unix)]
+pub(super) fn has_input() -> io::Result<bool> {
+    let input = io::stdin();
+    rustix::termios::tcgetattr(&input)?;
+    Ok(rustix::io::ioctl_fionread(&input)? > 0)
+}
+
+#[cfg(not(unix))]
+pub(super) fn has_input() -> io::Result<bool> {
+    Ok(true)
+}
+
 /// Gives the terminal back if a dashboard has it; also for a program about to exit without unwinding.
 pub fn restore_terminal() {
     if terminal::is_raw_mode_enabled().unwrap_or(false) {
