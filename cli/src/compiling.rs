@@ -15,9 +15,8 @@ use crate::terminal;
 pub const KERNELS_OF_A_STEP: usize = 41;
 /// Kernels that a prompt and the first tokens after it compile.
 pub const KERNELS_OF_A_TEXT: usize = 20;
-
 /// Kernels of products that are compiled to be timed, for a usual model's shapes.
-pub const KERNELS_TIMED: usize = 120;
+pub const KERNELS_TIMED: usize = 33;
 
 /// Shows what is compiled until it is dropped, and nothing while nothing is, as on the CPU.
 pub struct Wait {

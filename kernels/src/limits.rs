@@ -112,7 +112,7 @@ mod on_gpus {
     use burn::tensor::DType;
 
     use super::*;
-    use crate::gpu::{engine::Engine, products::names_tensor_cores, sum::UNITS, tile::Holds};
+    use crate::gpu::{engine::Engine, sum::UNITS, tensor_cores::names_tensor_cores, tile::Holds};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
     /// Buffers that the kernel with the most of them sees, the runtime's own among them: as many as

@@ -19,8 +19,20 @@ pub mod tensor {
 }
 
 /// See the build with GPUs.
+pub mod bandwidth {
+    use burn::tensor::Device;
+
+    /// See the build with GPUs.
+    pub fn leave_unmeasured(_device: &Device) {}
+}
+
+/// See the build with GPUs.
 pub mod products {
     use burn::tensor::Device;
+    use std::path::Path;
+
+    /// See the build with GPUs.
+    pub fn keep_in(_file: &Path) {}
 
     /// See the build with GPUs.
     pub fn tune(_device: &Device) -> bool {

@@ -7,12 +7,11 @@ use std::{fmt, str::FromStr};
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
-#[cfg(feature = "tuning-cache")]
 use crate::tuning;
 use ember_host::panics::quietly;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu};
-use ember_kernels::{limits::Limits, linear};
+use ember_kernels::gpu::adapters::{self, Adapter};
+use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu, limits::Limits, linear};
 
 pub use details::{Described, Details, described};
 
@@ -92,6 +91,9 @@ pub struct Selected {
     pub id: String,
     /// What it calls itself.
     pub name: String,
+    /// Its driver and that one's version, where it names them.
+    #[serde(skip)] // among what it says of itself
+    pub driver: String,
     /// Whether it is a real GPU, rather than the processor or a software adapter.
     pub gpu: bool,
     /// `None` where a small computation on it gave the right result, else what went wrong.
@@ -166,7 +168,15 @@ fn numbered(choice: DeviceChoice, found: Vec<Selected>, number: Option<usize>) -
 fn cpu(reason: String) -> Selected {
     let threads = rayon::current_num_threads();
     let name = format!("the processor, {threads} thread{}", if threads == 1 { "" } else { "s" });
-    Selected { id: "cpu".to_owned(), name, gpu: false, problem: None, device: Device::flex(), reason }
+    Selected {
+        id: "cpu".to_owned(),
+        name,
+        driver: String::new(),
+        gpu: false,
+        problem: None,
+        device: Device::flex(),
+        reason,
+    }
 }
 
 /// How many GPUs CUDA sees, none of them tried; 0 where this build has no CUDA.
@@ -176,19 +186,14 @@ pub fn cuda_count() -> usize {
 
 fn cuda() -> Vec<Selected> {
     #[cfg(feature = "cuda")]
-    return found("cuda", || {
-        Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec().into_iter().map(opened).collect()
-    });
+    return found("cuda", adapters::cuda::list);
     #[cfg(not(feature = "cuda"))]
     Vec::new()
 }
 
 fn wgpu() -> Vec<Selected> {
     #[cfg(feature = "wgpu")]
-    return found("wgpu", || {
-        let adapters = ember_kernels::gpu::adapters::list().into_iter();
-        adapters.map(|(device, adapter)| (device, adapter.name, adapter.is_card)).collect()
-    });
+    return found("wgpu", adapters::wgpu::list);
     #[cfg(not(feature = "wgpu"))]
     Vec::new()
 }
@@ -201,8 +206,8 @@ impl Selected {
 
     /// The device after a small computation on it.
     fn tested(self) -> Self {
-        #[cfg(any(feature = "wgpu", feature = "cuda"))]
         if !is_cpu(&self.device) {
+            tuning::keep_for(&self.name, &self.driver);
             // Where not even that works, the computation says so.
             let _ = quietly(|| leave_unmeasured(&self.device));
         }
@@ -211,34 +216,23 @@ impl Selected {
     }
 }
 
-/// A device, what it calls itself, and whether it is a real GPU.
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-type Found = (Device, String, bool);
-
 /// The runtime's devices, not yet tested; a missing driver means there are none.
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn found(kind: &str, enumerate: fn() -> Vec<Found>) -> Vec<Selected> {
+fn found(kind: &str, list: fn() -> Vec<(Device, Adapter)>) -> Vec<Selected> {
     #[cfg(feature = "tuning-cache")]
     tuning::keep();
     #[cfg(not(feature = "tuning-cache"))]
     ember_kernels::gpu::compiling::configure();
-    let selected = |(number, (device, name, gpu)): (usize, Found)| Selected {
+    let selected = |(number, (device, adapter)): (usize, (Device, Adapter))| Selected {
         id: format!("{kind}:{number}"),
-        name,
-        gpu,
+        name: adapter.name,
+        driver: adapter.driver,
+        gpu: adapter.is_card,
         problem: None,
         device,
         reason: String::new(),
     };
-    quietly(enumerate).unwrap_or_default().into_iter().enumerate().map(selected).collect()
-}
-
-/// A device of CUDA, which says who it is when it is opened.
-#[cfg(feature = "cuda")]
-fn opened(device: Device) -> Found {
-    let identity = quietly(|| device.identity()).ok().flatten();
-    let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
-    (device, identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name), gpu)
+    quietly(list).unwrap_or_default().into_iter().enumerate().map(selected).collect()
 }
 
 /// Whether the kernels of any model can run on `device`.

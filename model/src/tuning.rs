@@ -1,15 +1,34 @@
-//! Where what a GPU's matrix products were tuned to, and its compiled kernels, are kept between
-//! runs: in the user's cache folder, with the feature `tuning-cache`, which `cuda` brings. Without it
-//! every process compiles and tunes anew. An entry that cannot be read is compiled again.
+//! What is kept between runs of a GPU, apart for each device, its driver and this program's version:
+//! which kernels multiply fastest, and with the feature `tuning-cache`, which `cuda` brings, the
+//! compiled kernels and whatever else the runtime finds out. Drivers of other kinds keep compiled kernels
+//! themselves. What is damaged is found anew.
 
 use std::path::PathBuf;
 
-/// The database they are kept in; `None` where nothing is kept.
+use ember_host::cache;
+use ember_kernels::gpu::products;
+
+/// The database that compiled kernels are kept in; `None` where the driver keeps them or nobody.
 pub fn file() -> Option<PathBuf> {
     #[cfg(feature = "tuning-cache")]
     return Some(cubecl::environment::path());
     #[cfg(not(feature = "tuning-cache"))]
     None
+}
+
+/// Goes by what is known of this device from here on, and keeps apart what is found out. To be called
+/// before it computes.
+pub(crate) fn keep_for(device: &str, driver: &str) {
+    let name = name(device, driver);
+    products::keep_in(&cache::folder().join("products").join(format!("{name}.json")));
+    #[cfg(feature = "tuning-cache")]
+    kept::keep_in(&name);
+}
+
+/// What a device with this driver is called in names of files.
+fn name(device: &str, driver: &str) -> String {
+    let of = ["ember", env!("CARGO_PKG_VERSION"), device, driver].map(str::trim).join("-");
+    of.trim_end_matches('-').replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "_")
 }
 
 #[cfg(feature = "tuning-cache")]
@@ -22,6 +41,7 @@ mod kept {
     use std::path::Path;
 
     use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+    use cubecl::environment;
     use ember_kernels::gpu::compiling::configuration;
     use serde_json::{Value, json};
 
@@ -34,9 +54,19 @@ mod kept {
             // It is `false` where something has read the configuration before us: then that stands.
             CubeClRuntimeConfig::try_set(config);
         }
-        if let Some(store) = super::file() {
-            discard_damaged(&store);
+        discard_damaged(&environment::path());
+    }
+
+    /// Keeps what becomes of the next device in an environment of this name: the runtime itself would
+    /// take what the first GPU was tuned to for whichever is the first one later.
+    ///
+    /// A `cubecl.toml` of the user's that names an environment is followed.
+    pub(super) fn keep_in(name: &str) {
+        let active = environment::active();
+        if *active != *name && (*active == *environment::DEFAULT || active.starts_with("ember-")) {
+            environment::activate(name);
         }
+        discard_damaged(&environment::path());
     }
 
     /// What every store begins with.
@@ -98,6 +128,22 @@ mod kept {
         }
 
         #[test]
+        fn an_environment_is_left_for_anothers_but_not_the_users() {
+            let path_of = |name: &str| {
+                keep_in(name);
+                environment::path()
+            };
+            let [first, second] = ["ember-1", "ember-2"].map(path_of);
+            assert!(first.ends_with("ember-1.db") && second.ends_with("ember-2.db"));
+            let before = environment::generation();
+            assert_eq!(path_of("ember-2"), second);
+            assert_eq!(environment::generation(), before, "what was compiled is not dropped for the same device");
+            environment::activate("the-users");
+            keep_in("ember-1");
+            assert_eq!(*environment::active(), *"the-users");
+        }
+
+        #[test]
         fn the_users_cache_folder_is_taken_unless_another_is_named() {
             let path = |config: &CubeClRuntimeConfig| config.environment.path.root();
             let kept = kept_by(&CubeClRuntimeConfig::default()).unwrap();
@@ -106,5 +152,18 @@ mod kept {
             named.environment.path = cubecl::config::cache::CacheConfig::Directory("there".into());
             assert_eq!(path(&kept_by(&named).unwrap()), PathBuf::from("there"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_device_is_not_anothers_nor_another_drivers() {
+        let first = name("NVIDIA H200", "");
+        assert_eq!(first, format!("ember-{}-NVIDIA_H200", env!("CARGO_PKG_VERSION")));
+        let [new, old] = ["radv Mesa 25.1", "radv Mesa 25.0"].map(|driver| name("Radeon / 7", driver));
+        assert!(new != old && new != first && !new.contains(['/', ' ']), "{new}");
     }
 }

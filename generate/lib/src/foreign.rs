@@ -4,14 +4,14 @@
 //! at a time, into the user's cache, and the next time the folder is there. What was not used for a
 //! month makes room.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use std::{env, fs};
 
 use ember_formats::{FormatError, Source, hf};
 use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::{UNFINISHED, write_text};
-use ember_host::output;
+use ember_host::{cache, output};
 use ember_model::folder::{StoredWeights, seems_intact, write_checksums};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
@@ -138,12 +138,9 @@ pub fn without_tokenizer(folder: &Path) -> Option<String> {
     ))
 }
 
-/// Where folders are kept: `ember/models` in the user's cache, else with other temporary files. A
-/// cache that is named relative to some other place is none, as XDG's rules say.
+/// Where folders are kept.
 fn cache() -> PathBuf {
-    let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || set("HOME").or_else(|| set("USERPROFILE")).map(|home| home.join(".cache"));
-    set("XDG_CACHE_HOME").or_else(home).unwrap_or_else(env::temp_dir).join("ember/models")
+    cache::folder().join("models")
 }
 
 /// What tells files from others: where each stands, its length, when it was written, and where the

@@ -1,6 +1,5 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
 
-#[cfg(feature = "wgpu")]
 pub mod adapters;
 pub mod bandwidth;
 pub mod compiling;

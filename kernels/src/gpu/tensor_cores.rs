@@ -19,6 +19,11 @@ pub const PLANE: usize = 32;
 /// Rows, columns and depth of a fragment.
 pub const SIDE: usize = 16;
 
+/// Whether the device has tensor cores.
+pub fn names_tensor_cores(client: &Client) -> bool {
+    !client.properties().features.matmul.cmma.is_empty()
+}
+
 /// Whether the device says that its tensor cores multiply numbers of this type, in planes and
 /// fragments of the sizes we know.
 pub fn takes(client: &Client, dtype: DType) -> bool {

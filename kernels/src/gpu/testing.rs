@@ -2,20 +2,21 @@
 //! plain formula on the same device, the value and the gradient of every input.
 #![allow(clippy::unwrap_used)]
 
-use super::{adapters, bandwidth::leave_unmeasured};
+use super::adapters::{self, Adapter};
+use super::bandwidth::leave_unmeasured;
 use burn::tensor::{DType, Device, Distribution, Gradients, Tensor};
 use ember_host::panics::quietly;
 
 /// The first GPU of those that are found, if it multiplies; `None`, with a line that says so, where
 /// there is none.
-fn find(name: &str, enumerate: fn() -> Vec<Device>) -> Option<Device> {
-    let found = quietly(enumerate).unwrap_or_default();
+fn find(name: &str, list: fn() -> Vec<(Device, Adapter)>) -> Option<Device> {
+    let first = quietly(list).unwrap_or_default().into_iter().map(|(device, _)| device).next();
     let multiplies = |device: &Device| {
         let ones = || Tensor::<2>::ones([4, 4], device);
         let _ = quietly(|| leave_unmeasured(device));
         quietly(|| ones().matmul(ones()).sum().into_scalar::<f32>()) == Ok(64.0)
     };
-    let found = found.into_iter().next().filter(multiplies);
+    let found = first.filter(multiplies);
     if found.is_none() {
         println!("SKIPPED: no {name}");
     }
@@ -24,13 +25,13 @@ fn find(name: &str, enumerate: fn() -> Vec<Device>) -> Option<Device> {
 
 /// The adapter of wgpu, software Vulkan included.
 pub fn gpu() -> Option<Device> {
-    find("wgpu", || adapters::list().into_iter().map(|(device, _)| device).collect())
+    find("wgpu", adapters::wgpu::list)
 }
 
 /// Every kind of GPU that is there.
 pub fn gpus() -> Vec<Device> {
     #[cfg(feature = "cuda")]
-    let cuda = find("CUDA", || Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec());
+    let cuda = find("CUDA", adapters::cuda::list);
     #[cfg(not(feature = "cuda"))]
     let cuda = None;
     gpu().into_iter().chain(cuda).collect()

@@ -2,7 +2,7 @@
 //! need more of, and what it computes in.
 
 use burn::tensor::{Device, FloatDType};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 use ember_kernels::gpu::adapters::{self, Adapter};
 use ember_kernels::limits::{Demand, Limits, Use};
 use serde::Serialize;
@@ -23,8 +23,8 @@ pub struct Described {
 /// What matters of a GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Details {
-    /// What the adapter says of itself, behind wgpu.
-    #[cfg(feature = "wgpu")]
+    /// What it says of itself.
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
     pub adapter: Option<Adapter>,
     /// What its kernels can have.
     pub limits: Limits,
@@ -50,7 +50,7 @@ pub fn described() -> Vec<Described> {
 fn details(selected: &Selected) -> Option<Details> {
     let limits = Limits::of(&selected.device)?;
     Some(Details {
-        #[cfg(feature = "wgpu")]
+        #[cfg(any(feature = "wgpu", feature = "cuda"))]
         adapter: adapter(&selected.id),
         limits,
         computes_in: computes_in(&selected.device),
@@ -58,10 +58,18 @@ fn details(selected: &Selected) -> Option<Details> {
     })
 }
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 fn adapter(id: &str) -> Option<Adapter> {
-    let number: usize = id.strip_prefix("wgpu:")?.parse().ok()?;
-    adapters::list().into_iter().nth(number).map(|(_, adapter)| adapter)
+    let (kind, number) = id.split_once(':')?;
+    let number: usize = number.parse().ok()?;
+    let all = match kind {
+        #[cfg(feature = "wgpu")]
+        "wgpu" => adapters::wgpu::list(),
+        #[cfg(feature = "cuda")]
+        "cuda" => adapters::cuda::list(),
+        _ => return None,
+    };
+    all.into_iter().nth(number).map(|(_, adapter)| adapter)
 }
 
 fn computes_in(device: &Device) -> Vec<&'static str> {
@@ -87,7 +95,7 @@ impl Details {
         self.reached_by().into_iter().chain([has, computes]).chain(too_small).collect()
     }
 
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
     fn reached_by(&self) -> Option<String> {
         let adapter = self.adapter.as_ref()?;
         let subgroups = match adapter.subgroups {
@@ -99,7 +107,7 @@ impl Details {
         Some(format!("{}, driver {}; {memory}{subgroups}", adapter.interface, adapter.driver))
     }
 
-    #[cfg(not(feature = "wgpu"))]
+    #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
     fn reached_by(&self) -> Option<String> {
         None
     }

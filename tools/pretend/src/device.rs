@@ -10,10 +10,19 @@ use std::sync::{LazyLock, Mutex};
 use ash::vk::{self, Handle};
 
 use crate::below::DEVICE;
+use crate::times::{Work, timed};
 use crate::wish::Wish;
 
 /// The functions below that are called here.
-pub const NAMES: &[&CStr] = &[c"vkAllocateMemory", c"vkFreeMemory", c"vkQueueSubmit", c"vkCreateComputePipelines"];
+pub const NAMES: &[&CStr] = &[
+    c"vkAllocateMemory",
+    c"vkFreeMemory",
+    c"vkQueueSubmit",
+    c"vkWaitForFences",
+    c"vkWaitSemaphores",
+    c"vkCreateShaderModule",
+    c"vkCreateComputePipelines",
+];
 
 /// The function of ours with this name.
 pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
@@ -23,6 +32,11 @@ pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
             b"vkAllocateMemory" => transmute::<vk::PFN_vkAllocateMemory, unsafe extern "system" fn()>(allocate),
             b"vkFreeMemory" => transmute::<vk::PFN_vkFreeMemory, unsafe extern "system" fn()>(free),
             b"vkQueueSubmit" => transmute::<vk::PFN_vkQueueSubmit, unsafe extern "system" fn()>(submit),
+            b"vkWaitForFences" => transmute::<vk::PFN_vkWaitForFences, unsafe extern "system" fn()>(wait_for_fences),
+            b"vkWaitSemaphores" => transmute::<vk::PFN_vkWaitSemaphores, unsafe extern "system" fn()>(wait_semaphores),
+            b"vkCreateShaderModule" => {
+                transmute::<vk::PFN_vkCreateShaderModule, unsafe extern "system" fn()>(create_shader)
+            }
             b"vkCreateComputePipelines" => {
                 transmute::<vk::PFN_vkCreateComputePipelines, unsafe extern "system" fn()>(create_pipelines)
             }
@@ -86,7 +100,43 @@ unsafe extern "system" fn submit(
     }
     unsafe {
         let next: vk::PFN_vkQueueSubmit = DEVICE.function(c"vkQueueSubmit");
-        next(queue, count, submissions, fence)
+        timed(Work::Other, || next(queue, count, submissions, fence))
+    }
+}
+
+unsafe extern "system" fn wait_for_fences(
+    device: vk::Device,
+    count: u32,
+    fences: *const vk::Fence,
+    all: vk::Bool32,
+    nanoseconds: u64,
+) -> vk::Result {
+    unsafe {
+        let next: vk::PFN_vkWaitForFences = DEVICE.function(c"vkWaitForFences");
+        timed(Work::Other, || next(device, count, fences, all, nanoseconds))
+    }
+}
+
+unsafe extern "system" fn wait_semaphores(
+    device: vk::Device,
+    info: *const vk::SemaphoreWaitInfo<'_>,
+    nanoseconds: u64,
+) -> vk::Result {
+    unsafe {
+        let next: vk::PFN_vkWaitSemaphores = DEVICE.function(c"vkWaitSemaphores");
+        timed(Work::Other, || next(device, info, nanoseconds))
+    }
+}
+
+unsafe extern "system" fn create_shader(
+    device: vk::Device,
+    info: *const vk::ShaderModuleCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    shader: *mut vk::ShaderModule,
+) -> vk::Result {
+    unsafe {
+        let next: vk::PFN_vkCreateShaderModule = DEVICE.function(c"vkCreateShaderModule");
+        timed(Work::Compiling, || next(device, info, allocator, shader))
     }
 }
 
@@ -107,6 +157,6 @@ unsafe extern "system" fn create_pipelines(
             return vk::Result::ERROR_UNKNOWN;
         }
         let next: vk::PFN_vkCreateComputePipelines = DEVICE.function(c"vkCreateComputePipelines");
-        next(device, cache, count, infos, allocator, pipelines)
+        timed(Work::Compiling, || next(device, cache, count, infos, allocator, pipelines))
     }
 }

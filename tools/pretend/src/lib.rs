@@ -9,6 +9,7 @@
 mod below;
 mod device;
 mod instance;
+mod times;
 mod wish;
 
 use std::ffi::{CStr, c_char};

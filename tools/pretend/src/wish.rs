@@ -37,6 +37,8 @@ pub struct Wish {
     pub lost: Option<u64>,
     /// `refused=WORD`: a pipeline whose kernel has this word in its name.
     pub refused: Option<String>,
+    /// `times=FILE`: how many seconds the driver took so far, to compile and in all.
+    pub times: Option<String>,
 }
 
 impl Wish {
@@ -75,6 +77,7 @@ impl Wish {
                 "kind" if value == "card" => wish.card = true,
                 "lost" => wish.lost = Some(number()?),
                 "refused" => wish.refused = Some(value.to_owned()),
+                "times" => wish.times = Some(value.to_owned()),
                 _ => return Err(format!("{word}: unknown")),
             }
         }

@@ -33,7 +33,7 @@ impl Needs {
 pub enum Adapter {
     /// As little as there is.
     Least,
-    /// A card: it has subgroups, and larger groups.
+    /// A card: it has subgroups, larger groups and more buffers.
     Card,
 }
 
@@ -45,6 +45,7 @@ const UNITS: u32 = 512;
 const UNITS_OF_CARDS: u32 = 1024;
 /// Buffers: 31 in Metal; DirectX 12's smallest tier has 8 (tier 1, feature level 11.0).
 const BUFFERS: usize = 8;
+const BUFFERS_OF_CARDS: usize = 31;
 
 /// The needs of the kernel in `source`, which was made on such an adapter, and its SPIR-V.
 ///
@@ -54,9 +55,9 @@ pub fn translate(source: &str, adapter: Adapter) -> Result<(Needs, Vec<u32>)> {
     let module = naga::front::wgsl::parse_str(source).map_err(|error| anyhow!("{}", error.emit_to_string(source)))?;
     // What not every device has is not allowed, numbers of 64 bits, atomics of floats, but for float16 and, on a card, subgroups, which
     // are asked for before they are used.
-    let (more, units) = match adapter {
-        Adapter::Least => (Capabilities::empty(), UNITS),
-        Adapter::Card => (Capabilities::SUBGROUP, UNITS_OF_CARDS),
+    let (more, units, buffers) = match adapter {
+        Adapter::Least => (Capabilities::empty(), UNITS, BUFFERS),
+        Adapter::Card => (Capabilities::SUBGROUP, UNITS_OF_CARDS, BUFFERS_OF_CARDS),
     };
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16 | more);
     validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
@@ -64,7 +65,7 @@ pub fn translate(source: &str, adapter: Adapter) -> Result<(Needs, Vec<u32>)> {
     let needs = needs(&module)?;
     ensure!(needs.shared <= SHARED, "{} bytes of shared memory", needs.shared);
     ensure!(needs.units <= units, "{} units", needs.units);
-    ensure!(needs.buffers <= BUFFERS, "{} buffers", needs.buffers);
+    ensure!(needs.buffers <= buffers, "{} buffers", needs.buffers);
     // The version that Vulkan 1.1 takes, and subgroups need.
     let spirv = spv::write_vec(&module, &info, &spv::Options { lang_version: (1, 3), ..Default::default() }, None);
     let spirv = spirv.context("SPIR-V")?;

@@ -1,35 +1,26 @@
 //! Products of matrices: on tensor cores by a kernel of ours where the factors fit it, else by the
 //! runtime's kernels, one of them chosen by a rule, which costs nothing, or, on devices without
-//! tensor cores, the fastest of all that fit, which are compiled and timed for every shape of
-//! matrices.
+//! tensor cores, the fastest, for which all that fit are compiled and timed once.
 
 mod few_rows;
+mod rule;
 #[cfg(all(test, feature = "autodiff"))]
 mod tests;
 mod tiled;
+mod timed;
 #[cfg(feature = "cuda")]
 mod warpgroups;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Device, Tensor};
 use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::Client;
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
-use cubek::matmul::launch::launch_ref;
-use cubek::matmul::multi_level::Strategy;
-use cubek::matmul::multi_level::components::tile::TileMatmulKind;
-use cubek::matmul::multi_level::routines::TileSizeSelection;
-use cubek::matmul::multi_level::routines::batch::simple::SimpleArgs;
-use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectionArgs;
-use cubek::matmul::routine::BlueprintStrategy;
-use cubek::std::InputBinding;
 
 use super::tensor::{contiguous, cube, unfilled, with_width};
+use super::tensor_cores::names_tensor_cores;
+pub use timed::keep_in;
 
 static TUNED: AtomicBool = AtomicBool::new(false);
 
@@ -41,11 +32,6 @@ static TUNED: AtomicBool = AtomicBool::new(false);
 pub fn tune(device: &Device) -> bool {
     let client = (!crate::is_cpu(device)).then(|| cube(Tensor::<1>::zeros([1], &device.clone().inner())).client);
     !TUNED.swap(true, Ordering::Relaxed) && client.is_some_and(|client| !names_tensor_cores(&client))
-}
-
-/// Whether the device has tensor cores.
-pub fn names_tensor_cores(client: &Client) -> bool {
-    !client.properties().features.matmul.cmma.is_empty()
 }
 
 /// `a b` for `a` `[m, k]` and `b` `[k, n]` of one type, rounded to `to` from sums in float32.
@@ -88,9 +74,9 @@ pub(crate) fn batched_product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Cube
 fn by_runtime(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
     let y = unfilled(&a, with_width(&a, b.meta.shape()[b.meta.shape().num_dims() - 1]), to);
     let done = if TUNED.load(Ordering::Relaxed) && !names_tensor_cores(&a.client) {
-        matmul(a, b, Some(y.clone()), MatmulStrategy::Autotune, to).map(drop)
+        timed::multiply(&a, &b, &y)
     } else {
-        by_rule(&a, &b, &y)
+        rule::multiply(&a, &b, &y)
     };
     done.unwrap_or_else(|error| unreachable!("the runtime has a kernel for every product of matrices: {error:?}"));
     y
@@ -107,27 +93,4 @@ fn by_warpgroups(_a: &CubeTensor, _b: &CubeTensor, _bias: Option<&CubeTensor>, _
     return warpgroups::product(_a, _b, _bias, _to);
     #[cfg(not(feature = "cuda"))]
     None
-}
-
-/// By the first of the runtime's kernels that takes these factors, fast ones first.
-fn by_rule(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
-    let units = |tile_size| {
-        let strategy = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
-        launch(Strategy::SimpleUnit(strategy), a, b, y)
-    };
-    let by_tensor_cores = || {
-        let simple = SimpleArgs { multi_rows: true, tile_matmul: TileMatmulKind::Mma };
-        launch(Strategy::SimpleCyclicMma(BlueprintStrategy::Inferred(simple)), a, b, y)
-    };
-    let large = || units(TileSizeSelection::MaxTileSize);
-    let first = if names_tensor_cores(&a.client) { by_tensor_cores().or_else(|_| large()) } else { large() };
-    // The tiles of subgroups of 64 units do not fit into 32 KiB of shared memory, but for small ones.
-    first.or_else(|_| units(TileSizeSelection::MinTileSize)).or_else(|_| launch(Strategy::Naive, a, b, y))
-}
-
-fn launch(strategy: Strategy, a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
-    let [of_a, of_b, of_y] = [a, b, y].map(|tensor| dtype_to_storage_type(tensor.dtype));
-    let mut types = MatmulElems::from_globals(&MatmulGlobalElems { lhs: of_a, rhs: of_b, out: of_y });
-    let [a, b] = [(a, of_a), (b, of_b)].map(|(factor, dtype)| InputBinding::new(factor.clone().binding(), dtype));
-    launch_ref(&strategy.into(), &y.client, a, b, y.clone().binding(), &mut types)
 }

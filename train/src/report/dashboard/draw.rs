@@ -58,9 +58,10 @@ impl View {
     }
 
     fn draw_progress(&self, frame: &mut Frame, area: Rect) {
-        let done = if self.max_steps == 0 { 0.0 } else { (self.step.step as f64 / self.max_steps as f64).min(1.0) };
+        let (step, steps) = (self.step.step, self.step.max_steps);
+        let done = if steps == 0 { 0.0 } else { (step as f64 / steps as f64).min(1.0) };
         let left = self.step.remaining_s.map(|left| format!(", {} left", duration(left))).unwrap_or_default();
-        let label = format!("step {} of {}{left}", grouped(self.step.step), grouped(self.max_steps));
+        let label = format!("step {} of {}{left}", grouped(step), grouped(steps));
         let title = format!(" {} ", printable(&self.run));
         let gauge = Gauge::default().ratio(done).label(label).gauge_style(Style::new().fg(TRAINING)).use_unicode(true);
         frame.render_widget(gauge.block(Block::bordered().title(title)), area);

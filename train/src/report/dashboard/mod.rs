@@ -54,7 +54,6 @@ struct Shown {
 #[derive(Clone, Default)]
 struct View {
     run: String,
-    max_steps: u64,
     step: StepReport,
     evaluation: Option<EvalReport>,
     training: Curve,
@@ -71,7 +70,7 @@ impl Dashboard {
     pub fn open(run: &str, first_step: u64, max_steps: u64) -> Option<Self> {
         let mut terminal = terminal::take()?;
         let step = StepReport { step: first_step, max_steps, ..StepReport::default() };
-        let view = View { run: run.to_owned(), max_steps, step, ..View::default() };
+        let view = View { run: run.to_owned(), step, ..View::default() };
         let shown = Arc::new(Shown { view: Mutex::new(view), is_stale: true.into(), ..Shown::default() });
         let seen = Arc::clone(&shown);
         let draw = move || {
@@ -92,8 +91,7 @@ impl Reporter for Dashboard {
     fn step(&mut self, report: &StepReport) {
         self.shown.change(|view| {
             view.training.add(report.step, report.train_loss);
-            // How many steps there are is found out on the way, where a run ends by the clock.
-            view.max_steps = report.max_steps;
+            // Its number of steps too may have changed, where a run ends by the clock.
             view.step = report.clone();
         });
     }

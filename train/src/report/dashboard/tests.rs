@@ -16,7 +16,8 @@ fn screen(view: &View, columns: u16, rows: u16) -> Vec<String> {
 
 /// A dashboard whose terminal is the test's.
 fn dashboard() -> Dashboard {
-    let view = View { run: "diary".to_owned(), max_steps: 1000, ..View::default() };
+    let step = StepReport { max_steps: 1000, ..StepReport::default() };
+    let view = View { run: "diary".to_owned(), step, ..View::default() };
     let shown = Arc::new(Shown { view: Mutex::new(view), ..Shown::default() });
     Dashboard { shown, thread: Some(thread::spawn(|| {})), notes: Vec::new() }
 }

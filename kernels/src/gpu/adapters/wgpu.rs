@@ -6,7 +6,8 @@ use cubecl::device::WgpuDeviceKind::{Cpu, DiscreteGpu, IntegratedGpu, Other, Vir
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::wgpu::wgpu::{self, Backends, DeviceType, Features, Instance, InstanceDescriptor};
 use cubecl_environment::future::block_on;
-use serde::Serialize;
+
+use super::Adapter;
 
 /// What is asked for adapters, in this order.
 const INTERFACES: &[WgpuBackend] = if cfg!(target_os = "macos") {
@@ -14,28 +15,6 @@ const INTERFACES: &[WgpuBackend] = if cfg!(target_os = "macos") {
 } else {
     &[WgpuBackend::Vulkan, WgpuBackend::Dx12]
 };
-
-/// What an adapter says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Adapter {
-    /// What it calls itself.
-    #[serde(skip)] // the device's name already
-    pub name: String,
-    /// Whether it is a card, rather than software.
-    #[serde(skip)] // the same
-    pub is_card: bool,
-    /// Its interface: Vulkan, Dx12, Metal.
-    pub interface: String,
-    /// Its driver and that one's version, where it names them.
-    pub driver: String,
-    /// Bytes of the largest memory that is its own, or that it shares with the processor where it
-    /// has none; where its interface says so.
-    pub memory_bytes: Option<u64>,
-    /// Sizes of its subgroups, the least and the most, where kernels can use them.
-    pub subgroups: Option<[u32; 2]>,
-    /// Whether kernels can compute in float16.
-    pub float16: bool,
-}
 
 /// The adapters of the first interface that knows a card, or else that knows any, cards before
 /// software; the others know the same ones. None was tried, nor opened: a thread of the runtime's

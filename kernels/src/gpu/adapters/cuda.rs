@@ -1,0 +1,48 @@
+//! The GPUs of CUDA's driver.
+
+use burn::tensor::{Device, DeviceType};
+use cudarc::driver::{DriverError, result, sys};
+
+use super::Adapter;
+
+/// The GPUs in the order of their numbers; none was tried, nor opened. One of which its driver says
+/// nothing is unnamed.
+///
+/// # Panics
+/// Where CUDA's driver is not there.
+pub fn list() -> Vec<(Device, Adapter)> {
+    let devices = Device::enumerate(DeviceType::Cuda).into_vec().into_iter().enumerate();
+    devices.map(|(number, device)| (device, adapter(number).unwrap_or_else(|_| unnamed()))).collect()
+}
+
+fn adapter(number: usize) -> Result<Adapter, DriverError> {
+    result::init()?;
+    let device = result::device::get(number as i32)?;
+    let (mut version, mut place) = (0, [0; 32]);
+    // SAFETY: the driver is there, and writes its version to a number and where the card sits to at most
+    // so many letters. The device is one of the driver's.
+    let (is_card, memory) = unsafe {
+        sys::cuDriverGetVersion(&mut version).result()?;
+        let sits = sys::cuDeviceGetPCIBusId(place.as_mut_ptr(), place.len() as i32, device);
+        (sits.result().is_ok(), result::device::total_mem(device))
+    };
+    Ok(Adapter {
+        name: result::device::get_name(device)?,
+        is_card,
+        driver: format!("of CUDA {}.{}", version / 1000, version % 1000 / 10),
+        memory_bytes: memory.ok().map(|bytes| bytes as u64),
+        ..unnamed()
+    })
+}
+
+fn unnamed() -> Adapter {
+    Adapter {
+        name: "unnamed".to_owned(),
+        is_card: false,
+        interface: "CUDA".to_owned(),
+        driver: String::new(),
+        memory_bytes: None,
+        subgroups: Some([32; 2]),
+        float16: true,
+    }
+}

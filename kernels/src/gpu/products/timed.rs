@@ -1,0 +1,233 @@
+//! Which of the runtime's kernels multiplies matrices fastest on a device without tensor cores: all
+//! are tried when the first product of its sizes comes, and beside each is held what the rule's kernel
+//! computes. What was found is kept on disk for the next process on the same device.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use burn::tensor::{DType, FloatDType, Tensor};
+use burn_cubecl::{ops::reshape, tensor::CubeTensor};
+use cubecl_environment::future::block_on;
+use cubek::matmul::definition::MatmulSetupError;
+use cubek::matmul::multi_level::Strategy;
+use cubek::matmul::multi_level::routines::TileSizeSelection::{self, MaxTileSize, MinTileSize};
+use cubek::matmul::multi_level::routines::batch::double_unit::DoubleUnitSelectionArgs;
+use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectionArgs;
+use cubek::matmul::multi_level::routines::gemm::GemmStrategy;
+use cubek::matmul::routine::BlueprintStrategy;
+use ember_host::files::{read_whole, write_text};
+use ember_host::panics::quietly;
+use serde::{Deserialize, Serialize};
+
+use super::rule::{self, launch};
+use crate::gpu::tensor::{from_cube, unfilled_like};
+
+/// A kernel of the runtime's for units that compute by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kernel {
+    /// Tiles in shared memory, as large as fit.
+    Large,
+    Small,
+    /// The same, where the next tiles are read while these are multiplied.
+    LargeAhead,
+    SmallAhead,
+    /// Without shared memory, where subgroups add up.
+    Subgroups,
+    /// A unit for each value.
+    Plain,
+}
+
+/// The fastest kernel for products of each name that [`alike`] gives.
+type Fastest = BTreeMap<String, Kernel>;
+
+/// What is known of one device, and where it is kept, where it is.
+static KNOWN: Mutex<(Fastest, Option<PathBuf>)> = Mutex::new((BTreeMap::new(), None));
+
+/// More than any file holds that was written here.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// How long a kernel runs to be timed, about; one that takes longer runs once.
+const ENOUGH: Duration = Duration::from_millis(20);
+
+/// Times that it runs at most.
+const MOST_RUNS: u128 = 20;
+
+/// Numbers of two results that are compared at once.
+const AT_ONCE: usize = 1 << 22;
+
+/// Goes by what is kept in `file` from here on, and keeps there what is found: of one device, with its
+/// driver, in one version of this program. A file that is damaged counts as none, and is replaced.
+pub fn keep_in(file: &Path) {
+    *KNOWN.lock().unwrap_or_else(PoisonError::into_inner) = (read(file).unwrap_or_default(), Some(file.to_owned()));
+}
+
+fn read(file: &Path) -> io::Result<Fastest> {
+    Ok(serde_json::from_slice(&read_whole(file, MOST_BYTES)?)?)
+}
+
+/// `y = a b` by the kernel that is the fastest, or is found to be it now.
+pub(super) fn multiply(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
+    let alike = alike(a, b, y);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (fastest, file) = &mut *known;
+    if let Some(kernel) = fastest.get(&alike) {
+        // It takes other sizes of the same name, or nothing does but the rule.
+        return launch(kernel.strategy(), a, b, y).or_else(|_| rule::multiply(a, b, y));
+    }
+    rule::multiply(a, b, y)?;
+    if let Some(kernel) = find_fastest(a, b, y) {
+        fastest.insert(alike, kernel);
+        if let Some(file) = file {
+            // Where it cannot be written, the next process times anew.
+            let _ = write(fastest, file);
+        }
+    }
+    Ok(())
+}
+
+fn write(fastest: &Fastest, file: &Path) -> io::Result<()> {
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("")))?;
+    write_text(file, &serde_json::to_string_pretty(fastest)?).map_err(io::Error::other)
+}
+
+/// Products for which the same kernel is the fastest have one name: how many there are and their sizes,
+/// in whole powers of two, the types, and which factors lie with rows and columns exchanged.
+fn alike(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> String {
+    let size = |tensor: &CubeTensor, from_last: usize| {
+        let shape = tensor.meta.shape();
+        shape[shape.num_dims() - from_last]
+    };
+    let [m, k, n] = [size(a, 2), size(a, 1), size(b, 1)];
+    let count = y.meta.shape().num_elements() / (m * n).max(1);
+    let [count, m, k, n] = [count, m, k, n].map(usize::next_power_of_two);
+    let lies = |tensor: &CubeTensor| if tensor.meta.strides().last() == Some(&1) { "" } else { "'" };
+    format!("{count} of {m}x{k}{} by {k}x{n}{}, {:?} to {:?}", lies(a), lies(b), a.dtype, y.dtype)
+}
+
+/// The fastest of those that compute what `y` holds; `None` where none does, as where that is not
+/// finite.
+fn find_fastest(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Option<Kernel> {
+    let timed = Kernel::ALL.into_iter().filter_map(|kernel| Some((kernel, time(kernel, a, b, y)?)));
+    timed.min_by_key(|(_, took)| *took).map(|(kernel, _)| kernel)
+}
+
+/// How long a product takes; `None` where the kernel does not take it, or computes something else.
+fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, right: &CubeTensor) -> Option<Duration> {
+    let y = unfilled_like(right);
+    // The first compiles it. What the driver refuses, as a kernel for subgroups where there are none, fails
+    // when the result is read.
+    launch(kernel.strategy(), a, b, &y).ok()?;
+    if quietly(|| agrees(&y, right)) != Ok(true) {
+        return None;
+    }
+    let run = |times: u32| {
+        let began = Instant::now();
+        for _ in 0..times {
+            launch(kernel.strategy(), a, b, &y).ok()?;
+        }
+        block_on(y.client.sync()).ok()?;
+        Some(began.elapsed() / times)
+    };
+    let once = run(1)?;
+    let times = (ENOUGH.as_nanos() / once.as_nanos().max(1)).clamp(1, MOST_RUNS) as u32;
+    if times == 1 { Some(once) } else { run(times) }
+}
+
+/// Whether two results differ by no more than rounding does.
+fn agrees(y: &CubeTensor, right: &CubeTensor) -> bool {
+    let count = right.meta.shape().num_elements();
+    let [y, right] = [y, right].map(|y| from_cube::<1>(reshape(y.clone(), [count].into())));
+    let allowed = if right.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
+    let most = |values: Tensor<1>| values.abs().max().into_scalar::<f32>();
+    // In pieces, for little memory may be left.
+    (0..count).step_by(AT_ONCE).all(|from| {
+        let piece = |values: &Tensor<1>| values.clone().slice(from..count.min(from + AT_ONCE)).cast(FloatDType::F32);
+        let expected = piece(&right);
+        most(piece(&y) - expected.clone()) <= allowed * most(expected)
+    })
+}
+
+impl Kernel {
+    const ALL: [Self; 6] = [Self::Large, Self::Small, Self::LargeAhead, Self::SmallAhead, Self::Subgroups, Self::Plain];
+
+    fn strategy(self) -> Strategy {
+        let staged = |tile_size: TileSizeSelection| {
+            Strategy::SimpleUnit(BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size }))
+        };
+        let ahead = |tile_size: TileSizeSelection| {
+            Strategy::DoubleUnit(BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size }))
+        };
+        match self {
+            Self::Large => staged(MaxTileSize),
+            Self::Small => staged(MinTileSize),
+            Self::LargeAhead => ahead(MaxTileSize),
+            Self::SmallAhead => ahead(MinTileSize),
+            Self::Subgroups => Strategy::Gemm(BlueprintStrategy::Inferred(GemmStrategy { target_num_planes: None })),
+            Self::Plain => Strategy::Naive,
+        }
+    }
+}
+
+#[cfg(all(test, feature = "autodiff"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::gpu::tensor::{cube, unfilled, with_width};
+    use crate::gpu::tensor_cores::names_tensor_cores;
+    use crate::gpu::testing::{gpu, largest_difference, random, values};
+
+    #[test]
+    fn what_was_found_is_known_again_and_a_damaged_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("products/card.json");
+        let found =
+            Fastest::from([("1 of 1x2 by 2x1".to_owned(), Kernel::SmallAhead), ("else".to_owned(), Kernel::Plain)]);
+        write(&found, &file).unwrap();
+        assert_eq!(read(&file).unwrap(), found);
+        for damaged in [&b""[..], b"{\"1 of 1x2 by 2x1\": \"fas", b"{\"else\": \"unheard_of\"}", &[0xff; 99]] {
+            fs::write(&file, damaged).unwrap();
+            assert!(read(&file).is_err());
+        }
+        write(&found, &file).unwrap();
+        assert_eq!(read(&file).unwrap(), found);
+    }
+
+    #[test]
+    fn the_fastest_is_found_once_for_products_alike() {
+        let Some(device) = gpu() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("card.json");
+        keep_in(&file);
+        for [m, k, n] in [[70, 40, 100], [100, 60, 65], [1, 64, 64]] {
+            let [a, b] = [([m, k], 1), ([k, n], 2)].map(|(shape, seed)| random::<2>(shape, seed, &Device::flex()));
+            let [a_there, b_there] =
+                [&a, &b].map(|factor| cube(Tensor::<2>::from_data(factor.clone().into_data(), &device)));
+            if names_tensor_cores(&a_there.client) {
+                return;
+            }
+            let expected = values(a.matmul(b));
+            let y = unfilled(&a_there, with_width(&a_there, n), DType::F32);
+            multiply(&a_there, &b_there, &y).unwrap();
+            assert!(largest_difference(&values(from_cube::<2>(y)), &expected) < 1e-4);
+        }
+        let kept: Vec<String> = read(&file).unwrap().into_keys().collect();
+        assert_eq!(kept, ["1 of 128x64 by 64x128, F32 to F32", "1 of 1x64 by 64x64, F32 to F32"]);
+    }
+
+    #[test]
+    fn a_result_that_is_wrong_anywhere_is_noticed() {
+        let Some(device) = gpu() else { return };
+        let right = random::<2>([33, 70], 3, &device);
+        let wrong = right.clone().slice_assign([32..33, 69..70], Tensor::<2>::full([1, 1], 9.0, &device));
+        let agrees = |y: Tensor<2>| agrees(&cube(y), &cube(right.clone()));
+        assert!(agrees(right.clone() + 1e-6));
+        assert!(!agrees(wrong));
+        assert!(!agrees(right.clone() * f32::NAN));
+    }
+}
