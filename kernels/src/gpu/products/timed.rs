@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::rule::{self, launch};
 use crate::gpu::tensor::{from_cube, unfilled_like};
 
-/// A kernel of the runtime's for units that compute by themselves.
+/// A kernel of the runtime's, for units that compute by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kernel {
@@ -39,6 +39,8 @@ enum Kernel {
     Subgroups,
     /// A unit for each value.
     Plain,
+    /// The rule's: no other computes the same.
+    Rule,
 }
 
 /// The fastest kernel for products of each name that [`alike`] gives.
@@ -76,15 +78,13 @@ pub(super) fn multiply(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result
     let (fastest, file) = &mut *known;
     if let Some(kernel) = fastest.get(&alike) {
         // It takes other sizes of the same name, or nothing does but the rule.
-        return launch(kernel.strategy(), a, b, y).or_else(|_| rule::multiply(a, b, y));
+        return kernel.multiply(a, b, y).or_else(|_| rule::multiply(a, b, y));
     }
     rule::multiply(a, b, y)?;
-    if let Some(kernel) = find_fastest(a, b, y) {
-        fastest.insert(alike, kernel);
-        if let Some(file) = file {
-            // Where it cannot be written, the next process times anew.
-            let _ = write(fastest, file);
-        }
+    fastest.insert(alike, find_fastest(a, b, y));
+    if let Some(file) = file {
+        // Where it cannot be written, the next process times anew.
+        let _ = write(fastest, file);
     }
     Ok(())
 }
@@ -108,11 +108,10 @@ fn alike(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> String {
     format!("{count} of {m}x{k}{} by {k}x{n}{}, {:?} to {:?}", lies(a), lies(b), a.dtype, y.dtype)
 }
 
-/// The fastest of those that compute what `y` holds; `None` where none does, as where that is not
-/// finite.
-fn find_fastest(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Option<Kernel> {
-    let timed = Kernel::ALL.into_iter().filter_map(|kernel| Some((kernel, time(kernel, a, b, y)?)));
-    timed.min_by_key(|(_, took)| *took).map(|(kernel, _)| kernel)
+/// The fastest of those that compute what `y` holds.
+fn find_fastest(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Kernel {
+    let timed = Kernel::TIMED.into_iter().filter_map(|kernel| Some((kernel, time(kernel, a, b, y)?)));
+    timed.min_by_key(|(_, took)| *took).map_or(Kernel::Rule, |(kernel, _)| kernel)
 }
 
 /// How long a product takes; `None` where the kernel does not take it, or computes something else.
@@ -120,14 +119,14 @@ fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, right: &CubeTensor) -> O
     let y = unfilled_like(right);
     // The first compiles it. What the driver refuses, as a kernel for subgroups where there are none, fails
     // when the result is read.
-    launch(kernel.strategy(), a, b, &y).ok()?;
+    kernel.multiply(a, b, &y).ok()?;
     if quietly(|| agrees(&y, right)) != Ok(true) {
         return None;
     }
     let run = |times: u32| {
         let began = Instant::now();
         for _ in 0..times {
-            launch(kernel.strategy(), a, b, &y).ok()?;
+            kernel.multiply(a, b, &y).ok()?;
         }
         block_on(y.client.sync()).ok()?;
         Some(began.elapsed() / times)
@@ -152,23 +151,27 @@ fn agrees(y: &CubeTensor, right: &CubeTensor) -> bool {
 }
 
 impl Kernel {
-    const ALL: [Self; 6] = [Self::Large, Self::Small, Self::LargeAhead, Self::SmallAhead, Self::Subgroups, Self::Plain];
+    const TIMED: [Self; 6] =
+        [Self::Large, Self::Small, Self::LargeAhead, Self::SmallAhead, Self::Subgroups, Self::Plain];
 
-    fn strategy(self) -> Strategy {
+    /// `y = a b`.
+    fn multiply(self, a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
         let staged = |tile_size: TileSizeSelection| {
             Strategy::SimpleUnit(BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size }))
         };
         let ahead = |tile_size: TileSizeSelection| {
             Strategy::DoubleUnit(BlueprintStrategy::Inferred(DoubleUnitSelectionArgs { tile_size }))
         };
-        match self {
+        let strategy = match self {
             Self::Large => staged(MaxTileSize),
             Self::Small => staged(MinTileSize),
             Self::LargeAhead => ahead(MaxTileSize),
             Self::SmallAhead => ahead(MinTileSize),
             Self::Subgroups => Strategy::Gemm(BlueprintStrategy::Inferred(GemmStrategy { target_num_planes: None })),
             Self::Plain => Strategy::Naive,
-        }
+            Self::Rule => return rule::multiply(a, b, y),
+        };
+        launch(strategy, a, b, y)
     }
 }
 
@@ -229,5 +232,8 @@ mod tests {
         assert!(agrees(right.clone() + 1e-6));
         assert!(!agrees(wrong));
         assert!(!agrees(right.clone() * f32::NAN));
+        // Where none agrees, the rule stays: it is not timed again at every step.
+        let [a, b] = [[33, 5], [5, 70]].map(|shape| cube(random::<2>(shape, 4, &device)));
+        assert_eq!(find_fastest(&a, &b, &cube(right * f32::NAN)), Kernel::Rule);
     }
 }
