@@ -27,6 +27,9 @@ pub fn timed<T>(work: Work, call: impl FnOnce() -> T) -> T {
     if work == Work::Compiling {
         *compiling += elapsed;
     }
-    let _ = fs::write(file, format!("{:.2} {:.2}\n", compiling.as_secs_f64(), all.as_secs_f64()));
+    // Whole at any time, for the process may end now.
+    let whole = format!("{file}.new");
+    let _ = fs::write(&whole, format!("{:.2} {:.2}\n", compiling.as_secs_f64(), all.as_secs_f64()));
+    let _ = fs::rename(&whole, file);
     result
 }
