@@ -1,8 +1,9 @@
 //! What the programs ask of the operating system, and nothing of tensors or text.
 //!
 //! Files are written whole or not at all ([`files`]), also where a user points at a pipe or a link
-//! ([`output`]); what can be made again has a place ([`cache`]); how much memory is left ([`memory`]); panics of drivers and libraries become
-//! errors ([`panics`]); long work is asked to stop ([`interrupt`]).
+//! ([`output`]); what can be made again has a place ([`cache`]); how much memory is left
+//! ([`memory`]); panics of drivers and libraries become errors ([`panics`]); long work is asked to
+//! stop ([`interrupt`]).
 
 pub mod cache;
 pub mod file_error;

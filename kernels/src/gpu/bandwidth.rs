@@ -1,8 +1,8 @@
-//! What the runtime is kept from measuring of a GPU. Before it times products or sums it times
-//! copies between two buffers of up to 1 GiB each, to know the most that is to be hoped for. On a
-//! small adapter that takes longer than what it is for. Where the buffers do not fit it panics in the
-//! middle of whatever was computed, and leaves the thread in a mode in which each tensor gets memory
-//! of its own: then no step can be recorded. `examples/measured_bandwidth.rs` shows it.
+//! What the runtime is kept from measuring of a GPU. Before it times sums it times copies between two
+//! buffers of up to 1 GiB each, to know the most that is to be hoped for. On a small adapter that takes
+//! longer than what it is for. Where the buffers do not fit it panics in the middle of whatever was
+//! computed, and leaves the thread in a mode in which each tensor gets memory of its own: then no step
+//! can be recorded. `examples/measured_bandwidth.rs` shows it.
 
 use burn::tensor::{Device, Tensor};
 use cubecl::client::Client;

@@ -29,7 +29,7 @@ fn adapter(number: usize) -> Result<Adapter, DriverError> {
     Ok(Adapter {
         name: result::device::get_name(device)?,
         is_card,
-        driver: format!("of CUDA {}.{}", version / 1000, version % 1000 / 10),
+        driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
         memory_bytes: memory.ok().map(|bytes| bytes as u64),
         ..unnamed()
     })
