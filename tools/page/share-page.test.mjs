@@ -188,6 +188,7 @@ test("a character that the model does not know is said, and the page goes on", {
   await page.locator("#prompt").fill("§");
   await page.locator("#status", { hasText: "does not know the character \"§\"" }).waitFor();
   await page.locator("#prompt").fill("cat");
+  await set(page, { tokens: 40 });
   await write(page);
   assert.ok((await ids(page)).length > 0);
 }));
@@ -231,6 +232,7 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
 }
 
 test("everything is reached by keyboard, and has a name", { skip }, () => onPage({}, async (page) => {
+  await set(page, { tokens: 40 });
   await page.locator("#prompt").focus();
   await page.keyboard.press("Control+Enter");
   await page.locator("#text .token").first().waitFor();
