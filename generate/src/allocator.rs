@@ -80,13 +80,15 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Bound {
     most_bytes: usize,
     most_time: Duration,
+    stack_bytes: usize,
     overrun: &'static AtomicBool,
 }
 
 impl Bound {
-    /// For work that is done again and again; a byte of memory stays for each.
-    pub fn new(most_bytes: usize, most_time: Duration) -> Self {
-        Self { most_bytes, most_time, overrun: Box::leak(Box::new(AtomicBool::new(false))) }
+    /// For work that is done again and again; a byte of memory stays for each. The stack is only an
+    /// address until something is put there.
+    pub fn new(most_bytes: usize, most_time: Duration, stack_bytes: usize) -> Self {
+        Self { most_bytes, most_time, stack_bytes, overrun: Box::leak(Box::new(AtomicBool::new(false))) }
     }
 
     /// What `act` gives, on a thread of its own; `None` where it takes more memory or time. Once it
@@ -104,7 +106,7 @@ impl Bound {
         if self.overrun.load(Ordering::Relaxed) {
             return None;
         }
-        thread::Builder::new().spawn(bounded).ok()?;
+        thread::Builder::new().stack_size(self.stack_bytes).spawn(bounded).ok()?;
         let began = Instant::now();
         while began.elapsed() < self.most_time && !self.overrun.load(Ordering::Relaxed) {
             match receiver.recv_timeout(LOOK) {

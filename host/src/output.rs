@@ -3,13 +3,16 @@
 //!
 //! A file is written under a temporary name and renamed, and a rename replaces whatever stands
 //! there. So links are followed first, and a device, a pipe or a socket is opened and written into,
-//! as a shell's `>` does. Files of our own making, in folders of our own, go through
+//! as a shell's `>` does; `-` is standard output. Files of our own making, in folders of our own, go through
 //! [`files`](crate::files) as they are.
 
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::{fs::File, fs::OpenOptions, path::Path, path::PathBuf};
 
 use crate::{file_error::At, file_error::FileError, files::temporary, files::write_atomic};
+
+/// The name of standard output where a file is asked for.
+const STANDARD_OUTPUT: &str = "-";
 
 /// Links followed before they are taken for a circle, as Linux does.
 const MOST_LINKS: usize = 40;
@@ -97,29 +100,43 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Whether what is written to `path` comes out at this process's standard output, as with /dev/stdout:
-/// then nothing else may, or the two are mixed.
+/// Whether what is written to `path` comes out at this process's standard output, as with `-` and
+/// /dev/stdout: then nothing else may, or the two are mixed.
 pub fn is_standard_output(path: &Path) -> bool {
     #[cfg(unix)]
-    {
-        use std::os::{fd::AsFd, unix::fs::MetadataExt};
-        let own = io::stdout().as_fd().try_clone_to_owned().and_then(|out| File::from(out).metadata());
+    let leads_there = || {
+        use std::os::unix::fs::MetadataExt;
+        let own = own_output().and_then(|own| own.metadata());
         own.is_ok_and(|own| path.metadata().is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
-    }
+    };
     #[cfg(not(unix))]
-    {
-        let _ = path; // no path leads there
-        false
-    }
+    let leads_there = || false; // no path does
+    path.as_os_str() == STANDARD_OUTPUT || leads_there()
 }
 
 fn open_stream(path: &Path) -> Result<File, FileError> {
-    OpenOptions::new().append(true).open(path).at("cannot write into", path)
+    let stream = match path.as_os_str() == STANDARD_OUTPUT {
+        true => own_output(),
+        false => OpenOptions::new().append(true).open(path),
+    };
+    stream.at("cannot write into", path)
+}
+
+/// Standard output, as a file of its own.
+fn own_output() -> io::Result<File> {
+    #[cfg(unix)]
+    let own = std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned();
+    #[cfg(windows)]
+    let own = std::os::windows::io::AsHandle::as_handle(&io::stdout()).try_clone_to_owned();
+    own.map(File::from)
 }
 
 /// The regular file, there or not yet, that a path of the user's leads to; `None` for what is no
-/// file of its own: a device, a pipe, a socket, or what this process holds open.
+/// file of its own: standard output, a device, a pipe, a socket, or what this process holds open.
 fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
+    if path.as_os_str() == STANDARD_OUTPUT {
+        return Ok(None);
+    }
     let refuse = |why| Err(Error::Refused(format!("cannot write {}: {why}", path.display())));
     match path.metadata() {
         Ok(there) if there.is_dir() => return refuse("it is a folder; name a file"),

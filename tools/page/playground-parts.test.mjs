@@ -10,7 +10,7 @@ const root = new URL("../../", import.meta.url);
 
 /** The page's scripts as far as they need no page, with a server that is asked by `ask`; gives what `names` are. */
 function parts(names, ask = () => { throw new Error("nothing is to be asked"); }) {
-  const own = ["parts", "tokens", "tree", "request", "kept", "slider"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
+  const own = ["parts", "tokens", "tree", "request", "kept", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
   const script = ["page/src/elements.js", ...own].map((file) => readFileSync(new URL(file, root), "utf8")).join("");
   const globals = { ask, TextDecoder, TextEncoder };
   return runInNewContext(`${script}; ({ ${names}, setProps: (told) => { props = told; } })`, globals);
@@ -80,6 +80,15 @@ test("the steps of a run are found whatever the run is called", () => {
   setProps({ models: ["me@home", "me@work"] });
   settings.model = "me@home";
   assert.deepEqual([...stepsOf()], [], "these are runs, not steps of one");
+});
+
+test("what is chosen for a knob is sent as the kind that the knob takes", () => {
+  const { valueOf } = parts("valueOf");
+  const when = { kind: "word", words: [true, false, "never"], default: false };
+  assert.deepEqual(["true", "false", "never"].map((text) => valueOf(when, text)), when.words);
+  assert.equal(valueOf({ kind: "word", words: ["hf", "mlx"], default: "hf" }, "mlx"), "mlx");
+  assert.equal(valueOf({ kind: "whole number", words: [], default: 0 }, "3"), 3);
+  assert.equal(valueOf({ kind: "list", words: [], default: [] }, "true"), "true");
 });
 
 test("a part of a character is its bytes, wherever it was told of first", async () => {

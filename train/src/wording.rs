@@ -9,7 +9,7 @@ use ember_data::{prepare, tokenizer};
 use ember_decoding::run_folder;
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
-    CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
+    CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError, remedy,
 };
 use ember_training::note::Note;
 
@@ -135,8 +135,9 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
 
 fn of_checkpoint(error: &CheckpointError) -> Option<String> {
     match error {
-        CheckpointError::Save { step, run, latest: None, .. } => Some(format!(
-            "could not save step {step} (free some space and go on with `ember-train resume {}`)",
+        CheckpointError::Save { step, run, latest: None, is_full, .. } => Some(format!(
+            "could not save step {step} ({} and go on with `ember-train resume {}`)",
+            remedy(*is_full),
             typed(run)
         )),
         CheckpointError::OtherText { run, .. } => {
@@ -230,6 +231,20 @@ mod tests {
         let in_a_plan = StudyError::from(in_training);
         let in_a_run = cause(in_a_plan.into());
         assert!(said(in_a_run.into()).to_string().starts_with("the device is gone (Unknown: Device is lost): its"));
+    }
+
+    #[test]
+    fn room_is_what_a_full_disk_wants_and_nothing_else() {
+        let saved = |is_full| {
+            let source = "why".into();
+            Error::from(CheckpointError::Save { step: 8, run: "run".into(), latest: None, is_full, source })
+        };
+        let said = |is_full| said(saved(is_full).into()).to_string();
+        let full = "could not save step 8 (free some space and go on with `ember-train resume run`)";
+        assert!(said(true).starts_with(full));
+        let kept_out =
+            "could not save step 8 (check that the run folder may be written to, and go on with `ember-train";
+        assert!(said(false).starts_with(kept_out));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::sensitive::Window;
 use ahash::{AHashMap, AHashSet};
 use serde::Serialize;
-use std::cmp::Reverse;
+use std::{cmp::Reverse, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What was found in the lines.
@@ -66,44 +66,114 @@ const MOST_COUNTED: usize = 1 << 20;
 
 const MOST_SHOWN: usize = 25;
 
+/// Bytes by which a line is known that goes on from one window into the next: its beginning, so many
+/// of them, is judged in its place. It is then odd in any case.
+const KNOWN_BY: usize = 16 << 10;
+
 /// The lines of one window.
 #[derive(Default)]
 pub struct LinesOfWindow {
+    /// Where the lines are that both begin and end in it.
+    whole: Range<usize>,
     count: u64,
     longest: u64,
     lengths: Vec<u64>,
     code_bytes: u64,
     /// Where the odd ones are.
-    odd: Vec<std::ops::Range<usize>>,
+    odd: Vec<Range<usize>>,
     /// The hash and place of those long enough to be told from others.
-    hashes: Vec<(u64, std::ops::Range<usize>)>,
+    hashes: Vec<(u64, Range<usize>)>,
 }
 
 impl LinesOfWindow {
-    pub fn new(text: &str) -> Self {
-        let mut lines = Self::default();
-        let mut start = 0;
-        for with_end in text.split_inclusive('\n') {
+    pub fn new(window: &Window) -> Self {
+        let text = &window.text;
+        let first = if window.begins_line { 0 } else { text.find('\n').map_or(text.len(), |end| end + 1) };
+        let last = match window.ends_line {
+            true => text.len(),
+            false => text[first..].rfind('\n').map_or(first, |end| first + end + 1),
+        };
+        let whole = first..last;
+        let mut lines = Self { whole: whole.clone(), ..Self::default() };
+        let mut start = whole.start;
+        for with_end in text[whole].split_inclusive('\n') {
             let line = with_end.trim();
             let begin = start + (with_end.len() - with_end.trim_start().len());
             start += with_end.len();
-            if line.is_empty() {
-                continue;
-            }
-            let place = begin..begin + line.len();
-            lines.count += 1;
-            lines.longest = lines.longest.max(line.len() as u64);
-            count_length(&mut lines.lengths, line.len() as u64);
-            lines.code_bytes += if is_code(line) { with_end.len() as u64 } else { 0 };
-            if is_odd(line) {
-                lines.odd.push(place.clone());
-            }
-            if line.len() >= SHORTEST_REPEATED {
-                lines.hashes.push((xxh3_64(line.as_bytes()), place));
+            if !line.is_empty() {
+                lines.count_line(line, begin..begin + line.len(), with_end.len());
             }
         }
         lines
     }
+
+    /// Counts the line in this place, which takes so many bytes with the white space around it. Of a
+    /// very long one, `line` is what it is known by.
+    fn count_line(&mut self, line: &str, place: Range<usize>, with_space: usize) {
+        self.count += 1;
+        self.longest = self.longest.max(place.len() as u64);
+        count_length(&mut self.lengths, place.len() as u64);
+        self.code_bytes += if is_code(line) { with_space as u64 } else { 0 };
+        if is_odd(line) {
+            self.odd.push(place.clone());
+        }
+        if line.len() >= SHORTEST_REPEATED {
+            // The length tells those apart that are known by the same beginning.
+            let unknown = place.len().abs_diff(line.len()) as u64;
+            self.hashes.push((xxh3_64(line.as_bytes()) ^ unknown, place));
+        }
+    }
+}
+
+/// A line that goes on from one window into the next. It may be as long as the document, so only
+/// what it is known by is kept.
+#[derive(Default)]
+struct OpenLine {
+    /// Its beginning, from its first character on that is no white space.
+    begins: String,
+    /// Its last character that is none, so far.
+    last: Option<char>,
+    /// Bytes from the one to the other.
+    bytes: usize,
+    /// Bytes from the one on.
+    read: usize,
+    /// Bytes with the white space before it, too.
+    all: usize,
+}
+
+impl OpenLine {
+    fn add(&mut self, piece: &str) {
+        self.all += piece.len();
+        let piece = if self.read == 0 { piece.trim_start() } else { piece };
+        if self.begins.len() == self.read {
+            let room = KNOWN_BY - self.begins.len();
+            self.begins.push_str(&piece[..piece.floor_char_boundary(room)]);
+        }
+        let line = piece.trim_end();
+        if let Some(last) = line.chars().next_back() {
+            (self.bytes, self.last) = (self.read + line.len(), Some(last));
+        }
+        self.read += piece.len();
+    }
+
+    /// The line as the only one of a text: what it is known by, which is its beginning and, since code
+    /// is told by how lines end, its last character.
+    fn close(mut self) -> (String, LinesOfWindow) {
+        match self.bytes <= self.begins.len() {
+            true => self.begins.truncate(self.bytes),
+            false => self.begins.extend(self.last),
+        }
+        let mut lines = LinesOfWindow::default();
+        if self.bytes > 0 {
+            lines.count_line(&self.begins, 0..self.bytes, self.all);
+        }
+        (self.begins, lines)
+    }
+}
+
+/// So many characters from the beginning of the line in this place, which may reach past the text.
+fn beginning(text: &str, place: &Range<usize>, characters: usize) -> String {
+    text[place.start..place.end.min(text.len())].chars().take(characters).collect()
 }
 
 /// Counts one length among those of less than 2^n bytes and not less than half of it.
@@ -133,6 +203,7 @@ fn is_code(line: &str) -> bool {
 #[derive(Default)]
 pub struct LineCounts {
     all: LinesOfWindow,
+    open: OpenLine,
     bytes: u64,
     odd_count: u64,
     /// Document, bytes and beginning.
@@ -146,7 +217,21 @@ pub struct LineCounts {
 
 impl LineCounts {
     pub fn add(&mut self, document: u64, window: &Window, lines: LinesOfWindow) {
-        self.bytes += window.text.len() as u64;
+        let (text, Range { start, end }) = (&window.text, lines.whole.clone());
+        self.bytes += text.len() as u64;
+        if !window.begins_line {
+            self.open.add(&text[..start]);
+            if window.ends_line || start < text.len() {
+                let (known_by, line) = std::mem::take(&mut self.open).close();
+                self.count_lines(document, &known_by, line);
+            }
+        }
+        self.count_lines(document, text, lines);
+        self.open.add(&text[end..]);
+    }
+
+    /// Counts lines of this text, a stretch of the document.
+    fn count_lines(&mut self, document: u64, text: &str, lines: LinesOfWindow) {
         self.all.count += lines.count;
         self.all.longest = self.all.longest.max(lines.longest);
         self.all.code_bytes += lines.code_bytes;
@@ -155,8 +240,7 @@ impl LineCounts {
         self.odd_count += lines.odd.len() as u64;
         for place in lines.odd {
             if self.odd.len() < MOST_ODD {
-                let begins = window.text[place.clone()].chars().take(80).collect();
-                self.odd.push((document, place.len() as u64, begins));
+                self.odd.push((document, place.len() as u64, beginning(text, &place, 80)));
             }
         }
         if std::mem::replace(&mut self.document, document) != document || self.seen.len() > MOST_COUNTED {
@@ -168,7 +252,7 @@ impl LineCounts {
                 *documents += 1;
                 *bytes += place.len() as u64;
                 if *documents == 2 {
-                    *line = Some(window.text[place].chars().take(160).collect::<String>().into());
+                    *line = Some(beginning(text, &place, 160).into());
                 }
             }
         }
@@ -208,6 +292,62 @@ impl LineCounts {
                 .collect(),
             boilerplate: share(boilerplate),
             lengths: self.all.lengths,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What is told of documents that come in windows of so many bytes.
+    fn lines(documents: &[String], most: usize) -> Lines {
+        let mut counts = LineCounts::default();
+        for (document, text) in (0..).zip(documents) {
+            let mut start = 0;
+            while start < text.len() {
+                let end = text.ceil_char_boundary(start + most.min(text.len() - start));
+                let begins_line = start == 0 || text[..start].ends_with('\n');
+                let ends_line = end == text.len() || text[..end].ends_with('\n');
+                let window = Window { offset: start as u64, text: text[start..end].to_owned(), begins_line, ends_line };
+                counts.add(document, &window, LinesOfWindow::new(&window));
+                start = end;
+            }
+        }
+        counts.finish(&|document| document.to_string())
+    }
+
+    #[test]
+    fn a_line_is_one_however_many_windows_it_takes() {
+        let text = "word ".repeat(40_000) + "\n" + &"short line\n".repeat(5);
+        for most in [1, 7, 4096, 64 << 10, usize::MAX] {
+            let found = lines(std::slice::from_ref(&text), most);
+            assert_eq!((found.count, found.odd_count, found.longest), (6, 1, 199_999), "{most}");
+            assert_eq!((found.odd[0].bytes, found.odd[0].begins.as_str()), (199_999, "word ".repeat(16).as_str()));
+        }
+    }
+
+    #[test]
+    fn long_lines_that_end_otherwise_are_told_apart() {
+        let long = |end: &str| "x = f(1); ".repeat(12_000) + end;
+        let documents: Vec<String> = (0..5).map(|_| long("}  ")).chain([long("no code at all"), long("")]).collect();
+        let found = lines(&documents, 64 << 10);
+        assert_eq!((found.count, found.odd_count, found.repeated.len()), (7, 7, 1));
+        assert_eq!((found.repeated[0].documents, found.repeated[0].line.len()), (5, 160));
+        assert!((0.8..0.9).contains(&found.code), "six of seven end as code does: {}", found.code);
+    }
+
+    proptest! {
+        #[test]
+        fn windows_do_not_matter(
+            lines_of in proptest::collection::vec("( |a|\u{e9}|\u{2003}|\\{|;|\r|\n|for ever and ever|let x = 5){0,30}", 1..8),
+            most in 1usize..90,
+        ) {
+            let documents = vec![lines_of; 5].concat(); // so that lines are repeated
+            let told = |most| serde_json::to_string(&lines(&documents, most)).unwrap();
+            prop_assert_eq!(told(most), told(usize::MAX));
         }
     }
 }

@@ -89,7 +89,7 @@ pub struct Repeated {
 /// As [`crate::prepare::prepare`], but that nothing is written: `options.out` is where standard
 /// input may be copied to, and must exist.
 pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, Error> {
-    let mut corpus = Corpus::find(options)?;
+    let mut corpus = Corpus::find(options, progress)?;
     loop {
         let mut looking = Looking::new();
         let reading = corpus.read(Purpose::Looking, Position::default(), progress, &mut |here: Here<'_>, event| {
@@ -186,9 +186,7 @@ impl Looking {
         let waiting = std::mem::take(&mut self.waiting);
         let seen: Vec<(LinesOfWindow, Vec<Finding>, u64)> = waiting
             .par_iter()
-            .map(|(_, window)| {
-                (LinesOfWindow::new(&window.text), find(&window.text), window.text.chars().count() as u64)
-            })
+            .map(|(_, window)| (LinesOfWindow::new(window), find(&window.text), window.text.chars().count() as u64))
             .collect();
         for ((document, window), (lines, findings, characters)) in waiting.iter().zip(seen) {
             self.lines.add(*document, window, lines);

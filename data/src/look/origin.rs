@@ -30,9 +30,11 @@ const LARGEST: usize = 12;
 pub struct DocumentYears(BTreeMap<(usize, u64), [u64; 2]>);
 
 impl DocumentYears {
-    /// Counts a document of the source of this number, written so many seconds after 1970 began.
+    /// Counts a document of the source of this number, written so many seconds after 1970 began. One
+    /// of a year that cannot be says none.
     pub fn add(&mut self, source: usize, seconds: u64, bytes: u64) {
-        let [documents, all_bytes] = self.0.entry((source, civil_year(seconds / 86_400))).or_default();
+        let Some(year) = civil_year(seconds / 86_400) else { return };
+        let [documents, all_bytes] = self.0.entry((source, year)).or_default();
         *documents += 1;
         *all_bytes += bytes;
     }
@@ -125,18 +127,23 @@ fn year(name: &str) -> String {
     }
     let changed = std::fs::metadata(name).and_then(|metadata| metadata.modified()).ok();
     let since = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or_else(|| UNKNOWN.to_owned(), |since| civil_year(since.as_secs() / 86_400).to_string())
+    let year = since.and_then(|since| civil_year(since.as_secs() / 86_400));
+    year.map_or_else(|| UNKNOWN.to_owned(), |year| year.to_string())
 }
 
-/// The year of a day since 1970-01-01.
-fn civil_year(days: u64) -> u64 {
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let (mut year, mut left) = (1970, days);
-    while left >= 365 + u64::from(is_leap(year)) {
-        left -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    year
+/// The year of a day since 1970-01-01; `None` behind 9999, which a broken clock says, or whoever
+/// writes a time by hand.
+fn civil_year(days: u64) -> Option<u64> {
+    // Years that begin in March end with the leap day, so that they can be told by division.
+    const MARCH_OF_YEAR_0: u64 = 719_468;
+    const ERA: u64 = 146_097;
+    let days = days + MARCH_OF_YEAR_0;
+    let (era, day) = (days / ERA, days % ERA); // 400 years each
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    // January and February are the next year's.
+    let year = 400 * era + year + u64::from(day_of_year >= 306);
+    (year <= 9999).then_some(year)
 }
 
 #[cfg(test)]
@@ -153,6 +160,29 @@ mod tests {
         assert_eq!(year("no/such/file 12345.txt"), "unknown");
         let none = ["00012345.txt", "98765432.txt", "20241301.txt", "20240532.txt", "2,000 built-in stories"];
         assert_eq!(none.map(year), ["unknown"; 5]);
-        assert_eq!([0, 364, 365, 11_016, 19_723, 20_088].map(civil_year), [1970, 1970, 1971, 2000, 2024, 2024]);
+        assert_eq!(
+            [0, 364, 365, 11_016, 19_723, 20_088].map(civil_year),
+            [1970, 1970, 1971, 2000, 2024, 2024].map(Some)
+        );
+    }
+
+    #[test]
+    fn years_are_as_long_as_the_calendar_has_them_and_end_with_9999() {
+        let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+        let mut begins = 0;
+        for year in 1970..=9999 {
+            let next = begins + 365 + u64::from(is_leap(year));
+            assert_eq!([begins, next - 1].map(civil_year), [Some(year); 2]);
+            begins = next;
+        }
+        assert_eq!([begins, 9_000_000_000_000_000_000 / 86_400, u64::MAX / 86_400].map(civil_year), [None; 3]);
+    }
+
+    #[test]
+    fn a_document_of_a_year_that_cannot_be_says_none() {
+        let mut dated = DocumentYears::default();
+        dated.add(0, 1_700_000_000, 5);
+        dated.add(0, u64::MAX, 7);
+        assert_eq!(dated.of(0), [("2023".to_owned(), [1, 5])]);
     }
 }

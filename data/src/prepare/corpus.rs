@@ -121,13 +121,18 @@ pub struct Reading {
 
 impl<'a> Corpus<'a> {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
-    pub fn find(options: &'a PrepareOptions) -> Result<Self, Error> {
+    pub fn find(options: &'a PrepareOptions, progress: &dyn Progress) -> Result<Self, Error> {
         let mut corpus = Self { options, listing: Listing::new(&options.reading), parts: Vec::new() };
         let mut stories = 0;
         for input in &options.inputs {
             match input {
                 Input::Path(path) => corpus.listing.add_path(path)?,
-                Input::Stdin => corpus.listing.add_stdin(&mut std::io::stdin().lock(), &options.out)?,
+                Input::Stdin => {
+                    let interrupted = || progress.interrupted();
+                    if !corpus.listing.add_stdin(std::io::stdin(), &options.out, &interrupted)? {
+                        return Err(Error::Interrupted);
+                    }
+                }
                 Input::Stories { count: 0 } => {
                     return Err(Error::unusable("0 stories of the built-in corpus are no text; ask for more"));
                 }

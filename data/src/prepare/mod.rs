@@ -102,7 +102,7 @@ fn prepare_into(
         replace_prepared(out, checkpoint)?;
         return Ok(manifest);
     }
-    let mut corpus = Corpus::find(options)?;
+    let mut corpus = Corpus::find(options, progress)?;
     let only_stories = options.only_stories();
     let survey = survey(&mut corpus, checkpoint, progress)?;
     let (tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;

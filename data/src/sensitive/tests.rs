@@ -212,6 +212,9 @@ proptest! {
         let mut offset = 0;
         for window in &all {
             prop_assert!(window.offset == offset && window.text.len() <= 64 << 10);
+            let before = &text[..offset as usize];
+            prop_assert_eq!(window.begins_line, before.is_empty() || before.ends_with('\n'));
+            prop_assert!(window.ends_line == (window.text.ends_with('\n') || text.len() == before.len() + window.text.len()));
             offset += window.text.len() as u64;
         }
     }

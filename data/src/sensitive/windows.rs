@@ -10,6 +10,10 @@ pub struct Window {
     pub offset: u64,
     /// Its text.
     pub text: String,
+    /// Whether its first line begins in it.
+    pub begins_line: bool,
+    /// Whether its last line ends in it.
+    pub ends_line: bool,
 }
 
 /// Cuts a document into windows: at the end of the last line that is in reach, else behind white
@@ -19,6 +23,8 @@ pub struct Window {
 pub struct Windows {
     waiting: String,
     offset: u64,
+    /// Whether the window before ended within a line.
+    within_line: bool,
 }
 
 impl Windows {
@@ -29,7 +35,10 @@ impl Windows {
         while self.waiting.len() - start > LONGEST {
             let reach = &self.waiting[start..self.waiting.floor_char_boundary(start + LONGEST)];
             let end = start + cut(reach);
-            windows.push(Window { offset: self.offset, text: self.waiting[start..end].to_owned() });
+            let text = self.waiting[start..end].to_owned();
+            let ends_line = text.ends_with('\n');
+            let begins_line = !std::mem::replace(&mut self.within_line, !ends_line);
+            windows.push(Window { offset: self.offset, text, begins_line, ends_line });
             self.offset += (end - start) as u64;
             start = end;
         }
@@ -41,7 +50,8 @@ impl Windows {
     pub fn end_document(&mut self) -> Option<Window> {
         let text = std::mem::take(&mut self.waiting);
         let offset = std::mem::take(&mut self.offset);
-        (!text.is_empty()).then_some(Window { offset, text })
+        let begins_line = !std::mem::take(&mut self.within_line);
+        (!text.is_empty()).then_some(Window { offset, text, begins_line, ends_line: true })
     }
 }
 

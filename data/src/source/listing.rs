@@ -8,12 +8,12 @@ use super::left_out::{LeftOut, LeftOutKind};
 use super::options::ReadOptions;
 use super::own::{is_own, kind_of_folder};
 use super::start::Start;
-use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind};
+use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind, piped};
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use ignore::{Walk, WalkBuilder};
 use std::sync::mpsc::{Sender, channel};
-use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf, sync::Arc};
+use std::{fs::File, io, io::Read, path::Path, path::PathBuf, sync::Arc};
 use tempfile::NamedTempFile;
 
 /// How far into a file its kind is looked for.
@@ -196,27 +196,32 @@ impl Listing {
     }
 
     /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read
-    /// twice, and adds that.
+    /// twice, and adds that; `false` when `interrupted` said to end.
     ///
     /// # Errors
     /// When it cannot be copied, is empty, or was added before.
-    pub fn add_stdin(&mut self, input: &mut dyn Read, folder: &Path) -> Result<(), Error> {
+    pub fn add_stdin(
+        &mut self,
+        input: impl Read + Send + 'static,
+        folder: &Path,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
         if std::mem::replace(&mut self.has_stdin, true) {
             return Err(Error::unusable("standard input", "is named twice; name it once"));
         }
-        let mut spool = || -> io::Result<(NamedTempFile, u64)> {
+        let spool = || -> io::Result<(NamedTempFile, Option<u64>)> {
             let mut copy = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
-            let bytes = io::copy(input, &mut copy)?;
-            copy.flush()?;
+            let bytes = piped::copy(input, &mut copy, interrupted)?;
             Ok((copy, bytes))
         };
         let (copy, bytes) = spool().at("cannot copy standard input into", folder)?;
+        let Some(bytes) = bytes else { return Ok(false) };
         if bytes == 0 {
             return Err(Error::unusable("standard input", "is empty; pipe text into it"));
         }
         self.add_file(copy.path(), "standard input", false).map_err(|(_, error)| error)?;
         self.spooled.push(copy);
-        Ok(())
+        Ok(true)
     }
 
     /// Bytes of all files on the disk.

@@ -31,6 +31,7 @@ mod left_out;
 mod listing;
 mod options;
 pub(crate) mod own;
+mod piped;
 mod reader;
 mod start;
 

@@ -334,7 +334,7 @@ fn damaged_parquet_never_panics_out_of_the_library() {
 fn standard_input_is_copied_and_recognised() {
     let folder = Folder::new();
     let mut listing = Listing::default();
-    listing.add_stdin(&mut &gzip(b"piped")[..], folder.0.path()).unwrap();
+    assert!(listing.add_stdin(io::Cursor::new(gzip(b"piped")), folder.0.path(), &|| false).unwrap());
     assert_eq!(&*listing.files[0].name, "standard input");
     let mut text = String::new();
     let mut sink = |event: Event<'_>| {
@@ -347,9 +347,9 @@ fn standard_input_is_copied_and_recognised() {
     assert_eq!(text, "piped");
     drop(listing);
     assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 0);
-    for marked in ["\u{feff}piped".as_bytes(), &utf16("\u{feff}piped", u16::to_be_bytes)] {
+    for marked in ["\u{feff}piped".as_bytes().to_vec(), utf16("\u{feff}piped", u16::to_be_bytes)] {
         let mut listing = Listing::default();
-        listing.add_stdin(&mut &*marked, folder.0.path()).unwrap();
+        assert!(listing.add_stdin(io::Cursor::new(marked), folder.0.path(), &|| false).unwrap());
         let mut text = String::new();
         read::<Error>(&listing.files[0], &reading("text"), &AtomicU64::new(0), &mut |event| {
             if let Event::Text(piece) = event {
@@ -360,7 +360,7 @@ fn standard_input_is_copied_and_recognised() {
         .unwrap();
         assert_eq!(text, "piped", "without its mark");
     }
-    let error = Listing::default().add_stdin(&mut &b""[..], folder.0.path()).unwrap_err();
+    let error = Listing::default().add_stdin(&b""[..], folder.0.path(), &|| false).unwrap_err();
     assert_eq!(error.to_string(), "standard input is empty; pipe text into it");
 }
 

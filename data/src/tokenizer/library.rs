@@ -2,7 +2,11 @@
 
 use super::error::Error;
 use ember_host::panics::quietly;
+use serde_json::Value;
 use tokenizers::{Encoding, PreTokenizerWrapper, Token, Tokenizer as Library};
+
+/// How many times as long replacements may make a text, one after the other.
+const MOST_GROWTH: usize = 4096;
 
 /// Calls the library with what somebody else wrote: its errors, and its panics over damaged files,
 /// are errors of ours.
@@ -35,5 +39,68 @@ pub fn put_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
     match (is_added.iter().position(own), is_added.iter().rposition(own)) {
         (Some(first), Some(last)) => Ok([ids[..first].to_vec(), ids[last + 1..].to_vec()]),
         _ => Ok([Vec::new(), Vec::new()]),
+    }
+}
+
+/// Refuses a tokenizer whose replacements make so much of a text that no memory holds it: each may
+/// make it longer by as much as the file is long.
+pub fn check_replacements(library: &Library) -> Result<(), Error> {
+    let parts = [serde_json::to_value(library.get_normalizer()), serde_json::to_value(library.get_decoder())];
+    for part in parts {
+        let grows = growth(&part.map_err(|error| Error::Unusable(error.to_string()))?);
+        if grows > MOST_GROWTH {
+            let times = if grows == usize::MAX { "without end".to_owned() } else { format!("{grows} times") };
+            return Err(Error::Unusable(format!(
+                "its replacements may make a text longer {times}, of at most {MOST_GROWTH}: correct its normalizer or decoder"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How many times as long a part of a tokenizer, and all parts that it has, may make a text.
+fn growth(part: &Value) -> usize {
+    let together = |parts: &mut dyn Iterator<Item = &Value>| parts.map(growth).fold(1, usize::saturating_mul);
+    match part {
+        Value::Array(parts) => together(&mut parts.iter()),
+        Value::Object(keys) if keys.get("type").is_some_and(|kind| kind == "Replace") => {
+            let content = keys.get("content").and_then(Value::as_str).map_or(0, str::len);
+            // An expression may find a byte, or none between two.
+            let found = part.pointer("/pattern/String").and_then(Value::as_str).map_or(1, |text| text.len().max(1));
+            content.div_ceil(found).max(1)
+        }
+        Value::Object(keys) => together(&mut keys.values()),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn replacements_may_not_make_an_endless_text() {
+        let check = |normalizer: Value| {
+            let model = json!({ "type": "WordLevel", "vocab": { "a": 0 }, "unk_token": "a" });
+            let file = json!({ "version": "1.0", "added_tokens": [], "normalizer": normalizer, "model": model });
+            check_replacements(&Library::from_bytes(file.to_string()).unwrap())
+        };
+        let replace =
+            |pattern: Value, content: &str| json!({ "type": "Replace", "pattern": pattern, "content": content });
+        let all = |parts: Vec<Value>| json!({ "type": "Sequence", "normalizers": parts });
+        check(Value::Null).unwrap();
+        check(replace(json!({ "String": " " }), "▁")).unwrap();
+        check(all(vec![replace(json!({ "String": "猫" }), "犬"); 100])).unwrap();
+        check(all(vec![replace(json!({ "Regex": " {2,}" }), "▁"); 7])).unwrap();
+        for endless in [
+            replace(json!({ "String": "a" }), &"a".repeat(5000)),
+            all(vec![replace(json!({ "String": "a" }), "aa"); 13]),
+            all(vec![replace(json!({ "Regex": "" }), "aa"); 100]),
+        ] {
+            let line = check(endless).unwrap_err().to_string();
+            assert!(line.contains("its replacements may make a text longer "), "{line}");
+        }
     }
 }

@@ -29,7 +29,7 @@ use beside::Beside;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
-use library::{library_error, of_library, put_around, put_space_first};
+use library::{check_replacements, library_error, of_library, put_around, put_space_first};
 use serde_json::{Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
@@ -167,6 +167,7 @@ impl Tokenizer {
                  number them from 0"
             )));
         }
+        check_replacements(&library)?;
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
         let (encoder, around) = (Encoder::choose(&library), put_around(&library)?);

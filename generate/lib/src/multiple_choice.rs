@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_model::Gpt;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 use crate::error::{Cause, Result};
@@ -60,7 +60,19 @@ pub struct Question {
     /// The ways to go on.
     pub choices: Vec<String>,
     /// The index of the right one, from 0, where it is known.
+    #[serde(default, deserialize_with = "index")]
     pub answer: Option<usize>,
+}
+
+/// The number of a choice, where there is one.
+fn index<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Option<usize>, D::Error> {
+    let index = |given: Value| {
+        let index = given.as_u64().and_then(|index| usize::try_from(index).ok());
+        index.ok_or_else(|| {
+            D::Error::custom(format!("\"answer\" is {given}; it must be the number of a choice, from 0"))
+        })
+    };
+    Option::<Value>::deserialize(given)?.map(index).transpose()
 }
 
 impl Question {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
-use ember_decoding::config::{Form, KNOBS_IN_HELP, Knob, Knobs, Typed};
+use ember_decoding::config::{Form, KNOBS_IN_HELP, Knob, Knobs, Range, Typed};
 
 pub(super) const PENALTIES: &str = "Penalties and bans";
 
@@ -28,7 +28,14 @@ fn flag((knob, typed): (&'static Knob, Typed)) -> Arg {
     let arg = Arg::new(knob.name).long(knob.label).help_heading(typed.heading).help(knob.meaning.trim());
     let arg = arg.value_name(typed.placeholder);
     match typed.form {
-        Form::Count => arg.value_parser(as_text(count)).allow_negative_numbers(true),
+        Form::Count => {
+            let (least, most) = match knob.range {
+                Range::OneTo(most) => (1, most),
+                Range::OneUp => (1, u32::MAX as usize),
+                _ => (0, u32::MAX as usize),
+            };
+            arg.value_parser(as_text(move |text: &str| count_within(text, least, most))).allow_negative_numbers(true)
+        }
         Form::Number => arg.value_parser(as_text(number::<f64>)).allow_negative_numbers(true),
         Form::Word(words) => arg.value_parser(PossibleValuesParser::new(
             words().into_iter().map(|(name, meaning)| PossibleValue::new(name).help(meaning)),
@@ -38,13 +45,18 @@ fn flag((knob, typed): (&'static Knob, Typed)) -> Arg {
 }
 
 /// Checks what is typed and leaves it as it is.
-fn as_text<T>(check: fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<String, String> + Clone {
+fn as_text<T>(check: impl Fn(&str) -> Result<T, String> + Clone) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| check(text).map(|_| text.to_owned())
 }
 
 pub(super) fn count(text: &str) -> Result<usize, String> {
+    count_within(text, 0, u32::MAX as usize)
+}
+
+/// A count; a number that is not within is refused later, as it is where a file sets it.
+fn count_within(text: &str, least: usize, most: usize) -> Result<usize, String> {
     let number: Result<u32, _> = text.parse();
-    number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from 0 to {}", u32::MAX))
+    number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from {least} to {most}"))
 }
 
 pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {

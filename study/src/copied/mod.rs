@@ -13,5 +13,6 @@ mod spans;
 mod training_text;
 
 pub use checked::{Checked, Rule, Span, Together, beginning, check, together};
+pub use novelty::Novel;
 pub use page::{page, times, words_for};
 pub use training_text::{Documents, LineOf, Place, TrainingText};

@@ -42,9 +42,10 @@ pub struct Novel {
 }
 
 impl Novel {
-    /// The share that is new; 0 where there is no run of that length.
-    pub fn share(self) -> f64 {
-        self.novel as f64 / self.ngrams.max(1) as f64
+    /// The share that is new; `None` where there is no run of that length, of which nothing is copied
+    /// either.
+    pub fn share(self) -> Option<f64> {
+        (self.ngrams > 0).then(|| self.novel as f64 / self.ngrams as f64)
     }
 }
 
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(novel[0], Novel { n: 1, ngrams: 6, novel: 0 });
         assert_eq!(novel[1], Novel { n: 2, ngrams: 4, novel: 2 }); // "cat sat" and "the dog"
         assert_eq!(novel[2], Novel { n: 3, ngrams: 2, novel: 2 });
-        assert_eq!((novel[3].ngrams, novel[3].share()), (0, 0.0));
+        assert_eq!((novel[1].share(), novel[3].ngrams, novel[3].share()), (Some(0.5), 0, None));
     }
 
     fn texts() -> impl Strategy<Value = Vec<String>> {

@@ -7,7 +7,7 @@ use ember_host::files::read_whole;
 use serde_json::{Map, Value, json};
 
 use ember_study::copied::{
-    Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
+    Checked, Documents, Novel, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
 use ember_training::run::text::data_of;
 
@@ -237,20 +237,30 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
     };
     lines.push(format!("a stretch counts as copied from {what} on"));
     lines.push(format!("{:<21}{:>12} {:>8} {:>7} {:>9}", "", "characters", "copied", "spans", "longest"));
-    lines.push(row(if all.texts == 1 { "this text" } else { "these texts" }, all));
+    let name = if all.texts == 1 { "this text" } else { "these texts" };
+    lines.push(row(name, all));
     if let Some(validation) = validation {
         lines.push(row("the validation text", validation));
         lines.push(format!("spans that stand in the validation text alone, which nobody trained on: {only}"));
     }
     lines.push("\nruns of n words that the training text has nowhere".to_owned());
-    let heading = if validation.is_some() { "the validation text" } else { "" };
-    lines.push(format!("{:>3}  {:>9}  {heading}", "n", "this text").trim_end().to_owned());
-    for (place, novel) in all.novel.iter().enumerate() {
-        let bar = "#".repeat((30.0 * novel.share()).round() as usize);
-        let theirs = validation.map_or_else(String::new, |of| format!("{:>18.1}%", 100.0 * of.novel[place].share()));
-        lines.push(format!("{:>3}  {:>8.1}%{theirs}  {bar}", novel.n, 100.0 * novel.share()).trim_end().to_owned());
-    }
+    lines.extend(novelty(name, &all.novel, validation.map(|of| &of.novel[..])));
     lines.join("\n") + "\n"
+}
+
+/// How much is new in runs of each length of the texts of this name, and of the validation text; in
+/// texts of fewer words there are none of which it could be told.
+fn novelty(name: &str, all: &[Novel], validation: Option<&[Novel]>) -> Vec<String> {
+    let width = name.len();
+    let heading = if validation.is_some() { "the validation text" } else { "" };
+    let percent = |of: Novel| of.share().map_or_else(|| "-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
+    let row = |(place, &novel): (usize, &Novel)| {
+        let bar = "#".repeat((30.0 * novel.share().unwrap_or(0.0)).round() as usize);
+        let theirs = validation.map_or_else(String::new, |of| format!("{:>19}", percent(of[place])));
+        format!("{:>3}  {:>width$}{theirs}  {bar}", novel.n, percent(novel)).trim_end().to_owned()
+    };
+    let heading = format!("{:>3}  {name}  {heading}", "n").trim_end().to_owned();
+    std::iter::once(heading).chain(all.iter().enumerate().map(row)).collect()
 }
 
 #[cfg(test)]
@@ -276,5 +286,22 @@ mod tests {
         assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a line with a JSON object"));
         assert!(error("a.txt", b" \n").contains("holds no text"));
         assert!(error("a.txt", b"\xff").contains("is not UTF-8 text: byte 0"));
+    }
+
+    #[test]
+    fn of_runs_that_there_are_none_of_nothing_is_said_to_be_copied() {
+        let novel = |n, ngrams, novel| Novel { n, ngrams, novel };
+        let (one_word, two_words) = ([novel(1, 1, 0), novel(2, 0, 0)], [novel(1, 2, 1), novel(2, 1, 1)]);
+        let told = novelty("this text", &one_word, Some(&two_words));
+        let bar = "#".repeat(30);
+        assert_eq!(told[0], "  n  this text  the validation text");
+        assert_eq!(told[1..], ["  1       0.0%              50.0%", "  2          -             100.0%"]);
+        let told = novelty("these texts", &two_words, None);
+        let expected = ["  n  these texts", "  1        50.0%  ###############"].map(str::to_owned);
+        assert_eq!(told, [&expected[..], &[format!("  2       100.0%  {bar}")]].concat());
+        assert_eq!(
+            novelty("this text", &two_words, Some(&one_word))[2],
+            format!("  2     100.0%                  -  {bar}")
+        );
     }
 }

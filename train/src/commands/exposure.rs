@@ -51,8 +51,8 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let Subject { checkpoint, gpt, windows, settings } = subject;
     notes.say(format!(
         "writing {} after {} each of validation text, drawn and greedy, and reading them again",
-        counted(windows.len() * (settings.samples + 1), "text"),
-        counted(settings.prefix, "token")
+        counted(grouped((windows.len() * (settings.samples + 1)) as u64), "text"),
+        counted(grouped(settings.prefix as u64), "token")
     ));
     let wait = Wait::begin(KERNELS_OF_A_TEXT, common.quiet);
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
@@ -129,9 +129,9 @@ fn table(exposure: &Exposure) -> String {
         format!(
             "{} of validation text; behind {}: the real words, the model's own drawn at temperature 1 ({}), and its \
              most probable ones (greedy)",
-            counted(windows, "window"),
-            counted(prefix, "real token"),
-            counted(samples, "time")
+            counted(grouped(*windows as u64), "window"),
+            counted(grouped(*prefix as u64), "real token"),
+            counted(grouped(*samples as u64), "time")
         ),
         String::new(),
         format!(

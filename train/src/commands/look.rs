@@ -34,6 +34,9 @@ pub struct LookArgs {
 /// When the text cannot be read or the page cannot be written.
 pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     const STORIES: u64 = 2000;
+    let is_piped = args.text.iter().any(|name| name == "-");
+    let line = "--minutes M: a plan reads the text again, and standard input can be read once; name a file";
+    ensure!(args.minutes.is_none() || !is_piped, UsageError::new(line));
     let folder = temporary_folder()?;
     let out = folder.path().join("data");
     std::fs::create_dir(&out).context("cannot make a temporary folder")?;
@@ -58,11 +61,16 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
             [one] => name_of(Path::new(one)).unwrap_or_else(|| one.clone()),
             [one, others @ ..] => format!("{one} and {} more", others.len()),
         };
-        // Standard input was read, and is gone.
-        let is_there = args.text.iter().all(|name| name != "-");
-        let seen = if is_there { seen_by_a_model(args, &options, folder.path(), common, interrupt)? } else { None };
+        let notes = Notes::new(common.quiet);
+        let seen = if is_piped {
+            let why = "standard input can be read once; name a file";
+            notes.say(format!("the page does not show what a model will see: {why}"));
+            None
+        } else {
+            seen_by_a_model(args, &options, folder.path(), common, interrupt)?
+        };
         write_file(path, &page(&title, &found, seen.as_ref()))?;
-        Notes::new(common.quiet).say(format!("the page is in {}", path.display()));
+        notes.say(format!("the page is in {}", path.display()));
     }
     answer_beside(args.html.as_deref(), common, || found.to_string(), || json_line(&found))
 }
@@ -96,4 +104,31 @@ fn seen_by_a_model(
         seen.plan = proposed(&args.text, minutes, &dataset, share, common, interrupt)?;
     }
     Ok(Some(seen))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        look: LookArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    }
+
+    #[test]
+    fn no_plan_is_made_for_what_can_be_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let html = folder.path().join("look.html");
+        let typed = ["look", "-", "--minutes", "1", "--html", html.to_str().unwrap()];
+        let Cli { look, common } = Cli::parse_from(typed);
+        let error = run(&look, &common, &Interrupt::new()).unwrap_err();
+        assert!(error.is::<UsageError>() && error.to_string().starts_with("--minutes M: a plan reads"), "{error}");
+        assert!(!html.exists());
+    }
 }

@@ -1,7 +1,7 @@
 //! `ember-train plan`: what to train on a text in a given time, and what will come of it.
 
 use ember_data::prepare::{Dataset, excerpt};
-use ember_host::output::check_writable;
+use ember_host::output::{check_writable, is_standard_output};
 use serde_json::json;
 
 use ember_study::plan::fit::{self, Constants, Fit, Point, quantile, root_mean_square};
@@ -265,10 +265,19 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
 fn page(proposal: &Proposal, checked: Option<&Check>, text: &[String], out: &Path) -> String {
     let mut lines: Vec<String> = told(proposal).iter().map(|(name, says)| format!("{name:<10}{says}")).collect();
     lines.extend(checked.into_iter().flat_map(beside));
-    let piped = if text.iter().any(|name| name == "-") { " < TEXT" } else { "" };
-    let command = format!("ember-train run --config {}{piped}", typed(out));
-    lines.push(format!("\n{} is written; train it with\n  {command}\n", out.display()));
+    lines.push(format!("\n{}\n", what_trains(text, out)));
     lines.join("\n")
+}
+
+/// The command that trains by the recipe, which is a file's only once somebody keeps what went to
+/// standard output.
+fn what_trains(text: &[String], out: &Path) -> String {
+    let piped = if text.iter().any(|name| name == "-") { " < TEXT" } else { "" };
+    let (written, file) = match is_standard_output(out) {
+        true => ("the recipe is written; keep it in a FILE, and".to_owned(), "FILE".to_owned()),
+        false => (format!("{} is written;", out.display()), typed(out)),
+    };
+    format!("{written} train it with\n  ember-train run --config {file}{piped}")
 }
 
 /// What was predicted beside what was measured.
@@ -341,4 +350,18 @@ fn fit_table(points: &[Point], fit: &Fit, left_out: &[f64]) -> String {
          nine in ten are within {within:.1}% when their text is left out, which is the interval that `plan` reports\n"
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_is_told_to_read_standard_output() {
+        let trains = |text: &str, out: &str| what_trains(&[text.to_owned()], Path::new(out));
+        let expected = "my plan.toml is written; train it with\n  ember-train run --config 'my plan.toml' < TEXT";
+        assert_eq!(trains("-", "my plan.toml"), expected.replace('\'', if cfg!(windows) { "\"" } else { "'" }));
+        let expected = "the recipe is written; keep it in a FILE, and train it with\n  ember-train run --config FILE";
+        assert_eq!(trains("a.txt", "-"), expected);
+    }
 }

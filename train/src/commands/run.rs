@@ -103,6 +103,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let program = Program { deadline, quiet: common.quiet, interrupt };
     let start = Start::new(settings, common.device, args.memory_limit, &program, &mut screen);
     let start = all_ok(&*group, start)?;
+    interrupt.requested(); // from here on a signal is looked for, and what was half made is tidied up
     let begun = match &args.out {
         Some(out) => start.begin(out, &*group, &program, &mut screen),
         None => {

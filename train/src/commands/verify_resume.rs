@@ -35,6 +35,7 @@ pub struct VerifyResumeArgs {
 pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let line = "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)";
     ensure!(Launch::of_this_process().is_none(), UsageError::new(line));
+    refuse_length(&args.set)?;
     let notes = Notes::new(common.quiet);
     let selected = select(common, &notes)?;
     let folder = temporary_folder()?;
@@ -63,17 +64,20 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     conclude(&comparison, args.steps, &selected.id, common.format)
 }
 
+/// Both runs are as long as the command says.
+fn refuse_length(assignments: &[String]) -> Result<()> {
+    let name = |assignment: &String| assignment.split('=').next().unwrap_or_default().trim().to_owned();
+    if let Some(assignment) = assignments.iter().find(|of| ["max_steps", "patience"].contains(&name(of).as_str())) {
+        let line = format!("--set {assignment}: both runs take twice --steps, and end by nothing else; leave it out");
+        bail!(UsageError::new(line));
+    }
+    Ok(())
+}
+
 /// Prepares the text and writes the configuration of a run of twice the steps; false when
 /// interrupted.
 fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
     let steps = args.steps;
-    let is_length = |assignment: &&String| {
-        ["max_steps", "patience"].iter().any(|key| assignment.split('=').next().is_some_and(|name| name.trim() == *key))
-    };
-    if let Some(assignment) = args.set.iter().find(is_length) {
-        let line = format!("--set {assignment}: both runs take twice --steps, and end by nothing else; leave it out");
-        bail!(UsageError::new(line));
-    }
     let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
     args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);
@@ -125,4 +129,16 @@ fn told(difference: &Difference) -> String {
     let Difference { file, name, place, values, first, second } = difference;
     let place = if place.is_empty() { String::new() } else { format!(" {place:?}") };
     format!("{file}: {name}{place} is {first} in one go and {second} after a resume; {values} of its values differ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_one_s_own_is_refused_and_nothing_else() {
+        let refused = |assignment: &str| refuse_length(&["n_embd=8".to_owned(), assignment.to_owned()]).is_err();
+        assert!(refused("max_steps=20") && refused(" patience = 3") && refused("max_steps"));
+        assert!(!refused("max_grad_norm=1") && !refused("text=max_steps"));
+    }
 }

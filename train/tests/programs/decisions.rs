@@ -198,3 +198,15 @@ fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
     fs::rename(place.path("away"), place.path("tokens")).unwrap();
     place.train("resume run --set max_steps=10 --device cpu").well();
 }
+
+#[test]
+fn a_folder_that_is_called_as_the_text_of_a_run_is_not_taken_for_it() {
+    let place = Place::new();
+    place.write("book/count.txt", text());
+    place.train(&format!("run book --out run --set max_steps=6 {SMALL}")).well();
+    place.write("other.txt", text().chars().rev().collect::<String>());
+    place.train("prepare other.txt --out elsewhere/book").well();
+    let mut elsewhere = place.command("ember-train", "resume ../run --set max_steps=8 --device cpu");
+    let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).well();
+    assert!(ran.err.contains("resuming ../run at step 6"), "{}", ran.err);
+}

@@ -1,6 +1,6 @@
 //! `prepare` that is killed, interrupted and called again.
 
-use std::{fs, path::Path, process::Command, process::Stdio, time::Duration, time::Instant};
+use std::{fs, io::Write, path::Path, process::Command, process::Stdio, time::Duration, time::Instant};
 
 use super::{Place, Ran, text};
 
@@ -81,4 +81,37 @@ fn an_interrupted_prepare_says_that_it_goes_on_and_where() {
     let ran = Ran::from(command().output().unwrap()).well();
     assert!(ran.err.contains("stopped was begun before: the first reading goes on in words/"), "{}", ran.err);
     assert!(files(&place.path("stopped")) == files(&place.path("whole")));
+}
+
+#[cfg(unix)]
+fn holds_unfinished(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .any(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished") || holds_unfinished(&entry.path()))
+}
+
+/// Asked to end while it waits for more of a text that is piped into it.
+#[cfg(unix)]
+#[test]
+fn what_was_read_of_standard_input_is_gone_when_it_is_interrupted() {
+    let place = Place::new();
+    fs::create_dir(place.path("tmp")).unwrap();
+    let unfinished = |folder: &str| holds_unfinished(&place.path(folder));
+    for (arguments, folder) in [("look -", "tmp"), ("prepare - --out tokens", "tokens"), ("run - --out run", "run")] {
+        let mut command = place.command("ember-train", arguments);
+        let mut child = command.env("TMPDIR", place.path("tmp")).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(text().as_bytes()).unwrap();
+        let began = Instant::now();
+        while !unfinished(folder) && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let was_read = unfinished(folder);
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{arguments}");
+        assert!(was_read && !unfinished(folder), "{arguments}");
+        drop(input);
+    }
+    assert_eq!(fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+    assert!(!place.path("run").exists());
 }

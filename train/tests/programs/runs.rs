@@ -98,6 +98,36 @@ fn the_text_that_another_run_learns_from_goes_only_with_that_run() {
     assert!(!place.path("runs/source").exists() && !place.path("runs/dependent").exists());
 }
 
+#[test]
+fn a_path_is_the_run_there_and_no_other_of_its_name() {
+    let place = Place::new();
+    for out in ["runs/mine", "mine", "folder/mine"] {
+        place.train(&small_run(&place, out, 5)).well();
+    }
+    let left = || ["runs/mine", "mine", "folder/mine"].map(|run| place.path(run).exists());
+    fs::create_dir(place.path("folder/runs")).unwrap();
+    let mut elsewhere = place.command("ember-train", "runs remove ../mine --yes");
+    super::Ran::from(elsewhere.current_dir(place.path("folder")).output().unwrap()).well();
+    assert_eq!(left(), [true, false, true]);
+    place.train(&small_run(&place, "mine", 5)).well();
+    place.train("runs remove ./mine --yes").well();
+    assert_eq!(left(), [true, false, true]);
+    place.train("runs remove mine --yes").well();
+    assert_eq!(left(), [false, false, true]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_run_goes_with_it() {
+    let place = Place::new();
+    for name in ["link", "link/"] {
+        place.train(&small_run(&place, "run", 5)).well();
+        std::os::unix::fs::symlink("run", place.path("link")).unwrap();
+        place.train(&format!("runs remove {name} --yes")).well();
+        assert!(!place.path("run").exists() && !place.path("link").is_symlink(), "{name}");
+    }
+}
+
 /// On a terminal, which `script` is one, it asks.
 #[cfg(target_os = "linux")]
 #[test]

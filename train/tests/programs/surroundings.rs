@@ -97,8 +97,10 @@ fn outputs_follow_links_and_devices_stay_devices() {
     text(&place, &format!("{knobs} --save-config /dev/null --trace /dev/null")).well();
     assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     // Through standard output, as a shell's pipe takes it.
-    let ran = text(&place, &format!("{knobs} --save-config /dev/stdout")).well();
-    assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
+    for name in ["/dev/stdout", "-"] {
+        let ran = text(&place, &format!("{knobs} --save-config {name}")).well();
+        assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -115,6 +117,8 @@ fn a_page_on_standard_output_has_it_to_itself() {
         ("timeline runs/count --html /dev/stdout", page, "step 5"),
         ("copied generated.txt runs/count --html /dev/stdout", page, "the marked text is in"),
         ("look count.txt --html /dev/stdout", page, "the page is in"),
+        ("look count.txt --html -", page, "the page is in"),
+        ("compare runs/count --svg -", picture, "count"),
     ] {
         let ran = place.train(arguments).well();
         let out = ran.out.trim();

@@ -11,6 +11,7 @@ use llguidance::{derivre::RegexBuilder, panic_utils::catch_unwind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::schema;
 use super::vocabulary::Vocabulary;
 use super::width::is_too_wide;
 use crate::error::{Cause, DeadEnd};
@@ -69,8 +70,8 @@ const MOST_EXPRESSION_BYTES: usize = 16 << 10;
 static BUILDING: Mutex<()> = Mutex::new(());
 
 /// What compiling the longest grammar may put on the stack: a rule that names a rule, and so on, is
-/// followed to its end. It is memory only once it is used.
-const STACK_BYTES: usize = 256 << 20;
+/// followed to its end, in some three kilobytes each. It is memory only once it is used.
+const STACK_BYTES: usize = 512 << 20;
 
 fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarError> {
     let what = format!("it is longer than {} KiB", most >> 10);
@@ -112,6 +113,7 @@ impl Grammar {
             Ok(schema) => schema,
             Err(reason) => return Err(GrammarError::NotJson { grammar: source, reason }),
         };
+        schema::check(&schema).map_err(|reason| unusable(&source, reason))?;
         if let Some(schema) = schema.as_object_mut() {
             schema.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": " " }));
         }
@@ -145,6 +147,12 @@ impl Grammar {
     pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self, GrammarError> {
         let source = source.into();
         check_length(&source, grammar, MOST_BYTES)?;
+        let schemas = grammar.split("%json").skip(1).filter_map(|behind| {
+            serde_json::Deserializer::from_str(behind).into_iter::<Value>().next()?.ok() // what follows is none of it
+        });
+        for schema in schemas {
+            schema::check(&schema).map_err(|reason| unusable(&source, reason))?;
+        }
         Self::checked(source, TopLevelGrammar::from_lark(grammar.to_owned()))
     }
 

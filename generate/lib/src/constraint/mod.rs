@@ -15,6 +15,7 @@
 
 mod grammar;
 mod memo;
+mod schema;
 mod vocabulary;
 mod width;
 

@@ -212,7 +212,7 @@ fn bad_input_is_named() {
     question(r#"{"context": "a"}"#, "./q.jsonl:2: missing field \"choices\"; write {\"context\"");
     question(r#"{"context": "a", "choices": []}"#, "./q.jsonl:2: \"choices\" holds 0");
     question(r#"{"context": "a", "choices": ["b", "c"], "answer": 2}"#, "./q.jsonl:2: \"answer\" is 2, but");
-    question(r#"{"context": "a", "choices": ["b", "c"], "answer": -1}"#, "./q.jsonl:2: invalid value: integer");
+    question(r#"{"context": "a", "choices": ["b", "c"], "answer": -1}"#, "./q.jsonl:2: \"answer\" is -1; it must");
     question(r#"{"context": "A", "choices": ["b", "c"]}"#, "./q.jsonl:2: \"context\": character 'A'");
     question(
         r#"{"context": "a", "choices": ["b", "a choice too long."]}"#,

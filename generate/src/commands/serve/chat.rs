@@ -215,19 +215,19 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
     let adds = begun.is_some() || adds.unwrap_or(true);
     let mut text = template.render(&messages, tools, adds, more)?;
     if let Some(begun) = begun {
-        text += &template.names.mark(begun["content"].as_str().unwrap_or_default());
+        text += &template.names.mark(begun.get("content").and_then(Value::as_str).unwrap_or_default());
     }
     Ok(text)
 }
 
-/// A message with its content as one text.
+/// A message with its content as one text; an answer, such as one that calls tools, may have none.
 fn message(value: &Value) -> Option<Map<String, Value>> {
     let mut message = value.as_object()?.clone();
     message.get("role")?.as_str()?;
     let part = |part: &Value| (part["type"] == "text").then(|| Some(part["text"].as_str()?.to_owned()))?;
     let content = match message.get("content") {
         Some(Value::String(text)) => text.clone(),
-        None | Some(Value::Null) if message["role"] == "assistant" => String::new(),
+        None | Some(Value::Null) if message["role"] == "assistant" => return Some(message),
         Some(parts @ Value::Array(_)) => list(parts, part)?.join("\n"),
         _ => return None,
     };
@@ -350,4 +350,20 @@ fn logprobs(work: &Work, tokens: &[ChosenToken]) -> Option<Value> {
         told
     });
     Some(json!({ "content": told.collect::<Vec<_>>() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_may_have_no_content_and_then_has_none_in_the_template() {
+        for answer in [json!({ "role": "assistant", "content": null }), json!({ "role": "assistant" })] {
+            assert_eq!(message(&answer).map(Value::Object), Some(answer));
+        }
+        assert_eq!(message(&json!({ "role": "user", "content": null })), None);
+        let parts =
+            json!({ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] });
+        assert_eq!(message(&parts).map(|message| message["content"].clone()), Some(json!("a\nb")));
+    }
 }

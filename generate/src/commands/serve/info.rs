@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use ember_data::tokenizer::SpecialTokens;
-use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Semantics};
+use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, KnobValue, Knobs, Overflow, Semantics};
 use ember_decoding::named::Named;
 use ember_decoding::stream::token_bytes;
 use ember_model::{WeightType, device::DeviceChoice};
@@ -120,9 +120,9 @@ fn knob(knob: &Knob, folder: &Knobs) -> Value {
     let off = knob.of(&GenerationConfig::default()).to_json();
     let set = knob.set_in(folder).map(|value| value.to_json());
     let (kind, words) = match (knob.name, &off) {
-        ("semantics", _) => ("word", names::<Semantics>()),
-        ("overflow", _) => ("word", names::<Overflow>()),
-        ("early_stopping", _) => ("word", names::<EarlyStopping>()),
+        ("semantics", _) => ("word", words::<Semantics>()),
+        ("overflow", _) => ("word", words::<Overflow>()),
+        ("early_stopping", _) => ("word", words::<EarlyStopping>()),
         ("max_time", _) => ("number", Vec::new()),
         (_, Value::Bool(_)) => ("true or false", Vec::new()),
         (_, Value::Number(number)) if number.is_f64() => ("number", Vec::new()),
@@ -142,8 +142,9 @@ fn knob(knob: &Knob, folder: &Knobs) -> Value {
     })
 }
 
-fn names<T: Named>() -> Vec<&'static str> {
-    T::ALL.iter().map(|value| value.name()).collect()
+/// What a request may say: true and false are no strings there.
+fn words<T: Named>() -> Vec<Value> {
+    T::ALL.iter().map(KnobValue::to_json).collect()
 }
 
 /// `GET /slots`: places for requests, and who is at work there.

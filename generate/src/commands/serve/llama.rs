@@ -9,7 +9,7 @@ use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
-use ember_decoding::config::{GenerationConfig, Knobs, Overflow, Semantics, Strategy};
+use ember_decoding::config::{GenerationConfig, KnobValue, Knobs, Overflow, Semantics, Strategy};
 use ember_decoding::generator::Written;
 use ember_decoding::stream::token_bytes;
 use ember_decoding::trace::{Candidate, ChoiceTrace};
@@ -117,7 +117,10 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let prompts = prompts(model, parameters.get("prompt"), special)?;
     let logprobs = (probs > 0).then_some(probs);
     let parsed = parameters.parsed("prompt", prompts, config, logprobs, parameters.grammar(Some("grammar"))?)?;
-    let settings = settings(model, &parsed.config);
+    let mut settings = settings(model, &parsed.config);
+    if !writes {
+        (settings["max_new_tokens"], settings["n_predict"]) = (json!(0), json!(0));
+    }
     let prompts: Vec<String> = parsed.prompts.iter().map(|ids| text_of(model, ids)).collect();
     let settings_bytes = settings.to_string().len();
     let mut parsed = parsed.repeating(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
@@ -389,6 +392,7 @@ fn settings(model: &Model, config: &GenerationConfig) -> Value {
     let never = config.suppress_tokens.iter().map(|token| json!({ "token": token, "bias": null }));
     let biases: Vec<Value> = biased.chain(never).collect();
     let mut settings = json!(config);
+    settings["early_stopping"] = config.early_stopping.to_json(); // as a request may say it: true is no string
     (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(biases));
     settings["n_ctx"] = json!(model.engine.config().context_length);
     settings

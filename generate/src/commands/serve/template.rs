@@ -7,6 +7,7 @@
 mod generation;
 mod python;
 mod strftime;
+mod texts;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ember_data::tokenizer::Tokenizer;
-use minijinja::value::from_args;
-use minijinja::{Environment, Error, ErrorKind, State, context};
-use minijinja_contrib::pycompat::unknown_method_callback;
+use minijinja::{Environment, Error, ErrorKind, context};
+use minijinja_contrib::globals::joiner;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -35,10 +35,17 @@ pub(super) struct Template {
 }
 
 /// Most steps that a template may take: those of people's checkpoints take some thousands.
-const MOST_STEPS: u64 = 5_000_000;
+const MOST_STEPS: u64 = 500_000;
 
-/// Bytes of the longest template.
-const MOST_SOURCE: usize = 1 << 20;
+/// Bytes of the longest template: those of people's checkpoints have less than 32 KiB.
+const MOST_SOURCE: usize = 64 << 10;
+
+/// The stack on which templates are compiled and run, and what they hold is dropped: what lies in
+/// each other is walked by calls in each other. A step makes a value one deeper, and each level takes
+/// less than half a KiB to compare, to show or to drop; here is a KiB for each step. Of a source
+/// whatever lies one deeper has a byte at least (`-`), and takes a KiB at most (`{%elif a%}`); here
+/// are 8 KiB for each byte.
+const STACK: usize = 512 << 20;
 
 /// What a template may hold at once, and how long it may take: a step may double a text, or search
 /// all of it.
@@ -49,7 +56,7 @@ const MOST_TIME: Duration = Duration::from_secs(10);
 const MOST_TEXT: usize = 16 << 20;
 
 /// Variables of templates that nobody sets but the server.
-const OWN: [&str; 6] = ["messages", "tools", "functions", "add_generation_prompt", "bos_token", "eos_token"];
+const OWN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
 
 impl Template {
     /// That of a folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
@@ -72,17 +79,18 @@ impl Template {
 
     fn new(source: String, tokenizer: &Tokenizer, tokens: Map<String, Value>) -> Result<Self> {
         ensure!(source.len() <= MOST_SOURCE, "it is longer than {} KiB", MOST_SOURCE >> 10);
-        let bound = Bound::new(MOST_BYTES, MOST_TIME);
+        let (names, bound) = (SpecialNames::new(tokenizer)?, Bound::new(MOST_BYTES, MOST_TIME, STACK));
         // Every end of a line is one character, as Jinja reads it.
         let text = generation::without(&source.replace("\r\n", "\n").replace('\r', "\n"));
         // What it multiplies of texts that stand in it is multiplied when it is compiled.
         let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
         let environment = Arc::new(environment?);
-        Ok(Self { environment, bound, source, tokens, names: SpecialNames::new(tokenizer)? })
+        Ok(Self { environment, bound, source, tokens, names })
     }
 
-    /// The text of a conversation; `more` are variables of the request's own. What it holds of
-    /// special tokens' names in the messages is marked, which [`SpecialNames::ids`] takes out.
+    /// The text of a conversation; `more` are variables of the request's own, beside those that
+    /// transformers sets. What it holds of special tokens' names in the messages is marked, which
+    /// [`SpecialNames::ids`] takes out.
     pub(super) fn render(
         &self,
         messages: &[Map<String, Value>],
@@ -98,12 +106,7 @@ impl Template {
         let marked = |map: &Map<String, Value>| self.names.marked(&Value::Object(map.clone()));
         let messages: Vec<Value> = messages.iter().map(marked).collect();
         let (tools, more) = (tools.map(|tools| self.names.marked(tools)), marked(more));
-        let own = context! {
-            messages, tools, add_generation_prompt => adds_prompt, enable_thinking => true,
-            datetime => strftime::now("%b %d %Y").unwrap_or_default(),
-            date_string => strftime::now("%d %b %Y").unwrap_or_default(),
-            functions => tools.as_ref().map(Value::to_string).unwrap_or_default(),
-        };
+        let own = context! { messages, tools, documents => (), add_generation_prompt => adds_prompt };
         let [more, tokens] = [&more, &Value::Object(self.tokens.clone())].map(minijinja::Value::from_serialize);
         let (environment, values) = (Arc::clone(&self.environment), context! { ..more, ..own, ..tokens });
         let refused = |why: String| ApiError::param("messages", format!("the chat template refuses them: {why}"));
@@ -117,18 +120,30 @@ impl Template {
     }
 }
 
+impl Drop for Template {
+    /// What it holds may lie as deep as what it makes.
+    fn drop(&mut self) {
+        let environment = std::mem::replace(&mut self.environment, Arc::new(Environment::empty()));
+        self.bound.give(move || drop(environment));
+    }
+}
+
 /// What runs a template.
 fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_fuel(Some(MOST_STEPS));
-    environment.set_unknown_method_callback(method);
+    environment.set_unknown_method_callback(texts::call);
     environment.set_formatter(python::show);
     environment.add_test("iterable", python::is_iterable);
     environment.add_test("sequence", python::is_sequence);
+    environment.add_filter("center", texts::center);
+    environment.add_filter("int", texts::int);
     environment.add_filter("string", python::string);
+    environment.add_filter("title", texts::title);
     environment.add_filter("tojson", python::tojson);
+    environment.add_function("joiner", joiner);
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
@@ -137,28 +152,6 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     });
     environment.add_template_owned("chat", source)?;
     Ok(environment)
-}
-
-/// Python's methods of texts, lists and dictionaries.
-fn method(
-    state: &State,
-    value: &minijinja::Value,
-    name: &str,
-    args: &[minijinja::Value],
-) -> Result<minijinja::Value, Error> {
-    let (Some(text), "partition" | "rpartition") = (value.as_str(), name) else {
-        return unknown_method_callback(state, value, name, args);
-    };
-    let (separator,): (&str,) = from_args(args)?;
-    if separator.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: the separator is empty")));
-    }
-    let parted = |(before, behind)| [before, separator, behind];
-    let parts = match name {
-        "partition" => text.split_once(separator).map_or([text, "", ""], parted),
-        _ => text.rsplit_once(separator).map_or(["", "", text], parted),
-    };
-    Ok(minijinja::Value::from(parts.map(str::to_owned)))
 }
 
 /// The special tokens that a `tokenizer_config.json` names, each as its text; nothing where it names
@@ -219,9 +212,60 @@ mod tests {
         assert!(render(&long, json!({ "times": -1 })).unwrap_err().contains("integers"));
     }
 
+    /// A thread's usual stack would overflow, which ends the process.
+    #[test]
+    fn what_lies_deep_ends_in_a_text_or_in_an_error() {
+        let nest = |one: &str, rounds: usize, end: &str| {
+            let loops = "{% for i in range(500) %}{% for j in range(ROUNDS) %}".replace("ROUNDS", &rounds.to_string());
+            format!("{{% set ns=namespace(x=[]) %}}{loops}{{% set ns.x={one} %}}{{% endfor %}}{{% endfor %}}{end}")
+        };
+        for end in ["ok", "{% if ONE == ns.x %}!{% endif %}ok", "{% if ns.x ~ '' %}ok{% endif %}"] {
+            for one in ["[ns.x]", "{'a': ns.x}"] {
+                let nested = template(&nest(one, 40, &end.replace("ONE", one))).unwrap();
+                assert_eq!(render(&nested, json!({})).as_deref(), Ok("ok"), "{one} {end}");
+            }
+        }
+        let endless = template(&nest("[ns.x]", 400, "ok")).unwrap();
+        assert!(render(&endless, json!({})).unwrap_err().contains("fuel"));
+        for (before, unit, times, behind, told) in [
+            ("{{ 1", "+a", 6_500, " }}", "tried to use + operator"),
+            ("{{ ", "-", 6_500, "a }}", "invalid operation"),
+            ("{{ ", "not ", 6_500, "a }}", "False"),
+            ("{% if a %}", "{% elif a %}", 4_000, "{% endif %}ok", "ok"),
+            ("{{ a", ".b", 16_000, " }}", "undefined value"),
+            ("{{ a", "[0]", 16_000, " }}", "undefined value"),
+            ("{{ 1", "|abs", 16_000, " }}ok", "1ok"),
+            ("{{ a", "()", 20_000, " }}", "a is unknown"),
+            ("{{ a", " and a", 6_500, " }}ok", "ok"),
+            ("{{ a", "~a", 6_500, " }}ok", "ok"),
+            ("{{ ([1]", "*1", 20_000, ")|length }}", "1"),
+        ] {
+            let deep = template(&format!("{before}{}{behind}", unit.repeat(times))).unwrap();
+            let text = render(&deep, json!({})).unwrap_or_else(|why| why);
+            assert!(text.contains(told), "{unit}: {text}");
+        }
+        let long = "{# #}".repeat(MOST_SOURCE);
+        assert!(template(&long).err().unwrap().to_string().contains("longer than 64 KiB"));
+    }
+
+    #[test]
+    fn a_template_has_the_variables_that_transformers_sets() {
+        let names = "messages tools documents add_generation_prompt bos_token eos_token unk_token";
+        let others = "enable_thinking datetime date_string functions builtin_tools";
+        let told = |names: &str| {
+            let tests = names.split(' ').map(|name| format!("{{{{ {name} is defined }}}}"));
+            render(&template(&tests.collect::<String>()).unwrap(), json!({})).unwrap()
+        };
+        assert_eq!((told(names), told(others)), ("True".repeat(7), "False".repeat(5)));
+        let none = template("{{ tools is none }}{{ documents is none }}{{ date_string }}").unwrap();
+        assert_eq!(render(&none, json!({})).unwrap(), "TrueTrue");
+        let set = json!({ "documents": [], "date_string": "today" });
+        assert_eq!(render(&none, set).unwrap(), "TrueFalsetoday");
+    }
+
     #[test]
     fn what_a_request_adds_is_text() {
-        let template = template("{{ note }}{{ bos_token }}{% if not enable_thinking %}!{% endif %}").unwrap();
+        let template = template("{{ note }}{{ bos_token }}{% if enable_thinking is false %}!{% endif %}").unwrap();
         let text = render(&template, json!({ "note": "<|endoftext|>", "enable_thinking": false })).unwrap();
         assert_eq!(unmarked(&text), "<|endoftext|>!");
         assert!(!text.contains("<|endoftext|>"));

@@ -106,6 +106,11 @@ fn a_flag_that_is_no_number_is_explained() {
     let cases = [
         ("--temperature warm", "error: invalid value 'warm' for '--temperature <T>': it must be a number"),
         ("--top-k -2", "error: invalid value '-2' for '--top-k <K>': it must be a whole number from 0 to 4294967295"),
+        (
+            "--max-new-tokens 99999999999999999999",
+            "error: invalid value '99999999999999999999' for '--max-new-tokens <N>': it must be a whole number from 1 to 4294967295",
+        ),
+        ("--num-beams x", "error: invalid value 'x' for '--num-beams <N>': it must be a whole number from 1 to 10000"),
         ("--bad-words-ids 1,x", "error: invalid value '1,x' for '--bad-words-ids <IDS>': write token ids with commas"),
         ("--logit-bias 5", "error: invalid value '5' for '--logit-bias <ID=VALUE>': write ID=VALUE, such as 12=-2.5"),
         ("--logit-bias 5+=1", "error: invalid value '5+=1' for '--logit-bias <ID=VALUE>': write ID=VALUE"),

@@ -69,8 +69,8 @@ pub enum FolderError {
 #[non_exhaustive]
 pub enum CheckpointError {
     /// It cannot be written; all that was saved before is there.
-    #[error("could not save step {step} ({}free some space and resume)", whole(latest.as_deref()))]
-    Save { step: u64, run: PathBuf, latest: Option<PathBuf>, source: Cause },
+    #[error("could not save step {step} ({}{} and resume)", whole(latest.as_deref()), remedy(*is_full))]
+    Save { step: u64, run: PathBuf, latest: Option<PathBuf>, is_full: bool, source: Cause },
     /// The run has none in this folder.
     #[error("{0} holds no checkpoint")]
     None(PathBuf),
@@ -182,18 +182,18 @@ pub enum GroupError {
     SaidElsewhere(u8),
 }
 
-/// What is said where a row cannot be appended.
-pub const CANNOT_APPEND: &str = "cannot append; is the disk full?";
-
 /// Why a log cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// It cannot be opened, appended to or read.
+    /// It cannot be opened or read.
     #[error("{path}: {problem}")]
     Io { path: PathBuf, problem: &'static str, source: io::Error },
+    /// It cannot be appended to.
+    #[error("{path}: cannot append; {}", look_for(source))]
+    Append { path: PathBuf, source: io::Error },
     /// Rows cannot be taken away.
-    #[error("{path}: cannot cut the log back; is the disk full?")]
+    #[error("{path}: cannot cut the log back; {}", look_for(&source.source))]
     CutBack { path: PathBuf, source: FileError },
     /// A line in its middle is broken.
     #[error("{path}: line {line} is not a row of this log ({reason}); remove that line")]
@@ -207,6 +207,23 @@ pub enum LogError {
     /// A row that JSON cannot hold.
     #[error(transparent)]
     Unwritable(#[from] serde_json::Error),
+}
+
+/// Whether it is for want of room that the system does not write: a full disk, a used-up quota, a limit
+/// on a file's size.
+pub(super) fn wants_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+/// What to look for where a log cannot be written.
+fn look_for(error: &io::Error) -> &'static str {
+    if wants_room(error) { "is the disk full?" } else { "check that the run folder may be written to" }
+}
+
+/// What to do where a disk, full or not, takes no checkpoint: words before "and resume".
+pub fn remedy(is_full: bool) -> &'static str {
+    if is_full { "free some space" } else { "check that the run folder may be written to," }
 }
 
 /// A save that the disk has no room for.

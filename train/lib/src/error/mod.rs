@@ -4,7 +4,6 @@ mod begin;
 mod going;
 
 use std::error::Error as StdError;
-use std::io;
 
 use ember_data::{prepare, tokenizer, tokens, windows};
 use ember_decoding::run_folder::FindError;
@@ -13,9 +12,7 @@ use ember_model::folder::FolderError as ModelFolderError;
 use ember_model::{ShapeError, device::DeviceError};
 
 pub use begin::{Cause, ConfigError, DoesNotFit, InitError, TextError};
-pub use going::{
-    CANNOT_APPEND, CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError,
-};
+pub use going::{CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError, remedy};
 
 /// What a function of this crate returns that can fail in more than one way.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -123,13 +120,9 @@ impl Error {
         })
     }
 
-    /// Whether it was for want of room (a full disk, a used-up quota, a limit on a file's size)
-    /// that something could not be written.
+    /// Whether it was for want of room that something could not be written.
     pub fn is_full_disk(&self) -> bool {
-        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        self.chain().any(|cause| {
-            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-            cause.is::<DiskFull>() || matches!(kind, Some(StorageFull | QuotaExceeded | FileTooLarge))
-        })
+        let wants_room = |cause: &(dyn StdError + 'static)| cause.downcast_ref().is_some_and(going::wants_room);
+        self.chain().any(|cause| cause.is::<DiskFull>() || wants_room(cause))
     }
 }

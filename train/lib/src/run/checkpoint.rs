@@ -72,7 +72,8 @@ impl Checkpoint<'_> {
             if let Err(error) = write() {
                 let _ = fs::remove_dir_all(&unfinished);
                 let (run, latest) = (run.path().to_owned(), run.pointed(Pointer::Latest).unwrap_or(None));
-                return Err(CheckpointError::Save { step, run, latest, source: Box::new(error) }.into());
+                let (is_full, source) = (error.is_full_disk(), Box::new(error));
+                return Err(CheckpointError::Save { step, run, latest, is_full, source }.into());
             }
         }
         Ok(run.point(Pointer::Latest, step)?)

@@ -50,7 +50,7 @@ mod tests {
     use ember_host::file_error::At;
 
     use super::*;
-    use crate::error::{CheckpointError, Error};
+    use crate::error::{CheckpointError, Error, LogError};
     use crate::note::line;
 
     #[test]
@@ -64,14 +64,24 @@ mod tests {
         if cfg!(unix) {
             let full = ensure_room(folder.path(), 1 << 60).unwrap_err();
             let run = folder.path().to_owned();
-            let error = Error::from(CheckpointError::Save { step: 1, run, latest: None, source: full.into() });
+            let error =
+                Error::from(CheckpointError::Save { step: 1, run, latest: None, is_full: true, source: full.into() });
             assert!(error.is_full_disk() && line(&error).contains("are free"), "{error:?}");
         }
         for (kind, full) in
             [(ErrorKind::StorageFull, true), (ErrorKind::FileTooLarge, true), (ErrorKind::PermissionDenied, false)]
         {
             let written: io::Result<()> = Err(kind.into());
-            assert_eq!(Error::from(written.at("cannot write", "a").unwrap_err()).is_full_disk(), full);
+            let error = Error::from(written.at("cannot write", "a").unwrap_err());
+            assert_eq!(error.is_full_disk(), full);
+            let (run, latest) = ("run".into(), Some("run/checkpoints/step-00000008".into()));
+            let error =
+                CheckpointError::Save { step: 9, run, latest, is_full: full, source: Box::new(error) }.to_string();
+            let advice = if full { "free some space" } else { "check that the run folder may be written to," };
+            assert!(error.ends_with(&format!("step-00000008 is whole; {advice} and resume)")), "{error}");
+            let error = LogError::Append { path: "metrics.jsonl".into(), source: kind.into() }.to_string();
+            let question = if full { "is the disk full?" } else { "check that the run folder may be written to" };
+            assert_eq!(error, format!("metrics.jsonl: cannot append; {question}"));
         }
     }
 }

@@ -68,7 +68,7 @@ const PREPARING: [&str; 8] = ["tokenizer", "field", "encoding", "clean", "mask",
 /// How the run learns, a `key = value` a line: without the keys that decided nothing, since the text
 /// was prepared before.
 pub(super) fn recipe(config: &TrainConfig) -> Result<String> {
-    let idle: &[&str] = if prepared(&config.text).is_some() { &PREPARING } else { &[] };
+    let idle: &[&str] = if prepared_before(&config.text).is_some() { &PREPARING } else { &[] };
     Ok(config.recipe(idle)?)
 }
 
@@ -83,13 +83,20 @@ pub(super) fn keys_too_late(settings: &Settings, folder: &Path) -> Option<String
     })
 }
 
+/// The folder that the text of a run was prepared into before the run was begun. A run has its whole
+/// path: of other names of a text nothing is known once they are looked at from another folder.
+fn prepared_before(text: &[String]) -> Option<&Path> {
+    prepared(text).filter(|folder| folder.is_absolute())
+}
+
 /// Where the tokens of a run that was begun are: in the folder that they were prepared into, if
 /// that is the text, also where it is gone; else in the run's own.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join(DATA);
-    match (prepared(text), text) {
+    let is_gone = |name: &str| Path::new(name).is_absolute() && !Path::new(name).is_file() && !Dataset::is_in(&own);
+    match (prepared_before(text), text) {
         (Some(folder), _) => folder.to_owned(),
-        (None, [gone]) if !Dataset::is_in(&own) && !Path::new(gone).is_file() => PathBuf::from(gone),
+        (None, [name]) if is_gone(name) => PathBuf::from(name),
         _ => own,
     }
 }

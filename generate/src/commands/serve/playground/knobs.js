@@ -94,7 +94,8 @@ const isNumber = ({ kind, default: usual }) => /number/.test(kind) || usual === 
 
 function knobControl(knob, id) {
   const words = knob.words ?? (knob.kind === "true or false" ? ["false", "true"] : []);
-  if (words.length > 0) return element("select", { id }, words.map((word) => element("option", { value: word, text: word })));
+  const option = (word) => element("option", { value: String(word), text: String(word) });
+  if (words.length > 0) return element("select", { id }, words.map(option));
   if (isNumber(knob)) return element("input", { id, type: "number", step: /whole/.test(knob.kind) ? 1 : "any", inputmode: "decimal" });
   return element("input", { id, type: "text", spellcheck: "false", placeholder: "off" });
 }
@@ -117,6 +118,8 @@ function turn(knob, text) {
 
 /** What was typed, as the kind that the knob takes; where it is none, the server says what it must be. */
 function valueOf(knob, text) {
+  const word = knob.words?.find((one) => String(one) === text); // true and false are no texts there
+  if (word !== undefined) return word;
   if (isNumber(knob)) return Number(text);
   if (knob.kind === "true or false" && /^(true|false)$/.test(text)) return text === "true";
   try {

@@ -9,7 +9,10 @@ fn a_completion_tells_what_was_asked() {
     let ask = |body: Value| server.post("/completion", &body).1;
     let none = ask(json!({ "prompt": ["a", "b"], "n_predict": 0 }));
     assert_eq!((&none[0]["prompt"], &none[1]["prompt"], &none[1]["index"]), (&json!("a"), &json!("b"), &json!(1)));
-    assert_eq!(ask(json!({ "prompt": "a", "n_predict": 0 }))["tokens_predicted"], 0);
+    let none = ask(json!({ "prompt": "a", "n_predict": 0 }));
+    let settings = &none["generation_settings"];
+    assert_eq!((&none["tokens_predicted"], &settings["n_predict"]), (&json!(0), &json!(0)));
+    assert_eq!((&settings["max_new_tokens"], &settings["early_stopping"]), (&json!(0), &json!(false)));
     let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
     assert_eq!(told["generation_settings"]["logit_bias"], biases);
@@ -135,6 +138,15 @@ fn a_model_s_properties_tell_what_a_completion_that_says_nothing_is_written_with
     );
     assert!(!told["eos_token_id"].as_array().unwrap().is_empty(), "{told}");
     assert_eq!(params()["seed"], -1);
+    let (_, _, body) = server.send("GET", "/props", "", "");
+    let knobs = serde_json::from_str::<Value>(&body).unwrap()["knobs"].clone();
+    let when = knobs.as_array().unwrap().iter().find(|knob| knob["name"] == "early_stopping").unwrap();
+    assert_eq!((&when["words"], &when["default"]), (&json!([true, false, "never"]), &json!(false)));
+    for word in when["words"].as_array().unwrap() {
+        let ask = json!({ "prompt": "a", "n_predict": 1, "num_beams": 2, "early_stopping": word });
+        let (status, answer) = server.post("/completion", &ask);
+        assert_eq!((status, &answer["generation_settings"]["early_stopping"]), (200, word), "{answer}");
+    }
 }
 
 /// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ember_host::files::write_text;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::error::{CANNOT_APPEND, LogError};
+use crate::error::LogError;
 
 /// The open log.
 pub struct Log {
@@ -59,14 +59,14 @@ impl Log {
         } else if let Ok(whole) = whole {
             let _ = self.file.set_len(whole); // no half row stays in the middle
         }
-        written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
+        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 
     /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
     /// the file.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.write_pending()?;
-        self.file.sync_data().map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
+        self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 }
 

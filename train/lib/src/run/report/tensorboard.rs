@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ember_host::file_error::At;
 
 use super::metrics::Row;
-use crate::error::{CANNOT_APPEND, LogError};
+use crate::error::LogError;
 
 /// An open event file.
 pub struct EventFile {
@@ -95,7 +95,7 @@ impl EventFile {
         } else if let Ok(whole) = whole {
             let _ = self.file.set_len(whole);
         }
-        written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
+        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 }
 

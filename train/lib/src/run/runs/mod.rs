@@ -7,7 +7,7 @@ mod summary;
 mod tests;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ember_decoding::run_folder::RUNS;
 use ember_host::file_error::At;
@@ -81,13 +81,16 @@ fn beside(run: &Path) -> PathBuf {
     }
 }
 
-/// The folder of the run that is called `name`: the one in `runs/`, else the one of that path.
+/// The folder of the run that is called `name`: the one in `runs/`, else the one of that path. What
+/// says more than a name, as `./name` and `name/` do, is a path.
 ///
 /// # Errors
 /// When there is none, or it is no run's.
 pub fn named(name: &Path) -> Result<PathBuf, FolderError> {
+    let is_name = matches!(name.components().next(), Some(Component::Normal(only)) if only == name.as_os_str());
     let in_runs = Path::new(RUNS).join(name);
-    let path = if is_run(&in_runs) { in_runs } else { name.to_owned() };
+    // Without a separator at its end, behind which a link would be taken for what it leads to.
+    let path = if is_name && is_run(&in_runs) { in_runs } else { name.components().collect() };
     match path.is_dir() {
         _ if is_run(&path) => Ok(path),
         true => Err(FolderError::NoRun(path)),

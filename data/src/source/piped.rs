@@ -1,0 +1,103 @@
+//! Input that may never come, such as a terminal that nobody types into.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::{thread, time::Duration};
+
+/// How much is read at once, in bytes.
+const BLOCK: usize = 64 << 10;
+
+/// How many blocks may wait to be written.
+const WAITING: usize = 16;
+
+/// How long a block is waited for before it is asked again whether to end.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Copies `input` to its end, and says how many bytes that were; `None` when `interrupted` said so.
+///
+/// A read cannot be called back. So it is done by a thread of its own, which then stays in it until
+/// something comes or the process ends.
+///
+/// # Errors
+/// When it cannot be read, or `copy` not be written.
+pub(super) fn copy(
+    input: impl Read + Send + 'static,
+    copy: &mut impl Write,
+    interrupted: &dyn Fn() -> bool,
+) -> io::Result<Option<u64>> {
+    let (sender, blocks) = mpsc::sync_channel(WAITING);
+    thread::Builder::new().name("standard input".into()).spawn(move || read(input, &sender))?;
+    let mut bytes = 0;
+    while !interrupted() {
+        match blocks.recv_timeout(PATIENCE) {
+            Ok(block) => {
+                let block: Vec<u8> = block?;
+                copy.write_all(&block)?;
+                bytes += block.len() as u64;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return copy.flush().map(|()| Some(bytes)),
+        }
+    }
+    Ok(None)
+}
+
+/// Hands on all that comes, until its end or until nobody wants more.
+fn read(mut input: impl Read, blocks: &SyncSender<io::Result<Vec<u8>>>) {
+    let mut block = vec![0; BLOCK];
+    loop {
+        let read = match input.read(&mut block) {
+            Ok(0) => return,
+            Ok(length) => Ok(block[..length].to_vec()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+        let is_last = read.is_err();
+        if blocks.send(read).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::cell::Cell;
+
+    /// Input that nothing comes from.
+    struct Silence;
+
+    impl Read for Silence {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            loop {
+                thread::park();
+            }
+        }
+    }
+
+    #[test]
+    fn all_is_copied_and_an_error_is_told() {
+        let text = vec![7; 5 * BLOCK + 3];
+        let mut copied = Vec::new();
+        assert_eq!(copy(io::Cursor::new(text.clone()), &mut copied, &|| false).unwrap(), Some(text.len() as u64));
+        assert_eq!(copied, text);
+        let broken = io::Cursor::new(text).chain(Broken);
+        assert_eq!(copy(broken, &mut Vec::new(), &|| false).unwrap_err().to_string(), "broken");
+    }
+
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("broken"))
+        }
+    }
+
+    #[test]
+    fn who_wants_to_end_is_heard_while_nothing_comes() {
+        let asked = Cell::new(0);
+        let interrupted = || asked.replace(asked.get() + 1) == 3;
+        assert_eq!(copy(Silence, &mut Vec::new(), &interrupted).unwrap(), None);
+    }
+}
