@@ -3,11 +3,10 @@
 // Its documentation is read in the source, where what is private is as near as what is public.
 #![allow(rustdoc::private_intra_doc_links)]
 
-pub mod allocator;
 pub mod commands;
 mod sync;
 mod twin;
 
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: allocator::Bounded = allocator::Bounded;
+static ALLOCATOR: ember_host::bounded::Bounded<mimalloc::MiMalloc> = ember_host::bounded::Bounded(mimalloc::MiMalloc);

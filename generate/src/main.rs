@@ -1,11 +1,12 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
 use ember_cli::program::{parse, run_program};
-use ember_generate::allocator::Bounded;
 use ember_generate::commands::{Cli, elsewhere::meant};
+use ember_host::bounded::Bounded;
+use mimalloc::MiMalloc;
 
 #[global_allocator]
-static ALLOCATOR: Bounded = Bounded;
+static ALLOCATOR: Bounded<MiMalloc> = Bounded(MiMalloc);
 
 fn main() -> ! {
     let cli: Cli = parse(meant);

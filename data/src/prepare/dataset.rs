@@ -35,6 +35,10 @@ pub struct Manifest {
     pub train: SplitCounts,
     /// What `val.bin` holds.
     pub val: SplitCounts,
+    /// A hash (64 bits, hexadecimal) of the held-out text, whatever its tokens are; empty where an
+    /// earlier version prepared it.
+    #[serde(default)]
+    pub held_out_checksum: String,
     /// xxh3 (64 bits, hexadecimal) of `tokenizer.json`.
     pub tokenizer_checksum: String,
     /// How validation text was chosen, in words.

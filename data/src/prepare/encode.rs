@@ -3,6 +3,7 @@
 
 mod share;
 mod stream;
+mod text_hash;
 
 pub use stream::SplitCounts;
 
@@ -16,6 +17,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use share::{Counts, Piece, Share};
 use stream::{End, Stream, StreamSoFar};
+use text_hash::TextHash;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A document longer than this is cut into pieces for encoding.
@@ -40,6 +42,8 @@ const WRITTEN_TOGETHER: usize = 1 << 13;
 pub struct Encoded {
     pub train: SplitCounts,
     pub val: SplitCounts,
+    /// Of the text that validates, whatever its tokens are.
+    pub held_out: TextHash,
     /// Which ids were written.
     pub ids_used: Vec<bool>,
     /// Documents and bytes, to compare with the first reading.
@@ -322,6 +326,7 @@ impl<'a> CorpusEncoder<'a> {
         stream.counts.documents += u64::from(piece.end != End::Piece);
         stream.counts.bytes += piece.text.len() as u64;
         stream.counts.characters += counts.characters;
+        stream.hash = stream.hash.followed_by(counts.hash, piece.text.len());
         let (characters, lines) = self.place;
         self.place =
             if piece.end == End::Document { (0, 0) } else { (characters + counts.characters, lines + counts.lines) };
@@ -345,7 +350,8 @@ impl<'a> CorpusEncoder<'a> {
             }
         }
         let [train, val] = self.streams;
+        let held_out = val.hash;
         let (train, val) = (train.finish()?, val.finish()?);
-        Ok(Encoded { train, val, ids_used: self.ids_used, documents: self.document, bytes: self.bytes })
+        Ok(Encoded { train, val, held_out, ids_used: self.ids_used, documents: self.document, bytes: self.bytes })
     }
 }

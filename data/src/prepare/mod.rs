@@ -120,6 +120,7 @@ fn prepare_into(
         tokenizer_reason,
         vocab_size: tokenizer.vocab_size(),
         end_of_text: tokenizer.end_of_text(),
+        held_out_checksum: encoded.held_out.shown(),
         tokenizer_checksum: format!("{:016x}", checksum(&checkpoint.file("tokenizer.json"))?),
         split_rule: survey.split.rule.clone(),
         seed: options.seed,

@@ -1,6 +1,6 @@
 //! A thread's share of a batch: pieces one behind the other, and their ids.
 
-use super::stream::End;
+use super::{stream::End, text_hash::TextHash};
 use crate::prepare::split::Side;
 use crate::{tokenizer, tokenizer::Tokenizer};
 use memchr::memchr_iter;
@@ -30,6 +30,8 @@ pub struct Counts {
     pub ids: usize,
     pub characters: u64,
     pub lines: u64,
+    /// Of the text of a piece that validates.
+    pub hash: TextHash,
 }
 
 impl Share {
@@ -44,6 +46,7 @@ impl Share {
                 ids: self.ids.len() - before,
                 characters: text.chars().count() as u64,
                 lines: memchr_iter(b'\n', text.as_bytes()).count() as u64,
+                hash: if piece.side == Side::Val { TextHash::of(text.as_bytes()) } else { TextHash::default() },
             });
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The tokens of one side as they are written, and what is counted of them.
 
+use super::text_hash::TextHash;
 use crate::prepare::error::Error;
 use crate::{tokenizer::Tokenizer, tokens, tokens::TokenWriter, tokens::Written};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub enum End {
 pub struct Stream {
     pub writer: TokenWriter,
     pub counts: SplitCounts,
+    /// Of the text, where it validates.
+    pub hash: TextHash,
     end_of_text: Option<u32>,
     /// What ended with the last piece.
     pub ended: Option<End>,
@@ -46,17 +49,19 @@ pub struct Stream {
 impl Stream {
     pub fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self, tokens::Error> {
         let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
-        Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text(), ended: None })
+        let (counts, hash) = (SplitCounts::default(), TextHash::default());
+        Ok(Self { writer, counts, hash, end_of_text: tokenizer.end_of_text(), ended: None })
     }
 
     pub fn reopen(path: &Path, tokenizer: &Tokenizer, so_far: StreamSoFar) -> Result<Self, tokens::Error> {
-        let StreamSoFar { written, counts, ended } = so_far;
+        let StreamSoFar { written, counts, hash, ended } = so_far;
         let writer = TokenWriter::reopen(path, tokenizer.vocab_size(), written)?;
-        Ok(Self { writer, counts, end_of_text: tokenizer.end_of_text(), ended })
+        Ok(Self { writer, counts, hash, end_of_text: tokenizer.end_of_text(), ended })
     }
 
     pub fn so_far(&mut self) -> Result<StreamSoFar, tokens::Error> {
-        Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), ended: self.ended })
+        let Self { hash, ended, .. } = *self;
+        Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), hash, ended })
     }
 
     /// Writes the token that stands between documents, where there is one.
@@ -85,5 +90,6 @@ impl Stream {
 pub struct StreamSoFar {
     written: Written,
     counts: SplitCounts,
+    hash: TextHash,
     ended: Option<End>,
 }

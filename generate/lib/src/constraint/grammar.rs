@@ -1,10 +1,10 @@
 //! What a text may be, as the user wrote it: JSON of a schema, a regular expression, or a Lark
 //! grammar.
 
-use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Mutex, PoisonError};
-use std::{fmt::Display, thread};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt::Display, panic::AssertUnwindSafe, time::Duration};
 
+use ember_host::bounded::{Beyond, Bound};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::{Logger, Matcher};
 use llguidance::{derivre::RegexBuilder, panic_utils::catch_unwind};
@@ -78,15 +78,22 @@ fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarErro
     if text.len() > most { Err(unusable(source, what)) } else { Ok(()) }
 }
 
-/// Does what may go deep, on a thread of its own; the error is that of `act`, or that the system
-/// gives no such thread.
-fn deeply<T: Send, E: Display + Send>(act: impl FnOnce() -> Result<T, E> + Send) -> Result<T, String> {
-    thread::scope(|scope| {
-        let no_thread = |error| format!("the system gives it no stack of {} MiB ({error})", STACK_BYTES >> 20);
-        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, act).map_err(no_thread)?;
-        let joined = started.join().unwrap_or_else(|panic| resume_unwind(panic));
-        joined.map_err(|error| error.to_string())
-    })
+/// What compiling a grammar or building its lexer may hold and take: patterns that a text must all match
+/// are states by their product, which the library counts once it has them. The largest that people
+/// write take a tenth.
+static WORK: Bound = Bound::new(512 << 20, Duration::from_secs(30), STACK_BYTES, 2);
+
+/// Does what may go deep and take much, on a thread of its own.
+fn bounded<T, E>(act: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
+where
+    T: Send + 'static,
+    E: Display,
+{
+    match WORK.give(|| act().map_err(|error| error.to_string())) {
+        Ok(done) => done,
+        Err(Beyond::Bounds) => Err(TOO_MUCH.to_owned()),
+        Err(beyond) => Err(beyond.to_string()),
+    }
 }
 
 /// A grammar: checked, not yet tied to a tokenizer.
@@ -134,7 +141,8 @@ impl Grammar {
         // Alone first: inside a grammar, where the library puts it, errors would count its lines
         // and columns from elsewhere.
         check_length(&source, expression, MOST_EXPRESSION_BYTES)?;
-        deeply(|| RegexBuilder::new().mk_regex(expression)).map_err(|error| unusable(&source, error))?;
+        let alone = expression.to_owned();
+        bounded(move || RegexBuilder::new().mk_regex(&alone)).map_err(|error| unusable(&source, error))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
 
@@ -164,7 +172,7 @@ impl Grammar {
     fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
-        let compiled = deeply(|| catch_unwind(AssertUnwindSafe(compile))).map_err(|error| unusable(&source, error))?;
+        let compiled = bounded(|| catch_unwind(AssertUnwindSafe(compile))).map_err(|error| unusable(&source, error))?;
         if is_too_wide(&compiled) {
             return Err(unusable(&source, TOO_MUCH));
         }
@@ -174,7 +182,8 @@ impl Grammar {
     /// A matcher that stands before the first token.
     pub(super) fn matcher(&self, vocabulary: &Vocabulary) -> Result<Matcher, GrammarError> {
         let one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-        let parser = deeply(|| vocabulary.factory().create_parser(self.rules.clone()));
+        let (factory, rules) = (Arc::clone(vocabulary.factory()), self.rules.clone());
+        let parser = bounded(move || factory.create_parser(rules));
         drop(one_at_a_time);
         let parser = parser.map_err(|error| unusable(&self.source, error))?;
         Ok(Matcher::new(Ok(parser)))

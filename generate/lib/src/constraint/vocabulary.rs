@@ -23,7 +23,7 @@ const LONGEST: usize = 1000;
 /// What a model's tokens say. To go through all of 50,000 takes a quarter of a second; what was made
 /// of them serves any number of constraints.
 pub struct Vocabulary {
-    factory: ParserFactory,
+    factory: Arc<ParserFactory>,
     end_tokens: Vec<u32>,
 }
 
@@ -51,11 +51,11 @@ impl Vocabulary {
         let mut factory = ParserFactory::new_simple(tokens)?;
         let limits = factory.quiet().limits_mut();
         (limits.verbose_errors, limits.initial_lexer_fuel) = (false, MOST_FUEL);
-        Ok(Self { factory, end_tokens })
+        Ok(Self { factory: Arc::new(factory), end_tokens })
     }
 
     /// What makes a parser of a grammar for these tokens.
-    pub(super) fn factory(&self) -> &ParserFactory {
+    pub(super) fn factory(&self) -> &Arc<ParserFactory> {
         &self.factory
     }
 

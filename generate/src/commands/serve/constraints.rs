@@ -71,4 +71,15 @@ mod tests {
         };
         assert!(allowed(&[256], 256) && !allowed(&[], 256) && allowed(&[], b'b'.into()));
     }
+
+    #[test]
+    fn patterns_that_together_take_gigabytes_are_refused_and_others_are_followed() {
+        let (constraints, tokenizer) = (Constraints::default(), Tokenizer::bytes().unwrap());
+        let patterns: Vec<String> = (1..60).map(|length| format!("/(.|\\n)*[a-z]{{{length}}}(.|\\n)*/")).collect();
+        let many = Grammar::lark("many", &format!("start: A\nA: {}", patterns.join(" & ")));
+        let error = many.and_then(|grammar| constraints.of(&grammar, Some(&tokenizer), 257, &[256])).err();
+        assert!(error.unwrap().to_string().contains("takes too much to follow"));
+        let few = Grammar::regex("few", "ab?").unwrap();
+        constraints.of(&few, Some(&tokenizer), 257, &[256]).unwrap();
+    }
 }

@@ -13,15 +13,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use ember_data::tokenizer::Tokenizer;
+use ember_host::bounded::{Beyond, Bound};
 use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::globals::joiner;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::special::SpecialNames;
-use crate::allocator::Bound;
 
 /// A checkpoint's template.
 pub(super) struct Template {
@@ -79,12 +79,11 @@ impl Template {
 
     fn new(source: String, tokenizer: &Tokenizer, tokens: Map<String, Value>) -> Result<Self> {
         ensure!(source.len() <= MOST_SOURCE, "it is longer than {} KiB", MOST_SOURCE >> 10);
-        let (names, bound) = (SpecialNames::new(tokenizer)?, Bound::new(MOST_BYTES, MOST_TIME, STACK));
+        let (names, bound) = (SpecialNames::new(tokenizer)?, Bound::new(MOST_BYTES, MOST_TIME, STACK, 1));
         // Every end of a line is one character, as Jinja reads it.
         let text = generation::without(&source.replace("\r\n", "\n").replace('\r', "\n"));
         // What it multiplies of texts that stand in it is multiplied when it is compiled.
-        let Some(environment) = bound.give(|| environment(text)) else { bail!(too_much()) };
-        let environment = Arc::new(environment?);
+        let environment = Arc::new(bound.give(|| environment(text)).map_err(|beyond| anyhow!(why(beyond)))??);
         Ok(Self { environment, bound, source, tokens, names })
     }
 
@@ -112,10 +111,10 @@ impl Template {
         let refused = |why: String| ApiError::param("messages", format!("the chat template refuses them: {why}"));
         let rendered = self.bound.give(move || environment.get_template("chat")?.render(values));
         match rendered {
-            Some(Ok(text)) if text.len() <= MOST_TEXT => Ok(text),
-            Some(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
-            Some(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MOST_TEXT >> 20))),
-            None => Err(refused(too_much())),
+            Ok(Ok(text)) if text.len() <= MOST_TEXT => Ok(text),
+            Ok(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
+            Ok(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MOST_TEXT >> 20))),
+            Err(beyond) => Err(refused(why(beyond))),
         }
     }
 }
@@ -124,7 +123,7 @@ impl Drop for Template {
     /// What it holds may lie as deep as what it makes.
     fn drop(&mut self) {
         let environment = std::mem::replace(&mut self.environment, Arc::new(Environment::empty()));
-        self.bound.give(move || drop(environment));
+        let _ = self.bound.give(move || drop(environment)); // or it stays
     }
 }
 
@@ -164,8 +163,15 @@ fn tokens(settings: &Value) -> Map<String, Value> {
     nothing.into_iter().chain(named).collect()
 }
 
-fn too_much() -> String {
-    format!("it takes more than {} MiB of memory or {} s", MOST_BYTES >> 20, MOST_TIME.as_secs())
+/// Why a template gave nothing.
+fn why(beyond: Beyond) -> String {
+    match beyond {
+        // The bound is the template's own: what has not ended is an earlier conversation of it.
+        Beyond::Bounds | Beyond::Others => {
+            format!("it takes more than {} MiB of memory or {} s", MOST_BYTES >> 20, MOST_TIME.as_secs())
+        }
+        beyond => beyond.to_string(),
+    }
 }
 
 /// A template, or of several by names the default one.

@@ -93,17 +93,19 @@ fn a_summary_has_what_the_files_say_and_survives_a_damaged_log() {
 fn the_lowest_loss_is_that_of_the_same_text_by_any_tokenizer() {
     let place = TempDir::new().unwrap();
     let (long, short) = ("one and two and three.\n".repeat(400), "four and five.\n".repeat(500));
+    let other = long.replace("two", "six"); // of as many bytes and characters
     // By bytes, each token stands for as much text as by characters: a text of ASCII alone.
     for (name, tokenizer, text, loss) in [
         ("a", "chars", &long, 2.0),
         ("b", "bytes", &long, 1.5),
         ("c", "chars", &long, 1.7),
         ("d", "chars", &short, 0.1),
+        ("e", "bytes", &other, 0.1),
     ] {
         prepare_text(&run(&place, name, 20, loss), tokenizer, text);
     }
     let runs = list_all(&place);
-    assert_eq!(runs.iter().map(|run| run.lowest).collect::<Vec<_>>(), [false, true, false, false]);
+    assert_eq!(runs.iter().map(|run| run.lowest).collect::<Vec<_>>(), [false, true, false, false, false]);
     assert_eq!(runs[1].tokenizer.as_deref(), Some("bytes"));
     let bits = runs[1].bits_per_byte.unwrap();
     assert!((bits - 1.5 / std::f64::consts::LN_2).abs() < 0.05, "{bits}");

@@ -1,0 +1,201 @@
+//! Work on what a stranger wrote, with a bound to its memory and its time.
+//!
+//! What runs a template counts steps and not bytes: a text that is doubled forty times is a short
+//! program. What follows a grammar counts its states once it has them. And both ask for memory where
+//! none can be refused, since a text that cannot grow ends the process. So a thread that asks for too
+//! much is left standing where it is, with what it holds, and who waits for it goes on without it.
+
+#![allow(unsafe_code)] // an allocator that counts
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// An allocator by which work can have a bound: as the program's own, or its memory has none.
+pub struct Bounded<A>(pub A);
+
+thread_local! {
+    /// Bytes that this thread may still take.
+    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// What is set where that is not enough; null where there is no bound.
+    static OVERRUN: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
+}
+
+// SAFETY: every call is that of the allocator inside, or does not return.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Bounded<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: the caller's promises are handed on.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: the caller's promises are handed on.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        take(size);
+        give_back(layout.size());
+        // SAFETY: the caller's promises are handed on.
+        unsafe { self.0.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        give_back(layout.size());
+        // SAFETY: the caller's promises are handed on.
+        unsafe { self.0.dealloc(at, layout) }
+    }
+}
+
+fn take(bytes: usize) {
+    let Some(overrun) = NonNull::new(OVERRUN.get().cast_mut()) else { return };
+    match LEFT.get().checked_sub(bytes) {
+        Some(left) => LEFT.set(left),
+        // It is ending, and says so with what all threads say it with: nobody may be left standing there.
+        None if thread::panicking() => LEFT.set(0),
+        None => {
+            // SAFETY: the thread holds it until it takes the pointer away.
+            unsafe { overrun.as_ref() }.store(true, Ordering::Relaxed);
+            loop {
+                thread::park();
+            }
+        }
+    }
+}
+
+fn give_back(bytes: usize) {
+    if !OVERRUN.get().is_null() {
+        LEFT.set(LEFT.get().saturating_add(bytes));
+    }
+}
+
+/// Why work has given nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Beyond {
+    /// It takes more memory or time than it may.
+    #[error("it takes too much memory or time")]
+    Bounds,
+    /// Others that took more have not ended.
+    #[error("others took too much memory or time, and still hold it: start the program again")]
+    Others,
+    /// The system gives no thread with such a stack.
+    #[error("the system gives it no thread, or no stack")]
+    Thread,
+}
+
+/// How often is looked whether a thread was left standing.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What work may take.
+#[derive(Debug)]
+pub struct Bound {
+    most_bytes: usize,
+    most_time: Duration,
+    stack_bytes: usize,
+    most_left: usize,
+    left: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Bound {
+    /// Work may hold `most_bytes` at once, where the program's allocator is [`Bounded`]. After `most_time`
+    /// who waits goes on, and the work does too, to its end or to that bound. The stack is only an address
+    /// until something is put there. While `most_left` works go on, or stand, that nobody waits for, no
+    /// other is begun, since what they hold adds up.
+    pub const fn new(most_bytes: usize, most_time: Duration, stack_bytes: usize, most_left: usize) -> Self {
+        Self { most_bytes, most_time, stack_bytes, most_left, left: Mutex::new(Vec::new()) }
+    }
+
+    /// What `act` gives, on a thread of its own. A panic in it is one of who called.
+    ///
+    /// # Errors
+    /// When it takes more memory or time, or is not begun.
+    pub fn give<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Result<T, Beyond> {
+        let left = || self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left().retain(|thread| !thread.is_finished());
+        if left().len() >= self.most_left {
+            return Err(Beyond::Others);
+        }
+        let (sender, receiver) = channel();
+        let (most_bytes, overrun) = (self.most_bytes, Arc::new(AtomicBool::new(false)));
+        let is_overrun = Arc::clone(&overrun);
+        let bounded = move || {
+            LEFT.set(most_bytes);
+            OVERRUN.set(Arc::as_ptr(&overrun));
+            let given = catch_unwind(AssertUnwindSafe(act));
+            OVERRUN.set(ptr::null());
+            let _ = sender.send(given); // who waited may have gone on
+        };
+        let thread = thread::Builder::new().stack_size(self.stack_bytes).spawn(bounded).map_err(|_| Beyond::Thread)?;
+        let began = Instant::now();
+        while began.elapsed() < self.most_time && !is_overrun.load(Ordering::Relaxed) {
+            match receiver.recv_timeout(LOOK) {
+                Ok(given) => return Ok(given.unwrap_or_else(|panic| resume_unwind(panic))),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Beyond::Thread),
+            }
+        }
+        left().push(thread);
+        Err(Beyond::Bounds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::alloc::System;
+    use std::sync::mpsc::sync_channel;
+
+    #[global_allocator]
+    static ALLOCATOR: Bounded<System> = Bounded(System);
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn work_within_its_bounds_gives_what_it_makes() {
+        let bound = Bound::new(1 << 20, SOON, 1 << 20, 1);
+        for round in 0..1000 {
+            let made = bound.give(move || vec![round; 100_000 / size_of::<usize>()]).unwrap();
+            assert!(made.iter().all(|&one| one == round), "what was given back may be taken again");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_too_much_is_left_standing_and_no_other_is_begun() {
+        let bound = Bound::new(1 << 20, SOON, 1 << 20, 1);
+        let much = bound.give(|| (0..64).map(|_| vec![1_u8; 1 << 16]).collect::<Vec<_>>());
+        assert_eq!(much.unwrap_err(), Beyond::Bounds);
+        assert_eq!(bound.give(|| ()), Err(Beyond::Others), "what the first holds stays");
+    }
+
+    #[test]
+    fn who_takes_too_long_keeps_others_waiting_until_it_has_ended() {
+        let bound = Bound::new(1 << 20, Duration::from_millis(50), 1 << 20, 1);
+        let (end, ends) = sync_channel::<()>(0);
+        assert_eq!(bound.give(move || ends.recv().unwrap()), Err(Beyond::Bounds));
+        assert_eq!(bound.give(|| ()), Err(Beyond::Others));
+        end.send(()).unwrap();
+        let began = Instant::now();
+        while bound.give(|| ()).is_err() {
+            assert!(began.elapsed() < SOON);
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_panic_is_that_of_who_waits() {
+        let bound = Bound::new(1 << 20, SOON, 1 << 20, 1);
+        let work = AssertUnwindSafe(|| bound.give(|| panic!("out of the work")));
+        let panic = catch_unwind(work).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"out of the work"));
+        bound.give(|| ()).unwrap();
+    }
+}
