@@ -120,7 +120,7 @@ impl Grammar {
             Ok(schema) => schema,
             Err(reason) => return Err(GrammarError::NotJson { grammar: source, reason }),
         };
-        schema::check(&schema).map_err(|reason| unusable(&source, reason))?;
+        schema::prepare(&mut schema).map_err(|reason| unusable(&source, reason))?;
         if let Some(schema) = schema.as_object_mut() {
             schema.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": " " }));
         }
@@ -155,13 +155,8 @@ impl Grammar {
     pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self, GrammarError> {
         let source = source.into();
         check_length(&source, grammar, MOST_BYTES)?;
-        let schemas = grammar.split("%json").skip(1).filter_map(|behind| {
-            serde_json::Deserializer::from_str(behind).into_iter::<Value>().next()?.ok() // what follows is none of it
-        });
-        for schema in schemas {
-            schema::check(&schema).map_err(|reason| unusable(&source, reason))?;
-        }
-        Self::checked(source, TopLevelGrammar::from_lark(grammar.to_owned()))
+        let grammar = schema::prepare_within(grammar).map_err(|reason| unusable(&source, reason))?;
+        Self::checked(source, TopLevelGrammar::from_lark(grammar))
     }
 
     /// What errors call it.

@@ -1,10 +1,14 @@
-//! What of a JSON Schema the library would follow wrongly, or take hours and gigabytes for: it is
-//! refused by name before the library sees it.
+//! What of a JSON Schema the library would follow wrongly, or take hours and gigabytes for: before
+//! the library sees it, it is said in other words, or refused by name.
 
 use serde_json::{Map, Value};
 
 /// Beyond this, numbers are no longer told apart: the library computes with doubles.
 const LARGEST: f64 = 9_007_199_254_740_991.0;
+
+/// The least that is more than 0 here. The least double has 324 decimals, which are too many for
+/// the library's expressions.
+const LEAST: f64 = 1e-50;
 
 /// The common multiple of what numbers are to be multiples of. The library has a state for each
 /// remainder: of a million they are seconds and hundreds of megabytes.
@@ -17,36 +21,66 @@ const MOST_DECIMALS: u32 = 6;
 /// fourth power: 400 take a minute.
 const MOST_NAME_PATTERNS: usize = 64;
 
+/// What a schema follows in a Lark grammar.
+const IN_LARK: &str = "%json";
+
 /// Keys whose values are no schemas, whatever they hold.
 const LITERAL: [&str; 5] = ["const", "enum", "default", "example", "examples"];
 
 /// Keys whose values have schemas under names that anybody chooses.
 const NAMING: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// Refuses what cannot be followed.
+/// Makes a schema one that the library follows.
 ///
 /// # Errors
-/// In words, what it is.
-pub(super) fn check(schema: &Value) -> Result<(), String> {
-    Check::default().schema(schema)
+/// In words, what cannot be followed.
+pub(super) fn prepare(schema: &mut Value) -> Result<(), String> {
+    Preparation::default().schema(schema)
+}
+
+/// Does so to the schemas of a Lark grammar (`%json { … }`), whose lines stay where they are. What is
+/// no JSON stays: the library says so.
+///
+/// # Errors
+/// As [`prepare`].
+pub(super) fn prepare_within(lark: &str) -> Result<String, String> {
+    let (mut prepared, mut rest) = (String::with_capacity(lark.len()), lark);
+    while let Some(place) = rest.find(IN_LARK) {
+        let (before, behind) = rest.split_at(place + IN_LARK.len());
+        prepared.push_str(before);
+        rest = behind;
+        let mut values = serde_json::Deserializer::from_str(behind).into_iter::<Value>();
+        let Some(Ok(given)) = values.next() else { continue };
+        let mut schema = given.clone();
+        prepare(&mut schema)?;
+        let (text, after) = behind.split_at(values.byte_offset());
+        rest = after;
+        if schema == given {
+            prepared.push_str(text);
+        } else {
+            let breaks = "\n".repeat(text.matches('\n').count());
+            prepared.push_str(&schema.to_string().replacen('{', &format!(" {{{breaks}"), 1));
+        }
+    }
+    Ok(prepared + rest)
 }
 
 /// What was met so far.
 #[derive(Default)]
-struct Check {
+struct Preparation {
     multiple: Option<Decimal>,
 }
 
-impl Check {
-    fn schema(&mut self, schema: &Value) -> Result<(), String> {
+impl Preparation {
+    fn schema(&mut self, schema: &mut Value) -> Result<(), String> {
         match schema {
-            Value::Array(all) => all.iter().try_for_each(|one| self.schema(one)),
+            Value::Array(all) => all.iter_mut().try_for_each(|one| self.schema(one)),
             Value::Object(keys) => self.object(keys),
             _ => Ok(()),
         }
     }
 
-    fn object(&mut self, keys: &Map<String, Value>) -> Result<(), String> {
+    fn object(&mut self, keys: &mut Map<String, Value>) -> Result<(), String> {
         bounds(keys)?;
         if let Some(multiple) = keys.get("multipleOf").filter(|value| value.is_number()) {
             self.multiple(&multiple.to_string())?;
@@ -59,7 +93,7 @@ impl Check {
             match value {
                 _ if LITERAL.contains(&key.as_str()) => {}
                 Value::Object(named) if NAMING.contains(&key.as_str()) => {
-                    named.values().try_for_each(|schema| self.schema(schema))?;
+                    named.values_mut().try_for_each(|schema| self.schema(schema))?;
                 }
                 _ => self.schema(value)?,
             }
@@ -117,58 +151,36 @@ fn divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { divisor(b, a % b) }
 }
 
-/// A bound of a number: the key that sets it, its value, and whether that is allowed itself.
-#[derive(Clone, Copy)]
-struct Bound<'a> {
-    key: &'a str,
-    value: f64,
-    is_allowed: bool,
+/// Refuses bounds that are not told apart, and writes those anew that would not be kept to.
+///
+/// The library lets an exclusive whole bound itself through where the other bound lies within 1 of
+/// it, from wherever that comes (`allOf`, `$ref`). So the next number becomes the bound, which is
+/// then allowed.
+fn bounds(keys: &mut Map<String, Value>) -> Result<(), String> {
+    for key in ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"] {
+        if let Some(value) = keys.get(key).filter(|value| value.as_f64().is_some_and(|value| value.abs() > LARGEST)) {
+            return Err(format!("{key} {value} is beyond ±{LARGEST}, where numbers are no longer told apart"));
+        }
+    }
+    if keys.get("type").is_none_or(|kind| kind != "integer") {
+        allow_the_next(keys, "exclusiveMinimum", "minimum", 1.0);
+        allow_the_next(keys, "exclusiveMaximum", "maximum", -1.0);
+    }
+    Ok(())
 }
 
-/// Both bounds, where there are any: the tighter of two.
-fn bounds(keys: &Map<String, Value>) -> Result<(), String> {
-    let bound = |key: &'static str, is_allowed| {
-        let value = keys.get(key)?.as_f64()?;
-        Some(Bound { key, value, is_allowed })
+/// Replaces an exclusive whole bound by the next number; `inward` is the sign of where that lies.
+/// Seen so, those below 0 are kept to as they are.
+fn allow_the_next(keys: &mut Map<String, Value>, exclusive: &str, inclusive: &str, inward: f64) {
+    let allowed = keys.get(inclusive).and_then(Value::as_f64).map(|value| value * inward);
+    let bound = match keys.get(exclusive) {
+        Some(Value::Bool(true)) => allowed, // draft 4: the other key has the number
+        other => other.and_then(Value::as_f64).map(|value| value * inward),
     };
-    let all = [
-        bound("minimum", true),
-        bound("exclusiveMinimum", false),
-        bound("maximum", true),
-        bound("exclusiveMaximum", false),
-    ];
-    if let Some(Bound { key, .. }) = all.iter().flatten().find(|bound| bound.value.abs() > LARGEST) {
-        return Err(format!("{key} {} is beyond ±{LARGEST}, where numbers are no longer told apart", keys[*key]));
-    }
-    let [minimum, exclusive_minimum, maximum, exclusive_maximum] = all;
-    let at_least = tighter(minimum, exclusive_minimum, |a, b| a.value > b.value);
-    let at_most = tighter(maximum, exclusive_maximum, |a, b| a.value < b.value);
-    let (Some(lower), Some(upper)) = (at_least, at_most) else { return Ok(()) };
-    let is_whole = |bound: Bound<'_>| !bound.is_allowed && bound.value.fract() == 0.0;
-    let is_of_whole_numbers = keys.get("type").is_some_and(|kind| kind == "integer");
-    // The library lets the bound itself through where the other lies within the same unit.
-    let lets_through = match () {
-        () if is_of_whole_numbers => None,
-        () if is_whole(lower) && lower.value >= 0.0 && upper.value < lower.value + 1.0 => Some((lower, upper)),
-        () if is_whole(upper) && upper.value <= 0.0 && lower.value > upper.value - 1.0 => Some((upper, lower)),
-        () => None,
-    };
-    lets_through.map_or(Ok(()), |(bound, other)| {
-        let Bound { key, value, .. } = bound;
-        Err(format!("{key} {value} cannot be kept to beside {} {}, which is less than 1 away", other.key, other.value))
-    })
-}
-
-/// Of two bounds the one that counts; of equal ones the one that does not allow itself.
-fn tighter<'a>(
-    allowed: Option<Bound<'a>>,
-    exclusive: Option<Bound<'a>>,
-    is_tighter: impl Fn(&Bound<'a>, &Bound<'a>) -> bool,
-) -> Option<Bound<'a>> {
-    match (allowed, exclusive) {
-        (Some(a), Some(b)) if is_tighter(&a, &b) => Some(a),
-        (a, b) => b.or(a),
-    }
+    let Some(bound) = bound.filter(|bound| *bound >= 0.0 && bound.fract() == 0.0) else { return };
+    let next = if bound == 0.0 { LEAST } else { bound.next_up() };
+    keys.remove(exclusive);
+    keys.insert(inclusive.to_owned(), (allowed.map_or(next, |allowed| allowed.max(next)) * inward).into());
 }
 
 #[cfg(test)]
@@ -178,7 +190,7 @@ mod tests {
     use serde_json::json;
 
     fn refused(schema: &Value) -> Option<String> {
-        check(schema).err()
+        prepare(&mut schema.clone()).err()
     }
 
     #[test]
@@ -195,30 +207,42 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_would_be_let_through_is_refused() {
-        for (low, high) in [
-            (json!({ "exclusiveMinimum": 0 }), json!({ "maximum": 0.5 })),
-            (json!({ "exclusiveMinimum": 1 }), json!({ "maximum": 1.5 })),
-            (json!({ "minimum": -0.5 }), json!({ "exclusiveMaximum": 0 })),
-            (json!({ "minimum": -2, "exclusiveMinimum": 0 }), json!({ "exclusiveMaximum": 0.25 })),
+    fn an_exclusive_whole_bound_becomes_the_next_number() {
+        for (given, expected) in [
+            (json!({ "exclusiveMinimum": 0 }), json!({ "minimum": 1e-50 })),
+            (json!({ "exclusiveMinimum": 1.0, "minimum": -3 }), json!({ "minimum": 1.000_000_000_000_000_2 })),
+            (json!({ "exclusiveMinimum": 1, "minimum": 3 }), json!({ "minimum": 3.0 })),
+            (json!({ "exclusiveMinimum": true, "minimum": 0 }), json!({ "minimum": 1e-50 })),
+            (json!({ "exclusiveMaximum": 0 }), json!({ "maximum": -1e-50 })),
+            (json!({ "exclusiveMaximum": -1, "maximum": -1 }), json!({ "maximum": -1.000_000_000_000_000_2 })),
         ] {
-            let schema = json!({ "allOf": [joined(&low, &high)] });
-            assert!(refused(&schema).unwrap().contains("less than 1 away"), "{schema}");
+            let mut schema = json!({ "allOf": [given] });
+            prepare(&mut schema).unwrap();
+            assert_eq!(schema, json!({ "allOf": [expected] }), "{given}");
         }
-        for schema in [
-            json!({ "exclusiveMinimum": 0, "maximum": 1 }),
-            json!({ "exclusiveMinimum": 0.5, "exclusiveMaximum": 0.75 }),
-            json!({ "minimum": 0.25, "exclusiveMinimum": 0, "maximum": 0.5 }),
-            json!({ "type": "integer", "exclusiveMinimum": 0, "maximum": 0.5 }),
-            json!({ "exclusiveMinimum": 0 }),
+        for kept in [
+            json!({ "exclusiveMinimum": 0.5 }),
+            json!({ "exclusiveMinimum": -1 }),
+            json!({ "exclusiveMaximum": 1 }),
+            json!({ "exclusiveMinimum": false, "minimum": 0 }),
+            json!({ "exclusiveMinimum": true }),
+            json!({ "type": "integer", "exclusiveMinimum": 0 }),
+            json!({ "const": { "exclusiveMinimum": 0 } }),
         ] {
-            assert_eq!(refused(&schema), None, "{schema}");
+            let mut schema = kept.clone();
+            prepare(&mut schema).unwrap();
+            assert_eq!(schema, kept);
         }
     }
 
-    fn joined(one: &Value, other: &Value) -> Value {
-        let all = [one, other].into_iter().filter_map(Value::as_object).flatten();
-        all.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
+    #[test]
+    fn schemas_of_a_lark_grammar_are_prepared_where_they_stand() {
+        let lark = "start: a | b | c\na: %json {\n \"exclusiveMinimum\": 0}\nb: %json { \"const\": \"%json{}\" }\n# %json c\nc: /x/\n";
+        let prepared = prepare_within(lark).unwrap();
+        assert_eq!(prepared, lark.replace("{\n \"exclusiveMinimum\": 0}", "{\n\"minimum\":1e-50}"));
+        assert_eq!(prepare_within("start: \"a\" ").unwrap(), "start: \"a\" ");
+        let beyond = "start: %json { \"minimum\": 1e300 }";
+        assert!(prepare_within(beyond).unwrap_err().starts_with("minimum 1e+300 is beyond"), "{beyond}");
     }
 
     #[test]

@@ -415,6 +415,34 @@ fn over_a_thousand_forms_every_text_that_ends_is_valid() {
 }
 
 #[test]
+fn bounds_are_kept_to_wherever_they_come_from() {
+    let tokenizer = chars("0123456789.-", false);
+    let numbers: Vec<f64> = (-8..=8).map(|eighths| f64::from(eighths) / 4.0).collect();
+    let mut texts: Vec<String> = numbers.iter().flat_map(|n| [n.to_string(), format!("{n:.2}")]).collect();
+    texts.extend(["-0", "-0.0"].map(String::from));
+    let keys = [("minimum", "maximum"), ("exclusiveMinimum", "maximum"), ("minimum", "exclusiveMaximum")];
+    let (mut allowed, mut of_all) = (0, 0);
+    for (least, most) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (*a, *b))).filter(|(a, b)| a < b) {
+        for (low, high) in keys {
+            let one = json!({ "type": "number", low: least });
+            let together = json!({ "$defs": { "low": one }, "allOf": [{ "$ref": "#/$defs/low" }, { high: most }] });
+            let grammar = Grammar::json_schema("schema", &together.to_string()).unwrap();
+            let constraint = constraint(grammar, &tokenizer);
+            for text in &texts {
+                let n: f64 = text.parse().unwrap();
+                let is_within = n >= least && n <= most && (low == "minimum" || n > least);
+                let is_within = is_within && (high == "maximum" || n < most);
+                let is_accepted = constraint.is_accepting(&tokenizer.encode(text).unwrap());
+                assert!(is_within || !is_accepted, "{together}: {text}");
+                allowed += u32::from(is_accepted);
+                of_all += u32::from(is_within);
+            }
+        }
+    }
+    assert!(allowed * 5 > of_all * 4, "{allowed} of {of_all}: zeros at the end are not always allowed, most is");
+}
+
+#[test]
 fn the_same_judges_refuse_texts_without_a_constraint() {
     let schema =
         json!({ "type": "object", "properties": { "a": { "type": "string" } }, "additionalProperties": false });
