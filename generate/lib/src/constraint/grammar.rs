@@ -65,10 +65,6 @@ const MOST_BYTES: usize = 1 << 20;
 /// An expression of more bytes is: it may take ten thousand times as much.
 const MOST_EXPRESSION_BYTES: usize = 16 << 10;
 
-/// Held while a lexer is built: several at a time would take several times the memory, and the
-/// processor from those who write.
-static BUILDING: Mutex<()> = Mutex::new(());
-
 /// What compiling the longest grammar may put on the stack: a rule that names a rule, and so on, is
 /// followed to its end, in some three kilobytes each. It is memory only once it is used.
 const STACK_BYTES: usize = 512 << 20;
@@ -83,12 +79,17 @@ fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarErro
 /// write take a tenth.
 static WORK: Bound = Bound::new(512 << 20, Duration::from_secs(30), STACK_BYTES, 2);
 
+/// Held meanwhile: several at a time would take several times the memory, and the processor from
+/// those who write.
+static WORKING: Mutex<()> = Mutex::new(());
+
 /// Does what may go deep and take much, on a thread of its own.
 fn bounded<T, E>(act: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
 where
     T: Send + 'static,
     E: Display,
 {
+    let _one_at_a_time = WORKING.lock().unwrap_or_else(PoisonError::into_inner);
     match WORK.give(|| act().map_err(|error| error.to_string())) {
         Ok(done) => done,
         Err(Beyond::Bounds) => Err(TOO_MUCH.to_owned()),
@@ -176,11 +177,8 @@ impl Grammar {
 
     /// A matcher that stands before the first token.
     pub(super) fn matcher(&self, vocabulary: &Vocabulary) -> Result<Matcher, GrammarError> {
-        let one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let (factory, rules) = (Arc::clone(vocabulary.factory()), self.rules.clone());
-        let parser = bounded(move || factory.create_parser(rules));
-        drop(one_at_a_time);
-        let parser = parser.map_err(|error| unusable(&self.source, error))?;
+        let parser = bounded(move || factory.create_parser(rules)).map_err(|error| unusable(&self.source, error))?;
         Ok(Matcher::new(Ok(parser)))
     }
 

@@ -105,6 +105,9 @@ impl Preparation {
     fn multiple(&mut self, number: &str) -> Result<(), String> {
         let cannot = |why: &str| format!("multipleOf {number} cannot be followed: {why}");
         let own = Decimal::of(number).ok_or_else(|| cannot("it has too many digits"))?;
+        if !own.is_read() {
+            return Err(cannot("64 bits hold it only rounded"));
+        }
         let common = self.multiple.map_or(Some(own), |other| own.common(other));
         let too_many = || cannot(&format!("the common multiple of all is above {MOST_REMAINDERS}"));
         self.multiple = Some(common.filter(|common| common.digits <= MOST_REMAINDERS).ok_or_else(too_many)?);
@@ -133,6 +136,14 @@ impl Decimal {
         let shift = 10_u64.checked_pow(u32::try_from((-decimals).max(0)).ok()?)?;
         let decimals = u32::try_from(decimals.max(0)).ok()?;
         Some(Self { digits: digits.checked_mul(shift)?, decimals }).filter(|own| own.decimals <= MOST_DECIMALS)
+    }
+
+    /// Whether the library finds its digits: it multiplies by ten until there is no fraction, which
+    /// rounding may keep from happening (0.07 becomes 0.7000000000000001).
+    fn is_read(self) -> bool {
+        let mut number = self.digits as f64 / 10_f64.powi(self.decimals as i32);
+        (0..self.decimals).for_each(|_| number *= 10.0);
+        number.fract() == 0.0
     }
 
     /// The least number that both divide.
@@ -251,11 +262,13 @@ mod tests {
             let all = numbers.iter().map(|number| format!("{{\"multipleOf\": {number}}}")).collect::<Vec<_>>();
             refused(&serde_json::from_str(&format!("{{\"allOf\": [{}]}}", all.join(", "))).unwrap())
         };
-        for fine in [&["0.01", "5", "10", "1000"][..], &["0.007"], &["1e2"], &["99991"], &["2.50"], &["0"], &["0", "3"]]
+        for fine in [&["0.01", "5", "10", "1000"][..], &["0.006"], &["1e2"], &["99991"], &["2.50"], &["0"], &["0", "3"]]
         {
             assert_eq!(each(fine), None, "{fine:?}");
         }
-        for refused in [&["10000019"][..], &["9973", "9967"], &["3e-9"], &["1e300"], &["0.12345678901234567"]] {
+        for refused in
+            [&["10000019"][..], &["9973", "9967"], &["3e-9"], &["1e300"], &["0.12345678901234567"], &["0.07"]]
+        {
             assert!(each(refused).unwrap().starts_with("multipleOf "), "{refused:?}");
         }
     }
