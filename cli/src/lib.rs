@@ -4,12 +4,14 @@
 //! exit code; [`interrupt`] is Ctrl-C, [`terminal`] what is written to standard output and
 //! standard error, [`wording`] the libraries' errors in words that name flags, and [`failure`] those
 //! of panics and devices. [`output_file`] and [`shape`] read flags; [`completions`], [`devices`] and
-//! [`man_pages`] are commands that both programs have; [`compiling`] shows the wait for a GPU.
+//! [`man_pages`] are commands that both programs have; [`compiling`] shows the wait for a GPU;
+//! [`examples`] are those in the help, for tests.
 
 mod arguments;
 pub mod compiling;
 pub mod completions;
 pub mod devices;
+pub mod examples;
 pub mod failure;
 pub mod interrupt;
 pub mod man_pages;

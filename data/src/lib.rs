@@ -15,7 +15,8 @@
 //! 2. A prepared folder is whole and undamaged, or it does not open.
 //! 3. Which tokens a window holds is a pure function of (seed, index of the window), so that the
 //!    data position of a run is one integer.
-//! 4. Memory does not grow with the size of the text, but for one bit a document.
+//! 4. Memory does not grow with the size of the text, but for one bit a document
+//!    and a record for each file.
 
 pub mod leakage;
 pub mod look;

@@ -1,10 +1,10 @@
 //! Small GPTs from Rust.
 //!
-//! [`Model`] is a checkpoint that is open: a run of `ember-train`, one of its checkpoints, or a
-//! Hugging Face folder of a GPT-2, a Llama or a Qwen3. It writes, streams, ranks and scores. Below
-//! it stand the parts that it is made of: a [`Generator`] for every knob there is, the [`Gpt`] and
-//! its [`KvCache`] for whoever decodes by hand, and with the feature `train` the trainer's library
-//! as the module `train`.
+//! [`Model`] is a checkpoint that is open: a run of `ember-train`, one of its checkpoints, a
+//! Hugging Face folder of a GPT-2, a Llama or a Qwen3, or a model's file (.gguf, ckpt.pt, .bin). It
+//! writes, streams, ranks and scores. Below it stand the parts that it is made of: a [`Generator`]
+//! for every knob there is, the [`Gpt`] and its [`KvCache`] for whoever decodes by hand, and with
+//! the feature `train` the trainer's library as the module `train`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), ember::Error> {

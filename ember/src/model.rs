@@ -58,8 +58,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a run (its best checkpoint, else its latest), a checkpoint folder or a Hugging Face
-    /// folder, on the first device that works.
+    /// Opens a run (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face
+    /// folder or a model's file (.gguf, ckpt.pt, .bin), on the first device that works.
     ///
     /// # Errors
     /// When there is no checkpoint, or it cannot be read.

@@ -139,3 +139,14 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::ManPages(args) => man_pages::run::<Cli>(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn examples_in_the_help_run() {
+        assert_eq!(ember_cli::examples::refused(&Cli::command()), Vec::<String>::new());
+    }
+}

@@ -5,7 +5,7 @@
 //! a text back to the choices that made it, and both know the exact probability of the text. That
 //! gives training two marks that no real text has: the floor, which is the lowest loss any model
 //! can reach, and the loss of a predictor without a memory. What it is not: English. A model of
-//! these stories knows some two hundred words and nothing else.
+//! these stories knows some three hundred words and nothing else.
 //!
 //! # A story
 //!

@@ -115,4 +115,9 @@ mod tests {
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn examples_in_the_help_run() {
+        assert_eq!(ember_cli::examples::refused(&Cli::command()), Vec::<String>::new());
+    }
 }

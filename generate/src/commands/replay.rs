@@ -25,7 +25,12 @@ const TOLERANCE: f64 = 1e-4;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit code 0: every token is the same, and every number within 1e-4. Else 1, and the line names the first step and the first
-quantity that differ.")]
+quantity that differ.
+
+Examples:
+  ember-generate text \"One day\" --trace trace.jsonl        writes one
+  ember-generate replay trace.jsonl
+  ember-generate replay trace.jsonl --weights int8          what other weights change")]
 pub struct ReplayArgs {
     /// A file that `text --trace` has written
     #[arg(value_name = "FILE")]

@@ -6,9 +6,9 @@
 //! does not build a model (no tensor library is used here), knows no tokenizer, and leaves to the
 //! caller how a folder comes to stand under its final name.
 //!
-//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in this folder
-//! alone; everything handed out uses this project's names for sizes and GPT-2's names, without the
-//! `transformer.` prefix, for tensors.
+//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in this folder, in
+//! `ember-formats`, and beside the trainer's keys alone; everything handed out uses this project's
+//! names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
 
 mod checksums;
 mod config;

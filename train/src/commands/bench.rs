@@ -28,7 +28,7 @@ Steps are timed whole. Their parts are timed in other steps, each part waited fo
 Every few steps a large matrix product is timed beside them: `of a product` is what the step's model FLOPs a second are of its.
 
 Examples:
-  ember-train bench                                      the recipe that this device would get
+  ember-train bench                                      the stories' recipe, on a GPU that of a long text, and 8,192 tokens
   ember-train bench --shape gpt2 --batch 4 --set precision=bf16
   ember-train bench --shape 6x6x384x65x256 --batch 8     layers x heads x width x vocabulary x context
   ember-train bench --config shakespeare-char --set activation_checkpointing=true")]

@@ -13,6 +13,10 @@ use ember_study::{error::Error as StudyError, plot::loss_svg};
 
 /// Arguments of `compare`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train compare runs/a runs/b
+  ember-train compare runs/a runs/b --by tokens --svg both.svg")]
 pub struct CompareArgs {
     /// The runs' folders; they may still be running
     #[arg(required = true)]

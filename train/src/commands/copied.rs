@@ -15,6 +15,11 @@ use crate::prelude::*;
 
 /// Arguments of `copied`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train copied story.txt                                  against the text of the newest run
+  ember-train copied story.txt runs/my-writing --html copied.html
+  ember-train copied story.txt --corpus books/ --min-words 8")]
 pub struct CopiedArgs {
     /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate
     /// text --format json`

@@ -13,6 +13,10 @@ use ember_study::selfcheck::{self, Comparison};
 
 /// Arguments of `devices`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train devices                                           what there is
+  ember-train devices --check --device wgpu                     whether it computes as the CPU does")]
 pub struct DevicesArgs {
     /// Compare --device with the CPU: every kernel, forward and backward, and small models, in
     /// float32, bfloat16 and float16, where it knows them

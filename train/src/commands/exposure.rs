@@ -11,6 +11,10 @@ use ember_training::run::text::{data_of, dataset_for};
 
 /// Arguments of `exposure`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train exposure
+  ember-train exposure runs/my-writing --samples 64 --html exposure.html")]
 pub struct ExposureArgs {
     /// The run, or a checkpoint in it [default: the newest run]
     pub run: Option<PathBuf>,

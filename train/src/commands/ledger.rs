@@ -23,6 +23,11 @@ use ember_training::units::bytes_beside;
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train ledger                                            the newest run
+  ember-train ledger runs/my-writing --html ledger.html
+  ember-train ledger --config gpt2-124m --batch-size 4")]
 pub struct LedgerArgs {
     /// A run folder, a checkpoint folder, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)
     /// [default: the newest run under runs/]

@@ -14,9 +14,13 @@ use crate::progress_bar::Bar;
 
 /// Arguments of `look`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train look my-writing/
+  ember-train look my-writing/ --html look.html")]
 pub struct LookArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), or - for standard
-    /// input; none: the built-in stories
+    /// input; none: 2,000 of the built-in stories
     pub text: Vec<String>,
     /// Write what was found as a page
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]

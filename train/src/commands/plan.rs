@@ -18,6 +18,11 @@ pub(super) const EXCERPT_BYTES: u64 = 12_000_000;
 
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train plan my-writing/ --minutes 60
+  ember-train plan my-writing/ --measure                        beside what some steps take here
+  ember-train plan --show-fit --svg fit.svg                     what the prediction rests on")]
 pub struct PlanArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), or a folder that `prepare`
     /// made; none: the built-in stories

@@ -13,6 +13,11 @@ use crate::progress_bar::Bar;
 
 /// Arguments of `prepare`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train prepare my-writing/ --out data/mine               then: ember-train run data/mine
+  ember-train prepare books/ mails.mbox --out data/all --tokenizer bpe:8192 --clean all
+  ember-train prepare questions.jsonl --field answer --val-fraction 0.1 --out data/answers")]
 pub struct PrepareArgs {
     /// Files, folders or archives: text, Word, PDF, e-books, web pages, mail, chats, tables and more
     /// (docs/texts.md), each also .gz or .zst; or - for standard input; none: the built-in stories

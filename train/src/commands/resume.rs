@@ -7,6 +7,10 @@ use crate::prelude::*;
 
 /// Arguments of `resume`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train resume runs/my-writing
+  ember-train resume runs/my-writing --set max_steps=20000     longer than was planned")]
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,

@@ -32,10 +32,17 @@ const COMPILING_SHARE: f64 = 0.25;
 
 /// What stands above the table of keys.
 const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
-    auto: chosen from the text and the device, and the reason printed.\n";
+    auto: chosen from the text and the device; what it came to is in the run's config.toml.\n";
 
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
+#[command(after_help = "\
+Examples:
+  ember-train run my-writing/                          what learns most of it in ten minutes, here
+  ember-train run my-writing/ --minutes 60             in an hour
+  ember-train run letters/ --init runs/my-writing      goes on from what that run has learnt
+  ember-train run --config shakespeare-char-cpu shakespeare.txt --set max_steps=500
+  ember-train run my-writing/ --memory-limit 4GB --out runs/small --device cpu")]
 pub struct RunArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), a folder that `prepare`
     /// made, or - for standard input

@@ -21,6 +21,10 @@ use facts::{Facts, Said};
 
 /// Arguments of `share`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train share --html model.html                           the newest run
+  ember-train share runs/my-writing --html model.html --title \"Letters\" --by \"Ann\"")]
 pub struct ShareArgs {
     /// The run, a checkpoint in it, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)
     /// [default: the newest run]

@@ -10,6 +10,10 @@ use ember_study::timeline::{self, Moment, Shown, page};
 
 /// Arguments of `timeline`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train timeline runs/my-writing
+  ember-train timeline runs/my-writing --prompt 0 --last 5 --html timeline.html")]
 pub struct TimelineArgs {
     /// The run's folder; it may still be running
     pub run: PathBuf,

@@ -14,6 +14,10 @@ use crate::prelude::*;
 
 /// Arguments of `verify-resume`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ember-train verify-resume                                     on the built-in stories
+  ember-train verify-resume shakespeare.txt --config shakespeare-char-cpu --steps 10")]
 pub struct VerifyResumeArgs {
     /// As for `run`
     pub text: Vec<String>,

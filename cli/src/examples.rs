@@ -1,0 +1,48 @@
+//! The examples in the help of commands, for the programs' tests: each is to be one that runs.
+
+use clap::Command;
+
+/// What `program` would not take of the examples in its help and in that of its commands, each with why.
+pub fn refused(program: &Command) -> Vec<String> {
+    let why = |example: String| {
+        let error = program.clone().try_get_matches_from(words(&example)).err()?;
+        Some(format!("{example}: {error}"))
+    };
+    examples(program.get_name(), program).into_iter().filter_map(why).collect()
+}
+
+/// Lines that begin with the program's name, without the words behind them.
+fn examples(name: &str, command: &Command) -> Vec<String> {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let begins = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '));
+    let own = help.lines().map(str::trim).filter(begins).map(|line| line.split("  ").next().unwrap_or(line).to_owned());
+    own.chain(command.get_subcommands().flat_map(|below| examples(name, below))).collect()
+}
+
+/// What a shell makes of a line in which quotes, where there are any, are double.
+fn words(line: &str) -> Vec<String> {
+    let quoted = line.split('"').enumerate();
+    let words = quoted.flat_map(|(i, part)| if i % 2 == 1 { vec![part] } else { part.split_whitespace().collect() });
+    words.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+
+    #[test]
+    fn an_example_that_would_not_run_is_told() {
+        let text = Command::new("text").arg(Arg::new("prompt")).arg(Arg::new("top-k").long("top-k"));
+        let text = text.after_help(
+            "Examples:\n  ember text \"One day\"  goes on\n  ember text One day\n  or:\n  ember text --top-k",
+        );
+        let program =
+            Command::new("ember").subcommand(text).after_help("Examples:\n  ember text One    a word\nembers glow");
+        let told = refused(&program);
+        let told: Vec<_> = told.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
+        let expected =
+            ["ember text One day: error: unexpected argument", "ember text --top-k: error: a value is required"];
+        assert!(told.len() == 2 && told.iter().zip(expected).all(|(line, begin)| line.starts_with(begin)), "{told:?}");
+    }
+}
