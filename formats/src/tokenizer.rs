@@ -16,6 +16,8 @@ pub struct Tokenizer {
     pub begin_token: Option<u32>,
     /// How a conversation is written for the model, in Jinja.
     pub chat_template: Option<String>,
+    /// Tokens that have a part to play beside those, by a folder's keys: `pad_token` and its like.
+    pub named: Map<String, Value>,
 }
 
 impl Tokenizer {
@@ -167,7 +169,7 @@ mod tests {
 
     fn with(post_processor: Value) -> Tokenizer {
         let json = json!({ "post_processor": post_processor });
-        Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None }
+        Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None, named: Map::new() }
     }
 
     #[test]

@@ -63,11 +63,11 @@ pub struct Manifest {
 impl Manifest {
     /// A loss in nats per held-out token as bits per byte of the held-out text, which compares
     /// whatever the tokens are. The first token is predicted from nothing, so neither it nor its text
-    /// counts.
+    /// counts. `None` where tokens stand for what the tokenizer lacks: what they say costs bits, too.
     pub fn bits_per_byte(&self, loss: f64) -> Option<f64> {
         let targets = self.val.tokens.saturating_sub(1);
         let bytes = self.val.bytes.saturating_sub(self.val.first_token_bytes);
-        (bytes > 0).then(|| loss * targets as f64 / bytes as f64 / std::f64::consts::LN_2)
+        (bytes > 0 && self.val.unknown == 0).then(|| loss * targets as f64 / bytes as f64 / std::f64::consts::LN_2)
     }
 }
 

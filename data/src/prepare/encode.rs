@@ -316,7 +316,7 @@ impl<'a> CorpusEncoder<'a> {
             stream.counts.first_token_bytes = self.tokenizer.token_bytes(first).map_or(0, |bytes| bytes.len() as u64);
         }
         for ids in ids.chunks(WRITTEN_TOGETHER) {
-            stream.writer.push(ids)?;
+            stream.push(ids)?;
             // Else the characters of the text say which are used.
             if !self.tokenizer.knows_no_neighbours() {
                 mark(ids, &mut self.ids_used);

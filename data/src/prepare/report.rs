@@ -68,6 +68,7 @@ impl Report {
         leakage: Leakage,
     ) -> Self {
         let (train, val) = (&encoded.train, &encoded.val);
+        let unknown = (train.unknown + val.unknown) as f64 / (train.tokens + val.tokens) as f64;
         let mut rare: Vec<(u64, char)> =
             survey.characters.iter().map(|(&c, &count)| (count, c)).filter(|&(count, _)| count < RARE_BELOW).collect();
         rare.sort_unstable();
@@ -89,9 +90,19 @@ impl Report {
             },
             duplicates: survey.duplicates,
             leakage,
-            notes: notes(survey, bytes, corpus, tokenizer),
+            notes: notes(survey, bytes, corpus, tokenizer).into_iter().chain(without_token(unknown)).collect(),
         }
     }
+}
+
+/// What a tokenizer leaves out of the text, where that is a share of its tokens.
+fn without_token(share: f64) -> Option<String> {
+    (share > 0.0).then(|| {
+        format!(
+            "{:.1}% of the tokens stand for what the tokenizer has no token for: a model does not learn it, and no bits per byte are told.",
+            (100.0 * share).max(0.1)
+        )
+    })
 }
 
 fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {

@@ -83,6 +83,22 @@ fn bits_per_byte_are_of_the_tokens_that_are_predicted_and_of_their_text() {
 }
 
 #[test]
+fn of_what_the_tokenizer_lacks_no_bits_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokenizer.json");
+    let words = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"}}"#;
+    std::fs::write(&file, words).unwrap();
+    let prepared = |of: &str| try_text(&of.repeat(50), file.to_str().unwrap()).unwrap().manifest;
+    let known = prepared("a b ");
+    assert!(known.bits_per_byte(1.0).is_some() && known.train.unknown == 0);
+    let unknown = prepared("a b c d ");
+    assert_eq!((unknown.bits_per_byte(1.0), unknown.train.unknown * 2), (None, unknown.train.tokens));
+    let told = |manifest: &Manifest| manifest.report.notes.iter().any(|note| note.starts_with("50.0% of the tokens"));
+    assert!(told(&unknown) && !told(&known), "{:?}", unknown.report.notes);
+}
+
+#[test]
 fn what_auto_chooses() {
     let kinds = |text: &str| try_text(text, "auto").unwrap().manifest.tokenizer;
     assert_eq!(kinds(&"plain words ".repeat(100)), "chars");

@@ -1,37 +1,81 @@
-//! What stands beside a tokenizer's files: `tokenizer_config.json`.
+//! What stands beside a tokenizer's files: `tokenizer_config.json`, and in folders of old
+//! `added_tokens.json` and `chat_template.jinja`.
 
-use serde_json::Value;
-use std::{collections::BTreeMap, path::Path};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, fs, path::Path};
 use tokenizers::AddedToken;
 
-/// The keys of a `tokenizer_config.json`, none where there is no such file or it is no JSON.
-pub struct Beside(Value);
+/// Keys that name a token.
+const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token"];
+
+/// How a conversation is written for the model, in Jinja.
+const CHAT_TEMPLATE: &str = "chat_template";
+
+/// What the files say; nothing where there are none, or they are no JSON.
+pub struct Beside {
+    /// The keys of `tokenizer_config.json`.
+    keys: Value,
+    /// `added_tokens.json`: ids by the tokens' texts.
+    added: Value,
+    /// `chat_template.jinja`.
+    template: Option<String>,
+}
 
 impl Beside {
-    /// Those of the file in `dir`.
+    /// That of the files in `dir`.
     pub fn read(dir: &Path) -> Self {
-        let content = std::fs::read(dir.join("tokenizer_config.json"));
-        Self(content.ok().and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default())
+        let json = |name: &str| -> Value {
+            let content = fs::read(dir.join(name)).ok();
+            content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default()
+        };
+        let (keys, added) = (json("tokenizer_config.json"), json("added_tokens.json"));
+        Self { keys, added, template: fs::read_to_string(dir.join("chat_template.jinja")).ok() }
     }
 
     /// What a switch is set to, where it is set.
     pub fn flag(&self, key: &str) -> Option<bool> {
-        self.0[key].as_bool()
+        self.keys[key].as_bool()
     }
 
     /// The token, or another name, that a key says.
     pub fn name(&self, key: &str) -> Option<&str> {
-        name_of(&self.0[key])
+        name_of(&self.keys[key])
     }
 
     /// The same, where a key that is absent stands for `absent`, and null for none.
     pub fn name_or<'a>(&'a self, key: &str, absent: &'a str) -> Option<&'a str> {
-        self.0.get(key).map_or(Some(absent), name_of)
+        self.keys.get(key).map_or(Some(absent), name_of)
+    }
+
+    /// What goes wherever the tokenizer goes, as keys of a `tokenizer_config.json`: which of its tokens
+    /// have a part to play, and how a conversation is written.
+    pub fn lasting(&self, is_token: impl Fn(&str) -> bool) -> Map<String, Value> {
+        let named = |key: &&str| Some((key.to_string(), self.name(key).filter(|name| is_token(name))?.into()));
+        let template = self.template.clone().map(Value::from).or_else(|| self.keys.get(CHAT_TEMPLATE).cloned());
+        let template = template.map(|template| (CHAT_TEMPLATE.to_owned(), template));
+        NAMES.iter().filter_map(named).chain(template).collect()
     }
 
     /// The tokens that were added to the vocabulary, by their ids.
     pub fn added(&self) -> BTreeMap<u32, AddedToken> {
-        let tokens = self.0["added_tokens_decoder"].as_object().into_iter().flatten();
+        let mut all = self.added_before();
+        all.extend(self.added_by_id());
+        all
+    }
+
+    /// Those of `added_tokens.json`, which tells no more of them.
+    fn added_before(&self) -> BTreeMap<u32, AddedToken> {
+        let more = self.keys["additional_special_tokens"].as_array().into_iter().flatten().filter_map(name_of);
+        let special: Vec<&str> = NAMES.iter().filter_map(|key| self.name(key)).chain(more).collect();
+        let read = |(text, id): (&String, &Value)| {
+            let id = u32::try_from(id.as_u64()?).ok()?;
+            Some((id, AddedToken::from(text.as_str(), special.contains(&text.as_str()))))
+        };
+        self.added.as_object().into_iter().flatten().filter_map(read).collect()
+    }
+
+    fn added_by_id(&self) -> BTreeMap<u32, AddedToken> {
+        let tokens = self.keys["added_tokens_decoder"].as_object().into_iter().flatten();
         let read = |(id, token): (&String, &Value)| {
             let is = |key: &str| token[key] == true;
             let added = AddedToken::from(name_of(token)?, is("special"));
@@ -50,4 +94,37 @@ impl Beside {
 /// A token is written as its text, or with more about it.
 fn name_of(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token["content"].as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(files: &[(&str, &str)]) -> Beside {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, content)| fs::write(folder.path().join(name), content).unwrap());
+        Beside::read(folder.path())
+    }
+
+    #[test]
+    fn what_lasts_is_named_tokens_and_the_template() {
+        let keys = r#"{"eos_token": {"content": "</s>"}, "pad_token": "<pad>", "unk_token": null, "chat_template": "a", "x": 1}"#;
+        let is_token = |name: &str| name == "</s>";
+        let lasting = of(&[("tokenizer_config.json", keys)]).lasting(is_token);
+        assert_eq!(Value::Object(lasting), serde_json::json!({ "eos_token": "</s>", "chat_template": "a" }));
+        let lasting = of(&[("tokenizer_config.json", keys), ("chat_template.jinja", "b")]).lasting(is_token);
+        assert_eq!(lasting["chat_template"], "b");
+        assert!(of(&[("tokenizer_config.json", "{")]).lasting(is_token).is_empty());
+    }
+
+    #[test]
+    fn tokens_are_added_by_either_file() {
+        let before = ("added_tokens.json", r#"{"<|im_start|>": 300, "word": 301, "x": -1}"#);
+        let keys =
+            r#"{"additional_special_tokens": ["<|im_start|>"], "added_tokens_decoder": {"301": {"content": "other"}}}"#;
+        let added = of(&[before, ("tokenizer_config.json", keys)]).added();
+        let told: Vec<_> = added.iter().map(|(id, token)| (*id, token.content.as_str(), token.special)).collect();
+        assert_eq!(told, [(300, "<|im_start|>", true), (301, "other", false)]);
+    }
 }

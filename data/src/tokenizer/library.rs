@@ -3,7 +3,7 @@
 use super::error::Error;
 use ember_host::panics::quietly;
 use serde_json::Value;
-use tokenizers::{Encoding, PreTokenizerWrapper, Token, Tokenizer as Library};
+use tokenizers::{Encoding, Model, ModelWrapper, PreTokenizerWrapper, Token, Tokenizer as Library};
 
 /// How many times as long replacements may make a text, one after the other.
 const MOST_GROWTH: usize = 4096;
@@ -40,6 +40,21 @@ pub fn put_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
         (Some(first), Some(last)) => Ok([ids[..first].to_vec(), ids[last + 1..].to_vec()]),
         _ => Ok([Vec::new(), Vec::new()]),
     }
+}
+
+/// The token that stands for all that the vocabulary lacks.
+pub fn unknown(library: &Library) -> Option<u32> {
+    let model = library.get_model();
+    let name = match model {
+        ModelWrapper::BPE(model) => model.unk_token.as_deref(),
+        ModelWrapper::WordLevel(model) => Some(&*model.unk_token),
+        ModelWrapper::WordPiece(model) => Some(&*model.unk_token),
+        ModelWrapper::Unigram(model) => {
+            let id = serde_json::to_value(model).ok()?["unk_id"].as_u64()?; // it says so nowhere else
+            return u32::try_from(id).ok();
+        }
+    };
+    model.token_to_id(name?)
 }
 
 /// Refuses a tokenizer whose replacements make so much of a text that no memory holds it: each may

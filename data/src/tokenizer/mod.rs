@@ -29,8 +29,8 @@ use beside::Beside;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
-use library::{check_replacements, library_error, of_library, put_around, put_space_first};
-use serde_json::{Value, json};
+use library::{check_replacements, library_error, of_library, put_around, put_space_first, unknown};
+use serde_json::{Map, Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{AddedToken, DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
@@ -48,6 +48,8 @@ pub const END_OF_TEXT: &str = "<|endoftext|>";
 #[derive(Clone)]
 pub struct Tokenizer {
     shared: Arc<Shared>,
+    /// What stood beside it and goes along: keys of a `tokenizer_config.json`.
+    beside: Arc<Map<String, Value>>,
 }
 
 struct Shared {
@@ -133,12 +135,15 @@ impl Tokenizer {
             |token: &AddedToken| self.shared.library.token_to_id(&token.content).is_none() && !beside.pads(token);
         let what = match beside.added().into_values().find(is_lacking) {
             Some(token) => {
-                format!("lacks the token {:?}, which the tokenizer_config.json beside it adds", token.content)
+                format!("lacks the token {:?}, which a file beside it adds", token.content)
             }
             None if no_space && self.puts_space_first() => {
                 "puts a space before every text, and the tokenizer_config.json beside it says none".to_owned()
             }
-            None => return Ok(self),
+            None => {
+                let lasting = beside.lasting(|name| self.shared.library.token_to_id(name).is_some());
+                return Ok(Self { beside: Arc::new(lasting), ..self });
+            }
         };
         Err(Error::Unusable(format!("{} {what}; save the tokenizer again with transformers", file.display())))
     }
@@ -177,7 +182,8 @@ impl Tokenizer {
             )));
         }
         let (vocab_size, file) = (largest + 1, file.map(Path::to_owned));
-        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file }) })
+        let shared = Shared { library, encoder, vocab_size, end_of_text, around, file };
+        Ok(Self { shared: Arc::new(shared), beside: Arc::default() })
     }
 
     /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special
@@ -308,8 +314,28 @@ impl Tokenizer {
         serde_json::to_value(&self.shared.library).map_err(|error| Error::Unusable(error.to_string()))
     }
 
+    /// The tokens that end a text: what stands between documents, and where it is another the
+    /// `eos_token` that was named beside the tokenizer.
+    pub fn end_tokens(&self) -> Vec<u32> {
+        let mut ends: Vec<u32> = self.end_of_text().into_iter().chain(self.named("eos_token")).collect();
+        ends.dedup();
+        ends
+    }
+
+    /// The token that such a key of `tokenizer_config.json` named, as `pad_token`.
+    pub fn named(&self, key: &str) -> Option<u32> {
+        self.shared.library.token_to_id(self.beside.get(key)?.as_str()?)
+    }
+
+    /// The token that stands for all that the vocabulary lacks, where there is one; of characters it is
+    /// an error instead.
+    pub(crate) fn unknown(&self) -> Option<u32> {
+        unknown(&self.shared.library)
+    }
+
     /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens
-    /// as they are.
+    /// as they are: with what stood beside the tokenizer where it was read, its special tokens' names
+    /// and its chat template.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -317,9 +343,12 @@ impl Tokenizer {
         write_text(&dir.join("tokenizer.json"), &self.to_json()?)?;
         let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
         if let Some(end) = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id)) {
-            for key in ["bos_token", "eos_token", "unk_token"] {
-                config[key] = end.clone().into();
-            }
+            let unnamed =
+                if self.beside.is_empty() { &["bos_token", "eos_token", "unk_token"][..] } else { &["eos_token"] };
+            unnamed.iter().for_each(|key| config[key] = end.clone().into());
+        }
+        for (key, value) in self.beside.iter() {
+            config[key] = value.clone();
         }
         write_atomic(&dir.join("tokenizer_config.json"), |out| Ok(serde_json::to_writer_pretty(out, &config)?))?;
         Ok(())

@@ -47,7 +47,8 @@ impl Folder {
         let chat_template = chat_template(dir);
         let generation = generation(&dir.join("generation_config.json"))?;
         let tokenizer = tokenizer.map(|json| {
-            let tokenizer = Tokenizer { json, end_tokens, begin_token: None, chat_template };
+            let named = named_tokens(dir);
+            let tokenizer = Tokenizer { json, end_tokens, begin_token: None, chat_template, named };
             let named = [generation.get("bos_token_id"), config.get("bos_token_id")];
             let named = named.into_iter().flatten().find_map(|id| u32::try_from(id.as_u64()?).ok());
             Tokenizer { begin_token: named.or_else(|| begin_token(dir, &tokenizer)), ..tokenizer }
@@ -148,9 +149,25 @@ fn generation(path: &Path) -> Result<Map<String, Value>> {
         return Ok(Map::new());
     }
     match json(path)? {
-        Value::Object(keys) => Ok(keys),
+        Value::Object(mut keys) => {
+            // Where a folder samples and has no top-k, transformers takes fifty.
+            if keys.get("do_sample") == Some(&Value::Bool(true)) && keys.get("top_k").is_none_or(Value::is_null) {
+                keys.insert("top_k".to_owned(), 50.into());
+            }
+            Ok(keys)
+        }
         _ => Err(FormatError::damaged(path, "it is no JSON object")),
     }
+}
+
+/// Those of its tokens that `tokenizer_config.json` names for what neither begins nor ends a text.
+fn named_tokens(dir: &Path) -> Map<String, Value> {
+    let settings = json(&dir.join("tokenizer_config.json")).unwrap_or_default();
+    let named = |key: &str| {
+        let token = &settings[key];
+        Some((key.to_owned(), token.as_str().or(token["content"].as_str())?.into()))
+    };
+    ["unk_token", "pad_token", "cls_token", "sep_token", "mask_token"].into_iter().filter_map(named).collect()
 }
 
 fn json(path: &Path) -> Result<Value> {

@@ -127,6 +127,9 @@ fn write_tokenizer(tokenizer: &Tokenizer, dir: &Path) -> Result<()> {
             config[key] = token.into();
         }
     }
+    for (key, name) in &tokenizer.named {
+        config[key] = name.clone();
+    }
     write_json(&dir.join("tokenizer_config.json"), &config)?;
     if let Some(template) = &tokenizer.chat_template {
         write_text(&dir.join("chat_template.jinja"), template)?;

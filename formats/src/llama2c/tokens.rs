@@ -33,7 +33,7 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     }
     let json = sentencepiece::json(&pieces)?;
     let (end_tokens, begin_token) = (vec![sentencepiece::END], Some(sentencepiece::BEGIN));
-    Ok(Tokenizer { json, end_tokens, begin_token, chat_template: None })
+    Ok(Tokenizer { json, end_tokens, begin_token, chat_template: None, named: Map::new() })
 }
 
 /// The file of a tokenizer.

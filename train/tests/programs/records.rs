@@ -137,6 +137,32 @@ fn a_run_begins_from_another_keeps_what_it_knew_and_needs_it_no_more() {
     place.generate("text one --from short --device cpu --strategy greedy --max-new-tokens 30").well();
 }
 
+/// Which of its tokens have a part to play, and how a conversation is written, a model keeps.
+#[test]
+fn what_a_folder_says_of_its_tokens_goes_along() {
+    let place = Place::new();
+    place.write("letters.txt", "abc dab bad cab eba\n".repeat(400));
+    let small = "--set max_steps=1 --set n_layer=1 --set n_embd=16 --set n_head=2 --set context_length=16 --device cpu";
+    place.train(&format!("run letters.txt --out base --set tokenizer=bytes {small}")).well();
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let content = std::fs::read(place.path("base/checkpoints/step-00000001").join(file)).unwrap();
+        place.write(&format!("talker/{file}"), content);
+    }
+    let keys = r##"{"eos_token": {"content": "!"}, "pad_token": "#", "mask_token": "no such token"}"##;
+    place.write("talker/tokenizer_config.json", keys);
+    place.write("talker/chat_template.jinja", "{{ messages }}");
+    place.train("run letters.txt --init talker --out tuned --set max_steps=1 --device cpu").well();
+    let read = |file: &str| -> serde_json::Value {
+        let path = place.path("tuned/checkpoints/step-00000001").join(file);
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    let [config, generation] = ["tokenizer_config.json", "generation_config.json"].map(read);
+    let named = ["bos_token", "eos_token", "pad_token", "mask_token", "chat_template"].map(|key| config[key].as_str());
+    assert_eq!(named, [None, Some("!"), Some("#"), None, Some("{{ messages }}")]);
+    assert_eq!(generation["eos_token_id"], serde_json::json!([256, 33]));
+    assert_eq!(generation["pad_token_id"], 35);
+}
+
 /// What another program saved is trained on as transformers' folder of the same weights is: with its
 /// shape, its tokenizer, and the same losses from the first on.
 #[test]

@@ -20,8 +20,15 @@ pub struct SplitCounts {
     /// Bytes of the first token, where that is text: nothing predicts it. 0 where `<|endoftext|>` is
     /// before all text.
     pub first_token_bytes: u64,
+    /// Tokens that stand for what the tokenizer has no token for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown: u64,
     /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
     pub checksum: String,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What ends with a piece.
@@ -42,6 +49,8 @@ pub struct Stream {
     /// Of the text, where it validates.
     pub hash: TextHash,
     end_of_text: Option<u32>,
+    /// What stands for all that the tokenizer lacks.
+    unknown: Option<u32>,
     /// What ended with the last piece.
     pub ended: Option<End>,
 }
@@ -50,18 +59,28 @@ impl Stream {
     pub fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self, tokens::Error> {
         let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
         let (counts, hash) = (SplitCounts::default(), TextHash::default());
-        Ok(Self { writer, counts, hash, end_of_text: tokenizer.end_of_text(), ended: None })
+        let (end_of_text, unknown) = (tokenizer.end_of_text(), tokenizer.unknown());
+        Ok(Self { writer, counts, hash, end_of_text, unknown, ended: None })
     }
 
     pub fn reopen(path: &Path, tokenizer: &Tokenizer, so_far: StreamSoFar) -> Result<Self, tokens::Error> {
         let StreamSoFar { written, counts, hash, ended } = so_far;
         let writer = TokenWriter::reopen(path, tokenizer.vocab_size(), written)?;
-        Ok(Self { writer, counts, hash, end_of_text: tokenizer.end_of_text(), ended })
+        let (end_of_text, unknown) = (tokenizer.end_of_text(), tokenizer.unknown());
+        Ok(Self { writer, counts, hash, end_of_text, unknown, ended })
     }
 
     pub fn so_far(&mut self) -> Result<StreamSoFar, tokens::Error> {
         let Self { hash, ended, .. } = *self;
         Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), hash, ended })
+    }
+
+    /// Writes tokens of text.
+    pub fn push(&mut self, ids: &[u32]) -> Result<(), tokens::Error> {
+        if let Some(unknown) = self.unknown {
+            self.counts.unknown += ids.iter().filter(|&&id| id == unknown).count() as u64;
+        }
+        self.writer.push(ids)
     }
 
     /// Writes the token that stands between documents, where there is one.

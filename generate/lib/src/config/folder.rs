@@ -108,6 +108,14 @@ impl FolderSettings {
         if let Err(KnobError::OutOfRange { knob, value }) = knobs.check_ranges() {
             return Err(wrong(knob.name, &value, knob.range.words()));
         }
+        // Where a file samples and has no top-k, transformers takes fifty.
+        if knobs.do_sample == Some(true) {
+            knobs.top_k.get_or_insert(50);
+        }
+        // Where it does not, a temperature says nothing, and 0 is how some write that.
+        if knobs.do_sample != Some(true) && knobs.strategy.is_none() {
+            knobs.temperature = knobs.temperature.filter(|temperature| *temperature != 0.0);
+        }
         if knobs.temperature == Some(0.0) {
             return Err(FolderError::ZeroTemperature { path });
         }
@@ -226,4 +234,26 @@ fn not_applied(map: &Map<String, Value>) -> Vec<String> {
         }
     };
     NOT_OURS.iter().filter_map(words).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_that_samples_without_top_k_means_fifty_as_for_transformers() {
+        let knobs = |json: &str| FolderSettings::from_json(PathBuf::new(), json).unwrap().knobs;
+        assert_eq!(knobs(r#"{"do_sample": true, "temperature": 0.6}"#).top_k, Some(50));
+        assert_eq!(knobs(r#"{"do_sample": true, "top_k": null}"#).top_k, Some(50));
+        assert_eq!(knobs(r#"{"do_sample": true, "top_k": 0}"#).top_k, Some(0));
+        assert_eq!((knobs("{}").top_k, knobs(r#"{"do_sample": false, "top_p": 0.9}"#).top_k), (None, None));
+    }
+
+    #[test]
+    fn a_temperature_of_0_is_nothing_where_nothing_is_drawn() {
+        let read = |json: &str| FolderSettings::from_json(PathBuf::new(), json);
+        assert_eq!(read(r#"{"do_sample": false, "temperature": 0.0}"#).unwrap().knobs.temperature, None);
+        assert!(read(r#"{"do_sample": true, "temperature": 0.0}"#).is_err());
+    }
 }

@@ -228,8 +228,8 @@ enum Source {
 /// What a stack's own program uses where its user says nothing; every other knob is off in all of
 /// them.
 ///
-/// transformers has none here: a folder's `generation_config.json` says what its model wants
-/// (where a file leaves top_k out, transformers itself takes 50). llama.cpp's are those of
+/// transformers has none here: a folder's `generation_config.json` says what its model wants.
+/// llama.cpp's are those of
 /// `llama-cli`, MLX's those of `mlx_lm.generate`.
 pub fn defaults(semantics: Semantics) -> Knobs {
     let (temperature, top_k, top_p, min_p) = match semantics {

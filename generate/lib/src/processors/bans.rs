@@ -3,13 +3,10 @@
 use super::{Processor, Step};
 use crate::config::last_of_each;
 
-/// The last token of `sequence`, if the others have just been produced. Like transformers, which
-/// asks for a text as long as the whole sequence, a sequence of several tokens is not looked for in
-/// a shorter text, even one that ends in its prefix.
+/// The last token of `sequence`, if the others have just been produced.
 fn completed_by(sequence: &[u32], step: &Step) -> Option<u32> {
     let (&last, before) = sequence.split_last()?;
-    let long_enough = before.is_empty() || step.len() >= sequence.len();
-    (long_enough && step.last(before.len()).eq(before.iter().copied())).then_some(last)
+    step.last(before.len()).eq(before.iter().copied()).then_some(last)
 }
 
 /// Removes tokens; ids that the model does not have are nothing to it.

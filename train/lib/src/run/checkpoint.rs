@@ -123,7 +123,15 @@ impl Checkpoint<'_> {
 
     /// What inference reads of a checkpoint.
     fn write_model(&self, gpt: &Gpt, dir: &Path) -> Result<()> {
-        checkpoint::save(gpt, self.tokenizer.end_of_text(), &self.sampling.to_hugging_face(), dir)?;
+        let mut settings = self.sampling.to_hugging_face();
+        // Of a model that others made: what else ends a text, and what pads.
+        if let ends @ [_, _, ..] = &self.tokenizer.end_tokens()[..] {
+            settings.insert("eos_token_id".to_owned(), ends.into());
+        }
+        if let Some(pad) = self.tokenizer.named("pad_token") {
+            settings.insert("pad_token_id".to_owned(), pad.into());
+        }
+        checkpoint::save(gpt, self.tokenizer.end_of_text(), &settings, dir)?;
         Ok(self.tokenizer.save(dir)?)
     }
 }
