@@ -2,7 +2,7 @@
 
     python tools/make_processor_fixtures.py [FILE]
 
-Needs torch==2.11.0 and transformers==5.17.0 (the versions that made the file in the repository). Run again, it makes the
+Needs torch==2.15.0 and transformers==5.24.0 (the versions that made the file in the repository). Run again, it makes the
 same file.
 
 Every case goes through the list that `generate` itself would build (`GenerationMixin._get_logits_processor`). A case holds

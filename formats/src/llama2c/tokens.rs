@@ -2,6 +2,8 @@
 //! its bytes. The tokens are those of SentencePiece's BPE for Llama: the first three are `<unk>`,
 //! `<s>` and `</s>`, then come the 256 bytes.
 
+use serde_json::Map;
+
 use crate::{Tokenizer, sentencepiece};
 
 /// What a file says of the tokens that begin and end a text.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Place, Ran, SMALL, root, small_run};
 
@@ -152,14 +152,14 @@ fn what_a_folder_says_of_its_tokens_goes_along() {
     place.write("talker/tokenizer_config.json", keys);
     place.write("talker/chat_template.jinja", "{{ messages }}");
     place.train("run letters.txt --init talker --out tuned --set max_steps=1 --device cpu").well();
-    let read = |file: &str| -> serde_json::Value {
+    let read = |file: &str| -> Value {
         let path = place.path("tuned/checkpoints/step-00000001").join(file);
         serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
     };
     let [config, generation] = ["tokenizer_config.json", "generation_config.json"].map(read);
     let named = ["bos_token", "eos_token", "pad_token", "mask_token", "chat_template"].map(|key| config[key].as_str());
     assert_eq!(named, [None, Some("!"), Some("#"), None, Some("{{ messages }}")]);
-    assert_eq!(generation["eos_token_id"], serde_json::json!([256, 33]));
+    assert_eq!(generation["eos_token_id"], json!([256, 33]));
     assert_eq!(generation["pad_token_id"], 35);
 }
 

@@ -87,8 +87,10 @@ mod tests {
         assert_eq!(processed(&bias, &step(&[0, 2], &[]), &[0.0; 4]), [0.5, 0.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[0, 3], &[]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[0, 2], &[3]), &[0.0; 4]), [0.5, -2.0, 0.0, 0.0]);
-        // transformers' condition: a text of two tokens is too short for a sequence of three.
-        assert_eq!(processed(&bias, &step(&[2], &[3]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
+        // Neither prompt nor text has to be as long as the whole.
+        assert_eq!(processed(&bias, &step(&[2], &[3]), &[0.0; 4]), [0.5, -2.0, 0.0, 0.0]);
+        assert_eq!(processed(&bias, &step(&[3], &[]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
+        assert_eq!(processed(&bias, &step(&[], &[]), &[0.0; 4]), [0.5, 0.0, 0.0, 0.0]);
     }
 
     #[test]
