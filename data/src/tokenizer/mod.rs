@@ -18,6 +18,7 @@ mod choice;
 mod error;
 mod library;
 mod prompt;
+mod reading;
 mod split;
 
 pub use characters::UnknownCharacter;
@@ -33,7 +34,7 @@ use library::{check_replacements, library_error, of_library, put_around, put_spa
 use serde_json::{Map, Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
-use tokenizers::{AddedToken, DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
+use tokenizers::{AddedToken, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// Ids that a vocabulary may have where most of them name no token.
 const MOST_SPARSE_IDS: usize = 1 << 20;
@@ -250,25 +251,18 @@ impl Tokenizer {
         Error::Fails { what, source: error.into() }
     }
 
-    /// The bytes that `id` stands for, perhaps a part of a character.
+    /// The bytes that `id` stands for within a text, perhaps a part of a character.
     ///
     /// `None` for an id the tokenizer does not have, or a kind of tokenizer in which a token alone
     /// has no fixed text.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
-        let library = &self.shared.library;
-        let token = library.id_to_token(id)?;
-        if library.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id) {
-            return Some(token.into_bytes());
-        }
-        match library.get_decoder()? {
-            DecoderWrapper::ByteLevel(_) => byte_level::bytes_of(&token).or(Some(token.into_bytes())),
-            DecoderWrapper::Fuse(_) => Some(token.into_bytes()),
-            DecoderWrapper::Metaspace(metaspace) => Some(token.replace(metaspace.get_replacement(), " ").into_bytes()),
-            DecoderWrapper::Sequence(_) => {
-                sentencepiece_bytes(&token, &serde_json::to_value(library.get_decoder()).ok()?)
-            }
-            _ => None,
-        }
+        reading::bytes_of(&self.shared.library, id)
+    }
+
+    /// Whether the tokens' bytes, put together, are the text that they were made of, but for what a
+    /// normalizer changes. Other kinds put blanks between words, where there may have been none.
+    pub fn is_exact(&self) -> bool {
+        reading::is_exact(&self.shared.library)
     }
 
     /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads
@@ -397,20 +391,6 @@ impl Encoder {
         });
         own.flatten().unwrap_or_else(|| Self::Library(Box::default()))
     }
-}
-
-/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what
-/// the decoder undoes.
-fn sentencepiece_bytes(token: &str, decoder: &Value) -> Option<Vec<u8>> {
-    let steps = decoder["decoders"].as_array()?;
-    let has = |kind: &str| steps.iter().any(|step| step["type"] == kind);
-    if has("ByteFallback")
-        && let Some(hex) = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'))
-        && let Ok(byte) = u8::from_str_radix(hex, 16)
-    {
-        return Some(vec![byte]);
-    }
-    has("Replace").then(|| token.replace('▁', " ").into_bytes())
 }
 
 #[cfg(test)]

@@ -403,16 +403,7 @@ fn a_decoder_that_reads_no_single_token_is_known_as_such() {
     assert!(knows(json!({"type": "Sequence", "decoders": [
         {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
     ]})));
-    assert!(!knows(json!({"type": "WordPiece", "prefix": "##", "cleanup": true})));
-    assert!(!knows(Value::Null));
-}
-
-#[test]
-fn sentencepiece_tokens_are_bytes() {
-    let decoder = json!({"decoders": [{"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}]});
-    assert_eq!(sentencepiece_bytes("▁a▁", &decoder).unwrap(), b" a ");
-    assert_eq!(sentencepiece_bytes("<0x0A>", &decoder).unwrap(), b"\n");
-    assert_eq!(sentencepiece_bytes("a", &json!({"decoders": []})), None);
+    assert!(!knows(json!({"type": "CTC", "pad_token": "a", "word_delimiter_token": "|", "cleanup": true})));
 }
 
 proptest! {

@@ -113,7 +113,7 @@ impl FolderSettings {
             knobs.top_k.get_or_insert(50);
         }
         // Where it does not, a temperature says nothing, and 0 is how some write that.
-        if knobs.do_sample != Some(true) && knobs.strategy.is_none() {
+        if knobs.do_sample == Some(false) && knobs.strategy.is_none() {
             knobs.temperature = knobs.temperature.filter(|temperature| *temperature != 0.0);
         }
         if knobs.temperature == Some(0.0) {

@@ -75,7 +75,7 @@ impl Vocabulary {
 /// not at all.
 ///
 /// # Errors
-/// When a token of this kind of tokenizer has no fixed text, so that there is nothing to say.
+/// When a token of this kind of tokenizer has no fixed text, or one without its blanks.
 fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<TokEnv, Cause> {
     let special = special_tokens(tokenizer)?;
     let mut words: Vec<Vec<u8>> = (0..vocab_size as u32)
@@ -90,9 +90,9 @@ fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Resul
             }
         })
         .collect();
-    if !words.iter().any(|word| !word.is_empty() && word[0] != MARKER) {
+    if !tokenizer.is_exact() || !words.iter().any(|word| !word.is_empty() && word[0] != MARKER) {
         return Err(
-            "its tokens have no text of their own; use a model with a tokenizer of characters, bytes or byte pairs"
+            "its tokens have no exact text of their own; use a model with a tokenizer of characters, bytes or byte pairs"
                 .into(),
         );
     }

@@ -59,7 +59,8 @@ pub fn check_length(ids: &[u32]) -> Result<()> {
 
 /// Bytes that tokens stand for, where their tokenizer knows.
 pub fn bytes_of(ids: &[u32], tokenizer: &Tokenizer) -> Option<usize> {
-    ids.iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
+    let bytes = |&id: &u32| Some(tokenizer.token_bytes(id)?.len());
+    ids.iter().map(bytes).sum::<Option<usize>>().filter(|_| tokenizer.is_exact())
 }
 
 /// Bytes of `text` whose tokens, the whole text's `ids`, are scored: all but those of the first,
