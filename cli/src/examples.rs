@@ -2,13 +2,15 @@
 
 use clap::Command;
 
-/// What `program` would not take of the examples in its help and in that of its commands, each with why.
-pub fn refused(program: &Command) -> Vec<String> {
-    let why = |example: String| {
-        let error = program.clone().try_get_matches_from(words(&example)).err()?;
+/// How many examples `program` has in its help and in that of its commands, and those that it would
+/// not take, each with why.
+pub fn tried(program: &Command) -> (usize, Vec<String>) {
+    let examples = examples(program.get_name(), program);
+    let why = |example: &String| {
+        let error = program.clone().try_get_matches_from(words(example)).err()?;
         Some(format!("{example}: {error}"))
     };
-    examples(program.get_name(), program).into_iter().filter_map(why).collect()
+    (examples.len(), examples.iter().filter_map(why).collect())
 }
 
 /// Lines that begin with the program's name, without the words behind them.
@@ -39,7 +41,8 @@ mod tests {
         );
         let program =
             Command::new("ember").subcommand(text).after_help("Examples:\n  ember text One    a word\nembers glow");
-        let told = refused(&program);
+        let (tried, told) = tried(&program);
+        assert_eq!(tried, 4);
         let told: Vec<_> = told.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
         let expected =
             ["ember text One day: error: unexpected argument", "ember text --top-k: error: a value is required"];

@@ -147,6 +147,7 @@ mod tests {
 
     #[test]
     fn examples_in_the_help_run() {
-        assert_eq!(ember_cli::examples::refused(&Cli::command()), Vec::<String>::new());
+        let (tried, refused) = ember_cli::examples::tried(&Cli::command());
+        assert!(tried >= 50 && refused.is_empty(), "{tried}: {refused:?}");
     }
 }

@@ -10,3 +10,7 @@ mod write;
 
 pub use read::Folder;
 pub use write::write;
+
+/// The top-k that a `generation_config.json` means where it samples and names none: what
+/// transformers takes there.
+pub const TOP_K_WHERE_SAMPLING: u32 = 50;

@@ -6,6 +6,7 @@ use ember_host::file_error::At;
 use safetensors::{Dtype, SafeTensors, tensor::TensorInfo};
 use serde_json::{Map, Value};
 
+use super::TOP_K_WHERE_SAMPLING;
 use crate::error::{FormatError, Result};
 use crate::{Model, NumberType, Shape, Tensor, Tokenizer, mapped::Mapped, names, numbers};
 
@@ -150,9 +151,8 @@ fn generation(path: &Path) -> Result<Map<String, Value>> {
     }
     match json(path)? {
         Value::Object(mut keys) => {
-            // Where a folder samples and has no top-k, transformers takes fifty.
             if keys.get("do_sample") == Some(&Value::Bool(true)) && keys.get("top_k").is_none_or(Value::is_null) {
-                keys.insert("top_k".to_owned(), 50.into());
+                keys.insert("top_k".to_owned(), TOP_K_WHERE_SAMPLING.into());
             }
             Ok(keys)
         }

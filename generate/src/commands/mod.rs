@@ -118,6 +118,7 @@ mod tests {
 
     #[test]
     fn examples_in_the_help_run() {
-        assert_eq!(ember_cli::examples::refused(&Cli::command()), Vec::<String>::new());
+        let (tried, refused) = ember_cli::examples::tried(&Cli::command());
+        assert!(tried >= 35 && refused.is_empty(), "{tried}: {refused:?}");
     }
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt::Display, fs, io::ErrorKind};
 
+use ember_formats::hf::TOP_K_WHERE_SAMPLING;
 use ember_host::file_error::FileError;
 use ember_host::output::{check_replaces, write_output};
 use serde_json::{Map, Value, json};
@@ -108,9 +109,8 @@ impl FolderSettings {
         if let Err(KnobError::OutOfRange { knob, value }) = knobs.check_ranges() {
             return Err(wrong(knob.name, &value, knob.range.words()));
         }
-        // Where a file samples and has no top-k, transformers takes fifty.
         if knobs.do_sample == Some(true) {
-            knobs.top_k.get_or_insert(50);
+            knobs.top_k.get_or_insert(TOP_K_WHERE_SAMPLING as usize);
         }
         // Where it does not, a temperature says nothing, and 0 is how some write that.
         if knobs.do_sample == Some(false) && knobs.strategy.is_none() {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use ember_data::tokenizer::SpecialTokens;
-use ember_decoding::config::{EarlyStopping, GenerationConfig, KNOBS, Knob, KnobValue, Knobs, Overflow, Semantics};
+use ember_decoding::config::{
+    EarlyStopping, GenerationConfig, KNOBS, Knob, KnobValue, Knobs, Overflow, Range, Semantics,
+};
 use ember_decoding::named::Named;
 use ember_decoding::stream::token_bytes;
 use ember_model::{WeightType, device::DeviceChoice};
@@ -138,7 +140,7 @@ fn knob(knob: &Knob, folder: &Knobs) -> Value {
         "kind": kind,
         "words": words,
         "default": set.unwrap_or(off),
-        "range": knob.range.words(),
+        "range": (knob.range != Range::Any).then(|| knob.range.words()),
     })
 }
 

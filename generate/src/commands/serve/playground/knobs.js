@@ -77,7 +77,7 @@ function knobField(knob) {
   const { name, meaning, range, default: usual } = knob;
   const id = `knob-${name.replaceAll("_", "-")}`;
   const control = knobControl(knob, id);
-  const words = [meaning.replace(/\s*\[default: .*\]/, ""), range === "a number" ? "" : range].filter(Boolean).join("; ");
+  const words = [meaning.replace(/\s*\[default: .*\]/, ""), range].filter(Boolean).join("; ");
   const whole = element("div", { class: "knob" }, element("label", { for: id, text: labelOf(name) }), control, hint(words));
   const mark = () => whole.classList.toggle("turned", name in settings.knobs);
   control.value = written(settings.knobs[name] ?? usual);
