@@ -172,6 +172,16 @@ def texts():
     copied("mail", "greek-1.eml", most=6000)
     copied("mbox", "latin.mbox", most=6000)
     copied("chats", "discord japanese.json", "telegram latin.json")
+    newest_first = [
+        {"sender_name": "A", "timestamp_ms": 3, "content": "caf\u00c3\u00a9", "reactions": []},
+        {"sender_name": "B", "timestamp_ms": 2, "content": "B sent an attachment."},
+        {"sender_name": "B", "timestamp_ms": 1, "content": "One", "is_unsent": False},
+    ]
+    seed("chats", "facebook.json", json.dumps({"participants": [{"name": "A"}, {"name": "B"}], "messages": newest_first, "title": "A"}))
+    page = "<html><head><title>T</title></head><body><p>caf=C3=A9 an=\r\nd more</p></body></html>\r\n"
+    parts = [f"Content-Type: text/html; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n{page}", "Content-Type: image/png\r\nContent-Transfer-Encoding: base64\r\n\r\niVBORw0KGgo=\r\n"]
+    head = "From: <Saved by Blink>\r\nSubject: T\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related; type=\"text/html\"; boundary=\"b\"\r\n\r\n"
+    seed("mhtml", "page.mhtml", head + "".join(f"--b\r\n{part}" for part in parts) + "--b--\r\n")
 
 
 def preparing():
@@ -214,6 +224,8 @@ def packed():
     content = f'<?xml version="1.0"?><office:document-content {office}><office:body><office:text><text:h>H</text:h><text:p>a<text:s text:c="3"/>b<text:tab/><text:line-break/><text:span>c</text:span></text:p><text:list><text:list-item><text:p>d</text:p></text:list-item></text:list></office:text></office:body></office:document-content>'
     kind = "application/vnd.oasis.opendocument.text"
     seed("odt", "content.xml", content)
+    flat = content.replace("document-content", "document").replace("<office:body>", "<office:meta><dc:title>T</dc:title></office:meta><office:body>")
+    seed("fodt", "text.fodt", flat.replace("<office:document ", f'<office:document office:mimetype="{kind}" '))
     seed("odt", "stored.odt", archive({"mimetype": kind, "content.xml": content}))
     book = '<package><metadata><dc:title>T</dc:title></metadata><manifest><item id="c" href="c.xhtml" media-type="application/xhtml+xml"/></manifest><spine><itemref idref="c"/></spine></package>'
     container = '<container><rootfiles><rootfile full-path="a.opf"/></rootfiles></container>'

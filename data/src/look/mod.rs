@@ -19,6 +19,7 @@ pub use vocabulary::{Counted, Vocabulary};
 use crate::near_duplicates::{Groups, NearDuplicates};
 use crate::prepare::corpus::{Corpus, Purpose, Reading, nothing_in};
 use crate::prepare::position::{Here, Position};
+use crate::prepare::report::guesses;
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
 use crate::sensitive::{Finding, Window, Windows, find};
@@ -56,6 +57,9 @@ pub struct Look {
     pub lengths: Vec<u64>,
     /// What was not read, and why.
     pub left_out: Vec<LeftOut>,
+    /// What the encodings of files were taken to be, in a sentence, where nothing said them and they
+    /// are not UTF-8.
+    pub encodings: Option<String>,
     /// Documents that are nearly the same.
     pub repeated: Repeated,
     /// Lines: how long, and which stand in many documents.
@@ -224,6 +228,7 @@ impl Looking {
             files: sources.len() as u64,
             lengths: self.lengths,
             left_out,
+            encodings: guesses(&sources),
             repeated: repeated(self.near.finish(), &name),
             lines: self.lines.finish(&name),
             private: self.private.finish(&place),

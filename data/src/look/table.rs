@@ -50,6 +50,9 @@ impl fmt::Display for Look {
             let name = if found.count == 1 { one } else { more };
             row(name, &format!("{}: {}", grouped(found.count), places.collect::<Vec<_>>().join("; ")))?;
         }
+        if let Some(guesses) = &self.encodings {
+            writeln!(f, "{guesses}")?;
+        }
         LeftOut::told(&self.left_out).iter().try_for_each(|kind| writeln!(f, "Left out: {kind}"))
     }
 }

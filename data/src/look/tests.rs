@@ -82,6 +82,29 @@ fn one_text_is_looked_at_alike_however_long() {
 }
 
 #[test]
+fn encodings_that_were_guessed_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let russian = "Старый маяк стоял на скале много лет, и никто не ходил туда. ".repeat(20);
+    let japanese = "古い灯台は長い間、崖の上に立っていた。\n".repeat(20);
+    for (name, text, encoding) in [
+        ("a.txt", &russian, encoding_rs::WINDOWS_1251),
+        ("b.txt", &russian, encoding_rs::WINDOWS_1251),
+        ("c.txt", &japanese, encoding_rs::ISO_2022_JP),
+        ("d.txt", &russian, encoding_rs::UTF_8),
+    ] {
+        std::fs::write(folder.path().join(name), encoding.encode(text).0).unwrap();
+    }
+    let inputs = vec![Input::Path(folder.path().to_owned())];
+    let options = PrepareOptions { inputs, out: folder.path().to_owned(), ..PrepareOptions::default() };
+    let look = look(&options, &Silent).unwrap();
+    assert_eq!(look.bytes as usize, 3 * russian.len() + japanese.len());
+    let said =
+        "3 files are not UTF-8 and read as what the text looks like (1 ISO-2022-JP, 2 windows-1251), least surely ";
+    assert!(look.encodings.as_ref().is_some_and(|line| line.starts_with(said)), "{:?}", look.encodings);
+    assert!(look.to_string().contains(said));
+}
+
+#[test]
 fn a_text_of_nothing_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.txt"), " \n").unwrap();

@@ -224,6 +224,14 @@ impl<'a> Corpus<'a> {
         let read_bytes = telling.read_bytes;
         let mut bytes = 0;
         let mut told = |event: Event<'_>| {
+            let title;
+            let event = match event {
+                Event::Title(words) if self.options.mask => {
+                    title = sensitive::masked(words);
+                    Event::Title(&title)
+                }
+                event => event,
+            };
             if let Event::Text(text) = event {
                 bytes += text.len() as u64;
                 telling.add(text.len());

@@ -22,7 +22,7 @@ mod excerpt;
 mod folder;
 mod options;
 pub(crate) mod position;
-mod report;
+pub(crate) mod report;
 pub(crate) mod sample;
 mod split;
 mod survey;

@@ -8,7 +8,7 @@ use crate::leakage::Leakage;
 use crate::numbers::{counted, grouped};
 use crate::{source::Changes, source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// Findings about a text and its tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,8 +161,8 @@ fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions
     Some(format!("Validation is {is:.1}% of the bytes, not {asked}%{why}."))
 }
 
-/// What the encodings of files were taken to be, the least sure one named.
-fn guesses(sources: &[Source]) -> Option<String> {
+/// What the encodings of files were taken to be, in a sentence; the least sure one is named.
+pub fn guesses(sources: &[Source]) -> Option<String> {
     let guessed = || sources.iter().filter_map(|source| Some((&source.name, source.encoding?)));
     let (name, guess) = guessed().min_by(|(_, one), (_, other)| one.confidence.total_cmp(&other.confidence))?;
     let (count, sure) = (guessed().count(), guess.confidence);
@@ -173,8 +173,13 @@ fn guesses(sources: &[Source]) -> Option<String> {
         count => format!("; {} in them could not be read", counted(grouped(count), "character")),
     };
     let encoding = guess.encoding.name();
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    guessed().for_each(|(_, guess)| *counts.entry(guess.encoding.name()).or_default() += 1);
+    let each: Vec<String> = counts.iter().map(|(name, &count)| format!("{} {name}", grouped(count))).collect();
+    let each = if each.len() > 1 { format!(" ({})", each.join(", ")) } else { String::new() };
     Some(format!(
-        "{files} not UTF-8 and read as what the text looks like, least surely {name}: {encoding}, {sure:.2} of 1{lost}."
+        "{files} not UTF-8 and read as what the text looks like{each}, least surely {name}: {encoding}, \
+         {sure:.2} of 1{lost}."
     ))
 }
 

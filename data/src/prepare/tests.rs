@@ -315,6 +315,17 @@ fn a_masked_text_has_tags_on_both_sides_and_says_so() {
 }
 
 #[test]
+fn titles_that_a_manifest_keeps_are_masked_before_they_are_cut() {
+    let title = "a word ".repeat(28) + "anna.lee@example.org";
+    let note = format!("---\ntitle: {title}\n---\n{}", "One note of a few words. ".repeat(50));
+    let folder = folder_of(&[("a.md", note.as_bytes())]);
+    let plain = options(folder.path(), vec![Input::Path(folder.path().join("texts"))], "bytes");
+    let title = |options: &PrepareOptions| prepare(options, &Silent).unwrap().sources[0].titles[0].1.clone();
+    assert!(title(&plain).ends_with(" word anna"));
+    assert!(title(&PrepareOptions { mask: true, ..plain }).ends_with(" word [e-m"));
+}
+
+#[test]
 fn a_manifest_says_what_each_file_was_and_held() {
     let page = "<!DOCTYPE html><title>A page</title><p>One and two and three and four and five.</p>";
     let russian = "Старый маяк стоял на скале много лет, и никто не ходил туда. ".repeat(20);

@@ -1,6 +1,6 @@
 //! The text with tags in the place of what was found.
 
-use super::{Kind, find, windows::Window, windows::Windows};
+use super::{Kind, find, windows::Windows};
 use std::collections::BTreeMap;
 
 /// Replaces what is found by [`Kind::tag`] as a text passes by.
@@ -11,13 +11,18 @@ pub struct Masking {
     pub counts: BTreeMap<Kind, u64>,
 }
 
+/// A text with tags in the place of what is found in it.
+pub fn masked(text: &str) -> String {
+    Masking::default().masked(text)
+}
+
 impl Masking {
     /// Adds text to the open document; what of it is settled goes to `sink`.
     ///
     /// # Errors
     /// Those of `sink`.
     pub fn add<E>(&mut self, text: &str, sink: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        self.windows.add(text).into_iter().try_for_each(|window| sink(&self.masked(window)))
+        self.windows.add(text).into_iter().try_for_each(|window| sink(&self.masked(&window.text)))
     }
 
     /// Ends the document.
@@ -25,11 +30,11 @@ impl Masking {
     /// # Errors
     /// Those of `sink`.
     pub fn end_document<E>(&mut self, sink: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        self.windows.end_document().map_or(Ok(()), |window| sink(&self.masked(window)))
+        self.windows.end_document().map_or(Ok(()), |window| sink(&self.masked(&window.text)))
     }
 
-    fn masked(&mut self, Window { text, .. }: Window) -> String {
-        let found = find(&text);
+    fn masked(&mut self, text: &str) -> String {
+        let found = find(text);
         let mut masked = String::with_capacity(text.len());
         let mut end = 0;
         for finding in found {

@@ -2,9 +2,9 @@
 //! card numbers and IBANs, found by their shape and, where they have one, their check.
 //!
 //! What is told of a text does not depend on the pieces in which it comes: it is looked at in
-//! windows of at most 64 KiB that end with a line where they can, so that memory is bounded and all
-//! cores may look ([`Windows`]). Shapes are those of regular expressions without backtracking: no
-//! text takes longer than its length.
+//! windows of at most 64 KiB that end with a line where they can, and part nothing of what is found,
+//! so that memory is bounded and all cores may look ([`Windows`]). Shapes are those of regular
+//! expressions without backtracking: no text takes longer than its length.
 
 mod email;
 mod key;
@@ -14,7 +14,7 @@ mod number;
 mod telephone;
 mod windows;
 
-pub use mask::Masking;
+pub use mask::{Masking, masked};
 pub use windows::{Window, Windows};
 
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,13 @@
 //! Numbers that carry a check: of payment cards (ISO/IEC 7812, Luhn's) and of bank accounts (ISO
 //! 13616, modulo 97).
 
-use super::neighbours::{before, behind};
+use super::neighbours::{SPACE, before, behind};
 use regex::{Match, Regex};
 use std::{ops::Range, sync::LazyLock};
 
 /// Groups of digits with single spaces or hyphens between them.
 static DIGITS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("(?-u)[0-9]+(?:[ -][0-9]+)*").expect("the pattern is valid"));
+    LazyLock::new(|| Regex::new(&format!(r"[0-9]+(?:[{SPACE}\-][0-9]+)*")).expect("the pattern is valid"));
 
 /// How digits are grouped on cards.
 const GROUPS: [&[usize]; 4] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4], &[4, 4, 4, 4, 3]];
@@ -20,7 +20,7 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
         if before(text, run.start()).is_some_and(goes_on) || behind(text, run.end()).is_some_and(goes_on) {
             continue;
         }
-        let groups = groups(run);
+        let groups = whole_numbers(text, groups(run));
         let mut first = 0;
         while first < groups.len() {
             let rest = &groups[first..];
@@ -39,13 +39,30 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
 
 /// Where each group of digits stands, one sign apart from the next.
 fn groups(run: Match<'_>) -> Vec<Range<usize>> {
+    let is_sign = |character: char| !character.is_ascii_digit();
     let mut at = run.start();
-    let place = |group: &str| {
-        let range = at..at + group.len();
-        at = range.end + 1;
-        range
+    let place = |with_sign: &str| {
+        let start = at;
+        at += with_sign.len();
+        start..start + with_sign.trim_end_matches(is_sign).len()
     };
-    run.as_str().split([' ', '-']).map(place).collect()
+    run.as_str().split_inclusive(is_sign).map(place).collect()
+}
+
+/// These groups of digits without a first that is the fraction of a decimal number, and without a last
+/// that a fraction follows.
+fn whole_numbers(text: &str, mut groups: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let before_point = groups.first().and_then(|first| text[..first.start].strip_suffix('.'));
+    let is_fraction = before_point
+        .is_some_and(|whole| before(whole, whole.len()).is_none_or(|sign| !sign.is_alphabetic() && sign != '.'));
+    let behind_point = groups.last().and_then(|last| text[last.end..].strip_prefix('.'));
+    if behind_point.is_some_and(|fraction| fraction.starts_with(|sign: char| sign.is_ascii_digit())) {
+        groups.pop();
+    }
+    if is_fraction && !groups.is_empty() {
+        groups.remove(0);
+    }
+    groups
 }
 
 /// Whether a number begins as a card's does, is as long, and right by its check.
@@ -76,8 +93,10 @@ fn luhn(digits: &[u32]) -> bool {
     counted.sum::<u32>() % 10 == 0
 }
 
-static IBAN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("(?-u)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,40}").expect("the pattern is valid"));
+static IBAN: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = format!("[A-Z]{{2}}[0-9]{{2}}(?:{SPACE}?[A-Z0-9]){{11,40}}");
+    Regex::new(&pattern).expect("the pattern is valid")
+});
 
 /// Where IBANs stand.
 pub fn ibans(text: &str) -> Vec<Range<usize>> {
@@ -102,7 +121,7 @@ pub fn ibans(text: &str) -> Vec<Range<usize>> {
 /// The bytes of the IBAN that a text begins with, spaces included.
 fn iban_at(text: &str) -> Option<usize> {
     let (_, length) = LENGTHS.iter().find(|(country, _)| text.starts_with(country))?;
-    let places = text.bytes().enumerate().filter(|&(_, byte)| byte != b' ');
+    let places = text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_alphanumeric());
     let number: Vec<(usize, u8)> = places.take(*length).collect();
     let end = number.last().filter(|_| number.len() == *length)?.0 + 1;
     // The country and the check go to the end; letters count from 10.

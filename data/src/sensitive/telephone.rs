@@ -4,7 +4,7 @@
 //! Plain digits are taken for one only behind such a word: years, prices, ISBNs and dates are far
 //! more frequent.
 
-use super::neighbours::{before, behind};
+use super::neighbours::{SPACE, before, behind};
 use regex::Regex;
 use std::{
     ops::{Range, RangeInclusive},
@@ -20,19 +20,20 @@ struct Shape {
 
 static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
     let shape = |pattern: &str, group, digits| {
-        let expression = Regex::new(pattern).expect("the pattern is valid");
+        // Each space may be one that no line ends at.
+        let expression = Regex::new(&pattern.replace(' ', SPACE)).expect("the pattern is valid");
         Shape { expression, group, digits }
     };
     [
         // +49 30 123456, +1 (212) 555-0123, +44 (0)20 7946 0958, 0049-30-123456
-        shape(r"(?-u)\+[1-9][0-9]{0,2}(?:[ .\-/]{0,3}\(?[0-9]{1,12}\)?){1,7}", 0, 8..=15),
-        shape(r"(?-u)00[1-9][0-9]{0,2}[ .\-/](?:[ .\-/]{0,2}\(?[0-9]{1,12}\)?){1,7}", 0, 10..=17),
+        shape(r"\+[1-9][0-9]{0,2}(?:[ .\-/]{0,3}\(?[0-9]{1,12}\)?){1,7}", 0, 8..=15),
+        shape(r"00[1-9][0-9]{0,2}[ .\-/](?:[ .\-/]{0,2}\(?[0-9]{1,12}\)?){1,7}", 0, 10..=17),
         // (212) 555-0123, 212-555-0123, 1-212-555-0123
-        shape(r"(?-u)(?:1[ .\-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[.\-])[2-9][0-9]{2}[ .\-][0-9]{4}", 0, 10..=11),
+        shape(r"(?:1[ .\-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[.\-])[2-9][0-9]{2}[ .\-][0-9]{4}", 0, 10..=11),
         // 030 / 123 45 67, 020 7946 0958, 01 23 45 67 89, (030) 1234567
-        shape(r"(?-u)(?:\(0[1-9][0-9]{0,4}\)|0[1-9][0-9]{0,4})(?:(?: ?[/\-] ?|[ .])[0-9]{2,8}){1,5}", 0, 9..=12),
+        shape(r"(?:\(0[1-9][0-9]{0,4}\)|0[1-9][0-9]{0,4})(?:(?: ?[/\-] ?|[ .])[0-9]{2,8}){1,5}", 0, 9..=12),
         shape(
-            r"(?i)\b(?:tele(?:ph|f)one?|tel|t\u{e9}l|phone|fax|mobile?|cell|handy|call me (?:at|on))[.:]{0,2} {0,2}((?-u:[0-9(][0-9 /().\-]{4,18}[0-9]))",
+            r"(?i)\b(?:tele(?:ph|f)one?|tel|t\u{e9}l|phone|fax|mobile?|cell|handy|call me (?:at|on))[.:]{0,2} {0,2}([0-9(][0-9 /().\-]{4,18}[0-9])",
             1,
             6..=15,
         ),
@@ -40,7 +41,7 @@ static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
 });
 
 /// What parts groups of digits.
-const SEPARATORS: [char; 4] = [' ', '.', '-', '/'];
+const SEPARATORS: [char; 6] = [' ', '\u{a0}', '\u{202f}', '.', '-', '/'];
 
 /// Where telephone numbers stand; they may overlap where several shapes fit.
 pub fn find(text: &str) -> Vec<Range<usize>> {
@@ -63,7 +64,11 @@ impl Shape {
     /// such as a date or another number, and then has too many digits.
     fn number_in(&self, text: &str, range: Range<usize>) -> Option<Range<usize>> {
         let is_number = |range: &Range<usize>| {
-            self.digits.contains(&digits_of(&text[range.clone()])) && stands_by_itself(text, range.clone())
+            let number = &text[range.clone()];
+            self.digits.contains(&digits_of(number))
+                && stands_by_itself(text, range.clone())
+                && !is_decimal(number)
+                && !counts_up(number)
         };
         let found = &text[range.clone()];
         let is_international = found.starts_with('+') || found.starts_with("00");
@@ -78,6 +83,21 @@ impl Shape {
 
 fn digits_of(number: &str) -> usize {
     number.bytes().filter(u8::is_ascii_digit).count()
+}
+
+/// Whether this is a number with a fraction, such as +3.1415926535. Registries of domains write +1.
+/// (and +7.) before ten digits of a telephone number.
+fn is_decimal(number: &str) -> bool {
+    let Some((whole, fraction)) = number.trim_start_matches('+').split_once('.') else { return false };
+    let is_registry = number.starts_with('+') && matches!(whole, "1" | "7") && fraction.len() == 10;
+    whole.len() == 1 && fraction.bytes().all(|byte| byte.is_ascii_digit()) && !is_registry
+}
+
+/// Whether each group of digits is one more than that before it, as in 01 02 03 04 05: a list.
+fn counts_up(number: &str) -> bool {
+    let groups: Result<Vec<u64>, _> = number.split(SEPARATORS).map(str::parse).collect();
+    let is_next = |pair: &[u64]| pair[1].checked_sub(pair[0]) == Some(1);
+    groups.is_ok_and(|groups| groups.len() > 2 && groups.windows(2).all(is_next))
 }
 
 /// Whether a number is not a part of a longer one, of a word or of a path.

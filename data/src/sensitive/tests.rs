@@ -73,8 +73,31 @@ fn telephone_numbers() {
             ("in 1066 and 1492 he sold 200,000 of 300 000 shares", &[]),
             ("1 + 2345678901234567890 and x+4930901820", &[]),
             ("the hotel 1234567 cancelled 7654321", &[]),
+            ("+1.2125550123, +49.30901820", &["+1.2125550123", "+49.30901820"]),
+            ("+3.1415926535, +1.234567891, cell 0.4111111111, cell 3.1415926535897932", &[]),
+            ("01 02 03 04 05 06 07 08 09 10, 09-10-11-12-13, 01 02 03 04 06", &["01 02 03 04 06"]),
         ],
     );
+}
+
+#[test]
+fn spaces_that_no_line_ends_at_part_groups_of_digits() {
+    for space in ["\u{a0}", "\u{202f}"] {
+        for (kind, plain) in [
+            (Kind::TelephoneNumber, "01 23 45 67 89"),
+            (Kind::TelephoneNumber, "+33 1 23 45 67 89"),
+            (Kind::TelephoneNumber, "0033 1 23 45 67 89"),
+            (Kind::TelephoneNumber, "(212) 555 0123"),
+            (Kind::CardNumber, "4111 1111 1111 1111"),
+            (Kind::Iban, "FR14 2004 1010 0505 0001 3M02 606"),
+        ] {
+            let number = plain.replace(' ', space);
+            assert_eq!(found(kind, &format!("Voir {number}, merci.")), [number.as_str()]);
+        }
+        let text = "Tél. 90 18 21 ou +33 1 23 45 67 89 ou 01 23 45 67 89.".replace(' ', space);
+        let expected = ["90 18 21", "+33 1 23 45 67 89", "01 23 45 67 89"].map(|number| number.replace(' ', space));
+        assert_eq!(found(Kind::TelephoneNumber, &text), expected);
+    }
 }
 
 #[test]
@@ -138,6 +161,10 @@ fn card_numbers() {
             ("1234567890123452, 0000 0000 0000 0000", &[]),
             ("x4111111111111111, 4111111111111111111111", &[]),
             ("4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", &[]),
+            ("0.4111111111111111, -.4111111111111111, .4111111111111111, 4111111111111111.5", &[]),
+            ("3.1415926535897932, 0.4111 1111 1111 1111, 4111 1111 1111 1111.50", &[]),
+            ("3.14 4111 1111 1111 1111 7.5", &["4111 1111 1111 1111"]),
+            ("1,4111111111111111,12/26. No.4111111111111111.", &["4111111111111111", "4111111111111111"]),
         ],
     );
 }
@@ -193,6 +220,33 @@ fn tags_stand_for_what_was_found_wherever_pieces_end() {
     let key = format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "Aa0b\n".repeat(1000));
     let long = "line\n".repeat(12_500) + &key + "end";
     assert_eq!(masked(&long, 1000), ("line\n".repeat(12_500) + "[key]\nend", 1));
+}
+
+#[test]
+fn nothing_is_cut_in_two_wherever_it_stands() {
+    let of_words = [
+        "anna.lee@example.org",
+        "+49 30 901820",
+        "01\u{a0}23 45\u{202f}67 89",
+        "Tel. 901820",
+        "4111 1111 1111 1111",
+        "DE89 3704 0044 0532 0130 00",
+        "password:\nhT7-kk29!pQz4",
+    ];
+    let fillers = ["word ", "word\n", "word,"].map(|filler| (filler.repeat(13_200), " ", &of_words[..]));
+    let without_spaces = ("word,".repeat(13_200), ",", &of_words[..1]);
+    for (filler, sign, items) in fillers.into_iter().chain([without_spaces]) {
+        let cut = Windows::default().add(&filler)[0].text.len();
+        for item in items {
+            let tagged = masked(item, usize::MAX).0;
+            for place in cut - 40..cut + 4 {
+                let (before, behind) = filler.split_at(place);
+                let expected = format!("{before}{sign}{tagged}{sign}{behind}");
+                let found = masked(&format!("{before}{sign}{item}{sign}{behind}"), usize::MAX);
+                assert!(found == (expected, 1), "{item:?} at {place} of {:?}", &filler[..5]);
+            }
+        }
+    }
 }
 
 proptest! {

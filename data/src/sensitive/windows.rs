@@ -1,7 +1,15 @@
 //! A document in windows to look at one by one, whatever the pieces in which it comes.
 
+use super::{Finding, find};
+
 /// A window is at most so long.
 const LONGEST: usize = 64 << 10;
+
+/// So many bytes before and behind a cut are looked at: what is found without white space is shorter.
+const AROUND: usize = 1 << 10;
+
+/// So many ends of lines are tried for a cut, and as many places of each other kind.
+const TRIED: usize = 64;
 
 /// A stretch of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +25,8 @@ pub struct Window {
 }
 
 /// Cuts a document into windows: at the end of the last line that is in reach, else behind white
-/// space, else anywhere; and not inside a private key's frame. Where that is depends on the
-/// document alone.
+/// space, else behind a sign that is no letter, else anywhere; and not inside of what is found, nor
+/// inside a private key's frame. Where that is depends on the document alone.
 #[derive(Default)]
 pub struct Windows {
     waiting: String,
@@ -57,9 +65,24 @@ impl Windows {
 
 /// Where a window ends that may reach so far.
 fn cut(reach: &str) -> usize {
-    let line = reach.rfind('\n').map(|at| at + 1);
-    let white = || reach.char_indices().rfind(|(_, character)| character.is_whitespace());
-    let end = line.or_else(|| white().map(|(at, space)| at + space.len_utf8())).unwrap_or(reach.len());
+    let most = reach.floor_char_boundary(reach.len().saturating_sub(AROUND));
+    let behind = |is_last: fn(char) -> bool| {
+        let lasts = reach[..most].char_indices().rev().filter(move |&(_, character)| is_last(character));
+        lasts.map(|(at, character)| at + character.len_utf8()).take(TRIED)
+    };
+    let places = behind(|character| character == '\n').chain(behind(char::is_whitespace));
+    let mut places = places.chain(behind(|character| !character.is_alphanumeric()));
+    let end = places.find(|&at| parts_nothing(reach, at)).unwrap_or(most);
     let key = reach[..end].rfind("-----BEGIN ").filter(|&begin| begin > 0);
     key.filter(|&begin| !reach[begin..end].contains("-----END ")).unwrap_or(end)
+}
+
+/// Whether around this place the same is found in one piece and in two.
+fn parts_nothing(reach: &str, at: usize) -> bool {
+    let start = reach.floor_char_boundary(at.saturating_sub(AROUND));
+    let around = &reach[start..reach.floor_char_boundary(at + AROUND)];
+    let (before, behind) = around.split_at(at - start);
+    let moved = |Finding { kind, range }| Finding { kind, range: range.start + before.len()..range.end + before.len() };
+    let apart = find(before).into_iter().chain(find(behind).into_iter().map(moved));
+    apart.eq(find(around))
 }

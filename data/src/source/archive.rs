@@ -30,6 +30,8 @@ enum Packing {
     Deflated,
     /// Encrypted, or packed by another method.
     Unread,
+    /// Not at all: in its place is the name of another.
+    Link,
 }
 
 /// Whether a file or folder of this name is passed over in silence: it is hidden, macOS has put it
@@ -100,6 +102,7 @@ fn of_zip(file: File) -> Result<Listed, Failed> {
             continue;
         }
         let packing = match entry.compression_method() {
+            _ if entry.mode().is_symlink() => Packing::Link,
             _ if entry.flags().is_encrypted() => Packing::Unread,
             CompressionMethod::STORE => Packing::Stored,
             CompressionMethod::DEFLATE => Packing::Deflated,
@@ -125,11 +128,15 @@ fn of_tar(file: File) -> Result<Listed, Failed> {
     let (mut files, mut content_bytes) = (Vec::new(), 0u64);
     for entry in archive.entries_with_seek()? {
         let entry = entry?;
-        if entry.header().entry_type().is_file() {
+        let kind = entry.header().entry_type();
+        let is_link = kind.is_hard_link() || kind.is_symlink();
+        if is_link || kind.is_file() {
             let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
-            let (offset, bytes) = (entry.raw_file_position(), entry.size());
+            // Some programs give a link the size of what it leads to.
+            let (bytes, packing) = if is_link { (0, Packing::Link) } else { (entry.size(), Packing::Stored) };
+            let offset = entry.raw_file_position();
             content_bytes = content_bytes.saturating_add(bytes);
-            files.push((name, Entry { offset, bytes, packing: Packing::Stored }));
+            files.push((name, Entry { offset, bytes, packing }));
         }
     }
     Ok(Listed { files, content_bytes })
@@ -148,6 +155,11 @@ pub fn open(path: &Path, entry: Option<Entry>, name: &str) -> Result<Box<dyn Rea
 }
 
 impl Entry {
+    /// Whether it is the name of another file, and no file.
+    pub fn is_link(self) -> bool {
+        matches!(self.packing, Packing::Link)
+    }
+
     /// The bytes of the file that stands here in `archive`.
     ///
     /// # Errors
@@ -161,6 +173,7 @@ impl Entry {
             Packing::Unread => {
                 Err(io::Error::other("it is encrypted, or packed by a method that is not read; unpack the archive"))
             }
+            Packing::Link => Err(io::Error::other("it is a link; unpack the archive")),
         }
     }
 }

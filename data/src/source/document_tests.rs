@@ -249,6 +249,33 @@ fn lines_of_subtitles_that_roll_are_said_once() {
 }
 
 #[test]
+fn numbers_and_blank_lines_of_subtitles_are_text_where_no_time_follows() {
+    let time = "00:00:01,000 --> 00:00:02,000";
+    let cues = format!("1\n{time}\nOne\n\ntwo\n\n2\n{time}\n3\n\n3\n{time}\n\n4\n{time}\n5\n{time}\nSix\n\n6\n");
+    assert_eq!(text_of("a.srt", cues.as_bytes()), "One\ntwo\n3\nSix\n");
+    let empty = format!("1\n{time}\n2\n{time}\n\n3\n\n{time}\n\n");
+    assert_eq!(text_of("a.srt", empty.as_bytes()), "");
+    let marked = format!("WEBVTT\n\n{time}\n5\n\n{time}\nOne\n\nNOTE a word\nof mine\n\nintro\n{time}\n7\n");
+    assert_eq!(text_of("a.vtt", marked.as_bytes()), "5\nOne\n7\n");
+}
+
+#[test]
+fn what_whatsapp_says_itself_is_left_out_on_all_phones() {
+    let time = "[12.03.24, 18:05:00]";
+    let chat = format!(
+        "{time} Us: \u{200e}Messages are end-to-end encrypted.\n\
+         {time} Ann: Hello.\nand more <This message was edited>\n\
+         {time} Ann: \u{200e}You deleted this message.\n\
+         \u{200e}{time} Ben: \u{200e}<attached: 0001-PHOTO.jpg>\nAt sea.\n\
+         {time} Ben: null\n\
+         {time} Ann: Dusk \u{200e}<attached: 0002-PHOTO.jpg>\n"
+    );
+    assert_eq!(text_of("a_chat.txt", chat.as_bytes()), "Ann: Hello.\nand more\nBen: At sea.\nAnn: Dusk\n");
+    let danish = "12.03.24, 18.05 - Ann: Hej\n12.03.24, 18.06 - Ben: IMG-1-WA0001.jpg (vedhæftet fil)\nMin.\n";
+    assert_eq!(text_of("a.txt", danish.as_bytes()), "Ann: Hej\nBen: Min.\n");
+}
+
+#[test]
 fn what_stands_under_a_picture_of_whatsapp_is_said_by_who_sent_it() {
     let chat = "31/12/21, 10:14 - Bob: <Media omitted>\nThe lighthouse.\nAt dusk.\n\
                 31/12/21, 10:15 - Ann: <Media omitted>\n31/12/21, 10:16 - Ann: Mine.\n";
@@ -280,6 +307,63 @@ fn a_signed_post_of_a_channel_of_telegram_is_read() {
         {"type": "message", "author": "Bob", "text": ["Two ", {"type": "bold", "text": "words"}]}]"#;
     let channel = format!("{{\"name\": \"News\", \"type\": \"public_channel\", \"messages\": {posts}}}");
     assert_eq!(text_of("a.json", channel.as_bytes()), "News: One.\nBob: Two words\n");
+}
+
+#[test]
+fn an_odd_message_of_telegram_leaves_its_chat_alone() {
+    let messages = r#"[{"type": "message", "from": "Ann", "text": "One."},
+        {"type": "message", "from": "Ann", "text": 7}, {"type": "message", "from": "Ann", "text": null},
+        {"type": "message", "text": "Two."}, {"type": "message", "from": 5, "text": {"text": "Three."}},
+        {"type": 7, "from": "Ann", "author": 9, "text": ["Four", 4, {"type": "custom_emoji"}, ["."]]}]"#;
+    let chat = format!("{{\"name\": 1, \"type\": \"personal_chat\", \"messages\": {messages}}}");
+    assert_eq!(text_of("a.json", chat.as_bytes()), "Ann: One.\n?: Two.\n?: Three.\nAnn: Four.\n");
+}
+
+#[test]
+fn a_chat_of_facebook_begins_with_its_oldest_message_and_is_written_right() {
+    let chat = r#"{"participants": [{"name": "Zo\u00c3\u00a9"}, {"name": "Tom"}], "messages": [
+        {"sender_name": "Tom", "timestamp_ms": 7, "content": "caf\u00c3\u00a9 \u00e2\u009d\u00a4"},
+        {"sender_name": "Tom", "timestamp_ms": 6, "content": "Reacted \u00e2\u009d\u00a4 to your message "},
+        {"sender_name": "Tom", "timestamp_ms": 5, "photos": [{"uri": "x"}]},
+        {"sender_name": "Zo\u00c3\u00a9", "timestamp_ms": 4, "content": "Zo\u00c3\u00a9 sent an attachment."},
+        {"sender_name": "Tom", "timestamp_ms": 3, "content": "Tom called you.", "call_duration": 0},
+        {"sender_name": "Tom", "timestamp_ms": 2, "content": "Gone.", "is_unsent": true},
+        {"sender_name": "Zo\u00c3\u00a9", "timestamp_ms": 1, "content": "na\u00efve", "type": "Generic"}
+    ], "title": "Zo\u00c3\u00a9", "is_still_participant": true}"#;
+    assert_eq!(text_of("message_1.json", chat.as_bytes()), "Zoé: naïve\nTom: café ❤\n");
+}
+
+#[test]
+fn a_flat_file_of_opendocument_is_read_as_the_package_is() {
+    let picture = "<draw:frame><draw:image><office:binary-data>AAAA</office:binary-data></draw:image></draw:frame>";
+    let file = format!(
+        "<?xml version=\"1.0\"?>\n<office:document office:mimetype=\"application/vnd.oasis.opendocument.text\">\
+         <office:meta><dc:title>Mine</dc:title></office:meta>\
+         <office:master-styles><text:p>Header <text:title>Mine</text:title></text:p></office:master-styles>\
+         <office:body><office:text><text:p>One{picture} two.</text:p></office:text></office:body></office:document>"
+    );
+    for name in ["a.fodt", "a.xml"] {
+        assert_eq!(text_of(name, file.as_bytes()), "One two.\n", "{name}");
+    }
+    let error = read_of("a.fodt", b"One two.", Clean::Auto).unwrap_err().to_string();
+    assert!(error.ends_with("a.fodt is no document of OpenDocument's; save it again"), "{error}");
+}
+
+#[test]
+fn a_page_that_a_browser_saved_in_one_file_is_read_as_a_page() {
+    let file = "From: <Saved by Blink>\r\nSubject: T\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related;\r\n\
+                \ttype=\"text/html\";\r\n\tboundary=\"----Multi--abc----\"\r\n\r\n\r\n------Multi--abc----\r\n\
+                Content-Type: text/html\r\nContent-Transfer-Encoding: quoted-printable\r\n\
+                Content-Location: https://example.org/\r\n\r\n\
+                <html><head><meta charset=3D\"UTF-8\"><title>T</title></head><body><p>caf=C3=A9 an=\r\nd more</p>\
+                <blockquote type=3D\"cite\">Said</blockquote></body></html>\r\n------Multi--abc----\r\n\
+                Content-Type: image/png\r\nContent-Transfer-Encoding: base64\r\n\
+                Content-Location: https://example.org/x.png\r\n\r\niVBORw0KGgo=\r\n------Multi--abc------\r\n";
+    for name in ["a.mhtml", "a.MHT", "page"] {
+        assert_eq!(text_of(name, file.as_bytes()), "café and more\n\nSaid\n", "{name}");
+    }
+    let error = read_of("a.mht", b"Subject: T\r\n\r\nOne.\r\n", Clean::Auto).unwrap_err().to_string();
+    assert!(error.ends_with("a.mht is no saved page: no HTML is in it; save it as HTML"), "{error}");
 }
 
 #[test]

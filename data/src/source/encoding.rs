@@ -2,9 +2,10 @@
 //!
 //! A byte order mark decides; then what the user has set; then UTF-8, where the text is that. What
 //! is left is guessed from the first megabyte that begins with a byte outside ASCII: what stands
-//! before it is the same in every encoding that is guessed.
+//! before it is the same in every encoding that is guessed. ISO-2022-JP, all of whose bytes are
+//! ASCII, is known by its escape sequences.
 
-use super::{compression::Bomb, error::Error, guess};
+use super::{compression::Bomb, error::Error, error::SaidBy, guess};
 use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use std::{borrow::Cow, cell::Cell, io, io::Cursor, io::Read};
 
@@ -16,41 +17,33 @@ const BLOCK_BYTES: u64 = 1 << 16;
 /// From how much of a text its encoding is guessed.
 const GUESSED_FROM_BYTES: u64 = 1 << 20;
 
-/// Why a text is taken to be in an encoding.
-#[derive(Clone, Copy, Debug)]
-enum Why {
-    Mark,
-    Set,
-    Guessed,
-}
-
 /// How bytes become text.
 enum State {
     /// Nothing but ASCII so far.
     Ascii,
-    Utf8,
+    Utf8(SaidBy),
     /// Whether the first byte of the four is the highest.
     Utf32 {
         big: bool,
     },
-    Other(Box<Decoder>, Why),
+    Other(Box<Decoder>, SaidBy),
 }
 
 /// The encoding that the mark at the beginning of a text says, and the bytes of the mark.
 fn marked(start: &[u8]) -> Option<(State, usize)> {
-    let sixteen = |encoding: &'static Encoding| other(encoding, Why::Mark);
+    let sixteen = |encoding: &'static Encoding| other(encoding, SaidBy::Mark);
     Some(match start {
         [0xff, 0xfe, 0, 0, ..] => (State::Utf32 { big: false }, 4),
         [0, 0, 0xfe, 0xff, ..] => (State::Utf32 { big: true }, 4),
         [0xff, 0xfe, ..] => (sixteen(UTF_16LE), 2),
         [0xfe, 0xff, ..] => (sixteen(UTF_16BE), 2),
-        [0xef, 0xbb, 0xbf, ..] => (State::Utf8, 3),
+        [0xef, 0xbb, 0xbf, ..] => (State::Utf8(SaidBy::Mark), 3),
         _ => return None,
     })
 }
 
-fn other(encoding: &'static Encoding, why: Why) -> State {
-    State::Other(Box::new(encoding.new_decoder_without_bom_handling()), why)
+fn other(encoding: &'static Encoding, said_by: SaidBy) -> State {
+    State::Other(Box::new(encoding.new_decoder_without_bom_handling()), said_by)
 }
 
 /// Whether the beginning of a text is such that zeros in it are no sign of another kind of file.
@@ -62,7 +55,7 @@ pub fn may_hold_zeros(start: &[u8]) -> bool {
 pub fn is_utf8(start: &[u8]) -> bool {
     let cut = |error: std::str::Utf8Error| error.error_len().is_none() && !start.is_empty();
     let valid = std::str::from_utf8(start).map_or_else(cut, |_| true);
-    valid && !may_hold_zeros(start)
+    valid && !may_hold_zeros(start) && !guess::has_escape_to_japanese(start)
 }
 
 /// `raw` as UTF-8, without its mark; what its encoding was guessed to be is put into `found`.
@@ -76,12 +69,12 @@ pub fn as_utf8<'a>(
     raw.by_ref().take(guess::UTF16_FROM_BYTES).read_to_end(&mut start)?;
     let (state, mark_bytes) = match (marked(&start), set) {
         (Some((state, bytes)), _) => (state, bytes),
-        (None, Some(encoding)) if encoding == UTF_8 => (State::Utf8, 0),
-        (None, Some(encoding)) => (other(encoding, Why::Set), 0),
+        (None, Some(encoding)) if encoding == UTF_8 => (State::Utf8(SaidBy::User), 0),
+        (None, Some(encoding)) => (other(encoding, SaidBy::User), 0),
         (None, None) => match guess::utf16(&start) {
             Some(guess) => {
                 found.set(Some(guess));
-                (other(guess.encoding, Why::Guessed), 0)
+                (other(guess.encoding, SaidBy::Nobody), 0)
             }
             None => (State::Ascii, 0),
         },
@@ -133,22 +126,26 @@ impl Utf8<'_> {
     /// Converts the next block to `text`, which is empty; whether it was the last.
     fn convert(&mut self, text: &mut Vec<u8>) -> io::Result<bool> {
         let mut last = self.fill(BLOCK_BYTES)?;
-        if matches!(self.state, State::Ascii) && !self.bytes.is_ascii() {
+        if matches!(self.state, State::Ascii) && (!self.bytes.is_ascii() || guess::has_escape_to_japanese(&self.bytes))
+        {
             last = self.fill(GUESSED_FROM_BYTES)?;
-            self.decide(last)?;
+            self.decide(last);
         }
+        let offset = self.offset;
+        let broken = |at: usize, encoding, said_by, byte| Broken { at: offset + at as u64, encoding, said_by, byte };
         let used = match &mut self.state {
-            State::Ascii => self.bytes.len(),
-            State::Utf8 => valid_utf8(&self.bytes, last)
-                .map_err(|at| Broken { at: self.offset + at as u64, kind: BrokenKind::Utf8(self.bytes[at]) })?,
-            State::Utf32 { big } => utf32(&self.bytes, *big, last, text)
-                .map_err(|at| Broken { at: self.offset + at as u64, kind: BrokenKind::Utf32 })?,
-            State::Other(decoder, why) => {
-                let (offset, why) = (self.offset, *why);
-                let replaced = decode(decoder, why, &self.bytes, last, text).map_err(|at| Broken {
-                    at: offset + at as u64,
-                    kind: BrokenKind::Other(decoder.encoding().name(), why),
-                })?;
+            State::Ascii if last => self.bytes.len(),
+            // An escape sequence may go on in the next block.
+            State::Ascii => self.bytes.len() - guess::begun_escape(&self.bytes),
+            State::Utf8(said_by) => {
+                valid_utf8(&self.bytes, last).map_err(|at| broken(at, UTF_8.name(), *said_by, Some(self.bytes[at])))?
+            }
+            State::Utf32 { big } => {
+                utf32(&self.bytes, *big, last, text).map_err(|at| broken(at, "UTF-32", SaidBy::Mark, None))?
+            }
+            State::Other(decoder, said_by) => {
+                let replaced = decode(decoder, *said_by, &self.bytes, last, text)
+                    .map_err(|at| broken(at, decoder.encoding().name(), *said_by, None))?;
                 if let Some(guess) = self.found.get() {
                     self.found.set(Some(Guess { replaced: guess.replaced + replaced, ..guess }));
                 }
@@ -156,7 +153,7 @@ impl Utf8<'_> {
             }
         };
         self.offset += used as u64;
-        if matches!(self.state, State::Ascii | State::Utf8) {
+        if matches!(self.state, State::Ascii | State::Utf8(_)) {
             // It is text as it lies: the two change places, and only what is left is copied.
             std::mem::swap(text, &mut self.bytes);
             self.bytes.extend_from_slice(&text[used..]);
@@ -174,15 +171,16 @@ impl Utf8<'_> {
     }
 
     /// What the first text outside ASCII is: UTF-8, or what it looks like.
-    fn decide(&mut self, last: bool) -> io::Result<()> {
+    fn decide(&mut self, last: bool) {
         self.state = match guess::other_than_utf8(&self.bytes, last) {
-            None => State::Utf8,
+            // An escape sequence that says nothing of an encoding.
+            None if self.bytes.is_ascii() => State::Ascii,
+            None => State::Utf8(SaidBy::Nobody),
             Some(guess) => {
                 self.found.set(Some(guess));
-                other(guess.encoding, Why::Guessed)
+                other(guess.encoding, SaidBy::Nobody)
             }
         };
-        Ok(())
     }
 }
 
@@ -219,7 +217,7 @@ fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usiz
 
 /// Converts all of `bytes`. Where the encoding is a guess, what does not belong is replaced, and
 /// counted; else it is an error, of its place.
-fn decode(decoder: &mut Decoder, why: Why, bytes: &[u8], last: bool, text: &mut Vec<u8>) -> Result<u64, usize> {
+fn decode(decoder: &mut Decoder, said_by: SaidBy, bytes: &[u8], last: bool, text: &mut Vec<u8>) -> Result<u64, usize> {
     let (mut at, mut replaced) = (0, 0);
     loop {
         let start = text.len();
@@ -232,7 +230,7 @@ fn decode(decoder: &mut Decoder, why: Why, bytes: &[u8], last: bool, text: &mut 
         match result {
             DecoderResult::InputEmpty => return Ok(replaced),
             DecoderResult::OutputFull => {}
-            DecoderResult::Malformed(..) if matches!(why, Why::Guessed) => {
+            DecoderResult::Malformed(..) if said_by == SaidBy::Nobody => {
                 replaced += 1;
                 text.extend_from_slice("\u{fffd}".as_bytes());
             }
@@ -246,14 +244,10 @@ fn decode(decoder: &mut Decoder, why: Why, bytes: &[u8], last: bool, text: &mut 
 #[error("byte {at} does not belong there")]
 struct Broken {
     at: u64,
-    kind: BrokenKind,
-}
-
-#[derive(Debug)]
-enum BrokenKind {
-    Utf8(u8),
-    Utf32,
-    Other(&'static str, Why),
+    encoding: &'static str,
+    said_by: SaidBy,
+    /// The byte itself, where one alone tells.
+    byte: Option<u8>,
 }
 
 impl From<Broken> for io::Error {
@@ -268,27 +262,63 @@ pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
         return Error::unusable(name, bomb.to_string());
     }
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
-        Some(broken) => {
-            let at = broken.at;
-            let what = match broken.kind {
-                BrokenKind::Utf8(byte) => format!("is not UTF-8 text: byte {at} (0x{byte:02X}) does not belong there"),
-                BrokenKind::Utf32 => {
-                    format!("is not UTF-32 text, as its byte order mark says: byte {at} does not belong there")
-                }
-                BrokenKind::Other(encoding, why) => {
-                    let why = match why {
-                        Why::Mark => "as its byte order mark says",
-                        Why::Set => "as was asked for",
-                        Why::Guessed => "as it looks to be",
-                    };
-                    format!("is not {encoding} text, {why}: byte {at} does not belong there")
-                }
+        Some(&Broken { at, encoding, said_by, byte }) => {
+            let why = match said_by {
+                SaidBy::Mark => "as its byte order mark says",
+                SaidBy::User => "as was asked for",
+                SaidBy::Nobody => "as it looks to be",
             };
-            Error::Encoding { name: name.to_owned(), what }
+            let what = match byte {
+                Some(byte) => format!("is not {encoding} text: byte {at} (0x{byte:02X}) does not belong there"),
+                None => format!("is not {encoding} text, {why}: byte {at} does not belong there"),
+            };
+            Error::Encoding { name: name.to_owned(), what, encoding, said_by }
         }
         None => {
             let what = format!("{name} after {place}; if it is compressed, it is broken: compress it again");
             Error::Unreadable { what, source: error.into() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use encoding_rs::ISO_2022_JP;
+
+    /// The text of these bytes, or the line that says why there is none; and what they were guessed to be.
+    fn read(bytes: &[u8], set: Option<&'static Encoding>) -> (Result<String, String>, Option<&'static str>) {
+        let (found, mut text) = (Cell::new(None), String::new());
+        let read = as_utf8(Box::new(bytes), set, &found).and_then(|mut reader| reader.read_to_string(&mut text));
+        let line = |error| cannot_read("a.txt", "0 bytes of text", error).to_string();
+        let read = read.map(|_| text).map_err(line);
+        (read, found.get().map(|guess: Guess| guess.encoding.name()))
+    }
+
+    #[test]
+    fn japanese_between_escape_sequences_is_read_wherever_blocks_end() {
+        let block = BLOCK_BYTES as usize;
+        for before in [0, 100].into_iter().chain(block - 4..=block) {
+            let text = "a".repeat(before) + "日本語のテキスト、カタカナ。\nand more\n";
+            let bytes = ISO_2022_JP.encode(&text).0;
+            assert!(bytes.is_ascii());
+            assert_eq!(read(&bytes, None), (Ok(text), Some("ISO-2022-JP")), "{before}");
+        }
+        for other in ["\x1b[1mbold\x1b[0m\x1b(B\n", "\x1b$Bno pairs\n", "\x1b$B and é\n", "\x1b$", "\x1b"] {
+            assert_eq!(read(other.as_bytes(), None), (Ok(other.to_owned()), None));
+        }
+    }
+
+    #[test]
+    fn what_does_not_belong_into_a_text_says_what_helps() {
+        let drop = |encoding: &str| format!("drop such bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
+        let damaged = ["é".repeat(20).as_bytes(), b"\xff"].concat();
+        let told = |set| read(&damaged, set).0.unwrap_err();
+        let is_not = "a.txt is not UTF-8 text: byte 40 (0xFF) does not belong there";
+        assert_eq!(told(None), format!("{is_not}; {}, or set the encoding that it is in", drop("UTF-8")));
+        assert_eq!(told(Some(UTF_8)), format!("{is_not}; set another encoding, or {}", drop("UTF-8")));
+        let marked = read(b"\xff\xfea\0b", None).0.unwrap_err();
+        assert!(marked.ends_with(&format!("byte 4 does not belong there; {}", drop("UTF-16LE"))), "{marked}");
     }
 }

@@ -3,6 +3,17 @@
 use ember_host::file_error::FileError;
 use std::path::PathBuf;
 
+/// Who says in which encoding a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaidBy {
+    /// The byte order mark at its beginning, whatever else is said.
+    Mark,
+    /// The user, or the file where it declares it.
+    User,
+    /// Nobody: the text looks so.
+    Nobody,
+}
+
 /// Why a text cannot be read; every message names the file as the user does, and counts lines from
 /// 1.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +35,10 @@ pub enum Error {
     /// An input that cannot be used: no file, no text, nothing in it, or named twice.
     #[error("{name} {what}")]
     Unusable { name: String, what: String },
-    /// Text that is in another encoding than it is taken to be: what it is not, and where.
-    #[error("{name} {what}; set the encoding that it is in, or convert it, for example with iconv -f LATIN1 -t UTF-8")]
-    Encoding { name: String, what: String },
+    /// Text that is in another encoding than it is taken to be, or damaged: what it is not, and where;
+    /// which encoding that is, and who says it.
+    #[error("{name} {what}; {}", remedy(encoding, *said_by))]
+    Encoding { name: String, what: String, encoding: &'static str, said_by: SaidBy },
     /// No encoding is called so.
     #[error("no encoding is called \"{0}\"; give one such as utf-8, windows-1252, shift_jis, gb18030 or koi8-r")]
     UnknownEncoding(String),
@@ -42,5 +54,15 @@ pub enum Error {
 impl Error {
     pub(super) fn unusable(name: impl ToString, what: impl Into<String>) -> Self {
         Self::Unusable { name: name.to_string(), what: what.into() }
+    }
+}
+
+/// What helps where something does not belong into a text of this encoding.
+fn remedy(encoding: &str, said_by: SaidBy) -> String {
+    let drop = format!("drop such bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
+    match said_by {
+        SaidBy::Mark => drop,
+        SaidBy::User => format!("set another encoding, or {drop}"),
+        SaidBy::Nobody => format!("{drop}, or set the encoding that it is in"),
     }
 }

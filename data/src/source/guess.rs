@@ -1,8 +1,8 @@
 //! What encoding a text looks to be in, and how sure that is.
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
-use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
-use memchr::memchr;
+use encoding_rs::{Encoding, ISO_2022_JP, UTF_16BE, UTF_16LE};
+use memchr::{memchr, memchr_iter};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// From how much of a text it is told whether it is UTF-16 without a mark.
@@ -49,9 +49,12 @@ impl<'de> Deserialize<'de> for Guess {
     }
 }
 
-/// What text with something outside ASCII is, where it is not UTF-8 (or meant to be). `last`: the
-/// text ends with it.
+/// What text with something outside ASCII, or an escape sequence, is, where it is not UTF-8 (or meant
+/// to be). `last`: the text ends with it.
 pub fn other_than_utf8(sample: &[u8], last: bool) -> Option<Guess> {
+    if is_iso_2022_jp(sample, last) {
+        return Some(Guess { encoding: ISO_2022_JP, confidence: 0.5, replaced: 0 });
+    }
     if is_meant_as_utf8(sample) {
         return None;
     }
@@ -66,6 +69,32 @@ fn guessed(sample: &[u8], last: bool) -> &'static Encoding {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(sample, last);
     detector.guess(None, Utf8Detection::Deny)
+}
+
+/// Whether text has one of the escape sequences behind which ISO-2022-JP has Japanese characters.
+pub fn has_escape_to_japanese(text: &[u8]) -> bool {
+    memchr_iter(ESCAPE, text).any(|at| matches!(text[at + 1..], [b'$', b'@' | b'B', ..]))
+}
+
+/// How many bytes at the end of a text may be the beginning of such a sequence.
+pub fn begun_escape(text: &[u8]) -> usize {
+    match text {
+        [.., ESCAPE, b'$'] => 2,
+        [.., ESCAPE] => 1,
+        _ => 0,
+    }
+}
+
+const ESCAPE: u8 = 0x1b;
+
+/// Whether text of nothing but ASCII is ISO-2022-JP without a fault.
+fn is_iso_2022_jp(sample: &[u8], last: bool) -> bool {
+    if !sample.is_ascii() || !has_escape_to_japanese(sample) {
+        return false;
+    }
+    let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
+    detector.feed(sample, last);
+    detector.guess(None, Utf8Detection::Deny) == ISO_2022_JP
 }
 
 /// Whether what is outside ASCII is UTF-8 but for damage here and there.

@@ -121,6 +121,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
                 ("content.xml", format!("<body><p>{}", "<s c=\"1000\"/>".repeat(200_000)).as_bytes()),
             ]),
         ),
+        ("nested.fodt", "<office:body><text:p>".repeat(MANY).into_bytes()),
         ("empty.docx", zip(&[("word/other.xml", b"<a/>")])),
         ("nested.html", "<div><table><tr><td><ul><li><b>".repeat(MANY / 6).into_bytes()),
         (
@@ -133,6 +134,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
             format!("{{\\rtf1 {}", "\\ansicpg1252\\f1\\uc9\\u-1\\bin99999999999".repeat(MANY / 10)).into_bytes(),
         ),
         ("headings.tex", "\\section{\\textbf{".repeat(MANY).into_bytes()),
+        ("definitions.tex", "\\newcommand\\a[\\<1%\n".repeat(MANY / 4).into_bytes()),
         ("unclosed.tex", "\\ref{\\item[\\def\\a$".repeat(MANY / 4).into_bytes()),
         ("nested.ipynb", "[".repeat(MANY).into_bytes()),
         ("deep.ipynb", format!("{{\"cells\": {}", "[{\"a\":".repeat(MANY)).into_bytes()),
@@ -147,6 +149,8 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("line.vtt", ["WEBVTT\n\n".as_bytes(), &mib(b'a', 3)].concat()),
         ("parts.eml", mail_of_parts(10_000)),
         ("nested.eml", nested_mail(10_000)),
+        ("nested.mhtml", nested_mail(10_000)),
+        ("fields.eml", format!("Subject: s\n\n{}", "From: a\nSent: b\n".repeat(MANY)).into_bytes()),
         ("froms.mbox", "From a\n\n".repeat(MANY).into_bytes()),
         ("pages.pdf", pdf(&["<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 2 >>"])),
         (

@@ -30,6 +30,8 @@ pub enum LeftOutKind {
     Unusable(Kind),
     /// A zip or tar file that cannot be read as a folder.
     Archive,
+    /// A link to a file that is not there, or that an archive has in its place.
+    Link,
     /// A folder that the user may not look into.
     Folder,
     /// The folder of a run.
@@ -41,8 +43,8 @@ pub enum LeftOutKind {
 }
 
 impl LeftOutKind {
-    const WITHOUT_KIND: [Self; 7] =
-        [Self::Empty, Self::Binary, Self::Archive, Self::Folder, Self::Run, Self::Prepared, Self::Own];
+    const WITHOUT_KIND: [Self; 8] =
+        [Self::Empty, Self::Binary, Self::Archive, Self::Link, Self::Folder, Self::Run, Self::Prepared, Self::Own];
 
     fn id(self) -> &'static str {
         match self {
@@ -51,6 +53,7 @@ impl LeftOutKind {
             Self::Binary => "binary",
             Self::Unusable(kind) => kind.about().id,
             Self::Archive => "archive",
+            Self::Link => "link",
             Self::Folder => "folder",
             Self::Run => "run",
             Self::Prepared => "prepared",
@@ -70,6 +73,7 @@ impl LeftOutKind {
                 return files + " that cannot be used";
             }
             Self::Archive => ("archive", " that cannot be used"),
+            Self::Link => ("link", ""),
             Self::Folder => ("folder", " that cannot be read"),
             Self::Run => ("run", ""),
             Self::Prepared => ("prepared text", ""),

@@ -9,6 +9,7 @@ use super::options::ReadOptions;
 use super::own::{is_own, kind_of_folder};
 use super::start::Start;
 use super::{compression, compression::Compression, encoding, error::Error, kinds::Kind, piped};
+use crate::numbers::counted;
 use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use ignore::{Walk, WalkBuilder};
@@ -73,7 +74,8 @@ impl Listing {
 
     /// Adds a file, or all files under a folder but those that are empty, binary or written by
     /// these programs. Hidden files, what Word keeps beside an open document, and what a
-    /// `.gitignore` in the folder names are passed over in silence. zip and tar are folders here.
+    /// `.gitignore` in the folder names are passed over in silence, unless nothing else is there. zip
+    /// and tar are folders here.
     ///
     /// # Errors
     /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
@@ -99,8 +101,12 @@ impl Listing {
             return Err(Error::unusable(path.display(), "is not a file; pipe it into standard input instead"));
         }
         if self.files.len() == files {
-            let told = LeftOut::told(&self.left_out[left_out..]).join("; ");
-            let in_brackets = if told.is_empty() { told } else { format!(" ({told})") };
+            let mut told = LeftOut::told(&self.left_out[left_out..]);
+            let ignored = if metadata.is_dir() { ignored_in(path) } else { 0 };
+            if ignored > 0 {
+                told.push(format!("a .gitignore names {}", counted(ignored, "file")));
+            }
+            let in_brackets = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
             let what = format!("holds no file with text; give another folder{in_brackets}");
             return Err(Error::unusable(path.display(), what));
         }
@@ -110,7 +116,7 @@ impl Listing {
     fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
         std::fs::read_dir(folder).at("cannot read the folder", folder)?;
         let (tell, told) = channel();
-        for entry in walk(folder, tell) {
+        for entry in walk(folder, true, tell) {
             match entry {
                 Err(error) => {
                     let reason = format!("cannot read {}", with_causes(&error));
@@ -126,6 +132,11 @@ impl Listing {
                     if let Err((kind, error)) = self.add_file(entry.path(), &name, true) {
                         self.leave_out(name, kind, &error);
                     }
+                }
+                Ok(entry) if entry.path_is_symlink() && !entry.path().exists() => {
+                    let name = entry.path().display().to_string();
+                    let reason = format!("{name} leads to no file");
+                    self.left_out.push(LeftOut { name, kind: LeftOutKind::Link, reason });
                 }
                 Ok(_) => {}
             }
@@ -172,6 +183,11 @@ impl Listing {
         }
         for (inner, entry) in archive.entries(&path, &file.name)? {
             let name = format!("{}/{inner}", file.name);
+            if entry.is_link() {
+                let reason = format!("{name} leads to another file");
+                self.left_out.push(LeftOut { name, kind: LeftOutKind::Link, reason });
+                continue;
+            }
             let entry = TextFile {
                 name: name.as_str().into(),
                 elsewhere: Some(Arc::clone(&path)),
@@ -235,13 +251,23 @@ fn unreadable(error: impl Into<Error>) -> (LeftOutKind, Error) {
     (LeftOutKind::Unusable(Kind::text()), error.into())
 }
 
+/// How many files in a folder are passed over since a `.gitignore` there names them.
+fn ignored_in(folder: &Path) -> usize {
+    let files = |obeys_git| {
+        let (tell, _told) = channel();
+        walk(folder, obeys_git, tell).flatten().filter(|entry| entry.path().is_file()).count()
+    };
+    files(false).saturating_sub(files(true))
+}
+
 /// What lies in a folder, and in those in it, sorted by name. What is passed over in silence is not
-/// among it, nor what the folders hold that these programs wrote: of each of these `tell` is told.
-fn walk(folder: &Path, tell: Sender<LeftOut>) -> Walk {
+/// among it, nor, where the walk obeys, what a `.gitignore` names; nor what the folders hold that these
+/// programs wrote: of each of these `tell` is told.
+fn walk(folder: &Path, obeys_git: bool, tell: Sender<LeftOut>) -> Walk {
     // Links to folders are not followed: they may lead in circles. Of the rules that hide files only
     // those count that lie in the folder itself: it may be hidden from its repository.
     let mut walk = WalkBuilder::new(folder);
-    walk.standard_filters(false).hidden(true).git_ignore(true).require_git(false).sort_by_file_name(Ord::cmp);
+    walk.standard_filters(false).hidden(true).git_ignore(obeys_git).require_git(false).sort_by_file_name(Ord::cmp);
     walk.filter_entry(move |entry| {
         if entry.depth() == 0 {
             return true;

@@ -36,7 +36,7 @@ mod reader;
 mod start;
 
 pub use clean::{Changes, Clean};
-pub use error::Error;
+pub use error::{Error, SaidBy};
 pub use event::{Dated, Event, Sink};
 pub use foreign::Foreign;
 pub use guess::Guess;
@@ -115,5 +115,7 @@ mod document_tests;
 mod fixture_tests;
 #[cfg(all(test, feature = "readers"))]
 mod hostile_tests;
+#[cfg(test)]
+mod left_out_tests;
 #[cfg(test)]
 mod tests;

@@ -23,25 +23,60 @@ const ANNOUNCING: [&str; 12] = [
 const BEGINNINGS: [&str; 10] = ["On ", "Am ", "Le ", "El ", "Il ", "Op ", "Den ", "Em ", "W dniu ", "Dnia "];
 
 /// Lines that stand above a whole mail that is quoted below.
-const ORIGINALS: [&str; 5] = [
+const ORIGINALS: [&str; 7] = [
     "-----Original Message-----",
     "-----Ursprüngliche Nachricht-----",
     "-----Message d'origine-----",
+    "-----Mensaje original-----",
+    "-----Messaggio originale-----",
     "---------- Forwarded message ---------",
     "________________________________",
 ];
 
+/// The fields of the block of lines with which Outlook begins a mail that it quotes, in the languages
+/// it speaks: who wrote it, when, to whom and of what.
+const FIELDS: [[&str; 4]; 16] = [
+    ["From", "Sent", "To", "Subject"],
+    ["From", "Date", "To", "Subject"],
+    ["Von", "Gesendet", "An", "Betreff"],
+    ["Von", "Datum", "An", "Betreff"],
+    ["De", "Envoyé", "À", "Objet"],
+    ["De", "Date", "À", "Objet"],
+    ["De", "Enviado", "Para", "Asunto"],
+    ["De", "Enviado el", "Para", "Asunto"],
+    ["De", "Fecha", "Para", "Asunto"],
+    ["De", "Enviado", "Para", "Assunto"],
+    ["De", "Enviada em", "Para", "Assunto"],
+    ["Da", "Inviato", "A", "Oggetto"],
+    ["Van", "Verzonden", "Aan", "Onderwerp"],
+    ["Från", "Skickat", "Till", "Ämne"],
+    ["Od", "Wysłano", "Do", "Temat"],
+    ["От", "Отправлено", "Кому", "Тема"],
+];
+
+/// Such a block has no more lines: names of many receivers take several.
+const MOST_FIELD_LINES: usize = 50;
+
+/// A signature has no more lines that say something; above more a dash is a divider.
+const MOST_SIGNATURE_LINES: usize = 6;
+
 /// The text of a mail without quoted lines and what announces them, without what stands below
-/// another mail's beginning, and without a signature (a line of `-- `, RFC 3676).
+/// another mail's beginning, and without a signature.
 pub fn without(text: &str, changes: &mut Changes) -> String {
+    let mut kept = without_quotations(text, changes);
+    if let Some(at) = signature(&kept) {
+        changes.signature_lines += (kept.len() - at) as u64;
+        kept.truncate(at);
+        pop_blank(&mut kept);
+    }
+    kept.into_iter().flat_map(|line| [line, "\n"]).collect()
+}
+
+fn without_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> {
     let mut kept: Vec<&str> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        if line == "-- " || (line == "--" && lines.peek().is_some()) {
-            changes.signature_lines += 1 + lines.count() as u64;
-            break;
-        }
-        if ORIGINALS.contains(&line.trim()) {
+        if ORIGINALS.contains(&line.trim()) || begins_original(line, lines.clone()) {
             changes.quoted_lines += 1 + lines.count() as u64;
             break;
         }
@@ -51,9 +86,7 @@ pub fn without(text: &str, changes: &mut Changes) -> String {
         }
         changes.quoted_lines += 1;
         // What announces it stands above it, on one line or on two.
-        while kept.last().is_some_and(|line| line.trim().is_empty()) {
-            kept.pop();
-        }
+        pop_blank(&mut kept);
         if kept.last().is_some_and(|line| announces(line)) {
             let ends = kept.pop().unwrap_or_default();
             changes.quoted_lines += 1;
@@ -63,9 +96,7 @@ pub fn without(text: &str, changes: &mut Changes) -> String {
                 changes.quoted_lines += 1;
             }
         }
-        while kept.last().is_some_and(|line| line.trim().is_empty()) {
-            kept.pop();
-        }
+        pop_blank(&mut kept);
         if !kept.is_empty() {
             kept.push("");
         }
@@ -74,10 +105,47 @@ pub fn without(text: &str, changes: &mut Changes) -> String {
         }
         while lines.next_if(|line| line.trim().is_empty()).is_some() {}
     }
-    while kept.last().is_some_and(|line| line.trim().is_empty()) {
-        kept.pop();
+    pop_blank(&mut kept);
+    kept
+}
+
+/// Takes blank lines off the end.
+fn pop_blank(lines: &mut Vec<&str>) {
+    while lines.last().is_some_and(|line| line.trim().is_empty()) {
+        lines.pop();
     }
-    kept.into_iter().flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Where the signature begins that ends a mail, with a line of `-- ` (RFC 3676) or `--`.
+fn signature(lines: &[&str]) -> Option<usize> {
+    let (mut begins, mut below) = (None, 0);
+    for (at, &line) in lines.iter().enumerate().rev() {
+        if line == "-- " || (line == "--" && at + 1 < lines.len()) {
+            begins = Some(at);
+        }
+        below += usize::from(!line.trim().is_empty());
+        if below > MOST_SIGNATURE_LINES {
+            break;
+        }
+    }
+    begins
+}
+
+/// Whether a mail that Outlook quotes begins with this line: the fields come in order, the first two
+/// right below each other, and no blank line parts them.
+fn begins_original<'a>(line: &str, below: impl Iterator<Item = &'a str> + Clone) -> bool {
+    let first = field(line);
+    FIELDS.iter().filter(|fields| fields[0] == first).any(|[_, sent, to, subject]| {
+        let block = below.clone().take_while(|line| !line.trim().is_empty()).take(MOST_FIELD_LINES);
+        let mut names = block.map(field);
+        names.next() == Some(*sent) && names.any(|name| name == *to) && names.any(|name| name == *subject)
+    })
+}
+
+/// The name of the field that a line begins with. In French a blank stands before the colon, and bold
+/// letters may have become stars.
+fn field(line: &str) -> &str {
+    line.split_once(':').map_or("", |(name, _)| name.trim().trim_matches('*'))
 }
 
 fn announces(line: &str) -> bool {
@@ -116,5 +184,41 @@ mod tests {
         for whole in ["A line that ends in a colon:\nand goes on\n", "a > b\n", "-- a dash begins this\n", ""] {
             assert_eq!(without(whole, &mut Changes::default()), whole);
         }
+    }
+
+    #[test]
+    fn what_stands_below_the_fields_of_another_mail_is_left_out_in_every_language() {
+        for [from, sent, to, subject] in FIELDS {
+            let block = format!("{from}: Ann\n{sent}: 3.5.2021 10:00\n{to}: Tom; Eve;\n Cy\nCc: Bob\n{subject}: Tea");
+            let mut changes = Changes::default();
+            assert_eq!(without(&format!("Fine.\n\n{block}\n\nGood?\n"), &mut changes), "Fine.\n", "{block}");
+            assert_eq!(changes.quoted_lines, 8);
+        }
+        let bold = "Fine.\n\n*From:* Ann\n*Sent:* Monday\n*To:* Tom\n*Subject:* Tea\n\nGood?\n";
+        assert_eq!(without(bold, &mut Changes::default()), "Fine.\n");
+        let french = "Bien.\n\nDe\u{a0}: Ann\nEnvoyé : lundi\nÀ : Tom\nObjet : Thé\n\nBon ?\n";
+        assert_eq!(without(french, &mut Changes::default()), "Bien.\n");
+        for own in [
+            "From: the sea\nTo: the hills\nSubject: a walk\n",
+            "To: All\nFrom: The head\nDate: 3 May\nSubject: Parking\n\nPlease park behind the house.\n",
+            "From: Ann\nSent: flowers\n\nTo: nobody\nSubject: none\n",
+            "From: Ann\n",
+        ] {
+            assert_eq!(without(own, &mut Changes::default()), own);
+        }
+    }
+
+    #[test]
+    fn a_signature_is_short_and_ends_the_mail() {
+        let divided = format!("One.\n--\n{}", "Two.\n\n".repeat(7));
+        let mut changes = Changes::default();
+        assert_eq!(without(&divided, &mut changes), divided.trim_end().to_owned() + "\n");
+        assert!(changes.is_none());
+        assert_eq!(without(&format!("{divided}-- \nTom\n"), &mut changes), divided.trim_end().to_owned() + "\n");
+        assert_eq!(changes.signature_lines, 2);
+        let above = "One.\n-- \nTom\n\n-----Original Message-----\nFrom: Ann\n1\n2\n3\n4\n5\n6\n7\n";
+        assert_eq!(without(above, &mut Changes::default()), "One.\n");
+        let two = "One.\n-- \nTom\nOslo\n--\nThe list\n";
+        assert_eq!(without(two, &mut Changes::default()), "One.\n");
     }
 }

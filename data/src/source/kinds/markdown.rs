@@ -4,6 +4,7 @@ use super::text::pieces;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, event::Event};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
 /// The kind.
@@ -80,13 +81,13 @@ fn is_toml(matter: &str) -> bool {
     })
 }
 
-/// Whether this is YAML: it begins at once, and behind comments and items with a key; most lines
-/// may be a part of it, and none is prose.
+/// Whether this is YAML: it begins at once, and behind comments and items with a key; no key comes
+/// again, as who speaks does in a dialogue; most lines may be a part of it, and none is prose.
 fn is_yaml(matter: &str) -> bool {
     if matter.lines().next().is_some_and(|line| line.trim().is_empty()) {
         return false;
     }
-    let (mut lines, mut fitting, mut has_key, mut open) = (0, 0, false, None);
+    let (mut lines, mut fitting, mut keys, mut open) = (0, 0, BTreeSet::new(), None);
     for line in matter.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         lines += 1;
         if let Some(quote) = open {
@@ -96,19 +97,19 @@ fn is_yaml(matter: &str) -> bool {
             fitting += 1;
         } else if let Some((key, value)) = key_of(line) {
             // A sentence with a colon begins no front matter.
-            if !has_key && key.contains(' ') && ends_sentence(value) {
+            let is_sentence = keys.is_empty() && key.contains(' ') && ends_sentence(value);
+            if is_sentence || !keys.insert(key) {
                 return false;
             }
-            has_key = true;
             fitting += 1;
             open = value.chars().next().filter(|&one| matches!(one, '"' | '\'') && !value[1..].contains(one));
-        } else if !has_key || (!line.starts_with([' ', '\t', ']', '}']) && ends_sentence(line)) {
+        } else if keys.is_empty() || (!line.starts_with([' ', '\t', ']', '}']) && ends_sentence(line)) {
             return false;
         } else if line.starts_with([' ', '\t', ']', '}']) {
             fitting += 1;
         }
     }
-    open.is_none() && (lines == 0 || (has_key && fitting * 2 > lines))
+    open.is_none() && (lines == 0 || (!keys.is_empty() && fitting * 2 > lines))
 }
 
 /// The longest key, in characters.
@@ -155,6 +156,8 @@ mod tests {
             "---\n12 May. Went to town: rain.\n---\nx",
             "---\nMonday: rain\nWe stayed in: it was cold\nand we read by the fire.\n---\nx",
             "---\nAnna: \"Never closed\nand prose\n---\nx",
+            "---\nAnna: Hello.\nBen: Hi.\nAnna: Bye.\n---\nx",
+            "---\n\"Anna\": \"Hello\"\n\"Anna\": \"Bye\"\n---\nx",
             "+++\nWords.\n+++\nx",
             "---\ntitle: never closed\n",
         ] {
@@ -187,6 +190,7 @@ mod tests {
             "# a comment.\ntitle: A\n",
             "- one\ntitle: A\n",
             "title: \"A\nand B.\"\ndate: x\n",
+            "authors:\n- name: A\n  url: x\n- name: B\n  url: y\ntext: \"A\ntext: B\"\n",
             "title: A\n\nsummary: It has a sentence. Or two!\n",
         ] {
             let text = format!("---\n{matter}---\nx");

@@ -24,6 +24,19 @@ const LONGEST_LINE_BYTES: u64 = 1 << 20;
 const LONGEST_NAME: usize = 60;
 const LONGEST_SIGN: usize = 60;
 
+/// The mark that phones put before what the program says itself.
+const OWN_MARK: char = '\u{200e}';
+
+/// What the program says behind a message that was changed, where no mark stands before it.
+const EDITED: [&str; 6] = [
+    "This message was edited",
+    "Diese Nachricht wurde bearbeitet",
+    "Ce message a été modifié",
+    "Se editó este mensaje",
+    "Questo messaggio è stato modificato",
+    "Mensagem editada",
+];
+
 /// The most words of a name that comes only once.
 const MOST_WORDS: usize = 6;
 
@@ -32,8 +45,11 @@ const MEDIA: [&str; 10] =
     ["image", "photo", "video", "audio", "sticker", "GIF", "document", "Contact card", "video note", "voice message"];
 
 /// Whether this stands for a picture or a sound: `<Media omitted>`, in whatever language, or `image
-/// omitted`, behind a document's name and a mark, too.
+/// omitted`, behind a document's name and a mark, too; `null` for one that could be seen once.
 fn is_media(said: &str) -> bool {
+    if said == "null" || is_attached(said) {
+        return true;
+    }
     if let Some(what) = said.strip_suffix(" omitted") {
         return what.rsplit(is_mark).next().is_some_and(|what| MEDIA.contains(&what));
     }
@@ -41,12 +57,38 @@ fn is_media(said: &str) -> bool {
     // A word alone is somebody's own, but where words are not parted by spaces.
     let is_sentence = sign.contains(' ') || !sign.is_ascii() || sign == "Multimedia";
     // `attached: ` and a file, in whatever language.
-    let ending = sign.split_once(": ").and_then(|(_, file)| file.rsplit_once('.')).map(|(_, ending)| ending);
-    let is_file = ending.is_some_and(|ending| {
-        (1..=5).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    });
+    let is_file = sign.split_once(": ").is_some_and(|(_, file)| has_ending(file));
     let is_short = is_file || sign.chars().count() <= LONGEST_SIGN;
     is_sentence && is_short && !sign.contains(['<', '>']) && sign.starts_with(char::is_alphabetic)
+}
+
+/// Whether this is a file beside the chat, `IMG-20210503-WA0001.jpg (file attached)`: in whatever
+/// language where the program has named the file.
+fn is_attached(said: &str) -> bool {
+    let parts = said.strip_suffix(')').and_then(|said| said.rsplit_once(" ("));
+    parts.is_some_and(|(file, words)| {
+        let is_named = file.contains("-WA") && !file.contains(' ');
+        has_ending(file) && (is_named || words == "file attached")
+    })
+}
+
+/// Whether this may be the name of a file, by its ending.
+fn has_ending(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, ending)| {
+        (1..=5).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
+}
+
+/// A line that somebody said, without what the program says behind it: that it was changed, or which
+/// file it stands under.
+fn without_sign(line: &str) -> &str {
+    let sign = line.trim_end().strip_suffix('>').and_then(|line| line.rsplit_once('<'));
+    match sign {
+        Some((said, sign)) if said.ends_with(OWN_MARK) || EDITED.contains(&sign.trim_end_matches('.')) => {
+            said.trim_end_matches([OWN_MARK, ' '])
+        }
+        _ => line,
+    }
 }
 
 /// Whether what stands behind dates is a chat, not a diary or a log: a name before a colon comes
@@ -104,7 +146,7 @@ impl Reader for WhatsApp {
                 (None, _) => text.to_owned(),
             };
             if turn == Turn::Words {
-                sink(Event::Text(&said.replace(is_mark, "")))?;
+                sink(Event::Text(&without_sign(&said).replace(is_mark, "")))?;
                 sink(Event::Text("\n"))?;
             }
             Ok(())
@@ -130,6 +172,7 @@ impl Turn {
         match rest.split_once(": ") {
             None => Self::Program,
             Some((name, said)) if is_media(said.trim_start_matches(is_mark)) => Self::Media(name.to_owned()),
+            Some((_, said)) if said.starts_with(OWN_MARK) => Self::Program,
             Some(_) => Self::Words,
         }
     }
@@ -157,7 +200,9 @@ fn stamped(line: &str) -> Option<&str> {
     // In French an "à" stands before the time.
     let time =
         time.trim().split([' ', '\u{202f}']).take(2).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-    (stamp.len() <= 40 && numbers(date, 3) && time.contains(':') && numbers(time, 2)).then_some(rest)
+    // In Finland and Denmark a point stands before the minutes.
+    let is_time = time.contains(':') || time.split('.').skip(1).all(|part| part.len() == 2);
+    (stamp.len() <= 40 && numbers(date, 3) && numbers(time, 2) && is_time).then_some(rest)
 }
 
 #[cfg(test)]
@@ -177,11 +222,42 @@ mod tests {
             "photo omitted",
             "Contact card omitted",
             "Report.pdf • \u{200e}2 pages \u{200e}document omitted",
+            "IMG-20210503-WA0001.jpg (file attached)",
+            "PTT-20210503-WA0002.opus (Datei angehängt)",
+            "Report of May.pdf (file attached)",
+            "null",
         ] {
             assert!(is_media(media), "{media}");
         }
         for own in ["that comma was omitted", "<3 see >.<", "<b>yes</b>", "<sigh>", "<>", "omitted", "a <b c>"] {
             assert!(!is_media(own), "{own}");
+        }
+        for own in ["see notes.txt (mine)", "the-WALL. (file attached)", "null and void", "(file attached)"] {
+            assert!(!is_media(own), "{own}");
+        }
+    }
+
+    #[test]
+    fn what_the_program_says_behind_a_message_is_cut_off() {
+        for (line, said) in [
+            ("Ann: Yes <This message was edited>", "Ann: Yes"),
+            ("Ja. \u{200e}<Diese Nachricht wurde bearbeitet.>", "Ja."),
+            ("Ann: At dusk \u{200e}<attached: 00000012-PHOTO-2021-05-03-10-00-00.jpg>", "Ann: At dusk"),
+            ("a <b c>", "a <b c>"),
+            ("1 > 0 ", "1 > 0 "),
+            ("<3", "<3"),
+        ] {
+            assert_eq!(without_sign(line), said);
+        }
+    }
+
+    #[test]
+    fn a_point_may_stand_before_the_minutes() {
+        for stamp in ["12.3.2024 klo 18.05 - ", "12.03.24, 18.05 - ", "[12.03.2024 18.05.12] ", "12/03/24 9.05 - "] {
+            assert_eq!(stamped(&format!("{stamp}Ann: Yes")), Some("Ann: Yes"), "{stamp}");
+        }
+        for line in ["12.03.24, 3.5 - a: b", "12.03.24, 18 - a: b", "12.03.24, 1.234 - a: b"] {
+            assert_eq!(stamped(line), None, "{line}");
         }
     }
 

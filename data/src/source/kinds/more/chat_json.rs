@@ -1,6 +1,9 @@
-//! Chats as JSON: Telegram's export (of one chat, or of all) and DiscordChatExporter's.
+//! Chats as JSON: Telegram's export (of one chat, or of all), DiscordChatExporter's, and those of
+//! Facebook and Instagram.
 //!
-//! The file is read message by message, so that its size is no matter.
+//! The file is read message by message, so that its size is no matter; what Facebook hands out begins
+//! with the newest message, and is held until the first has come. What is odd in a message counts as
+//! not there.
 
 use super::json_text::JsonText;
 use crate::source::event::{Documents, Halt};
@@ -22,6 +25,9 @@ const ABOUT: About = About {
     without: "times, reactions, what the program itself says, media",
 };
 
+/// What is held of a chat that begins with its newest message: Facebook's files have ten thousand.
+const MOST_HELD_BYTES: usize = 64 << 20;
+
 impl Reader for ChatJson {
     fn about(&self) -> &About {
         &ABOUT
@@ -32,7 +38,8 @@ impl Reader for ChatJson {
         let has = |key: &str| text.contains(key);
         let telegram = (has("\"messages\"") && has("\"type\"") && has("\"name\"")) || has("\"personal_information\"");
         let discord = has("\"guild\"") && has("\"channel\"");
-        start.name.ends_with(".json") && text.starts_with('{') && (telegram || discord)
+        let facebook = has("\"participants\"") && has("\"sender_name\"");
+        start.name.ends_with(".json") && text.starts_with('{') && (telegram || discord || facebook)
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
@@ -54,21 +61,29 @@ impl Reader for ChatJson {
     }
 }
 
-/// A message of either program.
+/// A message of any of the programs.
 #[derive(Deserialize)]
 struct Message {
     /// Telegram's.
     #[serde(default)]
-    from: Option<String>,
+    from: Option<JsonText>,
     #[serde(default)]
     text: Option<JsonText>,
     /// Discord's; Telegram signs what is said in a channel so.
     #[serde(default)]
     author: Option<Author>,
+    /// Discord's and Facebook's.
     #[serde(default)]
-    content: Option<String>,
+    content: Option<JsonText>,
     #[serde(default, rename = "type")]
-    kind: Option<String>,
+    kind: Option<JsonText>,
+    /// Facebook's.
+    #[serde(default)]
+    sender_name: Option<JsonText>,
+    #[serde(default)]
+    is_unsent: Option<bool>,
+    #[serde(default)]
+    call_duration: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -80,34 +95,59 @@ enum Author {
         #[serde(default)]
         nickname: Option<String>,
     },
+    Odd(IgnoredAny),
 }
 
 impl Author {
-    fn name(self) -> String {
+    fn name(self) -> Option<String> {
         match self {
-            Self::Signature(name) => name,
-            Self::Account { name, nickname } => nickname.unwrap_or(name),
+            Self::Signature(name) => Some(name),
+            Self::Account { name, nickname } => Some(nickname.unwrap_or(name)),
+            Self::Odd(_) => None,
         }
     }
+}
+
+/// The text, where there is any.
+fn said(text: Option<JsonText>) -> Option<String> {
+    text.map(|JsonText(text)| text).filter(|text| !text.is_empty())
 }
 
 impl Message {
     /// Who says what; `None` where the program says it, or where it is no text.
     fn turn(self) -> Option<String> {
-        let is_said = match self.kind.as_deref() {
+        let is_said = match said(self.kind).as_deref() {
             // 20 and 23 are answers to commands, for which the exporter has no names.
             None | Some("message" | "Default" | "Reply" | "20" | "23") => true,
+            Some("service" | "Call" | "Subscribe" | "Unsubscribe") => false,
             // Of Discord's many kinds the others are what it says itself.
-            Some(kind) => kind != "service" && self.author.is_none(),
+            Some(_) => self.author.is_none(),
         };
-        if !is_said {
+        if !is_said || self.call_duration.is_some() || self.is_unsent == Some(true) {
             return None;
         }
-        let author = self.author.map(Author::name);
-        let text = self.text.map(|text| text.0).or(self.content)?;
-        let name = self.from.or(author).unwrap_or_else(|| "?".to_owned());
-        (!text.trim().is_empty()).then(|| format!("{name}: {text}\n"))
+        let is_facebooks = self.sender_name.is_some();
+        let mend = |text: String| if is_facebooks { mended(text) } else { text };
+        let author = self.author.and_then(Author::name);
+        let name = said(self.from).or(said(self.sender_name)).or(author).map_or_else(|| "?".to_owned(), mend);
+        let text = said(self.text).or(said(self.content)).map(mend)?;
+        let is_notice = is_facebooks && is_notice(&name, &text);
+        (!text.trim().is_empty() && !is_notice).then(|| format!("{name}: {text}\n"))
     }
+}
+
+/// Whether Facebook or Instagram says this in somebody's name, and has no key that says so.
+fn is_notice(name: &str, text: &str) -> bool {
+    let text = text.trim();
+    let is_reaction = text.starts_with("Reacted ") && text.ends_with(" to your message");
+    let who = text.strip_suffix(" sent an attachment.");
+    is_reaction || text == "Liked a message" || who.is_some_and(|who| who == name || who == "You")
+}
+
+/// The text whose UTF-8 Facebook has written byte by byte, each as a character: Ã© for é.
+fn mended(text: String) -> String {
+    let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(text)
 }
 
 /// An object with messages in it, or with chats.
@@ -122,6 +162,15 @@ impl Chat<'_, '_> {
             *self.halted = Some(halt);
             E::custom("stopped")
         })
+    }
+
+    /// A chat begins that is called so.
+    fn begin<E: de::Error>(&mut self, title: Option<String>) -> Result<(), E> {
+        let words: Vec<&str> = title.iter().flat_map(|title| title.split_whitespace()).collect();
+        if !words.is_empty() {
+            self.tell::<E>(Event::Title(&words.join(" ")))?;
+        }
+        self.tell(Event::Dated(Dated::Throughout))
     }
 
     fn reborrow(&mut self) -> Chat<'_, '_> {
@@ -147,35 +196,52 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         #[derive(Deserialize)]
         struct Channel {
-            name: String,
+            #[serde(default)]
+            name: Option<JsonText>,
         }
+        // Facebook says first who takes part, and last what the chat is called.
+        let (mut title, mut newest_first) = (None, None::<Vec<String>>);
         while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "name" => {
-                    if let Some(name) = map.next_value::<Option<String>>()? {
-                        self.tell(Event::Title(&name))?;
-                    }
+            match (key.as_str(), &mut newest_first) {
+                ("name" | "title", _) => title = said(map.next_value()?),
+                ("channel", _) => {
+                    title = map.next_value::<Option<Channel>>()?.and_then(|channel| said(channel.name));
                 }
-                "channel" => {
-                    let Channel { name } = map.next_value()?;
-                    self.tell(Event::Title(&name))?;
+                ("participants", None) => {
+                    map.next_value::<IgnoredAny>()?;
+                    newest_first = Some(Vec::new());
                 }
-                "messages" => {
-                    self.tell(Event::Dated(Dated::Throughout))?;
-                    map.next_value_seed(Messages(self.reborrow()))?;
-                    self.tell(Event::EndOfDocument)?;
+                ("messages", Some(held)) => {
+                    held.clear();
+                    map.next_value_seed(Messages { chat: self.reborrow(), held: Some(held) })?;
                 }
-                "chats" | "left_chats" => map.next_value_seed(self.reborrow())?,
-                "list" => map.next_value_seed(Chats(self.reborrow()))?,
+                ("messages", None) => {
+                    self.begin::<A::Error>(title.take())?;
+                    map.next_value_seed(Messages { chat: self.reborrow(), held: None })?;
+                    self.tell::<A::Error>(Event::EndOfDocument)?;
+                }
+                ("chats" | "left_chats", None) => map.next_value_seed(self.reborrow())?,
+                ("list", None) => map.next_value_seed(Chats(self.reborrow()))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
+        }
+        if let Some(turns) = newest_first.filter(|turns| !turns.is_empty()) {
+            self.begin::<A::Error>(title.map(mended))?;
+            for turn in turns.iter().rev() {
+                self.tell::<A::Error>(Event::Text(turn))?;
+            }
+            self.tell::<A::Error>(Event::EndOfDocument)?;
         }
         Ok(())
     }
 }
 
 /// A list of messages.
-struct Messages<'a, 'b>(Chat<'a, 'b>);
+struct Messages<'a, 'b> {
+    chat: Chat<'a, 'b>,
+    /// Where they are held that begin with the newest.
+    held: Option<&'a mut Vec<String>>,
+}
 
 /// A list of chats.
 struct Chats<'a, 'b>(Chat<'a, 'b>);
@@ -196,10 +262,19 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        let mut held_bytes = 0;
         while let Some(message) = list.next_element::<Message>()? {
-            if let Some(turn) = message.turn() {
-                self.0.tell(Event::Text(&turn)).map_err(A::Error::custom::<A::Error>)?;
+            let Some(turn) = message.turn() else { continue };
+            let Some(held) = &mut self.held else {
+                self.chat.tell::<A::Error>(Event::Text(&turn))?;
+                continue;
+            };
+            held_bytes += size_of::<String>() + turn.len();
+            if held_bytes > MOST_HELD_BYTES {
+                let most = MOST_HELD_BYTES >> 20;
+                return Err(A::Error::custom(format!("it begins with the newest message, and has over {most} MiB")));
             }
+            held.push(turn);
         }
         Ok(())
     }

@@ -23,6 +23,9 @@ const LONGEST_ROW_BYTES: u64 = 64 << 20;
 /// How far into a table it is looked for what parts its fields.
 const HEADER_BYTES: u64 = 64 << 10;
 
+/// What parts the fields of a table that has one: ASCII's own separator, which stands in no text.
+const OF_ONE_FIELD: u8 = 0x1f;
+
 impl Reader for Csv {
     fn about(&self) -> &About {
         &ABOUT
@@ -34,7 +37,13 @@ impl Reader for Csv {
         let mut text = content.text()?;
         let read = text.by_ref().take(HEADER_BYTES).read_to_end(&mut header);
         read.map_err(|error| content.cannot_read("0 bytes of text", error))?;
-        let delimiter = delimiter(&header);
+        let delimiter = match said_delimiter(&header) {
+            Some((said, line_bytes)) => {
+                header.drain(..line_bytes);
+                said
+            }
+            None => delimiter(&header),
+        };
         let is_quoted = is_quoted(&header, delimiter);
         let row_bytes = Rc::new(Cell::new(0));
         let ends_quoted = Rc::new(Cell::new(false));
@@ -78,6 +87,13 @@ impl Reader for Csv {
                 break;
             }
             closed(number)?;
+            if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
+                let what = format!(
+                    "has more fields than the first row names; put text with {} in it in quotation marks",
+                    word_for(delimiter)
+                );
+                return Err(Error::unusable(format!("{name}: row {number}"), what).into());
+            }
             // A row may lack its last fields.
             if let Some(text) = row.get(index).filter(|text| !text.is_empty()) {
                 sink(Event::Text(text))?;
@@ -88,7 +104,30 @@ impl Reader for Csv {
     }
 }
 
-/// What parts the fields: what the first row has most of, outside quotes.
+/// What parts the fields where a line before the first row says it, as Excel has it (`sep=;`); and the
+/// bytes of that line.
+fn said_delimiter(start: &[u8]) -> Option<(u8, usize)> {
+    let (said, rest) = start.split_at_checked(b"sep=".len()).filter(|(said, _)| said.eq_ignore_ascii_case(b"sep="))?;
+    let is_delimiter = |byte: u8| byte == b'\t' || byte.is_ascii_punctuation() && byte != b'"';
+    match *rest {
+        [byte, b'\n', ..] if is_delimiter(byte) => Some((byte, said.len() + 2)),
+        [byte, b'\r', b'\n', ..] if is_delimiter(byte) => Some((byte, said.len() + 3)),
+        _ => None,
+    }
+}
+
+/// Several of what parts the fields, in a word.
+fn word_for(delimiter: u8) -> &'static str {
+    match delimiter {
+        b',' => "commas",
+        b';' => "semicolons",
+        b'\t' => "tabs",
+        _ => "separators",
+    }
+}
+
+/// What parts the fields: what the first row has most of, outside quotes. A first row without any names
+/// one field, and commas behind it are text.
 fn delimiter(start: &[u8]) -> u8 {
     let mut quoted = false;
     let mut counts = [(b'\t', 0), (b';', 0), (b',', 0)];
@@ -100,7 +139,8 @@ fn delimiter(start: &[u8]) -> u8 {
             _ => counts.iter_mut().filter(|(delimiter, _)| *delimiter == byte).for_each(|(_, count)| *count += 1),
         }
     }
-    counts.into_iter().max_by_key(|&(_, count)| count).map_or(b',', |(delimiter, _)| delimiter)
+    let most = counts.into_iter().max_by_key(|&(_, count)| count).filter(|&(_, count)| count > 0);
+    most.map_or(OF_ONE_FIELD, |(delimiter, _)| delimiter)
 }
 
 /// Whether quotation marks stand around fields, as far as a table begins. Where tabs part the fields,
@@ -205,6 +245,41 @@ mod tests {
         assert_eq!(read("a.csv", "text,\"label\none,1\n"), Err(row(1)));
         let long = format!("text,label\n{}\"last,1\nand more,2", "one,1\n".repeat(40_000));
         assert_eq!(read("a.csv", &long), Err(row(40_002)));
+    }
+
+    #[test]
+    fn a_row_with_more_fields_than_the_first_names_is_told() {
+        let what = |signs| format!("has more fields than the first row names; put text with {signs} in it in");
+        for (name, table, row, signs) in [
+            ("a.csv", "id,text\n1,one\n2,\"two, three\"\n3,four, five\n", 4, "commas"),
+            ("a.csv", "text;id\r\none;1\r\ntwo; three;2\r\n", 3, "semicolons"),
+            ("a.tsv", "id\ttext\n1\tone\ttwo\n", 2, "tabs"),
+            ("a.csv", "sep=|\nid|text\n1|one|two\n", 2, "separators"),
+        ] {
+            let line = read(name, table).unwrap_err();
+            assert_eq!(line, format!("{name}: row {row} {} quotation marks", what(signs)));
+        }
+        // Spreadsheets end rows like that, and nothing is lost.
+        assert_eq!(read("a.csv", "id,text\n1,one,,\n2\n3,two, \n").unwrap(), ["one", "two"]);
+    }
+
+    #[test]
+    fn commas_are_text_in_a_table_of_one_field() {
+        let documents = |table: &str| read("a.csv", table).unwrap();
+        assert_eq!(documents("text\nHello, world\none; two\tthree\n"), ["Hello, world", "one; two\tthree"]);
+        assert_eq!(documents("text\n\"Hello,\nworld\"\nno\n"), ["Hello,\nworld", "no"]);
+    }
+
+    #[test]
+    fn a_line_may_say_what_parts_the_fields() {
+        for sign in [";", ",", "\t", "|"] {
+            for end in ["\n", "\r\n"] {
+                let table = ["sep=", sign, end, "id", sign, "text", end, "1", sign, "one", end].concat();
+                assert_eq!(read("a.csv", &table).unwrap(), ["one"], "{table:?}");
+            }
+        }
+        assert_eq!(read("a.csv", "SEP=;\ntext\none, two\n").unwrap(), ["one, two"]);
+        assert_eq!(read("a.csv", "sep=ab;text\n1;one\n").unwrap(), ["one"]);
     }
 
     #[test]

@@ -113,23 +113,32 @@ static EMPTY: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!(r"(?i)<(?:{names})(?:\s[^<>]*)?/>")).expect("the pattern is valid")
 });
 
+/// Whether a page says itself that it is XML.
+fn says_xml(text: &str) -> bool {
+    text.trim_start().starts_with("<?xml")
+}
+
 impl Page {
     /// Reads a page; whatever it holds is a page of some kind.
     pub fn of(text: &str) -> Self {
-        Self::read(text, text.trim_start().starts_with("<?xml"))
+        Self::read(text, Reading { is_xml: says_xml(text), ..Reading::default() })
+    }
+
+    /// Reads a page that is a mail: lines that it quotes then begin as those of plain mails do.
+    pub fn of_mail(text: &str) -> Self {
+        Self::read(text, Reading { is_xml: says_xml(text), is_mail: true, ..Reading::default() })
     }
 
     /// Reads a page that is XHTML by what is said of it from outside. What it says itself counts for
     /// nothing: many pages are written as if they were, and read as HTML.
     pub fn of_xhtml(text: &str) -> Self {
-        Self::read(text, true)
+        Self::read(text, Reading { is_xml: true, ..Reading::default() })
     }
 
-    fn read(text: &str, is_xml: bool) -> Self {
-        let text = if is_xml { EMPTY.replace_all(text, "") } else { text.into() };
+    fn read(text: &str, mut reading: Reading) -> Self {
+        let text = if reading.is_xml { EMPTY.replace_all(text, "") } else { text.into() };
         let mut emitter = DefaultEmitter::default();
         emitter.naively_switch_states(true);
-        let mut reading = Reading { is_xml, ..Reading::default() };
         for token in Tokenizer::new_with_emitter(&*text, emitter) {
             match token {
                 Ok(Token::StartTag(tag)) => reading.start(&tag),
@@ -157,6 +166,27 @@ struct Reading {
     preformatted: u32,
     /// Whether a table's cell is open, whose end tag may be left out.
     in_cell: bool,
+    is_mail: bool,
+    /// What ends the quotation that is open in a mail, and how many elements of this name are.
+    quotation: Option<(Vec<u8>, u32)>,
+}
+
+/// What a plain mail begins a quoted line with.
+const QUOTED: &str = "> ";
+
+/// The name of the element that ends with the quotation which begins here. Outlook marks where its own
+/// begins alone: nothing ends it. A `div` of Gmail's is none, because answers may stand in it between
+/// quotations.
+fn quotation(tag: &StartTag<()>) -> Option<Vec<u8>> {
+    let has = |attribute: &[u8], word: &str| {
+        let value = tag.attributes.get(attribute).map(|value| String::from_utf8_lossy(value));
+        value.is_some_and(|value| value.split_whitespace().any(|one| one.eq_ignore_ascii_case(word)))
+    };
+    let is_quotation = tag.name == b"blockquote" && (has(b"type", "cite") || has(b"class", "gmail_quote"));
+    match is_quotation {
+        true => Some(tag.name.to_vec()),
+        false => has(b"id", "divRplyFwdMsg").then(Vec::new),
+    }
 }
 
 impl Reading {
@@ -183,6 +213,9 @@ impl Reading {
                 }
                 self.start_of_table(name);
                 self.part(name);
+                if self.is_mail && stays_open {
+                    self.start_of_quotation(tag);
+                }
             }
         }
     }
@@ -219,7 +252,30 @@ impl Reading {
                     _ => {}
                 }
                 self.part(name);
+                self.end_of_quotation(name);
             }
+        }
+    }
+
+    /// A quotation begins, or an element of its name in it.
+    fn start_of_quotation(&mut self, tag: &StartTag<()>) {
+        match &mut self.quotation {
+            Some((name, open)) => *open += u32::from(*name == *tag.name),
+            None => {
+                self.quotation = quotation(tag).map(|name| (name, 1));
+                if self.quotation.is_some() {
+                    self.prose.begin_lines_with(QUOTED);
+                }
+            }
+        }
+    }
+
+    fn end_of_quotation(&mut self, ended: &[u8]) {
+        let Some((name, open)) = &mut self.quotation else { return };
+        *open -= u32::from(*name == ended);
+        if *open == 0 {
+            self.quotation = None;
+            self.prose.begin_lines_with("");
         }
     }
 
@@ -294,11 +350,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_mail_quotes_is_marked_as_in_a_plain_one() {
+        let cite =
+            "<p>Fine.<blockquote type=\"cite\"><div>One<blockquote>two</blockquote><pre>a\nb</pre></blockquote><p>Me";
+        let gmail = "Fine.<div class=\"gmail_quote\">Ann wrote:<br><blockquote class='x gmail_quote'>One</blockquote>\
+                     <div>Mine.</div></div>";
+        let outlook =
+            "<div>Fine.<hr><div id=divRplyFwdMsg><b>From:</b> Ann<br><b>Sent:</b> Monday</div><div>One</div></div>Two";
+        for (page, text) in [
+            (cite, "Fine.\n\n> One\n\n> two\n\n> a\n> b\n\nMe\n"),
+            (gmail, "Fine.\nAnn wrote:\n\n> One\n\nMine.\n"),
+            (outlook, "Fine.\n\n> From: Ann\n> Sent: Monday\n> One\n> Two\n"),
+            ("A<blockquote>poem</blockquote>", "A\n\npoem\n"),
+        ] {
+            assert_eq!(Page::of_mail(page).text, text, "{page}");
+            assert_eq!(Page::of(page).text, text.replace("> ", ""), "{page}");
+        }
+    }
+
+    #[test]
     fn empty_elements_of_xhtml_hold_nothing_of_what_follows() {
         let page = "<html xmlns=\"http://www.w3.org/1999/xhtml\"><head><title/><script src=\"a.js\"/></head>\
                     <body><p>All of it</p></body></html>";
         assert_eq!(Page::of_xhtml(page).text, "All of it\n");
         assert_eq!(Page::of(&format!("<?xml version=\"1.0\"?>{page}")).text, "All of it\n");
+        assert_eq!(Page::of_mail(&format!("<?xml version=\"1.0\"?>{page}")).text, "All of it\n");
         for script in ["for (i=0;i<n;i++) { a(); }", "<![CDATA[ if (a > 0) b(\"<script src='x.js'>\"); ]]>"] {
             let page = format!("<body><p>One</p><script>{script}</script><p>Two</p></body>");
             assert_eq!(Page::of_xhtml(&page).text, "One\n\nTwo\n");

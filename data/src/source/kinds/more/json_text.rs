@@ -1,10 +1,11 @@
 //! A text as programs write it into JSON: whole, or as a list of its parts, which are put together as
 //! they are read, so that many small ones take no memory.
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The text. A part of it is a text, or an object whose `text` is one: with a link, or in bold.
+/// The text. A part of it is a text, or an object whose `text` is one: with a link, or in bold. What
+/// else stands there is no text, and costs nothing else.
 #[derive(Default)]
 pub struct JsonText(pub String);
 
@@ -13,31 +14,13 @@ struct Part<'a>(&'a mut String);
 
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
-
-        impl<'de> Visitor<'de> for Whole {
-            type Value = JsonText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, or a list of its parts")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<JsonText, E> {
-                Ok(JsonText(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<JsonText, A::Error> {
-                let mut text = String::new();
-                while parts.next_element_seed(Part(&mut text))?.is_some() {}
-                Ok(JsonText(text))
-            }
-        }
-
-        deserializer.deserialize_any(Whole)
+        let mut text = String::new();
+        Part(&mut text).deserialize(deserializer)?;
+        Ok(Self(text))
     }
 }
 
-impl<'de> de::DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for Part<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -57,16 +40,39 @@ impl<'de> Visitor<'de> for Part<'_> {
         Ok(())
     }
 
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<(), A::Error> {
+        while parts.next_element_seed(Part(self.0))?.is_some() {}
+        Ok(())
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
-        let mut has_text = false;
         while let Some(key) = object.next_key::<String>()? {
             if key == "text" {
-                self.0.push_str(&object.next_value::<String>()?);
-                has_text = true;
+                object.next_value_seed(Part(self.0))?;
             } else {
                 object.next_value::<IgnoredAny>()?;
             }
         }
-        if has_text { Ok(()) } else { Err(de::Error::missing_field("text")) }
+        Ok(())
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 }

@@ -46,14 +46,22 @@ impl Reader for Mail {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let mut bytes = Vec::new();
-        let read = content.bytes()?.take(MOST_BYTES).read_to_end(&mut bytes);
-        read.map_err(|error| content.cannot_read("0 bytes", error))?;
-        if !hand_on_mail(&bytes, content, sink)? {
+        if !hand_on_mail(&beginning(content)?, content, sink)? {
             return Err(Error::unusable(content.name(), "is no mail: it has no headers; leave it out").into());
         }
         Ok(())
     }
+}
+
+/// What is read of a file that is one mail.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn beginning(content: &Content<'_>) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let read = content.bytes()?.take(MOST_BYTES).read_to_end(&mut bytes);
+    read.map_err(|error| content.cannot_read("0 bytes", error))?;
+    Ok(bytes)
 }
 
 /// A mailbox.
@@ -142,7 +150,12 @@ const UNSURE: [&str; 5] = ["utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit"]
 
 /// The text of a part, which is `text` in the encoding that the mail says; where it says none, or
 /// says it unsurely, it is read as all text is.
-fn decoded<'a>(part: &MessagePart<'_>, text: &'a str, message: &Message<'_>, content: &Content<'_>) -> Cow<'a, str> {
+pub fn decoded<'a>(
+    part: &MessagePart<'_>,
+    text: &'a str,
+    message: &Message<'_>,
+    content: &Content<'_>,
+) -> Cow<'a, str> {
     let said = part.content_type().and_then(|kind| kind.attribute("charset"));
     let is_sure = said.is_some_and(|said| !UNSURE.iter().any(|unsure| unsure.eq_ignore_ascii_case(said)));
     if is_sure || text.is_ascii() {
@@ -177,7 +190,10 @@ fn body(message: &Message<'_>, content: &Content<'_>) -> String {
     for part in message.text_bodies().take(MOST_PARTS) {
         let shown = match &part.body {
             PartType::Text(text) => decoded(part, text, message, content).replace("\r\n", "\n"),
-            PartType::Html(page) => Page::of(&decoded(part, page, message, content)).text,
+            PartType::Html(page) if content.options.clean == Clean::Off => {
+                Page::of(&decoded(part, page, message, content)).text
+            }
+            PartType::Html(page) => Page::of_mail(&decoded(part, page, message, content)).text,
             _ => continue,
         };
         if !text.is_empty() {
@@ -213,6 +229,21 @@ mod tests {
         })
         .unwrap();
         text
+    }
+
+    #[test]
+    fn what_a_mail_of_html_quotes_is_left_out_by_choice() {
+        let header = "Content-Type: text/html\n";
+        let cite =
+            b"<p>Fine.</p><div>On 3 May, Ann wrote:</div><blockquote type=cite><p>Good?</p></blockquote><p>Me</p>";
+        let outlook = b"<p>Fine.</p><p>Me</p><hr><div id=divRplyFwdMsg><b>Fra:</b> Ann</div><p>Good?</p>";
+        let word = b"<p>Fine.</p><p>Me</p><div><p><b>Von:</b> Ann<br><b>Gesendet:</b> Montag<br><b>An:</b> Tom<br>\
+                     <b>Betreff:</b> Tee</p></div><p>Good?</p>";
+        for body in [&cite[..], outlook, word] {
+            assert_eq!(text(header, body, &ReadOptions::default()), "Fine.\n\nMe\n");
+            let whole = text(header, body, &ReadOptions { clean: Clean::Off, ..ReadOptions::default() });
+            assert!(whole.contains("\nGood?\n") && whole.contains("Ann"), "{whole}");
+        }
     }
 
     #[test]

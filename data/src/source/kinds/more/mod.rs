@@ -10,6 +10,7 @@ mod ipynb;
 mod json_text;
 mod latex;
 mod mail;
+mod mhtml;
 mod odt;
 mod package;
 mod pdf;
@@ -25,10 +26,12 @@ pub static KINDS: &[&dyn Reader] = &[
     &csv::Csv,
     &docx::Docx,
     &odt::Odt,
+    &odt::Flat,
     &rtf::Rtf,
     &epub::Epub,
     &pdf::Pdf,
     &html::Html,
+    &mhtml::Mhtml,
     &latex::Latex,
     &ipynb::Notebook,
     &subtitles::Subtitles,

@@ -1,12 +1,12 @@
-//! OpenDocument text (ISO/IEC 26300): the body, then its notes.
+//! OpenDocument text (ISO/IEC 26300), as a package or as one file: the body, then its notes.
 
 use super::package::{Package, is_of_type};
 use super::prose::Prose;
-use super::xml::{Node, attribute};
-use crate::source::content::Content;
+use super::xml::{self, Node, attribute};
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
+use crate::source::{content::Content, error::Error};
 
 /// The kind.
 pub struct Odt;
@@ -21,8 +21,9 @@ const ABOUT: About = About {
 
 const BODY: &str = "content.xml";
 
-/// Elements whose text is not the document's: what was deleted, comments, the numbers of notes.
-const SKIPPED: [&str; 4] = ["tracked-changes", "annotation", "note-citation", "forms"];
+/// Elements whose text is not the document's: what was deleted, comments, the numbers of notes,
+/// pictures.
+const SKIPPED: [&str; 5] = ["tracked-changes", "annotation", "note-citation", "forms", "binary-data"];
 
 /// A document has no more spaces than these in runs, whatever it says: a few bytes of it could say
 /// very many.
@@ -43,17 +44,87 @@ impl Reader for Odt {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let package = Package::open(content)?;
+        let mut has_part = false;
+        let document = Document::of(|visit| {
+            has_part = package.each(BODY, visit)?;
+            Ok(())
+        })?;
+        if !has_part {
+            return Err(package.lacking(BODY));
+        }
+        let title = package.first("meta.xml", "title").unwrap_or_default();
+        hand_on(title.as_deref(), &document.text, sink)
+    }
+}
+
+/// The same as one file of XML.
+pub struct Flat;
+
+const FLAT: About = About {
+    id: "fodt",
+    name: "flat OpenDocument",
+    endings: &[".fodt"],
+    document: "a file",
+    without: "page headers and footers, comments, deleted text, pictures",
+};
+
+/// The largest flat file that is read, which bounds the memory that it takes.
+const LARGEST_BYTES: u64 = 64 << 20;
+
+impl Reader for Flat {
+    fn about(&self) -> &About {
+        &FLAT
+    }
+
+    fn begins(&self, start: &Start) -> bool {
+        let root = start.text().strip_prefix("<?xml").and_then(|text| text.split_once("?>"));
+        root.is_some_and(|(_, root)| {
+            root.trim_start().starts_with("<office:document ") && root.contains("opendocument.text\"")
+        })
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let whole = content.whole_text(LARGEST_BYTES)?;
+        let document = Document::of(|visit| {
+            xml::each(&whole, visit).map_err(|error| {
+                let what = format!("{} as OpenDocument; it is damaged, save it again", content.name());
+                Error::Unreadable { what, source: error.into() }
+            })
+        })?;
+        if !document.has_body {
+            return Err(Error::unusable(content.name(), "is no document of OpenDocument's; save it again").into());
+        }
+        hand_on(Some(&document.title), &document.text, sink)
+    }
+}
+
+/// What a document says.
+#[derive(Default)]
+struct Document {
+    /// What stands before its body; in a package another part has it.
+    title: String,
+    text: String,
+    has_body: bool,
+}
+
+impl Document {
+    /// Reads the parts of a document that `nodes` hands on.
+    fn of(nodes: impl FnOnce(&mut dyn FnMut(Node<'_>)) -> Result<(), Error>) -> Result<Self, Error> {
         let (mut body, mut notes, mut boxes) = (Prose::default(), Prose::default(), Prose::default());
         let (mut skipped, mut in_note, mut in_box, mut paragraphs) = (0u32, 0u32, 0u32, 0u32);
-        let (mut in_body, mut in_picture_title) = (false, false);
+        let (mut in_body, mut in_title, mut in_picture_title) = (false, false, false);
         let mut spaces_left = MOST_SPACES;
-        let found = package.each(BODY, &mut |node| {
+        let mut document = Self::default();
+        nodes(&mut |node| {
             let around = if in_note > 0 { &mut notes } else { &mut body };
             // A box comes behind the paragraph that it stands in.
             let prose = if in_box > 0 { &mut boxes } else { &mut *around };
             match node {
-                Node::Start("body", _) => in_body = true,
+                Node::Start("body", _) => (in_body, document.has_body) = (true, true),
                 Node::End("body") => in_body = false,
+                Node::Start("title", tag) if !in_body && tag.name().into_inner() == "dc:title" => in_title = true,
+                Node::End("title") if in_title => in_title = false,
+                Node::Text(text) if in_title => document.title.push_str(text),
                 _ if !in_body => {}
                 Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
                 Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
@@ -98,12 +169,9 @@ impl Reader for Odt {
                 _ => {}
             }
         })?;
-        if !found {
-            return Err(package.lacking(BODY));
-        }
         body.blocks_of(boxes);
         body.blocks_of(notes);
-        let title = package.first("meta.xml", "title").unwrap_or_default();
-        hand_on(title.as_deref(), &body.finish(), sink)
+        document.text = body.finish();
+        Ok(document)
     }
 }

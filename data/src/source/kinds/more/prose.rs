@@ -19,6 +19,8 @@ pub struct Prose {
     gap: Gap,
     /// Where in the text the open cell of a table begins, and what parts it from what stands before.
     cell: Option<(usize, Gap)>,
+    /// What each line begins with.
+    mark: &'static str,
 }
 
 impl Prose {
@@ -27,8 +29,10 @@ impl Prose {
         if text.is_empty() {
             return;
         }
+        let gap = self.before_cell().unwrap_or(self.gap);
+        let begins_line = self.text.is_empty() || gap >= Gap::Line;
         if !self.text.is_empty() {
-            self.text.push_str(match self.before_cell().unwrap_or(self.gap) {
+            self.text.push_str(match gap {
                 Gap::None => "",
                 Gap::Space => " ",
                 Gap::Cell => "\t",
@@ -37,7 +41,18 @@ impl Prose {
             });
         }
         self.gap = Gap::None;
-        self.text.push_str(text);
+        if self.mark.is_empty() {
+            return self.text.push_str(text);
+        }
+        if begins_line {
+            self.text.push_str(self.mark);
+        }
+        self.text.push_str(&text.replace('\n', &format!("\n{}", self.mark)));
+    }
+
+    /// The lines that come next begin with this mark.
+    pub fn begin_lines_with(&mut self, mark: &'static str) {
+        self.mark = mark;
     }
 
     /// Adds text in which any white space is one space, and none at a gap.

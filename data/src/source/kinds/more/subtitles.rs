@@ -34,27 +34,75 @@ impl Reader for Subtitles {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let (mut shown, mut rolls, mut last) = (false, false, String::new());
-        content.each_line(LONGEST_LINE_BYTES, "no line of subtitles is so long; leave it out", &mut |_, line| {
-            let text = line.trim();
-            // Where words are timed one by one, as YouTube's are, a line is shown again above the next.
-            rolls |= text.contains("<c>");
-            if is_time(text) {
-                shown = true;
-            } else if text.is_empty() {
-                shown = false;
-            } else if shown {
-                let text = unmarked(text);
-                let is_again = rolls && text == last;
-                if !text.is_empty() && !is_again {
-                    sink(Event::Text(&text))?;
-                    sink(Event::Text("\n"))?;
-                    last = text;
-                }
-            }
-            Ok(())
+        let mut reading = Reading::default();
+        let too_long = "no line of subtitles is so long; leave it out";
+        content.each_line(LONGEST_LINE_BYTES, too_long, &mut |number, line| {
+            reading.is_webvtt |= number == 1 && line.starts_with("WEBVTT");
+            reading.line(line.trim(), sink)
         })?;
+        reading.end(sink)
+    }
+}
+
+/// Where in a file the reading is.
+#[derive(Default)]
+struct Reading {
+    /// There a blank line ends what is shown: names, notes and styles may follow. In SubRip's files
+    /// what is shown may have blank lines in it.
+    is_webvtt: bool,
+    shown: bool,
+    after_blank: bool,
+    /// A line that is a number, and whether it stands behind a blank one: that of what is shown next,
+    /// where a time follows.
+    number: Option<(String, bool)>,
+    /// Where words are timed one by one, as YouTube's are, a line is shown again above the next.
+    rolls: bool,
+    last: String,
+}
+
+impl Reading {
+    fn line(&mut self, line: &str, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        self.rolls |= line.contains("<c>");
+        let after_blank = std::mem::replace(&mut self.after_blank, line.is_empty());
+        if is_time(line) {
+            self.shown = true;
+            self.number = None;
+        } else if line.is_empty() && self.is_webvtt {
+            self.shown = false;
+            self.say_number(sink)?;
+        } else if !line.is_empty() && self.shown {
+            self.say_number(sink)?;
+            let text = unmarked(line);
+            match text.bytes().all(|byte| byte.is_ascii_digit()) {
+                true => self.number = Some((text, after_blank)),
+                false => self.say(text, sink)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A number behind a blank line at the end of a file is that of what was cut off.
+    fn end(&mut self, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        self.number = self.number.take().filter(|(_, after_blank)| !after_blank);
+        self.say_number(sink)?;
         sink(Event::EndOfDocument)
+    }
+
+    fn say_number(&mut self, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        match self.number.take() {
+            Some((number, _)) => self.say(number, sink),
+            None => Ok(()),
+        }
+    }
+
+    fn say(&mut self, text: String, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let is_again = self.rolls && text == self.last;
+        if !text.is_empty() && !is_again {
+            sink(Event::Text(&text))?;
+            sink(Event::Text("\n"))?;
+            self.last = text;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! LaTeX: the text of a document without its commands. Formulas stay as they are written, between
 //! dollars.
 
+mod definitions;
 mod names;
 mod places;
 
@@ -9,8 +10,9 @@ use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, WITHOUT_ARGUMENT, accent, ligature, symbol};
-use places::{begins_blank, behind_blanks, braces, formula_length};
+use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, SET, WITHOUT_ARGUMENT};
+use names::{accent, definition, ligature, settings, symbol};
+use places::{begins_blank, behind_blanks, braces, formula_length, slides_length};
 use unicode_normalization::char::compose;
 
 /// The kind.
@@ -201,12 +203,27 @@ impl<'a> Reading<'a> {
         let name = &rest[..letters];
         self.at += letters;
         self.at += usize::from(self.rest().starts_with('*'));
+        if name != "verb" {
+            self.at += slides_length(self.rest());
+        }
         let behind = behind_blanks(self.rest());
         let blanks = self.rest().len() - behind.len();
         let has_letter = behind.starts_with('{') || (blanks > 0 && behind.starts_with(char::is_alphabetic));
         if let Some(accent) = accent(name).filter(|_| has_letter) {
             self.at += blanks;
             self.accented(accent);
+            return false;
+        }
+        if let Some(arguments) = definition(name) {
+            self.definition(arguments);
+            return false;
+        }
+        if let Some(settings) = settings(name) {
+            self.all_options();
+            for _ in 0..settings {
+                self.argument();
+                self.all_options();
+            }
             return false;
         }
         match name {
@@ -219,10 +236,15 @@ impl<'a> Reading<'a> {
                 }
             }
             "par" => self.prose().block(),
-            "def" | "let" => self.definition(),
+            "def" | "edef" | "gdef" | "xdef" => self.plain_definition(),
+            "let" => self.second_name(),
+            "bibitem" => {
+                self.prose().line();
+                self.all_options();
+                self.far_argument();
+            }
             "newline" | "hline" | "tabularnewline" => self.prose().line(),
             "verb" => self.verbatim(),
-            "href" | "hypertarget" | "hyperlink" | "textcolor" | "colorbox" => drop(self.argument()),
             name if HEADINGS.contains(&name) => {
                 self.options();
                 self.prose().block();
@@ -236,7 +258,7 @@ impl<'a> Reading<'a> {
                 }
             }
             name if WITHOUT_ARGUMENT.contains(&name) => {
-                self.options();
+                self.all_options();
                 while self.argument().is_some() {}
             }
             name => match symbol(name) {
@@ -245,7 +267,7 @@ impl<'a> Reading<'a> {
                     self.swallow();
                 }
                 None => {
-                    self.options();
+                    self.all_options();
                     self.swallow();
                 }
             },
@@ -269,6 +291,11 @@ impl<'a> Reading<'a> {
         let (options, _) = near.split_once(']')?;
         self.at += options.len() + 2;
         Some(options)
+    }
+
+    /// Passes over options, however many.
+    fn all_options(&mut self) {
+        while self.options().is_some() {}
     }
 
     /// The beginning of what comes.
@@ -298,6 +325,7 @@ impl<'a> Reading<'a> {
         self.at += sign.len_utf8();
         match sign {
             '\\' => {
+                self.at += usize::from(self.rest().starts_with('*'));
                 self.options();
                 self.prose().line();
             }
@@ -348,18 +376,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Passes over what a command is defined as: its name, and the braces behind it.
-    fn definition(&mut self) {
-        let line = self.near().split('\n').next().unwrap_or_default();
-        match line.find('{') {
-            Some(brace) => {
-                self.at += brace;
-                while self.argument().is_some() {}
-            }
-            None => self.at += line.len(),
-        }
-    }
-
     /// `\verb|...|`.
     fn verbatim(&mut self) {
         let Some(mark) = self.rest().chars().next() else { return };
@@ -392,12 +408,17 @@ impl<'a> Reading<'a> {
             self.at = (self.at + end + close.len()).min(self.text.len());
             return false;
         }
-        self.options();
-        if matches!(name, "tabular" | "tabularx" | "array" | "thebibliography" | "minipage" | "multicols" | "longtable")
-        {
-            while self.argument().is_some() {}
+        self.at += slides_length(self.rest());
+        self.all_options();
+        if SET.contains(&name.trim_end_matches('*')) {
+            while self.argument().is_some() {
+                self.all_options();
+            }
         }
         self.prose().block();
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

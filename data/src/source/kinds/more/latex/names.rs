@@ -26,12 +26,12 @@ pub const WITHOUT_ARGUMENT: [&str; 37] = [
     "thispagestyle",
     "vspace",
     "hspace",
-    "setlength",
     "setcounter",
     "addtocounter",
-    "newcommand",
-    "renewcommand",
-    "newenvironment",
+    "cline",
+    "definecolor",
+    "fontsize",
+    "rule",
     "index",
     "hypersetup",
     "title",
@@ -39,6 +39,56 @@ pub const WITHOUT_ARGUMENT: [&str; 37] = [
     "date",
     "graphicspath",
     "url",
+];
+
+/// How many arguments a command has behind the name that it defines or sets.
+pub fn definition(command: &str) -> Option<usize> {
+    Some(match command {
+        "newif" | "newlength" | "newcounter" | "newsavebox" => 0,
+        "newcommand"
+        | "renewcommand"
+        | "providecommand"
+        | "DeclareRobustCommand"
+        | "DeclareMathOperator"
+        | "newtheorem"
+        | "newcolumntype"
+        | "setlength"
+        | "addtolength" => 1,
+        "newenvironment"
+        | "renewenvironment"
+        | "NewDocumentCommand"
+        | "RenewDocumentCommand"
+        | "ProvideDocumentCommand"
+        | "DeclareDocumentCommand"
+        | "DeclarePairedDelimiter" => 2,
+        "NewDocumentEnvironment" | "RenewDocumentEnvironment" => 3,
+        _ => return None,
+    })
+}
+
+/// How many arguments of a command say where or how its last one is set, which is text.
+pub fn settings(command: &str) -> Option<usize> {
+    Some(match command {
+        "href" | "hypertarget" | "hyperlink" | "textcolor" | "color" | "colorbox" | "parbox" | "raisebox"
+        | "scalebox" | "rotatebox" | "foreignlanguage" => 1,
+        "multicolumn" | "multirow" | "resizebox" | "fcolorbox" => 2,
+        _ => return None,
+    })
+}
+
+/// Environments whose arguments say how they are set.
+pub const SET: [&str; 11] = [
+    "tabular",
+    "tabularx",
+    "tabulary",
+    "array",
+    "thebibliography",
+    "minipage",
+    "multicols",
+    "longtable",
+    "column",
+    "wrapfigure",
+    "wraptable",
 ];
 
 /// Environments that are kept as they are written.

@@ -1,0 +1,49 @@
+//! Web pages as browsers save them in one file (MHTML, RFC 2557): a mail whose attachments are the
+//! pictures and styles of the page.
+
+use super::html::Page;
+use super::mail::{beginning, decoded};
+use crate::source::event::{Documents, Halt};
+use crate::source::reader::{About, Reader, hand_on};
+use crate::source::start::Start;
+use crate::source::{content::Content, error::Error};
+use ember_host::panics::quietly;
+use mail_parser::{MessageParser, PartType};
+
+/// The kind.
+pub struct Mhtml;
+
+const ABOUT: About = About {
+    id: "mhtml",
+    name: "saved page",
+    endings: &[".mht", ".mhtml"],
+    document: "a page",
+    without: "scripts, styles, forms' choices, what only browsers without scripts show, frames, pictures",
+};
+
+impl Reader for Mhtml {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn begins(&self, start: &Start) -> bool {
+        let text = start.text();
+        start.is_unnamed() && (text.starts_with("From: <Saved by ") || text.starts_with("From: \"Saved by "))
+    }
+
+    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+        let bytes = beginning(content)?;
+        let message = quietly(|| MessageParser::default().parse(&bytes)).ok().flatten();
+        // The first is the page, those behind it are its frames.
+        let page = message.as_ref().and_then(|message| {
+            message.parts.iter().find_map(|part| match &part.body {
+                PartType::Html(page) => Some(Page::of(&decoded(part, page, message, content))),
+                _ => None,
+            })
+        });
+        let Some(page) = page else {
+            return Err(Error::unusable(content.name(), "is no saved page: no HTML is in it; save it as HTML").into());
+        };
+        hand_on(page.title.as_deref(), &page.text, sink)
+    }
+}

@@ -1,0 +1,81 @@
+//! What of a folder or an archive is not read, and what is said of it.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::path::Path;
+
+/// A folder of these files.
+fn folder_of(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    folder
+}
+
+/// What is read of a folder, and what is told of the rest, in lines without the folder's name.
+fn listed(folder: &Path) -> (Vec<String>, Vec<String>) {
+    let mut listing = Listing::default();
+    listing.add_path(folder).unwrap();
+    for one in &listing.left_out {
+        let again: LeftOut = serde_json::from_str(&serde_json::to_string(one).unwrap()).unwrap();
+        assert_eq!(again, *one, "a manifest keeps it");
+    }
+    let short = |line: &str| line.replace(&format!("{}/", folder.display()), "");
+    let files = listing.files.iter().map(|file| short(&file.name)).collect();
+    (files, LeftOut::told(&listing.left_out).iter().map(|line| short(line)).collect())
+}
+
+/// A tar archive of one file, and of links to it of these kinds.
+fn tar_of(links: &[(&str, tar::EntryType)]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(3);
+    header.set_cksum();
+    archive.append_data(&mut header, "one.txt", &b"one"[..]).unwrap();
+    for (name, kind) in links {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(*kind);
+        header.set_size(0);
+        archive.append_link(&mut header, name, "one.txt").unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
+#[test]
+fn packed_files_that_are_not_read_say_to_unpack_them() {
+    let folder = folder_of(&[
+        ("a.txt", b"text"),
+        ("b.txt.xz", b"\xfd7zXZ\0\0\x04"),
+        ("brotli.br", b"\x0b\x02\x80text\x03"),
+        ("called-so.rar", &tar_of(&[])),
+        ("latin1.br", b"cora\xe7\xe3o"),
+        ("unnamed", b"BZh91AY&SY\x01\x02"),
+        ("words.7z", b"a text by the name of an archive"),
+    ]);
+    let (files, told) = listed(folder.path());
+    assert_eq!(files, ["a.txt", "called-so.rar/one.txt", "latin1.br", "words.7z"]);
+    let why = "is packed in a way that is not read; unpack it first (gzip, zstd, zip and tar are read)";
+    assert_eq!(told, [format!("3 packed files, the first: b.txt.xz {why}")]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_to_nothing_and_those_in_archives_are_told() {
+    let links = [("same.txt", tar::EntryType::Link), ("soft.txt", tar::EntryType::Symlink)];
+    let folder = folder_of(&[("a.txt", b"text"), ("x.tar", &tar_of(&links))]);
+    std::os::unix::fs::symlink("nothing.txt", folder.path().join("gone.txt")).unwrap();
+    let (files, told) = listed(folder.path());
+    assert_eq!(files, ["a.txt", "x.tar/one.txt"]);
+    assert_eq!(told, ["3 links, the first: gone.txt leads to no file"]);
+}
+
+#[test]
+fn a_folder_of_nothing_but_what_git_ignores_says_so() {
+    let folder = folder_of(&[(".gitignore", b"*\n"), ("a.txt", b"text"), ("b/c.txt", b"text"), (".hidden", b"text")]);
+    let error = Listing::default().add_path(folder.path()).unwrap_err().to_string();
+    let expected = "holds no file with text; give another folder (a .gitignore names 2 files)";
+    assert_eq!(error, format!("{} {expected}", folder.path().display()));
+}
