@@ -34,8 +34,20 @@ fn byte_piece(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }
 
-/// The `tokenizer.json` of pieces with their scores, in the order of their ids.
-pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
+/// What is put before a text, whose every space becomes a mark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Before {
+    /// A space, as SentencePiece does it.
+    Space,
+    /// A space where the text does not begin with one: what transformers saves since its version 5.
+    SpaceIfNone,
+    /// Nothing.
+    Nothing,
+}
+
+/// The `tokenizer.json` of pieces with their scores, in the order of their ids; `spaced` is whether a
+/// space is put before every text.
+pub fn json(pieces: &[(String, f32)], spaced: bool) -> Result<Value, String> {
     let (vocabulary, merges) = (vocabulary_of(pieces)?, merges(pieces)?);
     let added = |(id, name): (usize, &&str)| Tokenizer::added_token(id, name, true);
     let text = |id: &str, kind: usize| json!({ "Sequence": { "id": id, "type_id": kind } });
@@ -45,7 +57,7 @@ pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
         "truncation": null,
         "padding": null,
         "added_tokens": SPECIAL.iter().enumerate().map(added).collect::<Vec<_>>(),
-        "normalizer": normalizer(),
+        "normalizer": normalizer(spaced),
         "pre_tokenizer": null,
         "post_processor": {
             "type": "TemplateProcessing",
@@ -53,15 +65,7 @@ pub fn json(pieces: &[(String, f32)]) -> Result<Value, String> {
             "pair": [begin, text("A", 0), text("B", 1)],
             "special_tokens": { "<s>": { "id": "<s>", "ids": [1], "tokens": ["<s>"] } },
         },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                { "type": "Replace", "pattern": { "String": SPACE }, "content": " " },
-                { "type": "ByteFallback" },
-                { "type": "Fuse" },
-                { "type": "Strip", "content": " ", "start": 1, "stop": 0 },
-            ],
-        },
+        "decoder": decoder(spaced),
         "model": {
             "type": "BPE",
             "dropout": null,
@@ -98,15 +102,24 @@ fn vocabulary_of(pieces: &[(String, f32)]) -> Result<Map<String, Value>, String>
     Ok(vocabulary)
 }
 
-/// A space before every text, and a mark for each.
-fn normalizer() -> Value {
-    json!({
-        "type": "Sequence",
-        "normalizers": [
-            { "type": "Prepend", "prepend": SPACE },
-            { "type": "Replace", "pattern": { "String": " " }, "content": SPACE },
-        ],
-    })
+/// A mark for each space, and one before every text.
+fn normalizer(spaced: bool) -> Value {
+    let marks = json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE });
+    let before = json!({ "type": "Prepend", "prepend": SPACE });
+    if spaced { json!({ "type": "Sequence", "normalizers": [before, marks] }) } else { marks }
+}
+
+/// The way back from pieces to text.
+fn decoder(spaced: bool) -> Value {
+    let mut steps = vec![
+        json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " }),
+        json!({ "type": "ByteFallback" }),
+        json!({ "type": "Fuse" }),
+    ];
+    if spaced {
+        steps.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+    }
+    json!({ "type": "Sequence", "decoders": steps })
 }
 
 /// How many times as long as all pieces the ways to make them may be, written out: of GPT-2's fifty
@@ -133,12 +146,28 @@ fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
     Ok(found.into_iter().map(|(.., left, right)| json!([left, right])).collect())
 }
 
-/// Whether a `tokenizer.json` is of this kind.
-pub fn is_one(tokenizer: &Value) -> bool {
-    tokenizer["model"]["type"] == "BPE"
-        && tokenizer["model"]["byte_fallback"] == true
-        && tokenizer["normalizer"] == normalizer()
-        && tokenizer["pre_tokenizer"].is_null()
+/// What a `tokenizer.json` puts before a text; `None` where it is not of this kind.
+pub fn before(tokenizer: &Value) -> Option<Before> {
+    let (model, normalizes, splits) = (&tokenizer["model"], &tokenizer["normalizer"], &tokenizer["pre_tokenizer"]);
+    if model["type"] != "BPE" || model["byte_fallback"] != true {
+        return None;
+    }
+    if splits.is_null() {
+        let is = |spaced| (*normalizes == normalizer(spaced)).then_some(spaced);
+        return is(true).or(is(false)).map(|spaced| if spaced { Before::Space } else { Before::Nothing });
+    }
+    if !normalizes.is_null()
+        || splits["type"] != "Metaspace"
+        || splits["replacement"] != SPACE
+        || splits["split"] != false
+    {
+        return None;
+    }
+    match splits["prepend_scheme"].as_str()? {
+        "never" => Some(Before::Nothing),
+        "first" | "always" => Some(Before::SpaceIfNone),
+        _ => None,
+    }
 }
 
 /// The pieces of a `tokenizer.json` with scores, of a model with `rows` rows: the first merge has
@@ -148,7 +177,7 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
     let vocabulary = model["vocab"].as_object().into_iter().flatten().map(|(piece, id)| (piece.as_str(), id));
     let added = tokenizer["added_tokens"].as_array().into_iter().flatten();
     let added = added.filter_map(|token| Some((token["content"].as_str()?, &token["id"])));
-    if !is_one(tokenizer) {
+    if before(tokenizer).is_none() {
         let kind = model["type"].as_str().unwrap_or("none");
         return Err(format!(
             "this tokenizer (model {kind}): it has words for SentencePiece's BPE, as Llama 2 has it, alone"

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::sentencepiece::{self, Before};
+
 /// The expression by which a tokenizer of characters splits.
 pub const EVERY_CHARACTER: &str = r"[\s\S]";
 
@@ -101,6 +103,12 @@ impl Tokenizer {
             [first, text, last] if is_text(text) => Some([Some(id(first)?), Some(id(last)?)]),
             _ => None,
         }
+    }
+
+    /// Whether a space is put before a text only where none stands there: other formats put one before
+    /// every text.
+    pub fn spaces_once(&self) -> bool {
+        sentencepiece::before(&self.json) == Some(Before::SpaceIfNone)
     }
 
     /// Refuses what a `tokenizer.json` asks for on the way from text to ids that no other format has

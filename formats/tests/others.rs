@@ -211,6 +211,38 @@ fn sentencepiece_s_tokenizer_goes_through_a_gguf_and_back_as_it_was() {
     assert!(!again["model"]["merges"].as_array().unwrap().iter().any(|merge| merge[1] == "e"));
 }
 
+/// As transformers saves Llama's tokenizers since its version 5.
+#[test]
+fn pieces_whose_spaces_are_marked_as_they_are_split_go_into_a_gguf() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    let opened = source(&fixture("llama2c/v0/model.bin"));
+    let mut model = opened.model().unwrap();
+    let own = model.tokenizer.clone();
+    let mut through = |scheme: &str, split: bool| {
+        let json = &mut model.tokenizer.as_mut().unwrap().json;
+        json["normalizer"] = Value::Null;
+        json["pre_tokenizer"] = serde_json::json!({
+            "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split,
+        });
+        gguf::write(&model, NumberType::F32, "test", &path).map_err(|error| error.to_string())?;
+        Ok::<_, String>(source(&path).model().unwrap().tokenizer)
+    };
+    assert_eq!(through("first", false).unwrap(), own);
+    assert_eq!(through("always", false).unwrap(), own);
+    // Without one before a text, and so none that is taken away.
+    let plain = through("never", false).unwrap();
+    let json = &plain.as_ref().unwrap().json;
+    assert_eq!(
+        (json["normalizer"]["type"].as_str(), json["decoder"]["decoders"].as_array().unwrap().len()),
+        (Some("Replace"), 3)
+    );
+    assert!(through("first", true).unwrap_err().contains("pre-tokenizer Metaspace"));
+    model.tokenizer.clone_from(&plain);
+    gguf::write(&model, NumberType::F32, "test", &path).unwrap();
+    assert_eq!(source(&path).model().unwrap().tokenizer, plain);
+}
+
 #[test]
 fn what_llama2c_cannot_say_is_refused() {
     let out = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::header::Header;
 use crate::error::{FormatError, Result};
-use crate::sentencepiece;
+use crate::sentencepiece::{self, Before};
 use crate::tokenizer::{EVERY_CHARACTER, Tokenizer};
 
 /// What a token is, by llama.cpp's numbers.
@@ -55,9 +55,9 @@ const NO_MERGE: &str = "\u{e000} \u{e000}";
 pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> Result<()> {
     let cannot = |what: String| FormatError::CannotSay { format: "GGUF", what };
     let json = &tokenizer.json;
-    match sentencepiece::is_one(json) {
-        true => write_pieces(json, vocab_size, header),
-        false => write_merged(json, vocab_size, header),
+    match sentencepiece::before(json) {
+        Some(before) => write_pieces(json, before, vocab_size, header),
+        None => write_merged(json, vocab_size, header),
     }
     .map_err(cannot)?;
     special_tokens(tokenizer, header).map_err(cannot)?;
@@ -81,7 +81,7 @@ fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), St
 }
 
 /// SentencePiece's pieces, each with its score.
-fn write_pieces(json: &Value, rows: usize, header: &mut Header) -> Result<(), String> {
+fn write_pieces(json: &Value, before: Before, rows: usize, header: &mut Header) -> Result<(), String> {
     let pieces = sentencepiece::pieces(json, rows)?;
     let mut kinds = vec![TokenKind::Normal as i32; pieces.len()];
     for (id, kind) in kinds.iter_mut().enumerate().take(sentencepiece::FIRST) {
@@ -98,8 +98,14 @@ fn write_pieces(json: &Value, rows: usize, header: &mut Header) -> Result<(), St
     header.texts("tokenizer.ggml.tokens", pieces.iter().map(|(piece, _)| piece.as_str()));
     header.reals("tokenizer.ggml.scores", &pieces.iter().map(|(_, score)| *score).collect::<Vec<f32>>());
     header.numbers("tokenizer.ggml.token_type", &kinds);
+    if before == Before::Nothing {
+        header.flag(SPACE_BEFORE, false); // where nothing is said, a space is put there
+    }
     Ok(())
 }
+
+/// Whether a space is put before a text.
+pub const SPACE_BEFORE: &str = "tokenizer.ggml.add_space_prefix";
 
 /// What llama.cpp calls tokenizers whose tokens are found by merging, and SentencePiece's.
 pub const MERGED: &str = "gpt2";

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::keys::{Keys, Read, Value as KeyValue};
-use super::tokens::{END_KEYS, GPT2_SPLIT, MERGED, PIECES, SPLITS, TokenKind};
+use super::tokens::{END_KEYS, GPT2_SPLIT, MERGED, PIECES, SPACE_BEFORE, SPLITS, TokenKind};
 use crate::{Tokenizer, error::shown, sentencepiece};
 
 /// The tokenizer of a file, if it has one; `rows` is how many tokens the model knows.
@@ -122,10 +122,6 @@ fn with_added(mut vocabulary: Map<String, Value>, added: &[Value]) -> Map<String
 /// The `tokenizer.json` of SentencePiece's pieces.
 fn pieces(keys: &Keys) -> Read<Value> {
     let tokens = tokens(keys);
-    let flag = |flag: &str| keys.flag(&format!("tokenizer.ggml.{flag}"));
-    if flag("add_space_prefix") == Some(false) {
-        return Err("its tokenizer puts no space before a text; only those that do can be read".to_owned());
-    }
     if let Some(long) = tokens.iter().find(|token| token.text.len() > sentencepiece::LONGEST) {
         return Err(format!("its token {} has {} bytes", long.id, long.text.len()));
     }
@@ -139,7 +135,8 @@ fn pieces(keys: &Keys) -> Read<Value> {
         let score = scores.next().unwrap_or(0.0);
         (token.text.to_owned(), if joined(token) { score } else { sentencepiece::NEVER })
     });
-    let mut json = sentencepiece::json(&scored.collect::<Vec<_>>())?;
+    let spaced = keys.flag(SPACE_BEFORE).unwrap_or(true);
+    let mut json = sentencepiece::json(&scored.collect::<Vec<_>>(), spaced)?;
     let more = |kind: TokenKind| tokens.iter().skip(3).filter(move |token| token.kind == kind as u64);
     let named = added(more(TokenKind::Control), true).into_iter().chain(added(more(TokenKind::Raw), false));
     if let Some(all) = json["added_tokens"].as_array_mut() {

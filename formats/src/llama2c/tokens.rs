@@ -4,7 +4,8 @@
 
 use serde_json::Map;
 
-use crate::{Tokenizer, sentencepiece};
+use crate::Tokenizer;
+use crate::sentencepiece::{self, Before};
 
 /// What a file says of the tokens that begin and end a text.
 const BEGIN: &str = "\n<s>\n";
@@ -33,7 +34,7 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     if pieces.len() != rows {
         return Err(format!("it has {} tokens, and the model beside it {rows}; take both of one model", pieces.len()));
     }
-    let json = sentencepiece::json(&pieces)?;
+    let json = sentencepiece::json(&pieces, true)?;
     let (end_tokens, begin_token) = (vec![sentencepiece::END], Some(sentencepiece::BEGIN));
     Ok(Tokenizer { json, end_tokens, begin_token, chat_template: None, named: Map::new() })
 }
@@ -41,6 +42,9 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
 /// The file of a tokenizer.
 pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
     let pieces = sentencepiece::pieces(&tokenizer.json, rows)?;
+    if sentencepiece::before(&tokenizer.json) == Some(Before::Nothing) {
+        return Err("a tokenizer that puts no space before a text; it puts one before each".to_owned());
+    }
     if tokenizer.around() != Some([Some(sentencepiece::BEGIN), None]) {
         return Err("what this tokenizer puts around texts; it puts <s> before each and nothing behind".to_owned());
     }
@@ -83,6 +87,23 @@ mod tests {
         let mut unbegun = good.clone();
         unbegun.json["post_processor"] = serde_json::Value::Null;
         assert!(bytes(&unbegun, 340).unwrap_err().starts_with("what this tokenizer puts around texts"));
+    }
+
+    #[test]
+    fn the_space_that_it_puts_before_every_text_may_be_one_that_is_put_where_none_is() {
+        let file = include_bytes!("../../tests/fixtures/llama2c/v0/tokenizer.bin");
+        let mut other = read(file, 340).unwrap();
+        let expected = bytes(&other, 340).unwrap();
+        other.json["normalizer"] = serde_json::Value::Null;
+        let mut with = |scheme: &str| {
+            other.json["pre_tokenizer"] = serde_json::json!({
+                "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false,
+            });
+            bytes(&other, 340)
+        };
+        assert!(with("first").unwrap() == expected);
+        assert!(with("always").unwrap() == expected);
+        assert!(with("never").unwrap_err().contains("puts no space before a text"));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub enum Difference {
     AnEnd,
     /// llama.cpp computes GELU by its tanh form, the model the exact one.
     TanhGelu,
+    /// A space is put before every text, by the tokenizer only before those that begin with none.
+    SpaceBefore,
 }
 
 /// Writes the checkpoint in `folder` to `out`: as `format`, its matrices as `kind`, or where that is
@@ -84,7 +86,7 @@ pub fn convert(
             keep_card(folder, out)?;
         }
     }
-    Ok(if format == Format::Gguf { differences(&model) } else { Vec::new() })
+    Ok(differences(&model, format))
 }
 
 /// A shape in the words of formats, which know the classes of transformers alone.
@@ -124,10 +126,15 @@ fn keep_card(folder: &Path, out: &Path) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Where llama.cpp differs from the model.
-fn differences(model: &Model) -> Vec<Difference> {
-    let no_end = model.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.end_tokens.is_empty());
-    let found = [(no_end, Difference::AnEnd), (model.shape.exact_gelu, Difference::TanhGelu)];
+/// Where the programs that open the format differ from the model.
+fn differences(model: &Model, format: Format) -> Vec<Difference> {
+    let is_gguf = format == Format::Gguf;
+    let tokenizer = |is: fn(&ember_formats::Tokenizer) -> bool| model.tokenizer.as_ref().is_some_and(is);
+    let found = [
+        (is_gguf && tokenizer(|tokenizer| tokenizer.end_tokens.is_empty()), Difference::AnEnd),
+        (is_gguf && model.shape.exact_gelu, Difference::TanhGelu),
+        (format != Format::Hf && tokenizer(ember_formats::Tokenizer::spaces_once), Difference::SpaceBefore),
+    ];
     found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, difference)| difference).collect()
 }
 

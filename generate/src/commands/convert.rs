@@ -22,6 +22,9 @@ fn said(difference: Difference) -> &'static str {
         Difference::TanhGelu => {
             "this model has the exact GELU: llama.cpp computes its tanh form, which moves logits by about a thousandth"
         }
+        Difference::SpaceBefore => {
+            "this tokenizer puts a space before a text where none stands: who opens this file puts one before every text"
+        }
     }
 }
 
