@@ -1,17 +1,19 @@
 //! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end, and how a process ends at once.
 
-#![allow(unsafe_code)] // signals are ignored, and the process ends at once
+#![allow(unsafe_code)] // signals are ignored or told of, and the process ends at once
 
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
 
 /// An interrupt that this process's signals reach; a write beyond the limit on a file's size
-/// (`ulimit -f`) is an error as any other from now on.
+/// (`ulimit -f`) is an error as any other from now on, and a file that is cut short while it is read
+/// from memory ends the program with a line.
 ///
 /// # Errors
 /// When a handler is installed already, or the system refuses one.
 pub fn install() -> Result<Interrupt> {
     ignore_size_limit();
+    tell_of_cut_files();
     let interrupt = Interrupt::new();
     let seen = interrupt.clone();
     let hangup_is_ignored = hangup_is_ignored();
@@ -51,6 +53,33 @@ fn ignore_size_limit() {
     }
 }
 
+/// Has a read behind the end of a file that is mapped into memory, and that another program has cut
+/// short meanwhile, end the program with a line, where the system would end it without one.
+fn tell_of_cut_files() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: `end_for_cut_file` calls nothing but what a handler may call; no other signal is held back.
+    unsafe {
+        let mut handler = std::mem::zeroed::<libc::sigaction>();
+        handler.sa_sigaction = end_for_cut_file as *const () as libc::sighandler_t;
+        handler.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, &raw const handler, std::ptr::null_mut());
+    }
+}
+
+#[cfg(target_os = "linux")]
+extern "C" fn end_for_cut_file(_: libc::c_int, fault: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    const LINE: &[u8] = b"error: a file was cut short by another program while this one read it, or its disk fails; \
+        see that it is whole, and run the command again\n";
+    // SAFETY: the system hands over a fault that can be read; the rest may be called in a handler.
+    unsafe {
+        if (*fault).si_code == libc::BUS_ADRERR {
+            libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
+            libc::_exit(1);
+        }
+        libc::signal(libc::SIGBUS, libc::SIG_DFL); // the fault comes again, and ends the program
+    }
+}
+
 /// Whether who started the program wants it to outlive the terminal, as `nohup` does.
 fn hangup_is_ignored() -> bool {
     #[cfg(unix)]
@@ -78,4 +107,51 @@ pub fn exit(code: u8) -> ! {
     }
     #[cfg(not(unix))]
     std::process::exit(i32::from(code))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::fd::AsRawFd;
+    use std::process::Command;
+
+    use super::*;
+
+    /// In a process of its own, which it ends.
+    #[test]
+    fn a_file_that_is_cut_short_while_it_is_read_from_memory_ends_the_program_with_a_line() {
+        const ENDED: &str = "EMBER_TEST_CUT_FILE";
+        if std::env::var_os(ENDED).is_some() {
+            return read_what_is_cut();
+        }
+        let name =
+            "interrupt::tests::a_file_that_is_cut_short_while_it_is_read_from_memory_ends_the_program_with_a_line";
+        let this = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(ENDED, "")
+            .output();
+        let this = this.unwrap();
+        let said = String::from_utf8(this.stderr).unwrap();
+        assert_eq!(this.status.code(), Some(1), "{said}");
+        assert!(
+            said.ends_with("see that it is whole, and run the command again\n")
+                && said.contains("error: a file was cut short"),
+            "{said}"
+        );
+    }
+
+    fn read_what_is_cut() {
+        tell_of_cut_files();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 16).unwrap();
+        // SAFETY: nothing but the last line reads there.
+        unsafe {
+            let (length, kind) = (1 << 16, libc::MAP_SHARED);
+            let mapped = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, kind, file.as_raw_fd(), 0);
+            assert_ne!(mapped, libc::MAP_FAILED);
+            file.set_len(0).unwrap();
+            std::ptr::read_volatile(mapped.cast::<u8>());
+        }
+    }
 }
