@@ -140,7 +140,9 @@ fn a_model_s_properties_tell_what_a_completion_that_says_nothing_is_written_with
     assert_eq!(params()["seed"], -1);
     let (_, _, body) = server.send("GET", "/props", "", "");
     let knobs = serde_json::from_str::<Value>(&body).unwrap()["knobs"].clone();
-    let when = knobs.as_array().unwrap().iter().find(|knob| knob["name"] == "early_stopping").unwrap();
+    let named = |name: &str| knobs.as_array().unwrap().iter().find(|knob| knob["name"] == name).unwrap();
+    assert!(named("top_p")["range"].is_string() && named("top_k")["range"].is_null(), "any whole number is a top_k");
+    let when = named("early_stopping");
     assert_eq!((&when["words"], &when["default"]), (&json!([true, false, "never"]), &json!(false)));
     for word in when["words"].as_array().unwrap() {
         let ask = json!({ "prompt": "a", "n_predict": 1, "num_beams": 2, "early_stopping": word });
