@@ -8,14 +8,14 @@ use anyhow::{Result, anyhow};
 use ember_cli::failure;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::{say, typed};
-use ember_host::interrupt::Interrupt;
+use ember_host::{file_error::with_causes, interrupt::Interrupt};
 use ember_model::device::{self, DeviceError, Selected};
 use ember_study::{error::Error, plot::loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
 use ember_training::error::Error as TrainingError;
-use ember_training::run::{Ended, Run, Trained, folder};
+use ember_training::run::{Ended, Run, Trained, folder, folder::RunFolder};
 use ember_training::{run::report::Row, run::report::jsonl, step::progress::Best};
 
 use crate::{report::Screen, report::restore_terminal, wording, wording::exit_code};
@@ -52,10 +52,7 @@ pub fn train(
         },
     }?;
     if group.leads() {
-        // All that was learned is saved: what cannot be drawn now can be drawn again.
-        if let Err(error) = conclude(&trained, notes) {
-            notes.say(format!("{:#}", wording::said(error.into())));
-        }
+        conclude(&trained, notes);
     }
     group.leave();
     Ok(match trained.ended {
@@ -65,30 +62,38 @@ pub fn train(
 }
 
 /// Draws the losses and says what there is now and what to do with it.
-fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
+fn conclude(trained: &Trained, notes: &Notes) {
     let run = &trained.folder;
     let path = typed(run.path());
     let is_finished = trained.ended == Ended::Finished;
     if !is_finished {
         let step = trained.progress.step;
         notes.say(format!("interrupted at step {step}, which is saved; go on with `ember-train resume {path}`"));
-    }
-    let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
-    match loss_svg(&rows, &run.name(), &run.file(folder::PLOT)) {
-        Err(Error::NothingToPlot) if !is_finished => {} // no step was taken yet
-        drawn => drawn?,
-    }
-    if !is_finished {
-        return Ok(());
-    }
-    if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best_saved {
+    } else if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best_saved {
         notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
     }
-    notes.say(format!("the losses are drawn in {}", run.file(folder::PLOT).display()));
-    notes.say(format!(
-        "write with it: `ember-generate text --from {path}`, or in the clone `cargo write --from {path}`"
-    ));
-    Ok(())
+    // All that was learned is saved: what cannot be drawn now can be drawn again.
+    match draw(run) {
+        Err(Error::NothingToPlot) if !is_finished => {} // no step was taken yet
+        Err(Error::Write { source, .. }) => {
+            let why = with_causes(&source);
+            notes.say(format!("{why}; `ember-train compare {path} --svg FILE` draws the losses elsewhere"));
+        }
+        Err(error) => notes.say(format!("{:#}", wording::said(error.into()))),
+        Ok(()) if is_finished => notes.say(format!("the losses are drawn in {}", run.file(folder::PLOT).display())),
+        Ok(()) => {}
+    }
+    if is_finished {
+        notes.say(format!(
+            "write with it: `ember-generate text --from {path}`, or in the clone `cargo write --from {path}`"
+        ));
+    }
+}
+
+/// Draws the losses of a run into its folder.
+fn draw(run: &RunFolder) -> Result<(), Error> {
+    let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
+    loss_svg(&rows, &run.name(), &run.file(folder::PLOT))
 }
 
 /// On the built-in corpus: how far the loss has come from forgetting everything to the floor.

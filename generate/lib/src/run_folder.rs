@@ -67,9 +67,9 @@ pub enum FindError {
     /// A file or folder that cannot be read.
     #[error(transparent)]
     Read(#[from] FileError),
-    /// A folder that holds what is no regular file.
+    /// A folder that holds what is no regular file, or weights without what says of which model.
     #[error(transparent)]
-    Irregular(#[from] folder::FolderError),
+    Folder(#[from] folder::FolderError),
 }
 
 /// A checkpoint folder, and how it was found.
@@ -149,6 +149,7 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
             return follow(path, pointer);
         }
     }
+    folder::refuse_lost_config(path)?;
     let is_run = path.join("config.toml").is_file() || path.join(CHECKPOINTS).is_dir();
     if is_run {
         return Err(FindError::NoCheckpointYet(named));
@@ -192,6 +193,7 @@ fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
         }
         // Training lets it name another before it removes one: it may have done both since.
         if name == missing {
+            folder::refuse_lost_config(&folder)?;
             return Err(FindError::Dangling { file, name: missing, folder });
         }
         missing = name.to_owned();
@@ -271,6 +273,22 @@ mod tests {
         fs::remove_file(&weights).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &weights).unwrap();
         assert!(refused(run).starts_with(&line));
+    }
+
+    #[test]
+    fn a_checkpoint_that_lost_its_configuration_is_told_from_another_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path();
+        checkpoint(run, "step-1");
+        fs::write(run.join("best"), "step-1").unwrap();
+        let folder = run.join("checkpoints/step-1");
+        fs::write(folder.join("model.safetensors"), "").unwrap();
+        fs::remove_file(folder.join("config.json")).unwrap();
+        let line = format!("{} holds no config.json, which says what model its weights are", folder.display());
+        assert!(refused(run).starts_with(&line), "{}", refused(run));
+        assert!(refused(&folder).starts_with(&line), "{}", refused(&folder));
+        fs::remove_file(folder.join("model.safetensors")).unwrap();
+        assert!(refused(run).contains("is no checkpoint") && refused(&folder).contains("neither a run"));
     }
 
     #[test]

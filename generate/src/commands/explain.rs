@@ -85,8 +85,8 @@ pub struct ExplainArgs {
     #[arg(long, conflicts_with = "html")]
     tui: bool,
 
-    /// Tokens to write
-    #[arg(long, value_name = "N", default_value = "24", value_parser = count, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    /// Tokens to write, 1000 at most
+    #[arg(long, value_name = "N", default_value = "24", value_parser = tokens, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
     max_new_tokens: usize,
 
     /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy
@@ -117,6 +117,11 @@ pub struct ExplainArgs {
     /// first and the last]
     #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = count, help_heading = SHOWN)]
     steps: Option<Vec<usize>>,
+}
+
+/// A number of tokens; one that is not within is refused later, with the reason.
+fn tokens(text: &str) -> Result<usize, String> {
+    count(text).map_err(|_| format!("it must be a whole number from 1 to {MOST_TOKENS}"))
 }
 
 pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -324,6 +329,17 @@ mod tests {
         assert!(refusal("To --html a.html", OutputFormat::Json).contains("drop --html"));
         assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));
         args("To --steps 0,23").check(OutputFormat::Text).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_number_of_tokens_is_told_the_range_that_is_kept_to() {
+        for wrong in ["-1", "many"] {
+            let refused = Line::try_parse_from(["explain", "To", "--max-new-tokens", wrong]).map(|line| line.args);
+            let line = refused.unwrap_err().to_string();
+            assert!(line.contains("from 1 to 1000"), "{line}");
+        }
+        let help = Line::command().render_long_help().to_string();
+        assert!(help.contains(&format!("Tokens to write, {MOST_TOKENS} at most")), "{help}");
     }
 
     #[test]

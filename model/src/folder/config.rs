@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::files::{read_json, write_json};
 use super::keys::{Keys, Read, require};
-use super::{error::FolderError, family::Family};
+use super::{error::FolderError, family::Family, weights};
 use crate::GptConfig;
 
 const FILE: &str = "config.json";
@@ -18,6 +18,7 @@ pub(super) const GENERATION: &str = "generation_config.json";
 pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
     let path = dir.join(FILE);
     if !path.exists() {
+        refuse_lost_config(dir)?;
         let what = format!(
             "holds no {FILE}; give a checkpoint folder or a Hugging Face folder of a GPT-2, Llama or Qwen3 model"
         );
@@ -27,6 +28,19 @@ pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
     let (family, config) = of_keys(&keys).map_err(|what| FolderError::mismatch(&path, what))?;
     config.validate().map_err(|source| FolderError::Shape { path, source })?;
     Ok((family, config))
+}
+
+/// Refuses a folder with the weights of a model and without `config.json`: it was a model's, and is
+/// not some other folder.
+///
+/// # Errors
+/// When it is one.
+pub fn refuse_lost_config(dir: &Path) -> Result<(), FolderError> {
+    let has = |name: &str| dir.join(name).is_file();
+    match !has(FILE) && (has(weights::FILE) || has(weights::INDEX)) {
+        true => Err(FolderError::LostConfig(dir.to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// Writes `dir/config.json` so that `AutoModelForCausalLM` builds the same model.

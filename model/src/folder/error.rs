@@ -25,6 +25,12 @@ pub enum FolderError {
     /// written, or no file at all.
     #[error("{path} {what}")]
     Damaged { path: PathBuf, what: String },
+    /// The folder holds the weights of a model, and not the file that says of which.
+    #[error(
+        "{0} holds no config.json, which says what model its weights are; put that file back, as from another checkpoint of the \
+         same run, or use another checkpoint"
+    )]
+    LostConfig(PathBuf),
     /// `config.json` has a shape that no model can have.
     #[error("{path}")]
     Shape { path: PathBuf, source: ShapeError },

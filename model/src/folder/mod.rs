@@ -41,7 +41,7 @@ use crate::GptConfig;
 pub use checksums::{
     CARD, seems_intact, verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums,
 };
-pub use config::{Settings, read_end_tokens, read_opening};
+pub use config::{Settings, read_end_tokens, read_opening, refuse_lost_config};
 pub use error::FolderError;
 pub use family::Family;
 pub use files::refuse_irregular_files;

@@ -11,8 +11,8 @@ use super::tensor_file::{Entry, NamedTensor, Stored, TensorFile, write_entries};
 use super::{config, family::Family, files::read_json};
 use crate::GptConfig;
 
-const FILE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub(super) const FILE: &str = "model.safetensors";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 const EMBEDDING: &str = "wte.weight";
 const HEAD: &str = "lm_head.weight";
 

@@ -37,8 +37,13 @@ pub(super) fn figures(of: &Summary) -> [String; 9] {
         or_dash(of.bits_per_byte.map(|bits| format!("{bits:.3}"))),
         or_dash(of.train_loss.map(|loss| format!("{loss:.4}"))),
         or_dash(of.elapsed_s.map(duration)),
-        or_dash(of.tokens_per_s.map(|speed| grouped(speed as u64))),
+        or_dash(of.tokens_per_s.map(speed)),
     ]
+}
+
+/// Tokens a second, to the nearest whole number; of slow ones a tenth tells more.
+fn speed(tokens_per_s: f64) -> String {
+    if tokens_per_s < 9.95 { format!("{tokens_per_s:.1}") } else { grouped(tokens_per_s.round() as u64) }
 }
 
 /// What to know of the losses beside each other, where there is something.

@@ -50,6 +50,15 @@ fn figures_are_those_of_the_log() {
 }
 
 #[test]
+fn a_speed_is_rounded_and_not_cut_off() {
+    for (speed, shown) in [(0.74, "0.7"), (9.97, "10"), (1999.6, "2,000"), (12_345.4, "12,345")] {
+        let mut run = record("a", &[2.0, 1.0], "");
+        run.rows.iter_mut().for_each(|row| row.tokens_per_s = Some(speed));
+        assert!(table(&[run], Style::Letters).trim_end().ends_with(&format!("  {shown}")), "{speed}");
+    }
+}
+
+#[test]
 fn among_colours_a_name_cannot_move_the_cursor() {
     let runs = [record("a\u{1b}[2Jb", &[1.0, 2.0], "")];
     assert!(table(&runs, DOTS).contains("a\u{fffd}[2Jb"));

@@ -93,7 +93,11 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
         let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
         ensure!(io::stdin().is_terminal(), UsageError::new(line));
         let mut screen = terminal::stderr();
-        let warnings: String = losing(&learning).into_iter().map(|line| line + "\n").collect();
+        let linked = removals.iter().filter_map(|removal| {
+            let (link, run) = (removal.path(), led_to(removal.path())?);
+            Some(format!("{} is a link: the run that goes is {}", link.display(), run.display()))
+        });
+        let warnings: String = linked.chain(losing(&learning)).map(|line| line + "\n").collect();
         write!(screen, "{}{}{question} [y/N] ", table(&summaries), printable(&warnings))?;
         screen.flush()?;
         let mut answer = String::new();
@@ -105,11 +109,18 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     }
     for removal in removals {
         let (path, size) = (removal.path().display().to_string(), removal.bytes());
+        let led_to = led_to(removal.path()).map(|run| run.display().to_string());
         removal.carry_out().with_context(|| format!("{path} is half removed; remove it again"))?;
-        let json = || json_line(&json!({ "removed": path, "bytes": size }));
-        answer(common, || format!("removed {path}, {}\n", bytes(size)), json)?;
+        let linked = led_to.as_ref().map_or_else(String::new, |run| format!(" and the run that it led to, {run}"));
+        let json = || json_line(&json!({ "removed": path, "led_to": led_to, "bytes": size }));
+        answer(common, || format!("removed {path}{linked}, {}\n", bytes(size)), json)?;
     }
     Ok(Outcome::Done)
+}
+
+/// The folder of the run that a link leads to, which goes with the link.
+fn led_to(path: &Path) -> Option<PathBuf> {
+    if path.is_symlink() { path.canonicalize().ok() } else { None }
 }
 
 /// "runs/b learns from the text in runs/a and would lose it", of each run that stays.

@@ -7,7 +7,7 @@ mod facts;
 mod page;
 
 use ember_data::prepare::{Dataset, Manifest};
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
@@ -61,6 +61,7 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         notes.say(format!("checkpoint: {}", found.folder.display()));
         Shared::open(found.folder, &notes)
     })?;
+    check_beginning(args.said.beginning.as_deref(), &model.tokenizer)?;
     let dataset = text_of(&model.checkpoint, &notes);
     let mut facts = Facts::of(&args.said, &model.checkpoint, &model.stored.config, dataset.as_ref())?;
     let mut private = None;
@@ -72,6 +73,9 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     }
     if let Some(files) = facts.files() {
         notes.say(format!("the page names what it learned from: {files}"));
+    }
+    if let Some(began) = &facts.began {
+        notes.say(format!("the page names the model that it began from: {began}"));
     }
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
@@ -135,6 +139,14 @@ impl Shared {
         });
         Ok(page::page(&facts.title, &head, &blob.bytes))
     }
+}
+
+/// Refuses a beginning that the page could not write on from: it has a character that the tokenizer lacks.
+/// One that is longer than the context is gone on with, as by `ember-generate text`.
+fn check_beginning(beginning: Option<&str>, tokenizer: &Tokenizer) -> Result<()> {
+    let Some(beginning) = beginning else { return Ok(()) };
+    let encoded = tokenizer.encode_prompt(beginning, SpecialTokens::Parse);
+    encoded.map(drop).with_context(|| format!("--beginning {beginning:?}"))
 }
 
 /// How the page writes texts of the model in `checkpoint`; says what its settings have beside that.
@@ -218,7 +230,7 @@ fn tokenizer_of(tokenizer: &Tokenizer, opening: Option<u32>, checkpoint: &Path) 
             checkpoint.join("tokenizer.json").display()
         );
     }
-    let before = tokenizer.before("", ember_data::tokenizer::SpecialTokens::Parse);
+    let before = tokenizer.before("", SpecialTokens::Parse);
     // What the page does not read would only make it larger.
     let kept = ["model", "pre_tokenizer", "added_tokens"].map(|key| (key.to_owned(), json[key].clone()));
     let json: serde_json::Map<String, Value> = kept.into_iter().collect();

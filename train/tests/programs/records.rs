@@ -47,6 +47,11 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
     let note = ran.err.lines().last().unwrap();
     assert!(ran.out.contains("validation loss") && note.ends_with("; --svg FILE draws the losses elsewhere"), "{note}");
     assert_eq!(note.matches("loss.svg").count(), 1, "{note}");
+    // Nor does the end of a run depend on it.
+    let ran = place.train("resume a --device cpu --set max_steps=40").well();
+    for said in ["best validation loss ", "; `ember-train compare a --svg FILE` draws the losses", "write with it: "] {
+        assert!(ran.err.contains(said), "{said} in {}", ran.err);
+    }
 
     // A run that was killed has half a line at its end, and perhaps no configuration.
     let log = std::fs::read_to_string(place.path("b/metrics.jsonl")).unwrap();
@@ -120,6 +125,11 @@ fn a_run_begins_from_another_keeps_what_it_knew_and_needs_it_no_more() {
     place.train(&format!("run down.txt --out scratch --set max_steps=40 {shape} {tuning}")).well();
     let (tuned, scratch) = (val_losses(&place, "tuned"), val_losses(&place, "scratch"));
     assert!(tuned.last().unwrap() < scratch.last().unwrap(), "{tuned:?} {scratch:?}");
+
+    // A page that is given away says what that was called, and not where it lies.
+    place.train("share tuned --html page.html --skip-copied").well();
+    let page = std::fs::read_to_string(place.path("page.html")).unwrap();
+    assert!(page.contains("\"began\":\"base, step 100\""), "the page does not say what the run began from");
 
     // The configuration says where it came from; resuming does not ask for it, even at step 0.
     let config = std::fs::read_to_string(place.path("tuned/config.toml")).unwrap();

@@ -123,7 +123,10 @@ fn a_link_to_a_run_goes_with_it() {
     for name in ["link", "link/"] {
         place.train(&small_run(&place, "run", 5)).well();
         std::os::unix::fs::symlink("run", place.path("link")).unwrap();
-        place.train(&format!("runs remove {name} --yes")).well();
+        let ran = place.train(&format!("runs remove {name} --yes")).well();
+        let run = place.0.path().canonicalize().unwrap().join("run");
+        let line = format!("removed link and the run that it led to, {}, ", run.display());
+        assert!(ran.out.starts_with(&line), "{}", ran.out);
         assert!(!place.path("run").exists() && !place.path("link").is_symlink(), "{name}");
     }
 }

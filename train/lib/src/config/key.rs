@@ -58,6 +58,9 @@ pub struct Group {
 /// Steps and intervals stop here; far beyond any run, and exact in TOML's 64-bit integers.
 pub const MANY: u64 = 1_000_000_000_000;
 
+/// What a key without a default takes beside its range, as long as something is left to choose.
+pub(super) const OR_AUTO: &str = ", or \"auto\"";
+
 impl Key {
     /// The range in words, with the unit.
     pub fn range(&self) -> String {
@@ -107,7 +110,7 @@ impl Key {
         {
             return Err(ConfigError::NoPath(self.name));
         }
-        let or_auto = if self.default.is_none() { ", or \"auto\"" } else { "" };
+        let or_auto = if self.default.is_none() { OR_AUTO } else { "" };
         let takes = match self.kind {
             // A limit that no run reaches is said only where more is asked for.
             Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number, {low} to {MANY}"),

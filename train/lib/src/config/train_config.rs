@@ -6,7 +6,7 @@ use std::path::Path;
 use ember_model::folder::Family;
 use ember_model::{GptConfig, Positions};
 
-use super::key::Kind;
+use super::key::{Kind, OR_AUTO};
 use super::keys::{self, OptimizerKind, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
@@ -36,7 +36,7 @@ impl TrainConfig {
     /// # Errors
     /// For a missing, an unknown or an impossible value.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
-        Settings::from_toml_str(text)?.complete()
+        Settings::from_toml_str(text).map_err(without_auto)?.complete()
     }
 
     /// Reads the configuration that a run folder keeps.
@@ -164,7 +164,7 @@ impl TrainConfig {
     pub fn changed(&self, assignments: &[String], step: u64) -> Result<Self, ConfigError> {
         let mut settings: Settings = self.to_table()?.try_into().map_err(unreadable)?;
         for assignment in assignments {
-            settings.set(assignment)?;
+            settings.set(assignment).map_err(without_auto)?;
             let name = assignment.split('=').next().unwrap_or_default().trim();
             if !CHANGEABLE.contains(&name) {
                 return Err(ConfigError::Fixed {
@@ -186,6 +186,17 @@ impl TrainConfig {
             )));
         }
         Ok(config)
+    }
+}
+
+/// A configuration in which nothing is open does not take "auto".
+fn without_auto(error: ConfigError) -> ConfigError {
+    match error {
+        ConfigError::NotAllowed { name, value, takes } => {
+            let takes = takes.strip_suffix(OR_AUTO).unwrap_or(&takes).to_owned();
+            ConfigError::NotAllowed { name, value, takes }
+        }
+        error => error,
     }
 }
 
@@ -217,6 +228,10 @@ mod tests {
         assert!(refusal("seed=3", 7).contains("seed cannot change"));
         assert!(refusal("max_step=9", 7).contains("did you mean \"max_steps\""));
         assert!(refusal("max_steps=0", 7).contains("not allowed"));
+        assert!(refusal("max_steps=0", 7).ends_with("it takes: whole number, 1 or more; optimizer steps"));
+        let in_file = config().to_toml().unwrap().replace("\nprecision = ", "\nprecision = \"fp8\" #");
+        let refused = TrainConfig::from_toml_str(&in_file).unwrap_err().to_string();
+        assert_eq!(refused, "precision = \"fp8\" is not allowed; it takes: f32, bf16, f16");
         assert!(refusal("max_steps=6", 7).contains("behind step 7"));
         let line = "a run that was begun leaves nothing to choose; give precision a value (f32, bf16, f16)";
         assert_eq!(refusal("precision=auto", 7), line);

@@ -35,6 +35,11 @@ pub enum FolderError {
         "{0} was made for a run that ended before it began (it has no config.toml); begin it again by the same command"
     )]
     NotBegun(PathBuf),
+    /// A run has saved steps in this folder, and its configuration is gone.
+    #[error(
+        "{0} has checkpoints and no config.toml, by which it goes on; put that file back, or begin a new run from it"
+    )]
+    LostConfig(PathBuf),
     /// There is no run in this folder, but one of its name.
     #[error("{path} is not a run folder (it has no config.toml); did you mean {run}?")]
     DidYouMean { path: PathBuf, run: PathBuf },
@@ -189,6 +194,9 @@ pub enum LogError {
     /// It cannot be opened or read.
     #[error("{path}: {problem}")]
     Io { path: PathBuf, problem: &'static str, source: io::Error },
+    /// A folder, a pipe or a device is in its place.
+    #[error("{0} is no regular file, as a log is; move it away, or put the log's own file there")]
+    Irregular(PathBuf),
     /// It cannot be appended to.
     #[error("{path}: cannot append; {}", look_for(source))]
     Append { path: PathBuf, source: io::Error },

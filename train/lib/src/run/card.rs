@@ -6,10 +6,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use ember_data::numbers::{counted, grouped};
-use ember_data::prepare::Manifest;
+use ember_data::prepare::{Dataset, Manifest};
+use ember_data::tokenizer::{Tokenizer, TokenizerChoice};
 use ember_model::GptConfig;
 
-use super::text;
+use super::{init, text};
 use crate::config::TrainConfig;
 use crate::error::Result;
 use crate::step::progress::Progress;
@@ -27,14 +28,17 @@ impl Card {
     /// The card of a run.
     ///
     /// # Errors
-    /// When a value of the configuration cannot be written.
-    pub fn new(name: String, config: &TrainConfig, manifest: Manifest, shape: &GptConfig) -> Result<Self> {
+    /// When a value of the configuration, or the tokenizer, cannot be written.
+    pub fn new(name: String, config: &TrainConfig, dataset: &Dataset, shape: &GptConfig) -> Result<Self> {
+        let Dataset { manifest, tokenizer, .. } = dataset;
+        let begins = init::name_of_first(&config.init);
+        let begins = begins.map_or_else(String::new, |name| format!("| begins from | {} |\n", shown(&name)));
         Ok(Self {
             name,
-            shape: shape_rows(shape, &manifest),
-            data: data(&manifest),
+            shape: shape_rows(shape, &tokenizer_kind(manifest, tokenizer)?) + &begins,
+            data: data(manifest),
             recipe: text::recipe(config)?,
-            manifest,
+            manifest: manifest.clone(),
         })
     }
 
@@ -76,15 +80,30 @@ impl Card {
     }
 }
 
-fn shape_rows(shape: &GptConfig, manifest: &Manifest) -> String {
+fn shape_rows(shape: &GptConfig, tokenizer: &str) -> String {
     let GptConfig { n_layer, n_head, n_embd, context_length, vocab_size, .. } = shape;
     let [layers, heads] = [(n_layer, "layer"), (n_head, "head")].map(|(number, noun)| counted(number, noun));
     format!(
         "| parameters | {} |\n| shape | {layers}, {heads}, {n_embd} wide; {context_length} tokens of context |\n| tokenizer | {}, \
          {vocab_size} tokens |\n",
         grouped(shape.parameters() as u64),
-        shown(last_part(&manifest.tokenizer))
+        shown(tokenizer)
     )
+}
+
+/// What kind of tokenizer it is: as it was asked for, or, of one that was there before and was named by a
+/// path, by what its file says.
+fn tokenizer_kind(manifest: &Manifest, tokenizer: &Tokenizer) -> Result<String> {
+    if manifest.tokenizer.parse::<TokenizerChoice>().is_ok_and(|choice| !matches!(choice, TokenizerChoice::File(_))) {
+        return Ok(manifest.tokenizer.clone());
+    }
+    let json = tokenizer.to_value()?;
+    let model = &json["model"];
+    Ok(match model["type"].as_str() {
+        Some("WordLevel") if json["pre_tokenizer"]["pattern"]["Regex"] == r"[\s\S]" => "chars".to_owned(),
+        Some("BPE") if model["merges"].as_array().is_some_and(Vec::is_empty) => "bytes".to_owned(),
+        kind => kind.unwrap_or("unknown").to_lowercase(),
+    })
 }
 
 /// Most sources that are named.
@@ -185,6 +204,39 @@ mod tests {
         let card = super::data(&prepare(&options, &ember_data::prepare::Silent).unwrap());
         let named: Vec<&str> = card.lines().filter_map(|line| line.split_once(" (").map(|(item, _)| item)).collect();
         assert_eq!(named, [r"- a\nb\|c.txt", r"- d\`\<b\>.txt"], "{card}");
+    }
+
+    /// Neither says where what it began from lies.
+    #[test]
+    fn a_run_that_began_from_another_names_that_and_the_kind_of_its_tokenizer() {
+        let place = tempfile::tempdir().unwrap();
+        let card_of = |name: &str, settings: &str| {
+            let path = place.path().join(name);
+            let common = "stories = 100\nmax_steps = 1\nbatch_size = 2\nsample_interval = 0\ncontext_length = 16\n";
+            let settings = Settings::from_toml_str(&format!("{common}{settings}")).unwrap();
+            let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+            let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
+            run.train(&Alone, &mut Silent, &|| false).unwrap();
+            std::fs::read_to_string(path.join("checkpoints/step-00000001").join(CARD)).unwrap()
+        };
+        let row = |card: &str, name: &str| {
+            let begins = format!("| {name} | ");
+            card.lines().find_map(|line| line.strip_prefix(&begins)).map(str::to_owned)
+        };
+        let own = "n_layer = 1\nn_head = 2\nn_embd = 16\n";
+        for (tokenizer, base, kind) in [
+            ("chars", "of-letters", "chars, "),
+            ("bytes", "of-bytes", "bytes, 257 tokens"),
+            ("bpe:300", "of-pairs", "bpe, 300 tokens"),
+        ] {
+            let card = card_of(base, &format!("{own}tokenizer = {tokenizer:?}\n"));
+            assert!(row(&card, "tokenizer").unwrap().starts_with(&format!("{tokenizer}, ")), "{card}");
+            assert_eq!(row(&card, "begins from"), None, "{card}");
+            let card = card_of(&format!("tuned-{base}"), &format!("init = {:?}\n", place.path().join(base)));
+            assert!(row(&card, "tokenizer").unwrap().starts_with(kind), "{card}");
+            assert_eq!(row(&card, "begins from"), Some(format!("{base}, step 1 |")));
+            assert!(!card.contains(&place.path().display().to_string()), "{card}");
+        }
     }
 
     /// A clock that has run out ends the run with its first step.

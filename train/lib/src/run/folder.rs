@@ -169,6 +169,7 @@ impl RunFolder {
             let path = path.to_owned();
             return Err(match namesake(&path) {
                 _ if Self::is_in_use(&path) => FolderError::InUse(path),
+                _ if newest_step(&path).is_some() && !path.join(REMOVING).exists() => FolderError::LostConfig(path),
                 _ if is_not_begun(&path) => FolderError::NotBegun(path),
                 Some(run) => FolderError::DidYouMean { path, run },
                 None => FolderError::NoRun(path),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use ember_data::prepare::Dataset;
 use ember_data::tokenizer::{Tokenizer, UnknownCharacter};
-use ember_decoding::run_folder;
+use ember_decoding::run_folder::{self, AVERAGE, CHECKPOINTS, step_of};
+use ember_host::files::name_of;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
 use crate::config::TrainConfig;
@@ -90,6 +91,25 @@ impl Init {
     }
 }
 
+/// What the checkpoint that a run began from is called, by the run's `init`: its run and its step, or the
+/// name of its folder. Not where it lies: that is nobody else's business. `None` where the weights were
+/// random numbers.
+pub fn name_of_first(init: &str) -> Option<String> {
+    if init.is_empty() {
+        return None;
+    }
+    let folder = Path::new(init);
+    let (checkpoint, averaged) = match folder.parent() {
+        Some(checkpoint) if folder.ends_with(AVERAGE) => (checkpoint, ", averaged"),
+        _ => (folder, ""),
+    };
+    let run = checkpoint.parent().filter(|around| around.ends_with(CHECKPOINTS)).and_then(Path::parent);
+    Some(match run.and_then(name_of).zip(step_of(checkpoint)) {
+        Some((run, step)) => format!("{run}, step {step}{averaged}"),
+        None => name_of(folder).unwrap_or_else(|| "another model".to_owned()),
+    })
+}
+
 /// The model of a run before its first step.
 ///
 /// # Errors
@@ -120,4 +140,23 @@ pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -
         expected.norm_epsilon = shape.norm_epsilon;
     }
     *shape == expected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of_first;
+
+    #[test]
+    fn what_a_run_began_from_is_named_without_its_place() {
+        for (init, expected) in [
+            ("", None),
+            ("/home/ana/runs/diary/checkpoints/step-00000500", Some("diary, step 500")),
+            ("/home/ana/runs/diary/checkpoints/step-00000500/ema", Some("diary, step 500, averaged")),
+            ("/home/ana/models/gpt2", Some("gpt2")),
+            ("/home/ana/step-00000500", Some("step-00000500")),
+            ("/home/ana/models/..", Some("another model")),
+        ] {
+            assert_eq!(name_of_first(init).as_deref(), expected, "{init}");
+        }
+    }
 }

@@ -155,7 +155,7 @@ impl Run {
         let came_damaged = come_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
-        let card = Card::new(folder.name(), &config, dataset.manifest.clone(), gpt.config())?;
+        let card = Card::new(folder.name(), &config, &dataset, gpt.config())?;
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
         let mut trainer = Trainer {
             learner,

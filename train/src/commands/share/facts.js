@@ -4,11 +4,12 @@ const FAMILIES = { learned: "GPT-2", rotary: "Llama" };
 
 /** The pairs of what is said and what is to be said of it, in the order in which a reader asks. */
 function factsOf({ facts, config, weights, settings }) {
-  const { by, made, program, texts, learned, trained, copied, parameters } = facts;
+  const { by, made, program, began, texts, learned, trained, copied, parameters } = facts;
   const family = config.qk_norm ? "Qwen3" : FAMILIES[config.positions];
   return [
     ["Made by", by],
     ["Made on", made && [dateOf(made), program].filter(Boolean).join(", with ")],
+    ["Began from", began],
     ["Learned from", texts && texts.map(({ name, bytes }) => (bytes ? `${name} (${size(bytes)})` : name)).join(", ")],
     ["Its text", learned && `${roughly(learned.characters ?? learned.bytes)} ${learned.characters ? "characters" : "bytes"}, which are ${roughly(learned.tokens)} tokens to it`],
     ["Learned for", trained && `${duration(trained.seconds)}, in ${plural(trained.steps, "step")}, reading ${roughly(trained.tokens)} tokens`],

@@ -5,6 +5,7 @@ use ember_host::files::name_of;
 use ember_study::compare::Record;
 use ember_training::run::card::last_part;
 use ember_training::run::folder::{AVERAGE, run_of, step_of};
+use ember_training::run::init::name_of_first;
 use serde_json::{Value, json};
 
 use super::copied::Copied;
@@ -35,6 +36,8 @@ pub struct Facts {
     program: String,
     /// Numbers that were learned.
     pub parameters: usize,
+    /// What its run began from, where that was another model.
+    pub began: Option<String>,
     texts: Option<Vec<Value>>,
     learned: Option<Value>,
     trained: Option<Trained>,
@@ -66,6 +69,8 @@ impl Facts {
             let prompts = record.config.get("sample_prompts")?.as_array()?;
             prompts.iter().find_map(|prompt| prompt.as_str().filter(|prompt| !prompt.is_empty()).map(str::to_owned))
         };
+        let init = |record: &Record| name_of_first(record.config.get("init")?.as_str()?);
+        let began = record.as_ref().and_then(init);
         let beginning = said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default();
         Ok(Self {
             title: said.title.clone().or(name).unwrap_or_else(|| "A small language model".to_owned()),
@@ -73,6 +78,7 @@ impl Facts {
             made: today(),
             program: format!("Ember {}", env!("CARGO_PKG_VERSION")),
             parameters: config.parameters(),
+            began,
             texts: dataset.map(|dataset| sources(&dataset.manifest.sources)),
             learned: dataset.map(|dataset| {
                 let train = &dataset.manifest.train;

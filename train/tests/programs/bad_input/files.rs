@@ -57,6 +57,11 @@ pub fn set_up(place: &Place) {
     copy_folder(&checkpoint, &place.path("no-tokenizer"));
     std::fs::remove_file(place.path("no-tokenizer/checksums.json")).unwrap();
     std::fs::remove_file(place.path("no-tokenizer/tokenizer.json")).unwrap();
+    copy_folder(&checkpoint, &place.path("no-config"));
+    std::fs::remove_file(place.path("no-config/checksums.json")).unwrap();
+    std::fs::remove_file(place.path("no-config/config.json")).unwrap();
+    copy_folder(&place.path("a-run"), &place.path("lost-config"));
+    std::fs::remove_file(place.path("lost-config/config.toml")).unwrap();
     copy_folder(&checkpoint, &place.path("lowercase"));
     std::fs::remove_file(place.path("lowercase/checksums.json")).unwrap();
     let tokenizer = std::fs::read_to_string(place.path("lowercase/tokenizer.json")).unwrap();

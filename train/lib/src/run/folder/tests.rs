@@ -101,6 +101,23 @@ fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
 }
 
 #[test]
+fn a_run_that_lost_its_configuration_is_told_from_a_folder_of_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::create_dir_all(path.join("checkpoints/mine")).unwrap();
+    assert!(matches!(RunFolder::open(path), Err(FolderError::NoRun(_))));
+    fs::create_dir(path.join("checkpoints/step-00000005")).unwrap();
+    assert!(matches!(RunFolder::open(path), Err(FolderError::LostConfig(_))));
+    // Its prepared text does not make it one that never began.
+    fs::create_dir(path.join("data")).unwrap();
+    fs::write(path.join(LOCK), "").unwrap();
+    assert!(matches!(RunFolder::open(path), Err(FolderError::LostConfig(_))));
+    // One that is being removed is not to be put together again.
+    fs::write(path.join(REMOVING), "").unwrap();
+    assert!(matches!(RunFolder::open(path), Err(FolderError::NoRun(_))));
+}
+
+#[test]
 fn a_folder_of_somebody_s_is_no_run_after_one_was_to_be_resumed_there() {
     let folder = tempfile::tempdir().unwrap();
     let [config, lock] = [CONFIG, LOCK].map(|name| folder.path().join(name));

@@ -23,6 +23,7 @@ pub struct Log {
 impl Log {
     /// Opens the log to append to, making it if there is none; the error names the file.
     pub fn open(path: &Path) -> Result<Self, LogError> {
+        refuse_irregular(path)?;
         let opened = OpenOptions::new().create(true).append(true).open(path);
         let problem = "cannot open; check that the run folder may be written to";
         let file = opened.map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
@@ -108,6 +109,15 @@ fn rewrite(path: &Path, keep: impl Fn(&Stepped) -> bool, more: &str) -> Result<(
     written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
 }
 
+/// Refuses what is there and neither a file nor a link to one: a pipe would be waited for, a device read
+/// for ever.
+fn refuse_irregular(path: &Path) -> Result<(), LogError> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(LogError::Irregular(path.to_owned())),
+        _ => Ok(()),
+    }
+}
+
 /// Rows, a line each.
 fn as_lines(rows: &[impl Serialize]) -> Result<String, LogError> {
     let mut lines = String::new();
@@ -123,6 +133,7 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     if !path.exists() {
         return Ok(Vec::new());
     }
+    refuse_irregular(path)?;
     let problem = "cannot read the log";
     let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
     // A last line without its line end may lack digits of its last number even where it parses.
@@ -190,6 +201,21 @@ mod tests {
         assert_eq!(read::<Row>(&path).unwrap(), []);
         fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":2}\n").unwrap();
         assert!(read::<Row>(&path).unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_neither_waited_for_nor_read_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let [device, pipe] = ["device", "pipe"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&device, &pipe, &folder.path().to_owned()] {
+            let line = format!("{} is no regular file", path.display());
+            assert!(read::<Row>(path).unwrap_err().to_string().starts_with(&line));
+            assert!(cut_back(path, |_| true).unwrap_err().to_string().starts_with(&line));
+            assert!(Log::open(path).map(drop).unwrap_err().to_string().starts_with(&line));
+        }
     }
 
     #[cfg(target_os = "linux")]

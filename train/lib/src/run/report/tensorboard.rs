@@ -18,6 +18,9 @@ use ember_host::file_error::At;
 use super::metrics::Row;
 use crate::error::LogError;
 
+/// What the names of event files begin with; the time at which each was made follows.
+const BEGINNING: &str = "events.out.tfevents.";
+
 /// An open event file.
 pub struct EventFile {
     file: File,
@@ -35,9 +38,9 @@ impl EventFile {
     pub fn create(folder: &Path, first_step: u64) -> Result<Self, LogError> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         // TensorBoard reads the files of a folder in the order of their names, and takes no other
-        // names.
-        let name =
-            |number: u64| format!("events.out.tfevents.{:010}.ember.{}.{number}", now() as u64, std::process::id());
+        // names. The clock may have been set back since the newest was made.
+        let seconds = newest(folder).map_or(0, |newest| newest.saturating_add(1)).max(now() as u64);
+        let name = |number: u64| format!("{BEGINNING}{seconds:010}.ember.{}.{number}", std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
         let file = File::options().append(true).create_new(true).open(&path).at("cannot create", &path)?;
         let mut events = Self { file, path, pending: Vec::new() };
@@ -101,8 +104,19 @@ impl EventFile {
 
 /// Whether a session wrote into `folder` before.
 pub fn has_events(folder: &Path) -> bool {
-    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name().to_string_lossy().starts_with("events.out.tfevents."))
+    names(folder).any(|name| name.starts_with(BEGINNING))
+}
+
+/// When the newest event file of `folder` was made by its name, in seconds since 1970.
+fn newest(folder: &Path) -> Option<u64> {
+    let seconds = |name: String| name.strip_prefix(BEGINNING)?.split('.').next()?.parse().ok();
+    names(folder).filter_map(seconds).max()
+}
+
+/// What the files of a folder are called; none where it cannot be read.
+fn names(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 /// The heading that a number stands under in TensorBoard.
@@ -213,6 +227,19 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         let content = fs::read(&second.path).unwrap();
         assert!(content.windows(15).any(|window| window == b"loss/train_loss"));
+    }
+
+    #[test]
+    fn a_file_that_is_made_after_the_clock_was_set_back_sorts_behind_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let ahead = now() as u64 + 1_000_000;
+        for other in [format!("{ahead}.host.1.0"), "999.host.1.0".to_owned(), "of-no-time".to_owned()] {
+            fs::write(folder.path().join(format!("{BEGINNING}{other}")), "").unwrap();
+        }
+        let made = [1, 2].map(|step| EventFile::create(folder.path(), step).unwrap().path);
+        let [first, second] = made.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+        assert!(first.starts_with(&format!("{BEGINNING}{}.ember.", ahead + 1)), "{first}");
+        assert!(second > first, "{first} {second}");
     }
 
     #[cfg(target_os = "linux")]

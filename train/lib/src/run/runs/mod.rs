@@ -20,7 +20,8 @@ use summary::{configuration, text_folder};
 pub use removal::Removal;
 pub use summary::{State, Summary};
 
-/// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first.
+/// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first. One
+/// that is named in several ways is one, by the shortest name that is no link.
 ///
 /// # Errors
 /// When a folder is not there, cannot be read or holds no run.
@@ -41,8 +42,9 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
             return Err(FolderError::NoRuns(folder.clone()));
         }
     }
-    paths.sort();
-    paths.dedup();
+    let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    paths.sort_by_cached_key(|path| (whole(path), path.is_symlink(), path.as_os_str().len()));
+    paths.dedup_by_key(|path| whole(path));
     let mut runs: Vec<Summary> = paths.iter().map(|path| Summary::read(path)).collect();
     let lowest: Vec<bool> = runs.iter().map(|run| run.is_lowest_of(&runs)).collect();
     for (run, lowest) in runs.iter_mut().zip(lowest) {

@@ -229,6 +229,24 @@ fn the_data_of_a_run_goes_with_it_also_when_that_was_cut_short() {
 
 #[cfg(unix)]
 #[test]
+fn a_run_that_is_named_in_several_ways_is_one() {
+    let place = TempDir::new().unwrap();
+    let (path, other) = (run(&place, "named", 20, 1.5), run(&place, "other", 20, 2.0));
+    let link = place.path().join("a");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let roundabout = place.path().join("other/../named");
+    let listed = |folders: &[PathBuf]| {
+        let mut paths: Vec<PathBuf> = list(folders).unwrap().into_iter().map(|run| run.path).collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(listed(&[place.path().to_owned()]), [path.clone(), other.clone()]);
+    assert_eq!(listed(&[roundabout, link.clone(), path.clone(), other.clone()]), [path, other]);
+    assert_eq!(listed(std::slice::from_ref(&link)), [link]);
+}
+
+#[cfg(unix)]
+#[test]
 fn a_link_is_not_followed() {
     let place = TempDir::new().unwrap();
     let path = run(&place, "a", 20, 1.5);
