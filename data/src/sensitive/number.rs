@@ -53,8 +53,11 @@ fn groups(run: Match<'_>) -> Vec<Range<usize>> {
 /// that a fraction follows.
 fn whole_numbers(text: &str, mut groups: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let before_point = groups.first().and_then(|first| text[..first.start].strip_suffix('.'));
-    let is_fraction = before_point
-        .is_some_and(|whole| before(whole, whole.len()).is_none_or(|sign| !sign.is_alphabetic() && sign != '.'));
+    // In groups behind another number than 0 it may be a card's, behind the number of a list.
+    let is_fraction = before_point.is_some_and(|whole| match before(whole, whole.len()) {
+        Some('1'..='9') => groups.len() == 1,
+        sign => sign.is_none_or(|sign| !sign.is_alphabetic() && sign != '.'),
+    });
     let behind_point = groups.last().and_then(|last| text[last.end..].strip_prefix('.'));
     if behind_point.is_some_and(|fraction| fraction.starts_with(|sign: char| sign.is_ascii_digit())) {
         groups.pop();

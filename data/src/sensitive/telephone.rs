@@ -68,7 +68,7 @@ impl Shape {
             self.digits.contains(&digits_of(number))
                 && stands_by_itself(text, range.clone())
                 && !is_decimal(number)
-                && !counts_up(number)
+                && (self.group == 1 || !counts_up(number)) // behind a word for it, a list is none
         };
         let found = &text[range.clone()];
         let is_international = found.starts_with('+') || found.starts_with("00");
@@ -85,11 +85,12 @@ fn digits_of(number: &str) -> usize {
     number.bytes().filter(u8::is_ascii_digit).count()
 }
 
-/// Whether this is a number with a fraction, such as +3.1415926535. Registries of domains write +1.
-/// (and +7.) before ten digits of a telephone number.
+/// Whether this is a number with a fraction, such as +3.1415926535. Registries of domains write 1. (and
+/// 7.) before the ten digits of a telephone number, the first of which is no 0, 1, 8 or 9.
 fn is_decimal(number: &str) -> bool {
     let Some((whole, fraction)) = number.trim_start_matches('+').split_once('.') else { return false };
-    let is_registry = number.starts_with('+') && matches!(whole, "1" | "7") && fraction.len() == 10;
+    let is_registry =
+        matches!(whole, "1" | "7") && fraction.len() == 10 && fraction.starts_with(['2', '3', '4', '5', '6', '7']);
     whole.len() == 1 && fraction.bytes().all(|byte| byte.is_ascii_digit()) && !is_registry
 }
 

@@ -253,6 +253,8 @@ fn numbers_and_blank_lines_of_subtitles_are_text_where_no_time_follows() {
     let time = "00:00:01,000 --> 00:00:02,000";
     let cues = format!("1\n{time}\nOne\n\ntwo\n\n2\n{time}\n3\n\n3\n{time}\n\n4\n{time}\n5\n{time}\nSix\n\n6\n");
     assert_eq!(text_of("a.srt", cues.as_bytes()), "One\ntwo\n3\nSix\n");
+    let unnumbered = format!("{time}\n10\n\n{time}\n9\n\n{time}\nLift off\n");
+    assert_eq!(text_of("a.srt", unnumbered.as_bytes()), "10\n9\nLift off\n");
     let empty = format!("1\n{time}\n2\n{time}\n\n3\n\n{time}\n\n");
     assert_eq!(text_of("a.srt", empty.as_bytes()), "");
     let marked = format!("WEBVTT\n\n{time}\n5\n\n{time}\nOne\n\nNOTE a word\nof mine\n\nintro\n{time}\n7\n");
@@ -268,9 +270,13 @@ fn what_whatsapp_says_itself_is_left_out_on_all_phones() {
          {time} Ann: \u{200e}You deleted this message.\n\
          \u{200e}{time} Ben: \u{200e}<attached: 0001-PHOTO.jpg>\nAt sea.\n\
          {time} Ben: null\n\
+         {time} Ben: \u{200e}POLL:\nWhere shall we eat?\n\
          {time} Ann: Dusk \u{200e}<attached: 0002-PHOTO.jpg>\n"
     );
-    assert_eq!(text_of("a_chat.txt", chat.as_bytes()), "Ann: Hello.\nand more\nBen: At sea.\nAnn: Dusk\n");
+    assert_eq!(
+        text_of("a_chat.txt", chat.as_bytes()),
+        "Ann: Hello.\nand more\nBen: At sea.\nBen: Where shall we eat?\nAnn: Dusk\n"
+    );
     let danish = "12.03.24, 18.05 - Ann: Hej\n12.03.24, 18.06 - Ben: IMG-1-WA0001.jpg (vedhæftet fil)\nMin.\n";
     assert_eq!(text_of("a.txt", danish.as_bytes()), "Ann: Hej\nBen: Min.\n");
 }
@@ -314,6 +320,7 @@ fn an_odd_message_of_telegram_leaves_its_chat_alone() {
     let messages = r#"[{"type": "message", "from": "Ann", "text": "One."},
         {"type": "message", "from": "Ann", "text": 7}, {"type": "message", "from": "Ann", "text": null},
         {"type": "message", "text": "Two."}, {"type": "message", "from": 5, "text": {"text": "Three."}},
+        null, 5, {"type": "message", "from": "Ann", "text": "?", "is_unsent": 0},
         {"type": 7, "from": "Ann", "author": 9, "text": ["Four", 4, {"type": "custom_emoji"}, ["."]]}]"#;
     let chat = format!("{{\"name\": 1, \"type\": \"personal_chat\", \"messages\": {messages}}}");
     assert_eq!(text_of("a.json", chat.as_bytes()), "Ann: One.\n?: Two.\n?: Three.\nAnn: Four.\n");
@@ -331,6 +338,11 @@ fn a_chat_of_facebook_begins_with_its_oldest_message_and_is_written_right() {
         {"sender_name": "Zo\u00c3\u00a9", "timestamp_ms": 1, "content": "na\u00efve", "type": "Generic"}
     ], "title": "Zo\u00c3\u00a9", "is_still_participant": true}"#;
     assert_eq!(text_of("message_1.json", chat.as_bytes()), "Zoé: naïve\nTom: café ❤\n");
+    let many = r#"{"name": "Tom"}, "#.repeat(2000);
+    let chat = format!(
+        "{{\n  \"participants\": [{many}{{}}],\n\"messages\": [{{\"sender_name\": \"Tom\", \"content\": \"One\"}}]}}"
+    );
+    assert_eq!(text_of("message_1.json", chat.as_bytes()), "Tom: One\n");
 }
 
 #[test]

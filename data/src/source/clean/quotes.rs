@@ -35,7 +35,7 @@ const ORIGINALS: [&str; 7] = [
 
 /// The fields of the block of lines with which Outlook begins a mail that it quotes, in the languages
 /// it speaks: who wrote it, when, to whom and of what.
-const FIELDS: [[&str; 4]; 16] = [
+const FIELDS: [[&str; 4]; 20] = [
     ["From", "Sent", "To", "Subject"],
     ["From", "Date", "To", "Subject"],
     ["Von", "Gesendet", "An", "Betreff"],
@@ -50,15 +50,26 @@ const FIELDS: [[&str; 4]; 16] = [
     ["Da", "Inviato", "A", "Oggetto"],
     ["Van", "Verzonden", "Aan", "Onderwerp"],
     ["Från", "Skickat", "Till", "Ämne"],
+    ["Fra", "Sendt", "Til", "Emne"],
+    ["Lähettäjä", "Lähetetty", "Vastaanottaja", "Aihe"],
     ["Od", "Wysłano", "Do", "Temat"],
     ["От", "Отправлено", "Кому", "Тема"],
+    ["差出人", "送信日時", "宛先", "件名"],
+    ["发件人", "发送时间", "收件人", "主题"],
 ];
+
+/// Which of these say a date that a memo may have as well: that of a mail has a time.
+const DATES: [&str; 3] = ["Date", "Datum", "Fecha"];
 
 /// Such a block has no more lines: names of many receivers take several.
 const MOST_FIELD_LINES: usize = 50;
 
-/// A signature has no more lines that say something; above more a dash is a divider.
-const MOST_SIGNATURE_LINES: usize = 6;
+/// Below `-- `, which is the mark of a signature (RFC 3676), stand no more lines that say something: a
+/// firm's own are many.
+const MOST_SIGNATURE_LINES: usize = 25;
+
+/// Below dashes without a space no more: above more they are a divider.
+const MOST_UNMARKED_LINES: usize = 6;
 
 /// The text of a mail without quoted lines and what announces them, without what stands below
 /// another mail's beginning, and without a signature.
@@ -116,11 +127,11 @@ fn pop_blank(lines: &mut Vec<&str>) {
     }
 }
 
-/// Where the signature begins that ends a mail, with a line of `-- ` (RFC 3676) or `--`.
+/// Where the signature begins that ends a mail, with a line of `-- ` or `--`.
 fn signature(lines: &[&str]) -> Option<usize> {
     let (mut begins, mut below) = (None, 0);
     for (at, &line) in lines.iter().enumerate().rev() {
-        if line == "-- " || (line == "--" && at + 1 < lines.len()) {
+        if line == "-- " || (line == "--" && at + 1 < lines.len() && below <= MOST_UNMARKED_LINES) {
             begins = Some(at);
         }
         below += usize::from(!line.trim().is_empty());
@@ -138,8 +149,15 @@ fn begins_original<'a>(line: &str, below: impl Iterator<Item = &'a str> + Clone)
     FIELDS.iter().filter(|fields| fields[0] == first).any(|[_, sent, to, subject]| {
         let block = below.clone().take_while(|line| !line.trim().is_empty()).take(MOST_FIELD_LINES);
         let mut names = block.map(field);
-        names.next() == Some(*sent) && names.any(|name| name == *to) && names.any(|name| name == *subject)
+        let is_mails = !DATES.contains(sent) || below.clone().next().is_some_and(has_time);
+        is_mails && names.next() == Some(*sent) && names.any(|name| name == *to) && names.any(|name| name == *subject)
     })
+}
+
+/// Whether a line has a time of day in it, such as 10:00.
+fn has_time(line: &str) -> bool {
+    let is_time = |four: &[u8]| four[1] == b':' && [0, 2, 3].iter().all(|&at: &usize| four[at].is_ascii_digit());
+    line.as_bytes().windows(4).any(is_time)
 }
 
 /// The name of the field that a line begins with. In French a blank stands before the colon, and bold
@@ -202,6 +220,8 @@ mod tests {
             "From: the sea\nTo: the hills\nSubject: a walk\n",
             "To: All\nFrom: The head\nDate: 3 May\nSubject: Parking\n\nPlease park behind the house.\n",
             "From: Ann\nSent: flowers\n\nTo: nobody\nSubject: none\n",
+            "Here is the memo.\n\nFrom: The board\nDate: 3 May 2021\nTo: All\nSubject: Hours\n\nWe open at nine.\n",
+            "Von: Berlin\nDatum: 3.5.2021\nAn: Paris\nBetreff: zwei Plätze\n\nGern am Fenster.\n",
             "From: Ann\n",
         ] {
             assert_eq!(without(own, &mut Changes::default()), own);
@@ -218,6 +238,8 @@ mod tests {
         assert_eq!(changes.signature_lines, 2);
         let above = "One.\n-- \nTom\n\n-----Original Message-----\nFrom: Ann\n1\n2\n3\n4\n5\n6\n7\n";
         assert_eq!(without(above, &mut Changes::default()), "One.\n");
+        let firms = format!("One.\n-- \n{}", "A line of a firm\n".repeat(12));
+        assert_eq!(without(&firms, &mut Changes::default()), "One.\n");
         let two = "One.\n-- \nTom\nOslo\n--\nThe list\n";
         assert_eq!(without(two, &mut Changes::default()), "One.\n");
     }

@@ -81,7 +81,7 @@ fn is_toml(matter: &str) -> bool {
     })
 }
 
-/// Whether this is YAML: it begins at once, and behind comments and items with a key; no key comes
+/// Whether this is YAML: it begins at once, and behind comments and items with a key; no name comes
 /// again, as who speaks does in a dialogue; most lines may be a part of it, and none is prose.
 fn is_yaml(matter: &str) -> bool {
     if matter.lines().next().is_some_and(|line| line.trim().is_empty()) {
@@ -98,7 +98,8 @@ fn is_yaml(matter: &str) -> bool {
         } else if let Some((key, value)) = key_of(line) {
             // A sentence with a colon begins no front matter.
             let is_sentence = keys.is_empty() && key.contains(' ') && ends_sentence(value);
-            if is_sentence || !keys.insert(key) {
+            let is_speaker = !keys.insert(key) && !key.starts_with(char::is_lowercase);
+            if is_sentence || is_speaker {
                 return false;
             }
             fitting += 1;
@@ -192,6 +193,7 @@ mod tests {
             "title: \"A\nand B.\"\ndate: x\n",
             "authors:\n- name: A\n  url: x\n- name: B\n  url: y\ntext: \"A\ntext: B\"\n",
             "title: A\n\nsummary: It has a sentence. Or two!\n",
+            "title: A\ndate: x\ntitle: B\n",
         ] {
             let text = format!("---\n{matter}---\nx");
             assert_eq!(front_matter(&mut text.as_bytes()).unwrap(), (Vec::new(), matter.to_owned()));

@@ -160,7 +160,8 @@ impl Reader for WhatsApp {
 enum Turn {
     /// What the program says itself.
     Program,
-    /// A picture or a sound, and under it what this person says of it.
+    /// A picture, a sound or what the program says in somebody's name, and under it what this person
+    /// says of it.
     Media(String),
     /// What somebody says.
     Words,
@@ -172,7 +173,8 @@ impl Turn {
         match rest.split_once(": ") {
             None => Self::Program,
             Some((name, said)) if is_media(said.trim_start_matches(is_mark)) => Self::Media(name.to_owned()),
-            Some((_, said)) if said.starts_with(OWN_MARK) => Self::Program,
+            // It says one line itself: below may stand a poll, or what somebody has pasted.
+            Some((name, said)) if said.starts_with(OWN_MARK) => Self::Media(name.to_owned()),
             Some(_) => Self::Words,
         }
     }
@@ -200,9 +202,17 @@ fn stamped(line: &str) -> Option<&str> {
     // In French an "à" stands before the time.
     let time =
         time.trim().split([' ', '\u{202f}']).take(2).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-    // In Finland and Denmark a point stands before the minutes.
-    let is_time = time.contains(':') || time.split('.').skip(1).all(|part| part.len() == 2);
+    let is_time = time.contains(':') || is_pointed_time(date, time);
     (stamp.len() <= 40 && numbers(date, 3) && numbers(time, 2) && is_time).then_some(rest)
+}
+
+/// Whether this is a time with a point before the minutes, as in Finland and Denmark, where no date
+/// begins with its year: there it may be an amount.
+fn is_pointed_time(date: &str, time: &str) -> bool {
+    let begins_with_year = date.bytes().take_while(u8::is_ascii_digit).count() == 4;
+    let is_below = |(part, most): (&str, u32)| part.parse().is_ok_and(|number: u32| number < most);
+    let has_two_digits = |part: &str| part.len() == 2;
+    !begins_with_year && time.split('.').zip([24, 60, 60]).all(is_below) && time.split('.').skip(1).all(has_two_digits)
 }
 
 #[cfg(test)]
@@ -256,7 +266,13 @@ mod tests {
         for stamp in ["12.3.2024 klo 18.05 - ", "12.03.24, 18.05 - ", "[12.03.2024 18.05.12] ", "12/03/24 9.05 - "] {
             assert_eq!(stamped(&format!("{stamp}Ann: Yes")), Some("Ann: Yes"), "{stamp}");
         }
-        for line in ["12.03.24, 3.5 - a: b", "12.03.24, 18 - a: b", "12.03.24, 1.234 - a: b"] {
+        for line in [
+            "2024-03-12 18.50 - Groceries: milk",
+            "12.03.24 99.90 - Shoes: new",
+            "12.03.24, 3.5 - a: b",
+            "12.03.24, 18 - a: b",
+            "12.03.24, 1.234 - a: b",
+        ] {
             assert_eq!(stamped(line), None, "{line}");
         }
     }

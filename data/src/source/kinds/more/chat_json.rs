@@ -38,7 +38,10 @@ impl Reader for ChatJson {
         let has = |key: &str| text.contains(key);
         let telegram = (has("\"messages\"") && has("\"type\"") && has("\"name\"")) || has("\"personal_information\"");
         let discord = has("\"guild\"") && has("\"channel\"");
-        let facebook = has("\"participants\"") && has("\"sender_name\"");
+        // Who takes part comes first, and may be more than is looked at.
+        let mut signs = text.chars().filter(|sign| !sign.is_whitespace());
+        let names_first = "{\"participants\":[{\"name\":".chars().all(|sign| signs.next() == Some(sign));
+        let facebook = has("\"participants\"") && (names_first || has("\"sender_name\""));
         start.name.ends_with(".json") && text.starts_with('{') && (telegram || discord || facebook)
     }
 
@@ -84,6 +87,14 @@ struct Message {
     is_unsent: Option<bool>,
     #[serde(default)]
     call_duration: Option<IgnoredAny>,
+}
+
+/// What stands in a list of messages.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Message(Box<Message>),
+    Odd(IgnoredAny),
 }
 
 #[derive(Deserialize)]
@@ -263,7 +274,8 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         let mut held_bytes = 0;
-        while let Some(message) = list.next_element::<Message>()? {
+        while let Some(entry) = list.next_element::<Entry>()? {
+            let Entry::Message(message) = entry else { continue };
             let Some(turn) = message.turn() else { continue };
             let Some(held) = &mut self.held else {
                 self.chat.tell::<A::Error>(Event::Text(&turn))?;

@@ -89,7 +89,7 @@ impl Reader for Csv {
             closed(number)?;
             if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
                 let what = format!(
-                    "has more fields than the first row names; put text with {} in it in quotation marks",
+                    "has more fields than the first row names; name them there too, or put text with {} in it in quotation marks",
                     word_for(delimiter)
                 );
                 return Err(Error::unusable(format!("{name}: row {number}"), what).into());
@@ -249,7 +249,9 @@ mod tests {
 
     #[test]
     fn a_row_with_more_fields_than_the_first_names_is_told() {
-        let what = |signs| format!("has more fields than the first row names; put text with {signs} in it in");
+        let what = |signs| {
+            format!("has more fields than the first row names; name them there too, or put text with {signs} in it in")
+        };
         for (name, table, row, signs) in [
             ("a.csv", "id,text\n1,one\n2,\"two, three\"\n3,four, five\n", 4, "commas"),
             ("a.csv", "text;id\r\none;1\r\ntwo; three;2\r\n", 3, "semicolons"),

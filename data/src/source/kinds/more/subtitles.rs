@@ -65,6 +65,10 @@ impl Reading {
         self.rolls |= line.contains("<c>");
         let after_blank = std::mem::replace(&mut self.after_blank, line.is_empty());
         if is_time(line) {
+            // No blank line parts the number of what is shown from its time.
+            if after_blank && self.number.as_ref().is_some_and(|(_, after_blank)| !after_blank) {
+                self.say_number(sink)?;
+            }
             self.shown = true;
             self.number = None;
         } else if line.is_empty() && self.is_webvtt {

@@ -10,8 +10,8 @@ use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
-use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, SET, WITHOUT_ARGUMENT};
-use names::{accent, definition, ligature, settings, symbol};
+use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, WITHOUT_ARGUMENT};
+use names::{accent, arguments_without_text, definition, environment_settings, ligature, settings, symbol};
 use places::{begins_blank, behind_blanks, braces, formula_length, slides_length};
 use unicode_normalization::char::compose;
 
@@ -259,7 +259,9 @@ impl<'a> Reading<'a> {
             }
             name if WITHOUT_ARGUMENT.contains(&name) => {
                 self.all_options();
-                while self.argument().is_some() {}
+                for _ in 0..arguments_without_text(name) {
+                    self.argument();
+                }
             }
             name => match symbol(name) {
                 Some(symbol) => {
@@ -410,10 +412,9 @@ impl<'a> Reading<'a> {
         }
         self.at += slides_length(self.rest());
         self.all_options();
-        if SET.contains(&name.trim_end_matches('*')) {
-            while self.argument().is_some() {
-                self.all_options();
-            }
+        for _ in 0..environment_settings(name) {
+            self.all_options();
+            self.argument();
         }
         self.prose().block();
         false

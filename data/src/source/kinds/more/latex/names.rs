@@ -41,6 +41,15 @@ pub const WITHOUT_ARGUMENT: [&str; 37] = [
     "url",
 ];
 
+/// How many arguments such a command has.
+pub fn arguments_without_text(command: &str) -> usize {
+    match command {
+        "definecolor" => 3,
+        "setcounter" | "addtocounter" | "fontsize" | "rule" => 2,
+        _ => 1,
+    }
+}
+
 /// How many arguments a command has behind the name that it defines or sets.
 pub fn definition(command: &str) -> Option<usize> {
     Some(match command {
@@ -76,20 +85,15 @@ pub fn settings(command: &str) -> Option<usize> {
     })
 }
 
-/// Environments whose arguments say how they are set.
-pub const SET: [&str; 11] = [
-    "tabular",
-    "tabularx",
-    "tabulary",
-    "array",
-    "thebibliography",
-    "minipage",
-    "multicols",
-    "longtable",
-    "column",
-    "wrapfigure",
-    "wraptable",
-];
+/// How many arguments of an environment say how it is set.
+pub fn environment_settings(environment: &str) -> usize {
+    match environment {
+        "tabular*" | "tabularx" | "tabulary" | "wrapfigure" | "wrapfigure*" | "wraptable" | "wraptable*" => 2,
+        "tabular" | "array" | "longtable" | "longtable*" | "minipage" | "multicols" | "multicols*" | "column"
+        | "thebibliography" => 1,
+        _ => 0,
+    }
+}
 
 /// Environments that are kept as they are written.
 pub const AS_WRITTEN: [&str; 3] = ["verbatim", "lstlisting", "minted"];

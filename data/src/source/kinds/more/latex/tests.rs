@@ -54,6 +54,21 @@ fn options_are_no_text() {
 }
 
 #[test]
+fn a_group_behind_what_has_its_arguments_is_text() {
+    for (body, shown) in [
+        (r"\cline{1-2} {\bf 2021} & 3", "2021\t3\n"),
+        (r"\rule{5cm} {1pt} {\Large Title}", "Title\n"),
+        (r"\index{x} {\em indexed}", "indexed\n"),
+        (r"\begin{tabular} {l|c} {\bf Year} & a\end{tabular}", "Year\ta\n"),
+        (r"\begin{column}{.5\textwidth} {\bf Head}\end{column}", "Head\n"),
+        (r"\begin{wrapfigure}[9]{r}[1cm]{5cm}A\end{wrapfigure}", "A\n"),
+        ("\\begin{multicols}{2}[\\section{Head}]\nA\\end{multicols}", "[\n\nHead\n\n] A\n"),
+    ] {
+        assert_eq!(text(body), shown, "{body}");
+    }
+}
+
+#[test]
 fn what_says_on_which_slides_something_stands_is_no_text() {
     for (body, shown) in [
         (r"\item<1->One\item<+-|alert@2>[Two]three", "One\nTwo three\n"),
