@@ -69,14 +69,14 @@ fn tell_of_cut_files() {
 #[cfg(target_os = "linux")]
 extern "C" fn end_for_cut_file(_: libc::c_int, fault: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const LINE: &[u8] = b"error: a file was cut short by another program while this one read it, or its disk fails; \
-        see that it is whole, and run the command again\n";
+        see that the file is whole, and run the command again\n";
     // SAFETY: the system hands over a fault that can be read; the rest may be called in a handler.
     unsafe {
         if (*fault).si_code == libc::BUS_ADRERR {
             libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
             libc::_exit(1);
         }
-        libc::signal(libc::SIGBUS, libc::SIG_DFL); // the fault comes again, and ends the program
+        libc::signal(libc::SIGBUS, libc::SIG_DFL); // a fault comes again, and ends the program
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
         let said = String::from_utf8(this.stderr).unwrap();
         assert_eq!(this.status.code(), Some(1), "{said}");
         assert!(
-            said.ends_with("see that it is whole, and run the command again\n")
+            said.ends_with("see that the file is whole, and run the command again\n")
                 && said.contains("error: a file was cut short"),
             "{said}"
         );

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use ember_cli::failure;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::{say, typed};
-use ember_host::{file_error::with_causes, interrupt::Interrupt};
+use ember_host::{file_error::with_causes, interrupt::Interrupt, output};
 use ember_model::device::{self, DeviceError, Selected};
 use ember_study::{error::Error, plot::loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
@@ -92,8 +92,14 @@ fn conclude(trained: &Trained, notes: &Notes) {
 
 /// Draws the losses of a run into its folder.
 fn draw(run: &RunFolder) -> Result<(), Error> {
+    let picture = run.file(folder::PLOT);
+    // A pipe would be waited for.
+    if picture.metadata().is_ok_and(|there| !there.is_file()) {
+        let line = format!("cannot write {}: it is no regular file", picture.display());
+        return Err(Error::Write { what: "picture", source: output::Error::Refused(line) });
+    }
     let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
-    loss_svg(&rows, &run.name(), &run.file(folder::PLOT))
+    loss_svg(&rows, &run.name(), &picture)
 }
 
 /// On the built-in corpus: how far the loss has come from forgetting everything to the floor.

@@ -39,7 +39,8 @@ pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
 
 fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> {
     let Some(source) = Source::open(path)? else { return Ok(None) };
-    let place = cache.join(key(&source.paths())?);
+    let named = key(&source.paths())?;
+    let place = cache.join(&named);
     let folder = place.join(path.file_stem().unwrap_or_default());
     let used = folder.join("config.json");
     // One that lost something since, as when a disk was full or somebody tidied up, is made anew.
@@ -55,6 +56,10 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     let made = unfinished.path().join(path.file_stem().unwrap_or_default());
     hf::write(&model, None, &made).map_err(|error| said_of(path, cache, error))?;
     write_checksums(&made).map_err(|error| advised(&error))?;
+    if key(&source.paths())? != named {
+        let what = "it was changed while it was read; run the command again".to_owned();
+        return Err(FormatError::Unsupported { path: path.to_owned(), what });
+    }
     let made_of = path.canonicalize().at("cannot open", path)?;
     write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy()).map_err(elsewhere)?;
     put(unfinished.path(), &place, &folder)?;

@@ -23,7 +23,7 @@ fn said(difference: Difference) -> &'static str {
             "this model has the exact GELU: llama.cpp computes its tanh form, which moves logits by about a thousandth"
         }
         Difference::SpaceBefore => {
-            "this tokenizer puts a space before a text where none stands: who opens this file puts one before every text"
+            "this tokenizer puts a space before a text only where it begins with none: what opens this file puts one before every text"
         }
     }
 }

@@ -119,7 +119,7 @@ pub struct ExplainArgs {
     steps: Option<Vec<usize>>,
 }
 
-/// A number of tokens; one that is not within is refused later, with the reason.
+/// A number of tokens; 0, and one that is too large, are refused later.
 fn tokens(text: &str) -> Result<usize, String> {
     count(text).map_err(|_| format!("it must be a whole number from 1 to {MOST_TOKENS}"))
 }

@@ -27,8 +27,8 @@ pub enum FolderError {
     Damaged { path: PathBuf, what: String },
     /// The folder holds the weights of a model, and not the file that says of which.
     #[error(
-        "{0} holds no config.json, which says what model its weights are; put that file back, as from another checkpoint of the \
-         same run, or use another checkpoint"
+        "{0} holds no config.json, which says what model its weights are; put that file back: another checkpoint of the \
+         same run has it, or whatever the folder was copied from"
     )]
     LostConfig(PathBuf),
     /// `config.json` has a shape that no model can have.

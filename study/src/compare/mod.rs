@@ -83,7 +83,7 @@ impl Record {
         if !path.exists() {
             return Err(Error::Missing(path.to_owned()));
         }
-        if !metrics.is_file() {
+        if !metrics.exists() {
             return Err(Error::NoMetrics(path.to_owned()));
         }
         let rows: Vec<Row> = jsonl::read(&metrics)?;

@@ -81,7 +81,7 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
         return Err(Error::Missing(path.to_owned()));
     }
     let log = path.join(folder::SAMPLES).join(folder::SAMPLES_LOG);
-    if !log.is_file() {
+    if !log.exists() {
         return Err(Error::NoSamples(path.to_owned()));
     }
     let samples: Vec<Sample> = jsonl::read(&log)?;

@@ -77,8 +77,9 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
 fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let mut paths = args.names.iter().map(|name| runs::named(name)).collect::<Result<Vec<_>, _>>()?;
-    // Whatever it is called: a, runs/a and ./runs/a are one.
-    paths.sort_by_cached_key(|path| path.canonicalize().ok());
+    // Whatever it is called: a, runs/a and ./runs/a are one. With a link goes the run that it leads to,
+    // and not the other way round.
+    paths.sort_by_cached_key(|path| (path.canonicalize().ok(), !path.is_symlink()));
     paths.dedup_by_key(|path| path.canonicalize().ok());
     // Before the locks are taken, by which a run is known to be trained.
     let summaries = runs::list(&paths)?;

@@ -11,7 +11,8 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
 use ember_model::{WeightType, folder, folder::StoredWeights};
-use ember_training::{error::Error, run::text::data_of, run::text::dataset_for};
+use ember_training::error::{Error, TextError};
+use ember_training::run::text::{data_of, dataset_for};
 use serde_json::{Value, json};
 
 use crate::prelude::*;
@@ -170,8 +171,15 @@ fn writing_config(
 /// The text that the model learned from. A Hugging Face folder has no run around it, and a run's text
 /// may be gone: then the page says less.
 fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
-    let data = data_of(Some(checkpoint)).ok()?;
     let unread = |error: Error| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
+    let is_by_itself = |error: &Error| matches!(error, Error::Text(TextError::NoRun(_)));
+    let data = data_of(Some(checkpoint))
+        .map_err(|error| {
+            if !is_by_itself(&error) {
+                unread(error)
+            }
+        })
+        .ok()?;
     dataset_for(&data, checkpoint).map_err(unread).ok()
 }
 

@@ -52,6 +52,17 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
     for said in ["best validation loss ", "; `ember-train compare a --svg FILE` draws the losses", "write with it: "] {
         assert!(ran.err.contains(said), "{said} in {}", ran.err);
     }
+    #[cfg(unix)]
+    {
+        std::fs::remove_dir(place.path("a/loss.svg")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(place.path("a/loss.svg")).status().unwrap().success());
+        let ran = place.train("resume a --device cpu --set max_steps=41").well();
+        assert!(
+            ran.err.contains("a/loss.svg: it is no regular file; ") && ran.err.contains("write with it: "),
+            "{}",
+            ran.err
+        );
+    }
 
     // A run that was killed has half a line at its end, and perhaps no configuration.
     let log = std::fs::read_to_string(place.path("b/metrics.jsonl")).unwrap();

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use ember_data::numbers::{counted, grouped};
 use ember_data::prepare::{Dataset, Manifest};
-use ember_data::tokenizer::{Tokenizer, TokenizerChoice};
+use ember_data::tokenizer::TokenizerChoice;
 use ember_model::GptConfig;
+use serde_json::Value;
 
 use super::{init, text};
 use crate::config::TrainConfig;
@@ -28,14 +29,14 @@ impl Card {
     /// The card of a run.
     ///
     /// # Errors
-    /// When a value of the configuration, or the tokenizer, cannot be written.
+    /// When a value of the configuration cannot be written.
     pub fn new(name: String, config: &TrainConfig, dataset: &Dataset, shape: &GptConfig) -> Result<Self> {
         let Dataset { manifest, tokenizer, .. } = dataset;
         let begins = init::name_of_first(&config.init);
         let begins = begins.map_or_else(String::new, |name| format!("| begins from | {} |\n", shown(&name)));
         Ok(Self {
             name,
-            shape: shape_rows(shape, &tokenizer_kind(manifest, tokenizer)?) + &begins,
+            shape: shape_rows(shape, &tokenizer_kind(&manifest.tokenizer, || tokenizer.to_value().ok())) + &begins,
             data: data(manifest),
             recipe: text::recipe(config)?,
             manifest: manifest.clone(),
@@ -91,19 +92,19 @@ fn shape_rows(shape: &GptConfig, tokenizer: &str) -> String {
     )
 }
 
-/// What kind of tokenizer it is: as it was asked for, or, of one that was there before and was named by a
-/// path, by what its file says.
-fn tokenizer_kind(manifest: &Manifest, tokenizer: &Tokenizer) -> Result<String> {
-    if manifest.tokenizer.parse::<TokenizerChoice>().is_ok_and(|choice| !matches!(choice, TokenizerChoice::File(_))) {
-        return Ok(manifest.tokenizer.clone());
+/// What kind of tokenizer it is that a manifest names so: as it was asked for, or, of one that was there
+/// before and is named by a path, what its `tokenizer.json` says.
+pub fn tokenizer_kind(name: &str, json: impl FnOnce() -> Option<Value>) -> String {
+    if name.parse::<TokenizerChoice>().is_ok_and(|choice| !matches!(choice, TokenizerChoice::File(_))) {
+        return name.to_owned();
     }
-    let json = tokenizer.to_value()?;
+    let json = json().unwrap_or_default();
     let model = &json["model"];
-    Ok(match model["type"].as_str() {
+    match model["type"].as_str() {
         Some("WordLevel") if json["pre_tokenizer"]["pattern"]["Regex"] == r"[\s\S]" => "chars".to_owned(),
         Some("BPE") if model["merges"].as_array().is_some_and(Vec::is_empty) => "bytes".to_owned(),
         kind => kind.unwrap_or("unknown").to_lowercase(),
-    })
+    }
 }
 
 /// Most sources that are named.

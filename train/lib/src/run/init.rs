@@ -104,6 +104,12 @@ pub fn name_of_first(init: &str) -> Option<String> {
         _ => (folder, ""),
     };
     let run = checkpoint.parent().filter(|around| around.ends_with(CHECKPOINTS)).and_then(Path::parent);
+    // Hugging Face's cache: models--OWNER--NAME/snapshots/HASH.
+    let cached =
+        folder.parent().filter(|around| around.ends_with("snapshots")).and_then(Path::parent).and_then(name_of);
+    if let Some(name) = cached.as_deref().and_then(|name| name.strip_prefix("models--")) {
+        return Some(name.replacen("--", "/", 1));
+    }
     Some(match run.and_then(name_of).zip(step_of(checkpoint)) {
         Some((run, step)) => format!("{run}, step {step}{averaged}"),
         None => name_of(folder).unwrap_or_else(|| "another model".to_owned()),
@@ -153,6 +159,7 @@ mod tests {
             ("/home/ana/runs/diary/checkpoints/step-00000500", Some("diary, step 500")),
             ("/home/ana/runs/diary/checkpoints/step-00000500/ema", Some("diary, step 500, averaged")),
             ("/home/ana/models/gpt2", Some("gpt2")),
+            ("/cache/models--openai-community--gpt2/snapshots/607a30d7", Some("openai-community/gpt2")),
             ("/home/ana/step-00000500", Some("step-00000500")),
             ("/home/ana/models/..", Some("another model")),
         ] {

@@ -10,9 +10,9 @@ use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
-use super::folder::{CONFIG, DATA, RunFolder, run_of};
+use super::folder::{CHECKPOINTS, CONFIG, DATA, RunFolder, run_of};
 use crate::config::{ConfigError, DataConfig, Settings, TrainConfig};
-use crate::error::{Result, TextError};
+use crate::error::{FolderError, Result, TextError};
 
 /// Prepares a text; `None` when [`Progress::interrupted`] said so.
 ///
@@ -156,7 +156,10 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
     let around = checkpoint.canonicalize().at("cannot find", &checkpoint)?;
     match run_of(&around) {
         Some(run) => data_of_run(run),
-        None => Err(TextError::NoRun(checkpoint).into()),
+        None => match around.parent().filter(|above| above.ends_with(CHECKPOINTS)).and_then(Path::parent) {
+            Some(run) => Err(FolderError::LostConfig(run.to_owned()).into()),
+            None => Err(TextError::NoRun(checkpoint).into()),
+        },
     }
 }
 

@@ -15,13 +15,13 @@ use ember_host::file_error::At;
 use crate::error::FolderError;
 use crate::run::folder::is_run;
 
-use summary::{configuration, text_folder};
+use summary::text_folder;
 
 pub use removal::Removal;
-pub use summary::{State, Summary};
+pub use summary::{State, Summary, configuration};
 
 /// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first. One
-/// that is named in several ways is one, by the shortest name that is no link.
+/// that is named in several ways is one, by the shortest name that is not itself a link.
 ///
 /// # Errors
 /// When a folder is not there, cannot be read or holds no run.
@@ -43,7 +43,7 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
         }
     }
     let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    paths.sort_by_cached_key(|path| (whole(path), path.is_symlink(), path.as_os_str().len()));
+    paths.sort_by_cached_key(|path| (whole(path), path.is_symlink(), path.as_os_str().len(), path.clone()));
     paths.dedup_by_key(|path| whole(path));
     let mut runs: Vec<Summary> = paths.iter().map(|path| Summary::read(path)).collect();
     let lowest: Vec<bool> = runs.iter().map(|run| run.is_lowest_of(&runs)).collect();

@@ -9,8 +9,9 @@ use ember_host::files::name_of;
 use serde::{Serialize, Serializer};
 
 use crate::error::LogError;
+use crate::run::card::tokenizer_kind;
 use crate::run::checkpoint::text_of;
-use crate::run::folder::{CONFIG, LATEST, METRICS, Pointer, REMOVING, RunFolder, step_of};
+use crate::run::folder::{CONFIG, LATEST, METRICS, Pointer, REMOVING, RunFolder, newest_step, step_of};
 use crate::run::report::{Row, jsonl};
 use crate::run::{disk::used_bytes, text::data_folder};
 use crate::step::progress::{Best, DataChecksums, Evaluations};
@@ -29,6 +30,8 @@ pub enum State {
     NotBegun,
     /// Its removal was cut short; it can only be removed again.
     HalfRemoved,
+    /// It has saved steps and no configuration to go on by.
+    LostConfig,
 }
 
 /// What a run's folder tells of the run; `None` where it does not.
@@ -59,7 +62,7 @@ pub struct Summary {
     pub parameters: Option<u64>,
     /// `gpt2`, `llama` or `qwen3`.
     pub architecture: Option<String>,
-    /// `chars`, `bytes`, `bpe:N`, or the name of the file it was read from.
+    /// `chars`, `bytes` or `bpe:N`; of one that was there before, its kind.
     pub tokenizer: Option<String>,
     /// On the disk, in all.
     pub bytes: u64,
@@ -119,7 +122,10 @@ impl Summary {
             lowest: false,
             parameters: facts.map(|facts| facts.parameters),
             architecture: config.get("architecture").and_then(toml::Value::as_str).map(str::to_owned),
-            tokenizer: manifest.as_ref().map(|text| name_alone(Path::new(&text.tokenizer))),
+            tokenizer: manifest.as_ref().map(|text| {
+                let file = text_folder(path, &config).join("tokenizer.json");
+                tokenizer_kind(&text.tokenizer, || serde_json::from_slice(&fs::read(file).ok()?).ok())
+            }),
             bytes: used_bytes(path),
             checkpoint_bytes: used_bytes(&run.checkpoints()),
             problem,
@@ -155,7 +161,11 @@ fn state(run: &Path, is_finished: bool) -> State {
     if RunFolder::is_in_use(run) {
         State::Running
     } else if !run.join(CONFIG).exists() {
-        if run.join(REMOVING).exists() { State::HalfRemoved } else { State::NotBegun }
+        match newest_step(run) {
+            _ if run.join(REMOVING).exists() => State::HalfRemoved,
+            Some(_) => State::LostConfig,
+            None => State::NotBegun,
+        }
     } else if is_finished {
         State::Finished
     } else {
@@ -165,8 +175,11 @@ fn state(run: &Path, is_finished: bool) -> State {
 
 /// The keys of a run's configuration; none where there is none. Not as a TrainConfig: runs of other
 /// versions have other keys.
-pub(super) fn configuration(run: &Path) -> toml::Table {
-    fs::read_to_string(run.join(CONFIG)).unwrap_or_default().parse().unwrap_or_default()
+pub fn configuration(run: &Path) -> toml::Table {
+    let file = run.join(CONFIG);
+    // What is no file may have no end.
+    let text = if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
+    text.parse().unwrap_or_default()
 }
 
 /// What the text of a run says about itself; nothing where another one than it `learned` was prepared in

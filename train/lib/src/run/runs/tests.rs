@@ -48,7 +48,7 @@ fn list_all(place: &TempDir) -> Vec<Summary> {
 }
 
 #[test]
-fn a_run_is_running_finished_interrupted_not_begun_or_half_removed() {
+fn a_run_is_running_finished_interrupted_not_begun_half_removed_or_without_its_configuration() {
     let place = TempDir::new().unwrap();
     run(&place, "a", 20, 1.5);
     run(&place, "b", 10, 1.5);
@@ -64,10 +64,21 @@ fn a_run_is_running_finished_interrupted_not_begun_or_half_removed() {
     fs::write(patient.join("config.toml"), "max_steps = 20\npatience = 1\n").unwrap();
     fs::write(patient.join("metrics.jsonl"), "{\"step\":5,\"val_loss\":1}\n{\"step\":10,\"val_loss\":2}\n").unwrap();
     fs::create_dir(place.path().join("somebodys")).unwrap();
+    let lost = run(&place, "g", 10, 1.5);
+    fs::remove_file(lost.join("config.toml")).unwrap();
+    fs::write(lost.join(".lock"), "").unwrap();
+    fs::create_dir_all(lost.join("data")).unwrap();
 
     let states: Vec<State> = list_all(&place).iter().map(|run| run.state).collect();
-    let expected =
-        [State::Finished, State::Interrupted, State::Running, State::NotBegun, State::HalfRemoved, State::Finished];
+    let expected = [
+        State::Finished,
+        State::Interrupted,
+        State::Running,
+        State::NotBegun,
+        State::HalfRemoved,
+        State::Finished,
+        State::LostConfig,
+    ];
     assert_eq!(states, expected);
     drop(running);
     assert_eq!(list_all(&place)[2].state, State::Interrupted);
@@ -225,6 +236,16 @@ fn the_data_of_a_run_goes_with_it_also_when_that_was_cut_short() {
     fs::rename(path.join("config.toml"), path.join(REMOVING)).unwrap();
     Removal::new(&path).unwrap().carry_out().unwrap();
     assert!(!path.exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_configuration_that_is_no_file_is_not_waited_for() {
+    let place = TempDir::new().unwrap();
+    let config = run(&place, "a", 20, 1.5).join("config.toml");
+    fs::remove_file(&config).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&config).status().unwrap().success());
+    assert_eq!(list(&[place.path().join("a")]).unwrap()[0].max_steps, None);
 }
 
 #[cfg(unix)]
