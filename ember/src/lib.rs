@@ -43,6 +43,7 @@
 
 mod model;
 
+#[doc(no_inline)] // burn's own documentation has it, in forty times the pages of ours
 pub use burn::tensor;
 pub use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 pub use ember_decoding::completion::{ChosenToken, Completion, FinishReason};
