@@ -93,7 +93,8 @@ impl RunFolder {
         // Made before it is looked at: what `new/..` names is there only when `new` is.
         make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
         if path.join(CONFIG).exists() || path.join(CHECKPOINTS).exists() {
-            return Err(FolderError::HoldsRun(path_buf()));
+            let error = if lost_config(path) { FolderError::LostConfig } else { FolderError::HoldsRun };
+            return Err(error(path_buf()));
         }
         // A run that ended before it began leaves its data, and names with a leading dot are
         // nobody's work.
@@ -169,7 +170,7 @@ impl RunFolder {
             let path = path.to_owned();
             return Err(match namesake(&path) {
                 _ if Self::is_in_use(&path) => FolderError::InUse(path),
-                _ if newest_step(&path).is_some() && !path.join(REMOVING).exists() => FolderError::LostConfig(path),
+                _ if lost_config(&path) => FolderError::LostConfig(path),
                 _ if is_not_begun(&path) => FolderError::NotBegun(path),
                 Some(run) => FolderError::DidYouMean { path, run },
                 None => FolderError::NoRun(path),
@@ -365,6 +366,11 @@ pub(super) const DAMAGED: &str = "damaged";
 /// The newest step that is saved of the run in a folder, whoever uses it.
 pub fn newest_step(run: &Path) -> Option<u64> {
     RunFolder::owned_elsewhere(run).saved().first().and_then(|checkpoint| step_of(checkpoint))
+}
+
+/// Whether steps are saved of the run in a folder, which nobody removes, and its configuration is gone.
+fn lost_config(run: &Path) -> bool {
+    !run.join(CONFIG).is_file() && newest_step(run).is_some() && !run.join(REMOVING).exists()
 }
 
 /// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`, or that

@@ -117,6 +117,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "plan count.txt --set architecture=gpt2 --set norm=rmsnorm --device cpu"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
+    ("ember-train", "run count.txt --out lost-config SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),
     ("ember-train", "run count.txt --out no-tokenizer SMALL"),
     ("ember-train", "run count.txt --out nowhere/.. SMALL"),
