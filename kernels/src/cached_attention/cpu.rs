@@ -36,10 +36,6 @@ pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
     from_flex(cache)
 }
 
-/// So many new positions in a row are many, which go through matrix products: their numbers are
-/// then the same in pieces of any size but one.
-const MANY: usize = 2;
-
 /// Below this many multiplications all is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 16;
 
@@ -83,10 +79,12 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
     }
     let at_once = if whole * queries < WORTH_SHARING { usize::MAX } else { 1 };
     tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
-        if task.new < MANY {
-            one_after_another(qkv, &cache, task, scratch, output);
+        // From two new positions on a row goes through matrix products: its numbers are then the same in
+        // pieces of any size but one.
+        if task.new == 1 {
+            one_position(qkv, &cache, task, scratch, output);
         } else {
-            all_at_once(qkv, &cache, task, scratch, output);
+            many_positions(qkv, &cache, task, scratch, output);
         }
     });
     y
@@ -126,29 +124,26 @@ struct Scratch {
     values: Vec<f32>,
 }
 
-fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
-    let heads = cache.heads;
-    let n = heads.head_size;
-    let before = task.slots.len() - task.new;
-    for i in 0..task.new {
-        let position = task.first + i;
-        let slots = &task.slots[..before + i + 1];
-        scratch.scores.resize(slots.len(), 0.0);
-        for head in task.head..task.head + task.heads {
-            let [keys, values] = cache.of(head);
-            let seen = Seen { keys, values, slots, head_size: n };
-            let q = &qkv[position * heads.width() + head * n..][..n];
-            // SAFETY: this position's and this head's part of the output, which no other task
-            // writes; the cache has its slots.
-            unsafe {
-                let y = output.piece(position * heads.query_width() + head * n, n);
-                one_query(q, seen, &mut scratch.scores, heads.scale(), y);
-            }
+/// The task's one new position, which sees all of its row.
+fn one_position(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
+    let (heads, slots) = (cache.heads, task.slots);
+    let head_size = heads.head_size;
+    scratch.scores.resize(slots.len(), 0.0);
+    for head in task.head..task.head + task.heads {
+        let [keys, values] = cache.of(head);
+        let seen = Seen { keys, values, slots, head_size };
+        let q = &qkv[task.first * heads.width() + head * head_size..][..head_size];
+        // SAFETY: this position's and this head's part of the output, which no other task writes; the
+        // cache has its slots.
+        unsafe {
+            let y = output.piece(task.first * heads.query_width() + head * head_size, head_size);
+            one_query(q, seen, &mut scratch.scores, heads.scale(), y);
         }
     }
 }
 
-fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
+/// The task's new positions, some at a time: each sees its row up to itself.
+fn many_positions(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
     let heads = cache.heads;
     let (head_size, [width, query_width]) = (heads.head_size, [heads.width(), heads.query_width()]);
     let before = task.slots.len() - task.new;
