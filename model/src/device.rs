@@ -108,12 +108,7 @@ pub struct Selected {
 
 /// Everything this build can reach, each tried with a small computation; the preferred first.
 pub fn list() -> Vec<Selected> {
-    let mut devices = cuda();
-    let mut wgpu = wgpu();
-    wgpu.sort_by_key(|adapter| !adapter.gpu);
-    devices.extend(wgpu);
-    devices.push(cpu(String::new()));
-    devices.into_iter().map(Selected::tested).collect()
+    cuda().into_iter().chain(wgpu()).chain([cpu(String::new())]).map(Selected::tested).collect()
 }
 
 /// The device that `choice` means.
@@ -128,13 +123,7 @@ pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
         DeviceChoice::Cuda(_) if !cfg!(feature = "cuda") => Err(DeviceError::NotBuilt { choice, kind: "CUDA" }),
         DeviceChoice::Wgpu(_) if !cfg!(feature = "wgpu") => Err(DeviceError::NotBuilt { choice, kind: "wgpu" }),
         DeviceChoice::Cuda(number) => numbered(choice, cuda(), number),
-        DeviceChoice::Wgpu(number) => {
-            let mut adapters = wgpu();
-            if number.is_none() {
-                adapters.sort_by_key(|adapter| !adapter.gpu);
-            }
-            numbered(choice, adapters, number)
-        }
+        DeviceChoice::Wgpu(number) => numbered(choice, wgpu(), number),
     }
 }
 
@@ -191,6 +180,7 @@ fn cuda() -> Vec<Selected> {
     Vec::new()
 }
 
+/// The adapters that wgpu sees, cards before software, none of them tried.
 fn wgpu() -> Vec<Selected> {
     #[cfg(feature = "wgpu")]
     return found("wgpu", adapters::wgpu::list);
