@@ -37,24 +37,23 @@ pub struct KvCache {
 impl KvCache {
     /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
-        let slots = slots.max(1);
-        Self::of(Empty::new(config.n_layer, slots, config.heads(), &device.clone().inner()), config, rows, slots)
+        Self::of(Empty::of_model(config, slots, device), config, rows)
     }
 
     /// As [`new`](Self::new), and the memory is taken from the system meanwhile, for callers that
     /// would be kept waiting when it is first written to.
     pub fn populated(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
-        let slots = slots.max(1);
-        let empty = Empty::new(config.n_layer, slots, config.heads(), &device.clone().inner());
+        let empty = Empty::of_model(config, slots, device);
         if let Some(memory) = &empty.memory {
             memory.populate();
         }
-        Self::of(empty, config, rows, slots)
+        Self::of(empty, config, rows)
     }
 
-    fn of(empty: Empty, config: &GptConfig, rows: usize, slots: usize) -> Self {
+    fn of(empty: Empty, config: &GptConfig, rows: usize) -> Self {
         let layers = (0..config.n_layer).map(|_| Some([empty.tensor(), empty.tensor()])).collect();
         let rows = vec![Vec::new(); rows];
+        let [_, slots, _] = empty.shape;
         Self { layers, rows, slots, next: 0, moves: 0, heads: config.heads(), device: empty.device }
     }
 
@@ -144,7 +143,22 @@ impl KvCache {
     /// Moves the slots in use to the front, so that at least `free` are left behind them; into more
     /// memory where it must.
     fn compact(&mut self, free: usize) {
-        // Each slot in use once, in the order in which the rows name them.
+        let in_use = self.renumber();
+        let needed = in_use.len() + free;
+        // Twice what is needed: with dead branches coming at every step, memory is then moved
+        // seldom.
+        let slots = if needed > self.slots { 2 * needed } else { self.slots };
+        if !in_use.is_empty() || slots > self.slots {
+            self.move_to_front(&in_use, slots);
+        }
+        self.slots = slots;
+        self.next = in_use.len();
+        self.moves += 1;
+    }
+
+    /// Gives the slots in use new numbers from 0 on, in the order in which the rows name them, and
+    /// lists their old ones, each once. Their keys and values are then to be moved.
+    fn renumber(&mut self) -> Vec<u32> {
         const UNUSED: u32 = u32::MAX;
         let mut moved_to = vec![UNUSED; self.slots];
         let mut in_use = Vec::new();
@@ -156,29 +170,27 @@ impl KvCache {
             }
             *slot = *target;
         }
-        let live = in_use.len();
-        // Twice what is needed: with dead branches coming at every step, memory is then moved
-        // seldom.
-        let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
-        if live > 0 || slots > self.slots {
-            let larger = (slots > self.slots).then(|| Empty::new(self.layers.len(), slots, self.heads, &self.device));
-            let moved = |old: Tensor<3>| {
-                let target = larger.as_ref().map(|empty| kernels::cast(empty.tensor(), old.dtype().into()));
-                let in_front = if live > 0 { kernels::move_to_front(old, &in_use) } else { old };
-                let into = [0..self.heads.n_kv_head, 0..live, 0..self.heads.head_size];
-                match target {
-                    Some(target) if live > 0 => target.slice_assign(into.clone(), in_front.slice(into)),
-                    Some(target) => target,
-                    None => in_front,
-                }
-            };
-            for layer in &mut self.layers {
-                *layer = layer.take().map(|cache| cache.map(moved));
+        in_use
+    }
+
+    /// Moves the keys and values of the slots `in_use` to the first slots, of tensors that have `slots`
+    /// of them: as many as before, or more.
+    fn move_to_front(&mut self, in_use: &[u32], slots: usize) {
+        let (heads, live) = (self.heads, in_use.len());
+        let larger = (slots > self.slots).then(|| Empty::new(self.layers.len(), slots, heads, &self.device));
+        let moved = |old: Tensor<3>| {
+            let target = larger.as_ref().map(|empty| kernels::cast(empty.tensor(), old.dtype().into()));
+            let in_front = if live > 0 { kernels::move_to_front(old, in_use) } else { old };
+            let into = [0..heads.n_kv_head, 0..live, 0..heads.head_size];
+            match target {
+                Some(target) if live > 0 => target.slice_assign(into.clone(), in_front.slice(into)),
+                Some(target) => target,
+                None => in_front,
             }
+        };
+        for layer in &mut self.layers {
+            *layer = layer.take().map(|cache| cache.map(moved));
         }
-        self.slots = slots;
-        self.next = live;
-        self.moves += 1;
     }
 }
 
@@ -191,6 +203,11 @@ struct Empty {
 }
 
 impl Empty {
+    /// For a model, with at least one slot; on the device without automatic differentiation.
+    fn of_model(config: &GptConfig, slots: usize, device: &Device) -> Self {
+        Self::new(config.n_layer, slots.max(1), config.heads(), &device.clone().inner())
+    }
+
     fn new(n_layer: usize, slots: usize, heads: Heads, device: &Device) -> Self {
         let shape = [heads.n_kv_head, slots, heads.head_size];
         let bytes = size_of::<f32>() * shape.iter().product::<usize>();
