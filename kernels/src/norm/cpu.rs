@@ -19,7 +19,7 @@ impl Operation<Flex, 3> for Norm {
         let [x, weight, bias] = inputs.map(contiguous);
         let (weights, biases) = (values(&weight), values(&bias));
         let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
-            centred_rows(x, weights, biases, y, self.epsilon)
+            layer_norm_rows(x, weights, biases, y, self.epsilon)
         });
         ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
     }
@@ -29,7 +29,7 @@ impl Operation<Flex, 3> for Norm {
         let n = weight.len();
         let (dx, mut dweight) = backward_by_rows(values(&x), values(&dy), [n, 2 * n], |x, dy, dx, sums| {
             let (dweight, dbias) = sums.split_at_mut(n);
-            centred_rows_backward(x, weight, dy, dx, dweight, dbias, self.epsilon);
+            layer_norm_rows_backward(x, weight, dy, dx, dweight, dbias, self.epsilon);
         });
         let dbias = dweight.split_off(n);
         [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
@@ -47,7 +47,7 @@ impl Operation<Flex, 2> for Norm {
         let [x, weight] = inputs.map(contiguous);
         let weights = values(&weight);
         let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
-            forward_rows(x, weights, y, self.epsilon)
+            rms_norm_rows(x, weights, y, self.epsilon)
         });
         ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
     }
@@ -56,7 +56,7 @@ impl Operation<Flex, 2> for Norm {
         let (dy, weight) = (float32(dy), values(&weight));
         let n = weight.len();
         let (dx, dweight) = backward_by_rows(values(&x), values(&dy), [n, n], |x, dy, dx, dweight| {
-            backward_rows(x, weight, dy, dx, dweight, self.epsilon);
+            rms_norm_rows_backward(x, weight, dy, dx, dweight, self.epsilon);
         });
         [new(dx, x.layout().shape().clone()), new(dweight, [n])]
     }
@@ -93,13 +93,13 @@ fn statistics(x: &[f32], epsilon: f32) -> (f32, f32) {
 
 /// The reciprocal of a row's root mean square.
 #[inline(always)]
-fn scale(x: &[f32], epsilon: f32) -> f32 {
+fn reciprocal_rms(x: &[f32], epsilon: f32) -> f32 {
     1.0 / (simd::sum([x], |[x]| x * x) / x.len() as f32 + epsilon).sqrt()
 }
 
 simd_versions! {
     // LayerNorm of each row.
-    fn centred_rows(x: &[f32], weight: &[f32], bias: &[f32], y: &mut [f32], epsilon: f32) {
+    fn layer_norm_rows(x: &[f32], weight: &[f32], bias: &[f32], y: &mut [f32], epsilon: f32) {
         let n = weight.len();
         let bias = &bias[..n];
         for (x, y) in x.chunks_exact(n).zip(y.chunks_exact_mut(n)) {
@@ -111,7 +111,7 @@ simd_versions! {
     }
 
     // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / std.
-    fn centred_rows_backward(
+    fn layer_norm_rows_backward(
         x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32], dbias: &mut [f32], epsilon: f32,
     ) {
         let n = weight.len();
@@ -130,10 +130,10 @@ simd_versions! {
     }
 
     /// RMSNorm of each row.
-    pub(crate) fn forward_rows(x: &[f32], weight: &[f32], y: &mut [f32], epsilon: f32) {
+    pub(crate) fn rms_norm_rows(x: &[f32], weight: &[f32], y: &mut [f32], epsilon: f32) {
         let n = weight.len();
         for (x, y) in x.chunks_exact(n).zip(y.chunks_exact_mut(n)) {
-            let scale = scale(x, epsilon);
+            let scale = reciprocal_rms(x, epsilon);
             for i in 0..n {
                 y[i] = x[i] * scale * weight[i];
             }
@@ -141,11 +141,11 @@ simd_versions! {
     }
 
     // With h the normalised row and g = dy * weight: dx = (g - h * mean(g * h)) / root mean square.
-    pub(crate) fn backward_rows(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32], epsilon: f32) {
+    pub(crate) fn rms_norm_rows_backward(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32], epsilon: f32) {
         let n = weight.len();
         let dweight = &mut dweight[..n];
         for ((x, dy), dx) in x.chunks_exact(n).zip(dy.chunks_exact(n)).zip(dx.chunks_exact_mut(n)) {
-            let scale = scale(x, epsilon);
+            let scale = reciprocal_rms(x, epsilon);
             let mean_gh = simd::sum([dy, weight, x], |[dy, w, x]| dy * w * x) * scale / n as f32;
             for i in 0..n {
                 let h = x[i] * scale;

@@ -3,7 +3,7 @@
 
 use super::QkNorm;
 use crate::cpu::prelude::*;
-use crate::norm::cpu::{ROWS, backward_by_rows, backward_rows, forward_rows};
+use crate::norm::cpu::{ROWS, backward_by_rows, rms_norm_rows, rms_norm_rows_backward};
 
 impl Operation<Flex, 3> for QkNorm {
     type Kept = [FlexTensor; 3];
@@ -15,8 +15,8 @@ impl Operation<Flex, 3> for QkNorm {
         let y = by_rows(ROWS, [(values(&qkv), width)], width, |[x], y: &mut [f32]| {
             y.copy_from_slice(x);
             for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                forward_rows(&x[q.clone()], weights[0], &mut y[q.clone()], self.epsilon);
-                forward_rows(&x[k.clone()], weights[1], &mut y[k.clone()], self.epsilon);
+                rms_norm_rows(&x[q.clone()], weights[0], &mut y[q.clone()], self.epsilon);
+                rms_norm_rows(&x[k.clone()], weights[1], &mut y[k.clone()], self.epsilon);
             }
         });
         ([stored(y, qkv.layout().shape().clone(), kept[0].dtype())], kept)
@@ -33,7 +33,7 @@ impl Operation<Flex, 3> for QkNorm {
             for ((x, dy), dx) in rows {
                 for ((part, weight), sum) in parts.iter().zip(weights).zip(sums.chunks_exact_mut(n)) {
                     let part = || part.clone();
-                    backward_rows(&x[part()], weight, &dy[part()], &mut dx[part()], sum, self.epsilon);
+                    rms_norm_rows_backward(&x[part()], weight, &dy[part()], &mut dx[part()], sum, self.epsilon);
                 }
             }
         });
