@@ -67,7 +67,7 @@ impl Shape {
         let batch = if self.time > 0 { self.batch } else { 0 };
         stretches(batch, most as usize).map(move |(first, batch_rows)| {
             let cubes = CubeCount::Static(tiles, heads as u32, batch_rows as u32);
-            let (drop, _) = mask_launch(self.dropout);
+            let drop = mask_launch(self.dropout);
             let layout = LayoutLaunch::new(self.time, self.before, first, n_head, n_kv_head, scale, drop);
             (Grid::new(&[qkv], cubes, CubeDim::new_1d(units as u32)), layout)
         })

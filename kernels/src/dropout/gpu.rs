@@ -28,12 +28,10 @@ pub struct Mask {
     scale: f32,
 }
 
-/// The arguments of a kernel that drops by `mask`, and whether it does; by none, they are never
-/// read.
-pub fn mask_launch(mask: Option<DropoutMask>) -> (MaskLaunch, bool) {
-    let DropoutMask { probability, key } = mask.unwrap_or(DropoutMask { probability: 0.0, key: 0 });
-    let threshold = (probability as f64 * (1u64 << 32) as f64) as u32;
-    (MaskLaunch::new(key as u32, (key >> 32) as u32, threshold, 1.0 / (1.0 - probability)), mask.is_some())
+/// The argument of a kernel that drops by `mask`; where there is none, it is never read.
+pub fn mask_launch(mask: Option<DropoutMask>) -> MaskLaunch {
+    let mask = mask.unwrap_or(DropoutMask { probability: 0.0, key: 0 });
+    MaskLaunch::new(mask.key as u32, (mask.key >> 32) as u32, mask.threshold(), mask.scale())
 }
 
 /// The well mixed bits of a word ("lowbias32", by C. Wellons' search for low bias).
@@ -106,7 +104,7 @@ fn dropout_kernel<T: Float, N: Size>(
 pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
     let x = contiguous(x);
     let (y, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
-    let (mask, _) = mask_launch(Some(mask));
+    let mask = mask_launch(Some(mask));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe { launch!(dropout_kernel, grid, vector, [x, &y], length, mask, dtype) };
     y

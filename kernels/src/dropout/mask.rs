@@ -34,6 +34,16 @@ impl DropoutMask {
         Some(Self { probability: probability as f32, key })
     }
 
+    /// A value is dropped where its hash is below this: one of 32 bits, as likely as any other.
+    pub(super) fn threshold(self) -> u32 {
+        (self.probability as f64 * (1u64 << 32) as f64) as u32
+    }
+
+    /// What the values that stay are multiplied by.
+    pub(super) fn scale(self) -> f32 {
+        1.0 / (1.0 - self.probability)
+    }
+
     /// Seeds the generator that [`Self::draw`] draws from in this thread.
     pub fn seed(seed: u64) {
         KEYS.set(ChaCha12Rng::seed_from_u64(seed));
@@ -48,8 +58,7 @@ thread_local! {
 simd_versions! {
     /// Drops from `x`, whose first value is number `first` of the whole tensor.
     pub fn mask_in_place(x: &mut [f32], mask: DropoutMask, first: u64) {
-        let scale = 1.0 / (1.0 - mask.probability);
-        let threshold = (mask.probability as f64 * (1u64 << 32) as f64) as u32;
+        let (scale, threshold) = (mask.scale(), mask.threshold());
         let low = mask.key as u32;
         let high = (mask.key >> 32) as u32;
         // A number's upper half stays the same for a long way, so that only the lower is counted in

@@ -241,12 +241,12 @@ fn onto(
     bias: Option<CubeTensor>,
     dropout: Option<DropoutMask>,
 ) -> CubeTensor {
-    let (residual, is_biased) = (contiguous(residual), bias.is_some());
+    let (residual, is_biased, drops) = (contiguous(residual), bias.is_some(), dropout.is_some());
     // What adds no bias reads none either.
     let bias = bias.map_or_else(|| branch.clone(), float32);
     let [rows, width, vector] = rows_of_vectors(&residual);
     let length = rows * width;
-    let (grid, dtype, (mask, drops)) = (Grid::each(&[&residual], length), elem(branch.dtype), mask_launch(dropout));
+    let (grid, dtype, mask) = (Grid::each(&[&residual], length), elem(branch.dtype), mask_launch(dropout));
     let (y, out) = written(&residual, 0);
     // SAFETY: as above.
     unsafe {
@@ -294,7 +294,7 @@ fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType, sums
     let groups = Groups::of(rows);
     let dbranch = unfilled(&dy, [rows, width * vector], to);
     let sums = unfilled(&dy, [if sums_up { groups.count } else { 1 }, width * vector], DType::F32);
-    let (steps, (mask, drops)) = (groups.steps, mask_launch(dropout));
+    let (steps, mask, drops) = (groups.steps, mask_launch(dropout), dropout.is_some());
     let (grid, dtypes) = (groups.grid(&[&dy], width), [elem(dy.dtype), elem(to)]);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
