@@ -73,6 +73,29 @@ pub fn copy_rows<T: Float, N: Size>(
     }
 }
 
+/// The first of the two rows of a warpgroup's 64 that a unit has sums of; the other is eight below.
+#[cube]
+pub fn own_row() -> usize {
+    let (plane, lane) = (UNIT_POS as usize / PLANE, UNIT_POS as usize % PLANE);
+    plane % (GROUP / PLANE) * STEP + lane / 4
+}
+
+/// The column of a unit's sum number `i`.
+#[cube]
+pub fn own_column(#[comptime] i: usize) -> usize {
+    comptime!(i / 4 * 8 + i % 2) + UNIT_POS as usize % 4 * 2
+}
+
+/// Whether a unit's sum number `i` is of the upper of its two rows: two sums are, then two of the lower.
+pub const fn is_upper(i: usize) -> bool {
+    i / 2 % 2 == 0
+}
+
+/// Rows from a unit's upper row to the row of its sum number `i`.
+pub const fn rows_below(i: usize) -> usize {
+    if is_upper(i) { 0 } else { 8 }
+}
+
 /// A vector of a row of sums that are rounded to two bytes: of the 32 columns number `vector` those
 /// eight that are this unit's in the end, of its upper or lower row.
 #[cube]

@@ -4,7 +4,9 @@
 use super::super::gpu_layout::{Layout, Shape};
 use super::tile::*;
 use crate::gpu::ptx;
-use crate::gpu::warpgroup::{GROUP, ROWS, VECTOR, WORDS, copy_rows, put_back, taken};
+use crate::gpu::warpgroup::{
+    GROUP, ROWS, VECTOR, WORDS, copy_rows, is_upper, own_column, own_row, put_back, rows_below, taken,
+};
 use crate::{Heads, gpu::prelude::*};
 
 /// Warpgroups of a cube, by what was fastest.
@@ -88,11 +90,11 @@ fn queries_backward<T: Float, N: Size>(
                 ptx::multiply(described(gradients + own), described(keys + TILE as u32), comptime!(form.scores()));
             #[unroll]
             for i in 0..SCORES {
-                let upper = comptime!(i / 2 % 2 == 0);
+                let upper = comptime!(is_upper(i));
                 let weight = ptx::exp2(fma(*scores.index(i), scale, if upper { log_sum.0 } else { log_sum.1 }));
                 let mut slope = *weighted.index(i);
                 if comptime!(form.drops) {
-                    let dropped = (weight_row + comptime!(i / 2 % 2 * 8)) as u32;
+                    let dropped = (weight_row + comptime!(rows_below(i))) as u32;
                     slope *= layout.drop.of_weight(dropped, (from + own_column(i)) as u32, time as u32);
                 }
                 slopes[i] = weight * (slope - if upper { dot.0 } else { dot.1 });
@@ -100,7 +102,7 @@ fn queries_backward<T: Float, N: Size>(
             if from + BLOCK > my_first {
                 #[unroll]
                 for i in 0..SCORES {
-                    let seen = from + own_column(i) <= position + comptime!(i / 2 % 2 * 8);
+                    let seen = from + own_column(i) <= position + comptime!(rows_below(i));
                     slopes[i] = select(seen, slopes[i], 0.0);
                 }
             }
@@ -227,7 +229,7 @@ fn keys_backward<T: Float, N: Size>(
                 slopes[i] = *weighted.index(i);
                 if comptime!(form.drops) {
                     let weight_row = (row * layout.n_head + head) * time + from + own_column(i);
-                    let key = position + comptime!(i / 2 % 2 * 8);
+                    let key = position + comptime!(rows_below(i));
                     let factor = layout.drop.of_weight(weight_row as u32, key as u32, time as u32);
                     weights[i] = weight * factor;
                     slopes[i] = *weighted.index(i) * factor;
@@ -237,7 +239,7 @@ fn keys_backward<T: Float, N: Size>(
             if from < my_first + ROWS {
                 #[unroll]
                 for i in 0..SCORES {
-                    let seen = from + own_column(i) >= position + comptime!(i / 2 % 2 * 8);
+                    let seen = from + own_column(i) >= position + comptime!(rows_below(i));
                     weights[i] = select(seen, weights[i], 0.0);
                     slopes[i] = select(seen, slopes[i], 0.0);
                 }

@@ -4,7 +4,9 @@ use super::super::gpu_layout::{Layout, Shape};
 use super::tile::*;
 use crate::gpu::prelude::*;
 use crate::gpu::ptx;
-use crate::gpu::warpgroup::{GROUP, ROWS, VECTOR, WORDS, copy_rows, put_back, taken};
+use crate::gpu::warpgroup::{
+    GROUP, ROWS, VECTOR, WORDS, copy_rows, is_upper, own_column, own_row, put_back, rows_below, taken,
+};
 
 /// Warpgroups of a cube, by what was fastest.
 const GROUPS: usize = 2;
@@ -72,14 +74,14 @@ fn forward<T: Float, N: Size>(
             if from + BLOCK > my_first {
                 #[unroll]
                 for i in 0..SCORES {
-                    let seen = from + own_column(i) <= position + comptime!(i / 2 % 2 * 8);
+                    let seen = from + own_column(i) <= position + comptime!(rows_below(i));
                     weights[i] = select(seen, weights[i], LOWEST);
                 }
             }
             let mut top = (LOWEST.runtime(), LOWEST.runtime());
             #[unroll]
             for i in 0..SCORES {
-                if comptime!(i / 2 % 2 == 0) {
+                if comptime!(is_upper(i)) {
                     top.0 = f32::max(top.0, weights[i]);
                 } else {
                     top.1 = f32::max(top.1, weights[i]);
@@ -96,19 +98,18 @@ fn forward<T: Float, N: Size>(
             total.1 *= factors.1;
             #[unroll]
             for i in 0..SUMS {
-                sums[i] *= if comptime!(i / 2 % 2 == 0) { factors.0 } else { factors.1 };
+                sums[i] *= if comptime!(is_upper(i)) { factors.0 } else { factors.1 };
             }
             #[unroll]
             for i in 0..SCORES {
-                let mut weight =
-                    ptx::exp2(fma(weights[i], scale, -if comptime!(i / 2 % 2 == 0) { new.0 } else { new.1 }));
-                if comptime!(i / 2 % 2 == 0) {
+                let mut weight = ptx::exp2(fma(weights[i], scale, -if comptime!(is_upper(i)) { new.0 } else { new.1 }));
+                if comptime!(is_upper(i)) {
                     total.0 += weight;
                 } else {
                     total.1 += weight;
                 }
                 if comptime!(form.drops) {
-                    let dropped = (weight_row + comptime!(i / 2 % 2 * 8)) as u32;
+                    let dropped = (weight_row + comptime!(rows_below(i))) as u32;
                     weight *= layout.drop.of_weight(dropped, (from + own_column(i)) as u32, time as u32);
                 }
                 weights[i] = weight;

@@ -3,7 +3,9 @@
 use crate::gpu::prelude::*;
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
-use crate::gpu::warpgroup::{GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, rounded, step};
+use crate::gpu::warpgroup::{
+    GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, is_upper, own_row, rounded, step,
+};
 
 /// Positions of a tile that is swept over.
 pub const BLOCK: usize = 64;
@@ -73,19 +75,6 @@ pub fn described(at: u32) -> u64 {
     comptime!(descriptor(VECTOR)) + (at / VECTOR as u32) as u64
 }
 
-/// The row of a warpgroup's 64 whose sums a unit has first; it has those of the row eight below, too.
-#[cube]
-pub fn own_row() -> usize {
-    let (plane, lane) = (UNIT_POS as usize / PLANE, UNIT_POS as usize % PLANE);
-    plane % (GROUP / PLANE) * STEP + lane / 4
-}
-
-/// The column of a unit's sum number `i` in a tile.
-#[cube]
-pub fn own_column(#[comptime] i: usize) -> usize {
-    comptime!(i / 4 * 8 + i % 2) + UNIT_POS as usize % 4 * 2
-}
-
 /// The largest of what four units have.
 #[cube]
 pub fn largest_of_four(x: f32) -> f32 {
@@ -127,7 +116,7 @@ pub fn write(
     let mut scaled = Sequence::<f32>::new();
     #[unroll]
     for i in 0..SUMS {
-        let factor = if comptime!(i / 2 % 2 == 0) { upper } else { lower };
+        let factor = if comptime!(is_upper(i)) { upper } else { lower };
         scaled.push(sums[i] * factor);
     }
     #[unroll]

@@ -11,8 +11,8 @@ use crate::gpu::products::tiled::{LINE, Lies, Place, PlaceLaunch, factor, row_st
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
-    GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, is_hopper, offset, own_vector, put_back,
-    rounded, step, taken, whole,
+    GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, is_hopper, offset, own_column, own_vector,
+    put_back, rounded, rows_below, step, taken, whole,
 };
 
 /// Warpgroups of a cube.
@@ -160,9 +160,9 @@ fn by_warpgroups<T: Float, N: Size>(
     for i in 0..SUMS {
         sums[i] = 0.0;
         if comptime!(form.begins != Begins::Zero) {
-            let column = first_n + comptime!(i / 4 * 8 + i % 2) + UNIT_POS as usize % 4 * 2;
+            let column = first_n + own_column(i);
             let m =
-                first_m + UNIT_POS as usize / PLANE * STEP + comptime!(i / 2 % 2 * 8) + UNIT_POS as usize % PLANE / 4;
+                first_m + UNIT_POS as usize / PLANE * STEP + comptime!(rows_below(i)) + UNIT_POS as usize % PLANE / 4;
             if begin == 0 && column < place_b.extent && m < place_a.extent {
                 let mut place = column;
                 if comptime!(form.begins == Begins::Result) {
