@@ -5,6 +5,7 @@
 use super::tiled::{LINE, factor};
 use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::PLANE;
+use crate::gpu::tile::sum_of_lanes;
 
 /// Most rows; a unit keeps a sum for each.
 const MOST: usize = 8;
@@ -123,12 +124,7 @@ fn along<T: Float, O: Float, N: Size>(
         }
         #[unroll]
         for row in 0..rows {
-            let mut sum = 0.0f32;
-            #[unroll]
-            for l in 0..LINE {
-                sum += sums[row].extract(l);
-            }
-            let sum = plane_sum(sum);
+            let sum = plane_sum(sum_of_lanes::<N>(sums[row]));
             if lane == 0 {
                 y[row * columns + column] = O::cast_from(sum);
             }
