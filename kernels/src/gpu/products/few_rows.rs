@@ -135,7 +135,7 @@ fn along<T: Float, O: Float, N: Size>(
 /// `a b` for few rows `a`; `None` where this is not for such factors.
 pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
     let ([rows, depth], columns) = ([a.meta.shape()[0], a.meta.shape()[1]], b.meta.shape()[1]);
-    let (lies, place, _) = factor(b, 1)?;
+    let (lies, place) = factor(b, 1)?;
     let whole = if lies.along { depth } else { columns }.is_multiple_of(LINE);
     let planes = [a.client.properties().hardware.plane_size_min, a.client.properties().hardware.plane_size_max];
     if a.dtype != b.dtype || rows > MOST || !whole || planes != [PLANE as u32; 2] {

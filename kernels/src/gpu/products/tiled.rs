@@ -78,6 +78,13 @@ pub struct Place {
     pub between: usize,
 }
 
+impl Place {
+    /// As the kernels' argument.
+    pub fn argument(self) -> PlaceLaunch {
+        PlaceLaunch::new(self.stride, self.extent, self.between)
+    }
+}
+
 /// What of a factor a cube fetches.
 #[cube]
 fn fetch<T: Float, N: Size>(
@@ -286,7 +293,7 @@ fn sum_of_parts<O: Float, N: Size>(
 
 /// A factor as the kernel takes it, or a list of them: of the last two dimensions number `across` is the
 /// one that is not the depth. `None` where it does not lie in whole vectors.
-pub fn factor(tensor: &CubeTensor, across: usize) -> Option<(Lies, Place, PlaceLaunch)> {
+pub fn factor(tensor: &CubeTensor, across: usize) -> Option<(Lies, Place)> {
     let rank = tensor.meta.shape().num_dims();
     let (shape, strides) = (&tensor.meta.shape()[rank - 2..], &tensor.meta.strides()[rank - 2..]);
     let between = if rank > 2 { tensor.meta.strides()[0] } else { 0 };
@@ -300,7 +307,7 @@ pub fn factor(tensor: &CubeTensor, across: usize) -> Option<(Lies, Place, PlaceL
     let begins = tensor.handle.offset_start.unwrap_or(0).is_multiple_of((LINE * tensor.dtype.size()) as u64);
     let lies = Lies { along, ragged: along && !shape[depth].is_multiple_of(LINE) };
     let place = Place { stride: stride / LINE, extent: shape[across], between: between / LINE };
-    (whole && begins).then(|| (lies, place, PlaceLaunch::new(place.stride, place.extent, place.between)))
+    (whole && begins).then_some((lies, place))
 }
 
 /// Fewest columns, and least depth, that are worth a tile.
@@ -325,8 +332,8 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     if !fits || !takes(&a.client, a.dtype) {
         return None;
     }
-    let (lies_a, _, place_a) = factor(a, 0)?;
-    let (lies_b, _, place_b) = factor(b, 1)?;
+    let (lies_a, place_a) = factor(a, 0)?;
+    let (lies_b, place_b) = factor(b, 1)?;
     let stride = row_stride(n);
     let tiles = m.div_ceil(TILE) * stride.div_ceil(TILE);
     let at_once = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize * AT_ONCE;
@@ -338,7 +345,7 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
     let grid = Grid::new(&[a, b, &out], cubes, CubeDim::new_1d(UNITS as u32));
     let types = [a.dtype, summed].map(elem);
-    let lies = [lies_a, lies_b];
+    let (lies, place_a, place_b) = ([lies_a, lies_b], place_a.argument(), place_b.argument());
     // SAFETY: the kernel reads each factor below its extent and the depth, and writes rows below `m`
     // of vectors below the stride, for each part.
     unsafe {

@@ -7,7 +7,7 @@
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{LINE, Lies, Place, PlaceLaunch, factor, row_stride, sizes, sum_parts};
+use crate::gpu::products::tiled::{LINE, Lies, Place, factor, row_stride, sizes, sum_parts};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
@@ -256,7 +256,7 @@ fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usiz
 /// How the kernel goes about a product.
 pub struct Plan {
     lies: [Lies; 2],
-    places: [PlaceLaunch; 2],
+    places: [Place; 2],
     half: Half,
     /// How many pairs of factors there are.
     count: usize,
@@ -281,8 +281,8 @@ impl Plan {
         {
             return None;
         }
-        let (lies_a, _, place_a) = factor(a, 0)?;
-        let (lies_b, _, place_b) = factor(b, 1)?;
+        let (lies_a, place_a) = factor(a, 0)?;
+        let (lies_b, place_b) = factor(b, 1)?;
         let stride = row_stride(n);
         let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
         let multiprocessors = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
@@ -325,8 +325,8 @@ impl Plan {
                 grid,
                 LINE,
                 [a, b, first, out],
-                place_a,
-                place_b,
+                place_a.argument(),
+                place_b.argument(),
                 words,
                 depth,
                 part,
