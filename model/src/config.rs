@@ -185,7 +185,7 @@ impl GptConfig {
         let Self { n_embd, n_head, n_kv_head, head_size, rope_theta, dropout, norm_epsilon, .. } = *self;
         let rotary = self.positions == Positions::Rotary;
         let parameters = self.parameters_f64();
-        Err(ShapeError(if !rotary && self.heads().query_width() != n_embd {
+        let wrong = if !rotary && self.heads().query_width() != n_embd {
             format!("n_embd {n_embd} is not a multiple of n_head {n_head}; each head takes an equal share of the width")
         } else if !n_head.is_multiple_of(n_kv_head) {
             format!(
@@ -194,9 +194,10 @@ impl GptConfig {
             )
         } else if rotary && !head_size.is_multiple_of(2) {
             let why = "rotary positions turn pairs of values";
-            match self.has_head_dim() {
-                true => format!("head_dim is {head_size}; {why}, so only models where it is even can be computed"),
-                false => format!("a head is {head_size} wide; {why}, so choose n_embd / n_head even"),
+            if self.has_head_dim() {
+                format!("head_dim is {head_size}; {why}, so only models where it is even can be computed")
+            } else {
+                format!("a head is {head_size} wide; {why}, so choose n_embd / n_head even")
             }
         } else if rotary && !(rope_theta > 1.0 && rope_theta <= 1e12) {
             format!("rope_theta is {rope_theta}; it must be above 1 and at most 1e12, usually 10000")
@@ -208,7 +209,8 @@ impl GptConfig {
             format!("this shape has {parameters:.1e} parameters, which no machine can hold; choose smaller sizes")
         } else {
             return Ok(());
-        }))
+        };
+        Err(ShapeError(wrong))
     }
 }
 
