@@ -63,31 +63,41 @@ impl Family {
     /// When there is none; the line names the two keys that do not go together and what to choose.
     pub fn of(config: &GptConfig) -> Result<Self, FolderError> {
         let learned = config.positions == Positions::Learned;
+        let rms_norm = config.norm == NormKind::RmsNorm;
+        // GPT-2's class has no gate, the others always have one.
+        let has_mlp = config.mlp.is_gated() != learned && activation(config.mlp).is_some();
         let positions = if learned { "positions = learned" } else { "positions = rotary" };
-        let alone = |given: &str, other: &str, choose: &str| {
+        let mlp = format!("mlp = {}", config.mlp.name());
+        let refuse = |given: &str, other: &str, choose: &str| {
             let architecture = config.architecture();
             Err(FolderError::NoClass(format!(
                 "{given} does not go with {other}: transformers has no such model to save it as; choose {choose}, or leave all \
                  parts to architecture = {architecture}"
             )))
         };
-        let mlp = format!("mlp = {}", config.mlp.name());
-        // GPT-2's class has no gate, the others always have one.
-        let has_mlp = config.mlp.is_gated() != learned && activation(config.mlp).is_some();
-        match config.norm {
-            NormKind::RmsNorm if learned => alone("norm = rmsnorm", positions, "norm = layernorm"),
-            _ if learned && !has_mlp => alone(&mlp, positions, "mlp = gelu"),
-            _ if learned && config.qk_norm => alone("qk_norm = true", positions, "qk_norm = false"),
-            _ if learned && config.n_kv_head != config.n_head => {
+        if learned {
+            if rms_norm {
+                refuse("norm = rmsnorm", positions, "norm = layernorm")
+            } else if !has_mlp {
+                refuse(&mlp, positions, "mlp = gelu")
+            } else if config.qk_norm {
+                refuse("qk_norm = true", positions, "qk_norm = false")
+            } else if config.n_kv_head != config.n_head {
                 let given = format!("n_kv_head = {} of {} heads", config.n_kv_head, config.n_head);
-                alone(&given, positions, "positions = rotary")
+                refuse(&given, positions, "positions = rotary")
+            } else {
+                Ok(GPT2)
             }
-            _ if learned => Ok(GPT2),
-            NormKind::LayerNorm => alone("norm = layernorm", positions, "norm = rmsnorm"),
-            _ if !has_mlp => alone(&mlp, positions, "mlp = swiglu"),
-            _ if config.qk_norm && config.bias => alone("qk_norm = true", "bias = true", "bias = false"),
-            _ if config.qk_norm => Ok(QWEN3),
-            _ => Ok(LLAMA),
+        } else if !rms_norm {
+            refuse("norm = layernorm", positions, "norm = rmsnorm")
+        } else if !has_mlp {
+            refuse(&mlp, positions, "mlp = swiglu")
+        } else if config.qk_norm && config.bias {
+            refuse("qk_norm = true", "bias = true", "bias = false")
+        } else if config.qk_norm {
+            Ok(QWEN3)
+        } else {
+            Ok(LLAMA)
         }
     }
 
