@@ -63,19 +63,22 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
 /// their checksums. A folder without a list is not.
 pub fn seems_intact(dir: &Path) -> bool {
     let list = dir.join(FILE);
-    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
-    let is_weights = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
-    let as_written = |path: &Path, expected: &Checksum| {
-        let has_length = path.metadata().is_ok_and(|file| file.is_file() && file.len() == expected.bytes);
-        has_length
-            && match is_weights(path) {
-                true => written(path) <= written(&list),
-                false => checksum(path).is_ok_and(|found| found == *expected),
-            }
-    };
     let read = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, Checksum>>(&text).ok();
-    let checksums = fs::read(&list).ok().and_then(read);
-    checksums.is_some_and(|all| all.iter().all(|(name, expected)| as_written(&dir.join(name), expected)))
+    let Some(checksums) = fs::read(&list).ok().and_then(read) else { return false };
+    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    checksums.iter().all(|(name, expected)| {
+        let path = dir.join(name);
+        let has_length = path.metadata().is_ok_and(|file| file.is_file() && file.len() == expected.bytes);
+        if is_weights(&path) {
+            has_length && written(&path) <= written(&list)
+        } else {
+            has_length && checksum(&path).is_ok_and(|found| found == *expected)
+        }
+    })
+}
+
+fn is_weights(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors")
 }
 
 /// One checksum over all weight files in `dir`, by which they can be told from others: 16
@@ -85,7 +88,7 @@ pub fn seems_intact(dir: &Path) -> bool {
 /// When the folder or a file cannot be read.
 pub fn weights_checksum(dir: &Path) -> Result<String> {
     let mut files = paths(dir)?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
+    files.retain(|path| is_weights(path));
     files.sort();
     let mut hash = Xxh3Default::new();
     for file in files {
