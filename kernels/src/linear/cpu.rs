@@ -89,7 +89,7 @@ impl LinearOnto {
         let y = if is_bf16(&weight) {
             times::<bf16, _>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added)
         } else {
-            forward(values(&float32(x)), values(&float32(weight)), n_out, added)
+            times_float32(values(&float32(x)), values(&float32(weight)), n_out, added)
         };
         new(y, residual.layout().shape().clone())
     }
@@ -144,7 +144,7 @@ fn linear(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTe
     if is_bf16(&weight) {
         return new(times::<bf16, bf16>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added), shape);
     }
-    stored(forward(values(&float32(x)), values(&float32(weight)), n_out, added), shape, dtype)
+    stored(times_float32(values(&float32(x)), values(&float32(weight)), n_out, added), shape, dtype)
 }
 
 // The weights' gradients go to float32 weights: they are not rounded on the way.
@@ -212,7 +212,7 @@ fn multiply<T: Element, O: Element>(a: Matrix<T>, b: Matrix<T>, added: Added) ->
 }
 
 /// [`times`] of float32, where one row is a product of its own.
-fn forward(x: &[f32], weight: &[f32], n_out: usize, added: Added) -> Vec<f32> {
+fn times_float32(x: &[f32], weight: &[f32], n_out: usize, added: Added) -> Vec<f32> {
     if x.len() * n_out != weight.len() {
         return times(x, weight, n_out, added);
     }

@@ -24,7 +24,7 @@ impl Operation<CubeBackend, 3> for Linear {
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
         let dy = contiguous(cast(dy, x.dtype));
         let dbias = column_sums(dy.clone());
-        let [dx, dweight] = linear_backward(x, weight, dy);
+        let [dx, dweight] = product_backward(x, weight, dy);
         [dx, dweight, dbias]
     }
 }
@@ -37,7 +37,7 @@ impl Operation<CubeBackend, 2> for Linear {
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
-        linear_backward(x, weight, dy)
+        product_backward(x, weight, dy)
     }
 }
 
@@ -53,7 +53,7 @@ impl Operation<CubeBackend, 3> for LinearGelu {
     fn backward(&self, [x, weight, bias, h]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
         let dy = contiguous(cast(dy, h.dtype));
         let (dh, dbias) = biased_gelu_backward(h, float32(bias), dy);
-        let [dx, dweight] = linear_backward(x, weight, dh);
+        let [dx, dweight] = product_backward(x, weight, dh);
         [dx, dweight, dbias]
     }
 }
@@ -68,7 +68,7 @@ impl Operation<CubeBackend, 4> for LinearOnto {
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 4] {
         let (dbranch, sums) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype, true);
-        let [dx, dweight] = linear_backward(x, weight, dbranch);
+        let [dx, dweight] = product_backward(x, weight, dbranch);
         [dy, dx, dweight, of_groups(sums)]
     }
 }
@@ -83,7 +83,7 @@ impl Operation<CubeBackend, 3> for LinearOnto {
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
         let (dbranch, _) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype, false);
-        let [dx, dweight] = linear_backward(x, weight, dbranch);
+        let [dx, dweight] = product_backward(x, weight, dbranch);
         [dy, dx, dweight]
     }
 }
@@ -329,7 +329,7 @@ fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTe
 
 /// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the
 /// weights are.
-fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
+fn product_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
     let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
     let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
     let dweight = product(transposed(x), dy.clone(), DType::F32);
