@@ -4,7 +4,7 @@ use burn::tensor::{bf16, f16};
 use bytemuck::Pod;
 use rayon::prelude::*;
 
-use crate::{bits::by_rows, bits::unfilled, simd_versions};
+use crate::{fill::by_rows, fill::unfilled, simd_versions};
 
 /// Values one task takes.
 const CHUNK: usize = 16_384;

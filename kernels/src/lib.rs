@@ -31,13 +31,13 @@ pub mod arena;
 #[cfg(feature = "gpu")]
 mod argmax;
 mod attention;
-mod bits;
 mod cached_attention;
 mod cast;
 mod cpu;
 pub mod cross_entropy;
 mod dropout;
 mod embedding;
+mod fill;
 mod gelu;
 mod gemm;
 #[cfg(feature = "gpu")]

@@ -14,7 +14,7 @@ pub(crate) mod prelude {
     pub use rayon::prelude::*;
 
     pub use super::tensor::*;
-    pub use crate::bits::{by_rows, unfilled};
+    pub use crate::fill::{by_rows, unfilled};
     pub use crate::operation::Operation;
     pub use crate::{simd, simd_versions};
 }

@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::{bits::unfilled, simd, simd_versions};
+use crate::{fill::unfilled, simd, simd_versions};
 
 /// Columns one task of a one-row product takes: a multiple of a cache line, few enough to share
 /// them evenly.
