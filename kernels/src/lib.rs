@@ -88,8 +88,9 @@ pub fn is_cpu(device: &Device) -> bool {
     device.clone().inner() == Device::flex()
 }
 
-/// Runs a decoding step on `device`, which is made of many short operations.
-pub fn step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
+/// Runs a decoding step, which is made of many short operations: on the CPU the threads stay awake
+/// between them.
+pub fn decoding_step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
     if is_cpu(device) { cpu::awake::with_threads_awake(f) } else { f() }
 }
 

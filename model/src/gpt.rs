@@ -282,7 +282,7 @@ impl Gpt {
     /// any, when an id is outside the vocabulary, or where positions are learned, when a row grows
     /// past `context_length`; a GPU does not look, and reads another place of the table.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
-        kernels::step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
+        kernels::decoding_step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }
 
     /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens,
@@ -294,7 +294,7 @@ impl Gpt {
     pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
         let are_there = tokens.iter().zip(counts).all(|(new, &count)| count <= new.len());
         assert!(are_there && tokens.len() == counts.len(), "counts {counts:?} do not fit the rows' new tokens");
-        kernels::step(&self.device(), || {
+        kernels::decoding_step(&self.device(), || {
             let hidden = self.hidden_cached(tokens, cache);
             if counts.iter().all(|&count| count == 0) {
                 return Tensor::zeros([0, self.config.vocab_size], &hidden.device());
