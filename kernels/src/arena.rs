@@ -141,7 +141,7 @@ impl Part {
     /// first, since a token follows a token.
     pub fn next(&self) -> (*const u8, usize) {
         let (start, bytes) = self.memory.place((self.index + 1) % self.memory.parts.len());
-        (start, bytes)
+        (start.cast_const(), bytes)
     }
 
     fn place<T: Pod>(&self) -> (*mut T, usize) {

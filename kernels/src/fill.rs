@@ -16,8 +16,9 @@ pub fn unfilled<T: Pod>(length: usize) -> Vec<T> {
     values
 }
 
-/// What `f` makes of the rows of some lists, each with the width of its rows: as many rows of
-/// `width` values, `at_once` by one task.
+/// A list with a row of `width` values for each row of the lists `of`, which come with the widths of
+/// their own rows. `f` is given some rows of each list, and the same rows of the result to fill: as
+/// many as `at_once`, which is one task.
 pub fn by_rows<A: Sync, B: Pod + Send, const N: usize>(
     at_once: usize,
     of: [(&[A], usize); N],

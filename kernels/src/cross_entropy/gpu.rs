@@ -103,8 +103,7 @@ impl CrossEntropy {
         let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
         let one_cube = Grid::cubes(&[&minimised], 1, UNITS as usize);
         // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, each a
-        // stride after the other, and `rows`
-        // values of each kind.
+        // stride after the other, and `rows` values of each kind.
         unsafe {
             launch!(
                 cross_entropy_rows,

@@ -1,6 +1,6 @@
 //! Products of one row with weights as training has them, which is what decoding a model does while
 //! it learns: the memory's bandwidth is the limit. Inference alone packs its weights for that
-//! (`packed.rs`).
+//! ([`crate::packed`]).
 
 use rayon::prelude::*;
 
