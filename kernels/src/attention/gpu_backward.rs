@@ -3,6 +3,10 @@
 //! algorithm 4). One kernel owns queries and sweeps over keys, another owns keys and sweeps over
 //! queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits
 //! repeat.
+//!
+//! In the paper's letters: scores are S = Q Kᵀ, weights their softmax P; slopes are dP = dY Vᵀ, and what
+//! becomes of them, dS = P (dP - dot), where a row's dot is the sum of dY Y. dQ and dK are multiplied by
+//! the scale of the scores at the end.
 
 #[cfg(feature = "cuda")]
 use super::warpgroups;
@@ -90,7 +94,7 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut weight_slopes = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut factors = Shared::<[f32]>::new_slice(rows);
 
     let time = layout.time;
@@ -129,9 +133,11 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         load::<T, N>(qkv, keys_at + from * width, width, time - from, &mut keys, columns, tile);
         load::<T, N>(qkv, values_at + from * width, width, time - from, &mut values, columns, tile);
         sync_cube();
+        // S and dP.
         P::Of::<T, W, N>::scores(&queries, &keys, &mut scores, tile);
         P::Of::<T, W, N>::scores(&gradients, &values, &mut slopes, tile);
         sync_cube();
+        // dS.
         #[unroll]
         for i in 0..comptime!(tile.own()) {
             let column = own_column(i, my_row, part, tile);
@@ -145,10 +151,11 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 }
                 slope = weight * (slope - dot);
             }
-            weights[my_row * weight_stride + column] = W::cast_from(slope);
+            weight_slopes[my_row * weight_stride + column] = W::cast_from(slope);
         }
         sync_cube();
-        P::Of::<T, W, N>::accumulate(&mut sum, &weights, &keys, tile);
+        // dQ += dS K
+        P::Of::<T, W, N>::accumulate(&mut sum, &weight_slopes, &keys, tile);
         sync_cube();
     }
     P::Of::<T, W, N>::write(&sum, &factors, &mut scores, dqkv, queries_at, width, time - first, tile);
@@ -216,9 +223,11 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 dots_of_queries[query] = dots[weight_rows + from + query];
             }
             sync_cube();
+            // Sᵀ and dPᵀ.
             P::Of::<T, W, N>::scores(&keys, &queries, &mut scores, tile);
             P::Of::<T, W, N>::scores(&values, &gradients, &mut slopes, tile);
             sync_cube();
+            // Pᵀ and dSᵀ.
             #[unroll]
             for i in 0..comptime!(tile.own()) {
                 let column = own_column(i, my_row, part, tile);
@@ -239,6 +248,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 weight_slopes[my_row * weight_stride + column] = W::cast_from(slope);
             }
             sync_cube();
+            // dV += Pᵀ dY and dK += dSᵀ Q
             P::Of::<T, W, N>::accumulate(&mut sum_of_values, &weights, &gradients, tile);
             P::Of::<T, W, N>::accumulate(&mut sum_of_keys, &weight_slopes, &queries, tile);
             sync_cube();

@@ -68,6 +68,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         P::Of::<T, W, N>::scores(&queries, &swept, &mut scores, tile);
         sync_cube();
 
+        // The values take the keys' place while the scores become weights.
         load::<T, N>(qkv, values_at + from * width, width, time - from, &mut swept, columns, tile);
         let mut seen = columns.runtime();
         if position + 1 < from + columns {
@@ -76,6 +77,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 seen = position + 1 - from;
             }
         }
+        // The largest score of the row in this block: of a unit's own columns, then of all.
         let mut own = Array::<f32>::new(comptime!(tile.own()));
         let mut block_largest = f32::min_value();
         #[unroll]
@@ -94,6 +96,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 block_largest = f32::max(block_largest, scores[my_row * score_stride + column] * layout.scale);
             }
         }
+        // What the sums so far are to be multiplied by, where they must be relative to a larger score.
         let mut factor = 1.0f32;
         if block == 0 {
             largest = block_largest;
@@ -125,6 +128,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         sync_cube();
     }
 
+    // The sum of a row's exponentials, of which each of its units has a part.
     scores[my_row * score_stride + part] = total;
     sync_cube();
     if part == 0 {

@@ -136,6 +136,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     for block in 0..(end - begin).div_ceil(BLOCK) {
         let from = begin + block * BLOCK;
         let here = usize::min(end - from, BLOCK);
+        // The scores of the block's keys: each lane's part of the products, then their sums.
         #[unroll]
         for turn in 0..turns {
             let key = turn * groups + group;
@@ -167,6 +168,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
             scores[unit] = score;
         }
         sync_cube();
+        // The sums so far, relative to the largest score that now is.
         let mut block_largest = largest;
         for key in 0..here {
             block_largest = f32::max(block_largest, scores[key]);
@@ -178,6 +180,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         for i in 0..each {
             sum[i] = sum[i] * Vector::new(factor);
         }
+        // The values of the block, by their weights.
         #[unroll]
         for turn in 0..turns {
             let key = turn * groups + group;
@@ -201,6 +204,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         }
     }
 
+    // Each group has seen keys of its own: their sums are added up.
     if group < groups {
         if lane == 0 {
             gathered_totals[group] = total;
