@@ -1,5 +1,5 @@
 //! The gradients: of queries, which sweep over the keys that they saw, and of keys and values, which
-//! sweep over the queries that saw them.
+//! sweep over the queries that saw them. Slopes are the gradients dS of the scores.
 
 use super::super::gpu_layout::{Layout, Shape};
 use super::tile::*;
@@ -85,14 +85,14 @@ fn queries_backward<T: Float, N: Size>(
         let keys = tiles + (block % STAGES * comptime!(2 * TILE)) as u32;
         if turn >= AHEAD && from < my_first + ROWS {
             let own = (group * TILE) as u32;
+            // S = Q Kᵀ and dP = dY Vᵀ
             let scores = ptx::multiply(described(queries + own), described(keys), comptime!(form.scores()));
-            let weighted =
-                ptx::multiply(described(gradients + own), described(keys + TILE as u32), comptime!(form.scores()));
+            let dp = ptx::multiply(described(gradients + own), described(keys + TILE as u32), comptime!(form.scores()));
             #[unroll]
             for i in 0..SCORES {
                 let upper = comptime!(is_upper(i));
                 let weight = ptx::exp2(fma(*scores.index(i), scale, if upper { log_sum.0 } else { log_sum.1 }));
-                let mut slope = *weighted.index(i);
+                let mut slope = *dp.index(i);
                 if comptime!(form.drops) {
                     let dropped = (weight_row + comptime!(rows_below(i))) as u32;
                     slope *= layout.drop.of_weight(dropped, (from + own_column(i)) as u32, time as u32);
@@ -106,6 +106,7 @@ fn queries_backward<T: Float, N: Size>(
                     slopes[i] = select(seen, slopes[i], 0.0);
                 }
             }
+            // dQ += dS K
             let after = ptx::multiply_registers(
                 &taken(&sums, SUMS),
                 &factor(&slopes, form.half),
@@ -217,22 +218,22 @@ fn keys_backward<T: Float, N: Size>(
         let queries = tiles + (tile % STAGES * comptime!(2 * TILE)) as u32;
         if turn >= AHEAD && from + BLOCK > my_first {
             let own = (group * TILE) as u32;
+            // Sᵀ = K Qᵀ and dPᵀ = V dYᵀ
             let scores = ptx::multiply(described(keys + own), described(queries), comptime!(form.scores()));
-            let weighted =
-                ptx::multiply(described(values + own), described(queries + TILE as u32), comptime!(form.scores()));
+            let dp = ptx::multiply(described(values + own), described(queries + TILE as u32), comptime!(form.scores()));
             let pair_at = tile % STAGES * comptime!(BLOCK / 2) + UNIT_POS as usize % 4;
             #[unroll]
             for i in 0..SCORES {
                 let pair = pairs[pair_at + comptime!(i / 4 * 4)];
                 let weight = ptx::exp2(fma(*scores.index(i), scale, pair.extract(comptime!(i % 2))));
                 weights[i] = weight;
-                slopes[i] = *weighted.index(i);
+                slopes[i] = *dp.index(i);
                 if comptime!(form.drops) {
                     let weight_row = (row * layout.n_head + head) * time + from + own_column(i);
                     let key = position + comptime!(rows_below(i));
                     let factor = layout.drop.of_weight(weight_row as u32, key as u32, time as u32);
                     weights[i] = weight * factor;
-                    slopes[i] = *weighted.index(i) * factor;
+                    slopes[i] = *dp.index(i) * factor;
                 }
                 slopes[i] = weight * (slopes[i] - pair.extract(comptime!(2 + i % 2)));
             }
@@ -244,6 +245,7 @@ fn keys_backward<T: Float, N: Size>(
                     slopes[i] = select(seen, slopes[i], 0.0);
                 }
             }
+            // dV += Pᵀ dY and dK += dSᵀ Q
             let of_values = ptx::multiply_registers(
                 &taken(&sums_of_values, SUMS),
                 &factor(&weights, form.half),
