@@ -101,10 +101,10 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     // The last queries saw the most keys: they begin first.
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
-    let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * vectors, layout.n_head * vectors);
+    let (width, out_width) = (layout.all_heads() * vectors, layout.n_head * vectors);
     let start = row * time * width;
     let queries_at = start + head * vectors + first * width;
-    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * vectors;
+    let keys_at = start + layout.keys_for(head) * vectors;
     let values_at = keys_at + layout.n_kv_head * vectors;
     let gradients_at = (row * time + first) * out_width + head * vectors;
 
@@ -194,7 +194,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let first = CUBE_POS_X as usize * rows;
     let (kv_head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let served = layout.n_head / layout.n_kv_head;
-    let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * vectors, layout.n_head * vectors);
+    let (width, out_width) = (layout.all_heads() * vectors, layout.n_head * vectors);
     let start = row * time * width;
     let keys_at = start + (layout.n_head + kv_head) * vectors + first * width;
     let values_at = keys_at + layout.n_kv_head * vectors;

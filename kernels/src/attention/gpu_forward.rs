@@ -41,10 +41,10 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     // The last queries see the most keys: they begin first.
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
-    let width = (layout.n_head + 2 * layout.n_kv_head) * vectors;
+    let width = layout.all_heads() * vectors;
     let start = (layout.before + row * time) * width;
     let queries_at = start + head * vectors;
-    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * vectors;
+    let keys_at = start + layout.keys_for(head) * vectors;
     let values_at = keys_at + layout.n_kv_head * vectors;
 
     let my_row = UNIT_POS as usize / parts;

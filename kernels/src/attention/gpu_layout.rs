@@ -22,6 +22,19 @@ pub struct Layout {
     pub drop: Mask,
 }
 
+#[cube]
+impl Layout {
+    /// All heads of a position: of queries, of keys and of values, side by side.
+    pub fn all_heads(&self) -> usize {
+        self.n_head + 2 * self.n_kv_head
+    }
+
+    /// Among them the head of keys that serves head `head` of queries.
+    pub fn keys_for(&self, head: usize) -> usize {
+        self.n_head + head / (self.n_head / self.n_kv_head)
+    }
+}
+
 /// Shapes of the joint projection, how it is read, and what becomes of the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {

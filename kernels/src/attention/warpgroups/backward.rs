@@ -37,10 +37,10 @@ fn queries_backward<T: Float, N: Size>(
     // The last queries saw the most keys: they begin first.
     let first = (time.div_ceil(high) - 1 - CUBE_POS_X as usize) * high;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
-    let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * VECTORS, layout.n_head * VECTORS);
+    let (width, out_width) = (layout.all_heads() * VECTORS, layout.n_head * VECTORS);
     let start = row * time * width;
     let queries_at = start + first * width + head * VECTORS;
-    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * VECTORS;
+    let keys_at = start + layout.keys_for(head) * VECTORS;
     let values_at = keys_at + layout.n_kv_head * VECTORS;
     let gradients_at = (row * time + first) * out_width + head * VECTORS;
 
@@ -167,7 +167,7 @@ fn keys_backward<T: Float, N: Size>(
     let first = CUBE_POS_X as usize * high;
     let (kv_head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let served = layout.n_head / layout.n_kv_head;
-    let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * VECTORS, layout.n_head * VECTORS);
+    let (width, out_width) = (layout.all_heads() * VECTORS, layout.n_head * VECTORS);
     let start = row * time * width;
     let keys_at = start + (layout.n_head + kv_head) * VECTORS + first * width;
     let values_at = keys_at + layout.n_kv_head * VECTORS;

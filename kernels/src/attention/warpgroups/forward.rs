@@ -30,9 +30,9 @@ fn forward<T: Float, N: Size>(
     // The last queries see the most keys: they begin first.
     let first = (time.div_ceil(high) - 1 - CUBE_POS_X as usize) * high;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
-    let width = (layout.n_head + 2 * layout.n_kv_head) * VECTORS;
+    let width = layout.all_heads() * VECTORS;
     let start = (layout.before + row * time) * width;
-    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * VECTORS;
+    let keys_at = start + layout.keys_for(head) * VECTORS;
     let values_at = keys_at + layout.n_kv_head * VECTORS;
 
     let group = UNIT_POS as usize / GROUP;
