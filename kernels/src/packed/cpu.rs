@@ -30,7 +30,7 @@ const WORTH_SHARING: usize = 1 << 17;
 
 /// `x W + b`, on top of `residual` `[rows, n_out]` where it is given: x `[rows, n_in]`.
 pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
-    match weight.weights {
+    match weight.weight_type {
         WeightType::F32 => by_panels::<F32Row>(x, weight, residual),
         WeightType::Bf16 => by_panels::<Bf16Row>(x, weight, residual),
         WeightType::Int8 => by_panels::<Int8Rows>(x, weight, residual),

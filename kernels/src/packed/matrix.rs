@@ -60,7 +60,7 @@ pub struct Packed {
     /// Rows and columns. What `part` holds, and so this and the next, is stated by `new` alone: by
     /// anything else a product would leave values of its result unwritten.
     pub(super) size: [usize; 2],
-    pub(super) weights: WeightType,
+    pub(super) weight_type: WeightType,
     pub(super) bias: Option<Arc<[f32]>>,
 }
 
@@ -70,8 +70,8 @@ impl Packed {
     ///
     /// # Errors
     /// When the system does not give as much.
-    pub fn room(weights: WeightType, sizes: impl Iterator<Item = [usize; 2]>) -> Result<Arc<Memory>, ArenaError> {
-        Memory::new(sizes.map(|[n_in, n_out]| weights.bytes(n_in, n_out)))
+    pub fn room(weight_type: WeightType, sizes: impl Iterator<Item = [usize; 2]>) -> Result<Arc<Memory>, ArenaError> {
+        Memory::new(sizes.map(|[n_in, n_out]| weight_type.bytes(n_in, n_out)))
     }
 
     /// Packs a matrix `[n_in, n_out]` into the next part of `memory`, which has room for it.
@@ -80,20 +80,20 @@ impl Packed {
     /// When the next part is not that of a matrix of this size.
     pub fn new(
         memory: &Arc<Memory>,
-        weights: WeightType,
+        weight_type: WeightType,
         source: Source,
         size: [usize; 2],
         bias: Option<&[f32]>,
     ) -> Self {
         let mut part = memory.take();
         let bytes = part.values::<u8>().len();
-        assert_eq!(bytes, weights.bytes(size[0], size[1]), "room for another matrix than {size:?}");
-        match weights {
+        assert_eq!(bytes, weight_type.bytes(size[0], size[1]), "room for another matrix than {size:?}");
+        match weight_type {
             WeightType::F32 => fill::<F32Row>(part.values_mut(), source, size),
             WeightType::Bf16 => fill::<Bf16Row>(part.values_mut(), source, size),
             WeightType::Int8 => fill::<Int8Rows>(part.values_mut(), source, size),
         }
-        Self { part: Arc::new(part), size, weights, bias: bias.map(Arc::from) }
+        Self { part: Arc::new(part), size, weight_type, bias: bias.map(Arc::from) }
     }
 
     /// Rows and columns.
@@ -103,10 +103,10 @@ impl Packed {
 
     /// What the weights are stored as.
     pub fn weight_type(&self) -> WeightType {
-        self.weights
+        self.weight_type
     }
 
-    /// Panels of stretches of type `S`, which must be that of `weights`.
+    /// Panels of stretches of type `S`, which must be that of `weight_type`.
     pub(super) fn panels<S: Stretch>(&self) -> impl ExactSizeIterator<Item = &[S]> {
         self.part.values().chunks_exact(self.size[0].div_ceil(S::ROWS))
     }
@@ -121,7 +121,7 @@ impl Packed {
         // The last panel would have zeros to give.
         assert!(columns.iter().all(|&column| (column as usize) < n_out), "a column beyond the {n_out} that there are");
         let mut values = vec![0.0; columns.len() * n_in];
-        values.par_chunks_mut(n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {
+        values.par_chunks_mut(n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weight_type {
             WeightType::F32 => self.read_column::<F32Row>(column as usize, values),
             WeightType::Bf16 => self.read_column::<Bf16Row>(column as usize, values),
             WeightType::Int8 => self.read_column::<Int8Rows>(column as usize, values),
