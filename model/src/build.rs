@@ -13,7 +13,7 @@ use crate::{GptConfig, ParameterMapper, WeightType, device::multiplies, operatio
 use crate::{error::Error, error::Result};
 use ember_kernels::{arena::Memory, is_cpu, limits::Use, limits::check, packed::Packed, packed::Source};
 
-/// Of the initial weights, as GPT-2 has it.
+/// Standard deviation of the initial weights, as GPT-2 has it.
 const STANDARD_DEVIATION: f64 = 0.02;
 
 impl Gpt {
@@ -113,20 +113,21 @@ impl Builder<'_> {
     fn block(&self, i: usize) -> Result<Block> {
         let config = self.config;
         let (n_embd, heads) = (config.n_embd, config.heads());
-        let first = Init::Normal(STANDARD_DEVIATION);
-        let back = Init::Normal(STANDARD_DEVIATION / (2.0 * config.n_layer as f64).sqrt());
+        let normal = Init::Normal(STANDARD_DEVIATION);
+        // Each block adds to the residual stream twice: the sum is to be no larger with more of them.
+        let onto_residual = Init::Normal(STANDARD_DEVIATION / (2.0 * config.n_layer as f64).sqrt());
         Ok(Block {
             ln_1: self.norm(&format!("h.{i}.ln_1"), n_embd)?,
             attn: Attention {
-                c_attn: self.linear(&format!("h.{i}.attn.c_attn"), n_embd, heads.width(), first)?,
-                c_proj: self.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), n_embd, back)?,
+                c_attn: self.linear(&format!("h.{i}.attn.c_attn"), n_embd, heads.width(), normal)?,
+                c_proj: self.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), n_embd, onto_residual)?,
                 q_norm: self.norm_of_heads(&format!("h.{i}.attn.q_norm"))?,
                 k_norm: self.norm_of_heads(&format!("h.{i}.attn.k_norm"))?,
             },
             ln_2: self.norm(&format!("h.{i}.ln_2"), n_embd)?,
             mlp: Mlp {
-                c_fc: self.linear(&format!("h.{i}.mlp.c_fc"), n_embd, config.mlp_width(), first)?,
-                c_proj: self.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, n_embd, back)?,
+                c_fc: self.linear(&format!("h.{i}.mlp.c_fc"), n_embd, config.mlp_width(), normal)?,
+                c_proj: self.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, n_embd, onto_residual)?,
             },
         })
     }
