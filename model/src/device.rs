@@ -96,6 +96,10 @@ pub struct Selected {
     pub driver: String,
     /// Whether it is a real GPU, rather than the processor or a software adapter.
     pub gpu: bool,
+    /// What a GPU says of itself.
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
+    #[serde(skip)] // among the details
+    pub(crate) adapter: Option<Adapter>,
     /// `None` where a small computation on it gave the right result, else what went wrong.
     pub problem: Option<String>,
     /// To make tensors on; without automatic differentiation.
@@ -162,6 +166,8 @@ fn cpu(reason: String) -> Selected {
         name,
         driver: String::new(),
         gpu: false,
+        #[cfg(any(feature = "wgpu", feature = "cuda"))]
+        adapter: None,
         problem: None,
         device: Device::flex(),
         reason,
@@ -215,9 +221,10 @@ fn found(kind: &str, list: fn() -> Vec<(Device, Adapter)>) -> Vec<Selected> {
     ember_kernels::gpu::compiling::configure();
     let selected = |(number, (device, adapter)): (usize, (Device, Adapter))| Selected {
         id: format!("{kind}:{number}"),
-        name: adapter.name,
-        driver: adapter.driver,
+        name: adapter.name.clone(),
+        driver: adapter.driver.clone(),
         gpu: adapter.is_card,
+        adapter: Some(adapter),
         problem: None,
         device,
         reason: String::new(),

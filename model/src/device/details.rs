@@ -3,7 +3,7 @@
 
 use burn::tensor::{Device, FloatDType};
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-use ember_kernels::gpu::adapters::{self, Adapter};
+use ember_kernels::gpu::adapters::Adapter;
 use ember_kernels::limits::{Demand, Limits, Use};
 use serde::Serialize;
 
@@ -51,25 +51,11 @@ fn details(selected: &Selected) -> Option<Details> {
     let limits = Limits::of(&selected.device)?;
     Some(Details {
         #[cfg(any(feature = "wgpu", feature = "cuda"))]
-        adapter: adapter(&selected.id),
+        adapter: selected.adapter.clone(),
         limits,
         computes_in: computes_in(&selected.device),
         too_small_for_gpt2: limits.check(GPT2).err().map(|error| error.to_string()),
     })
-}
-
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn adapter(id: &str) -> Option<Adapter> {
-    let (kind, number) = id.split_once(':')?;
-    let number: usize = number.parse().ok()?;
-    let all = match kind {
-        #[cfg(feature = "wgpu")]
-        "wgpu" => adapters::wgpu::list(),
-        #[cfg(feature = "cuda")]
-        "cuda" => adapters::cuda::list(),
-        _ => return None,
-    };
-    all.into_iter().nth(number).map(|(_, adapter)| adapter)
 }
 
 fn computes_in(device: &Device) -> Vec<&'static str> {
