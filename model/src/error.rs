@@ -2,7 +2,7 @@
 
 use ember_kernels::{arena::ArenaError, limits::LimitError};
 
-use crate::{WeightType, config::ShapeError, device::DeviceError, folder::FolderError};
+use crate::{WeightType, config::ShapeError, folder::FolderError};
 
 /// Why a model cannot be built, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -15,9 +15,6 @@ pub enum Error {
     /// Its folder cannot be read or written.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// There is no such device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// The device's limits do not bear the model.
     #[error(transparent)]
     Limits(#[from] LimitError),

@@ -10,7 +10,6 @@ use ember_model::{Error as ModelError, WeightType};
 pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
     match (cause.downcast_ref(), cause.downcast_ref()) {
         (Some(error), _) => device(error),
-        (_, Some(ModelError::Device(error))) => device(error),
         (_, Some(error @ ModelError::Weights { weights: WeightType::Bf16, .. })) => {
             Some(format!("{error}; use --weights f32, or another --device"))
         }
