@@ -44,6 +44,17 @@ struct Run {
     longest: usize,
 }
 
+impl Run {
+    /// Keys that a cube takes, in whole blocks: all of a position's, or less where a cube for each
+    /// position of each of `n_head` heads would leave multiprocessors idle.
+    fn keys_of_a_cube(&self, client: &Client, n_head: usize) -> usize {
+        let multiprocessors = client.properties().hardware.num_streaming_multiprocessors;
+        let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (self.positions * n_head);
+        let blocks = self.longest.div_ceil(BLOCK);
+        self.longest.div_ceil(wanted.clamp(1, blocks)).next_multiple_of(BLOCK)
+    }
+}
+
 /// The rows in as few runs as there can be.
 fn runs(places: &Places) -> Vec<Run> {
     let rows = match *places {
@@ -115,9 +126,7 @@ fn with_new(cache: [Tensor<3>; 2], qkv: &CubeTensor, heads: Heads, run: &Run, fi
 fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape, run: Run) {
     let (line, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.heads);
     let slots = keys.meta.shape()[1];
-    let multiprocessors = qkv.client.properties().hardware.num_streaming_multiprocessors;
-    let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (run.positions * n_head);
-    let piece = run.longest.div_ceil(wanted.clamp(1, run.longest.div_ceil(BLOCK))).next_multiple_of(BLOCK);
+    let piece = run.keys_of_a_cube(&qkv.client, n_head);
     let splits = run.longest.div_ceil(piece);
     let share = Share::new(shape.vectors(), splits > 1);
     // Without a split nothing is written here, but a kernel's arguments must be something.
