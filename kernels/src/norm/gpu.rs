@@ -65,7 +65,8 @@ const MOST_GROUPS: usize = 1024;
 /// Rows of a group at least, so that there are not nearly as many sums to be added up as rows.
 const FEWEST_ROWS: usize = 4;
 
-/// What rows there are, and how a row's vectors are shared out to units.
+/// What a kernel of norms is compiled for: how a row's vectors are shared out to units, and which norm
+/// it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Its square is the number of units that share a row.
