@@ -1,4 +1,21 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
+//!
+//! CubeCL has words of its own:
+//!
+//! | here | in CUDA |
+//! |---|---|
+//! | unit, `UNIT_POS` | thread, its number in its block |
+//! | plane | warp |
+//! | cube, `CUBE_POS` | block, its number in the grid |
+//! | `ABSOLUTE_POS` | a thread's number in the whole grid |
+//! | `sync_cube`, `sync_plane` | `__syncthreads`, `__syncwarp` |
+//! | `Shared`, `Array` | shared memory of a block, registers of a thread |
+//! | `Vector<T, N>` | `N` numbers that are read or written at once, as a `float4` |
+//!
+//! What is `#[comptime]`, or stands in `comptime!`, is known when a kernel is compiled: that happens
+//! while the program runs, once for every combination of such values and of the types in `#[define]`
+//! that is launched. A kernel that is `launch_unchecked` reads and writes wherever it is told; that it
+//! is told no place outside its tensors is what each `SAFETY` at a launch is about.
 
 pub mod adapters;
 pub mod bandwidth;
