@@ -136,9 +136,9 @@ fn along<T: Float, O: Float, N: Size>(
 pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
     let ([rows, depth], columns) = ([a.meta.shape()[0], a.meta.shape()[1]], b.meta.shape()[1]);
     let (lies, place) = factor(b, 1)?;
-    let whole = if lies.along { depth } else { columns }.is_multiple_of(LINE);
+    let row = if lies.along { depth } else { columns };
     let planes = [a.client.properties().hardware.plane_size_min, a.client.properties().hardware.plane_size_max];
-    if a.dtype != b.dtype || rows > MOST || !whole || planes != [PLANE as u32; 2] {
+    if a.dtype != b.dtype || rows > MOST || !row.is_multiple_of(LINE) || planes != [PLANE as u32; 2] {
         return None;
     }
     let (a, y) = (contiguous(a.clone()), unfilled(a, [rows, columns], to));

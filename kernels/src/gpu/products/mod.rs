@@ -18,7 +18,7 @@ use burn::tensor::{DType, Device, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::tensor::{contiguous, cube, unfilled, with_width};
+use super::tensor::{contiguous, cube, rows_and_width, unfilled, with_width};
 use super::tensor_cores::names_tensor_cores;
 pub use timed::keep_in;
 
@@ -72,7 +72,8 @@ pub(crate) fn batched_product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Cube
 
 /// `a b` by a kernel of the runtime's, for factors of two or more dimensions.
 fn by_runtime(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
-    let y = unfilled(&a, with_width(&a, b.meta.shape()[b.meta.shape().num_dims() - 1]), to);
+    let [_, n] = rows_and_width(&b);
+    let y = unfilled(&a, with_width(&a, n), to);
     let done = if TUNED.load(Ordering::Relaxed) && !names_tensor_cores(&a.client) {
         timed::multiply(&a, &b, &y)
     } else {

@@ -357,8 +357,8 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
 /// The sum of the parts of a result of this shape, which are below each other. Of a list of results each
 /// is one part.
 pub fn sum_parts(out: CubeTensor, parts: usize, shape: Shape, to: DType) -> CubeTensor {
-    let [rows, n] = [shape.num_elements() / shape[shape.num_dims() - 1].max(1), shape[shape.num_dims() - 1]];
-    let stride = row_stride(n);
+    let n = shape[shape.num_dims() - 1];
+    let (rows, stride) = (shape.num_elements() / n.max(1), row_stride(n));
     let mut y = out;
     if parts > 1 {
         let (partial, length) = (y, rows * stride / LINE);
