@@ -325,7 +325,7 @@ pub fn sizes(a: &CubeTensor, b: &CubeTensor) -> [usize; 4] {
 }
 
 /// `a b` for `[m, depth]` and `[depth, n]`, or for each pair in two lists of such factors, its rows as far
-/// apart as [`row_stride`] says; `None` where this is not for such factors or such a device.
+/// apart as [`result_stride`] says; `None` where this is not for such factors or such a device.
 pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
     let [count, m, depth, n] = sizes(a, b);
     let fits = a.dtype == b.dtype && n >= FEWEST && depth >= FEWEST;
@@ -334,7 +334,7 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     }
     let (lies_a, place_a) = factor(a, 0)?;
     let (lies_b, place_b) = factor(b, 1)?;
-    let stride = row_stride(n);
+    let stride = result_stride(n);
     let tiles = m.div_ceil(TILE) * stride.div_ceil(TILE);
     let at_once = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize * AT_ONCE;
     let most = if count == 1 { depth / (DEPTH * FEWEST_SLICES) } else { 1 };
@@ -358,7 +358,7 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
 /// is one part.
 pub fn sum_parts(out: CubeTensor, parts: usize, shape: Shape, to: DType) -> CubeTensor {
     let n = shape[shape.num_dims() - 1];
-    let (rows, stride) = (shape.num_elements() / n.max(1), row_stride(n));
+    let (rows, stride) = (shape.num_elements() / n.max(1), result_stride(n));
     let mut y = out;
     if parts > 1 {
         let (partial, length) = (y, rows * stride / LINE);
@@ -374,6 +374,6 @@ pub fn sum_parts(out: CubeTensor, parts: usize, shape: Shape, to: DType) -> Cube
 
 /// Numbers from a row of a result of so many columns to the next: whole vectors, so that it can be
 /// a factor itself. What a row has beyond its columns is nobody's.
-pub fn row_stride(columns: usize) -> usize {
+pub fn result_stride(columns: usize) -> usize {
     if columns.is_multiple_of(LINE) { columns } else { columns.next_multiple_of(TILE / 2) }
 }

@@ -7,7 +7,7 @@
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{LINE, Lies, Place, factor, row_stride, sizes, sum_parts};
+use crate::gpu::products::tiled::{LINE, Lies, Place, factor, result_stride, sizes, sum_parts};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
@@ -283,7 +283,7 @@ impl Plan {
         }
         let (lies_a, place_a) = factor(a, 0)?;
         let (lies_b, place_b) = factor(b, 1)?;
-        let stride = row_stride(n);
+        let stride = result_stride(n);
         let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
         let multiprocessors = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
         let slices = depth.div_ceil(DEPTH);
@@ -297,7 +297,7 @@ impl Plan {
     /// For `y + a b` with a float32 `y`; `None` where the kernel does not add these.
     pub fn of_sum(y: &CubeTensor, a: &CubeTensor, b: &CubeTensor) -> Option<Self> {
         let [count, _, _, n] = sizes(a, b);
-        let adds = count == 1 && y.dtype == DType::F32 && n == row_stride(n);
+        let adds = count == 1 && y.dtype == DType::F32 && n == result_stride(n);
         Self::of(a, b, DType::F32).filter(|plan| adds && plan.parts == 1)
     }
 
@@ -309,12 +309,12 @@ impl Plan {
     }
 
     /// Writes the product of `a` and `b`, each part below the one before, to `out`, whose rows are as far
-    /// apart as [`row_stride`] says. Its sums begin with those of `first`, where there are any.
+    /// apart as [`result_stride`] says. Its sums begin with those of `first`, where there are any.
     fn write(self, a: &CubeTensor, b: &CubeTensor, first: Option<(Begins, &CubeTensor)>, out: &CubeTensor) {
         let Self { lies, places: [place_a, place_b], half, count, tiles, depth, part, parts } = self;
         let (begins, first) = first.unwrap_or((Begins::Zero, out));
         let form = Form { lies, half, whole: out.dtype == DType::F32, begins };
-        let words = row_stride(sizes(a, b)[3]) / form.written();
+        let words = result_stride(sizes(a, b)[3]) / form.written();
         let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
         let grid = Grid::new(&[a, b, out], cubes, CubeDim::new_1d(UNITS as u32));
         // SAFETY: the kernel reads each factor below its extent and the depth, and of `first` and `out` rows
@@ -343,7 +343,7 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, bias: Option<&CubeTensor>, to: DT
     let plan = Plan::of(a, b, to)?;
     let [count, m, _, n] = sizes(a, b);
     let parts = plan.parts;
-    let out = unfilled(a, [count * parts * m, row_stride(n)], if parts > 1 { DType::F32 } else { to });
+    let out = unfilled(a, [count * parts * m, result_stride(n)], if parts > 1 { DType::F32 } else { to });
     plan.write(a, b, bias.map(|bias| (Begins::Bias, bias)), &out);
     Some(sum_parts(out, parts, with_width(a, n), to))
 }
