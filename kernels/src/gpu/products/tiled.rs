@@ -161,12 +161,8 @@ fn tiled<T: Float, O: Float, N: Size>(
     let mut slices_b = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(2 * lies_b.slice()), 32usize);
     let mut scratch = Shared::<[f32]>::new_aligned_slice(comptime!(UNITS / PLANE * SIDE * SCRATCH), 32usize);
 
-    let (tiles_m, tiles_n) = (place_a.extent.div_ceil(TILE), (out_stride * LINE).div_ceil(TILE));
-    let group = CUBE_POS_X as usize / (TOGETHER * tiles_n);
-    let in_group = CUBE_POS_X as usize % (TOGETHER * tiles_n);
-    let high = usize::min(tiles_m - group * TOGETHER, TOGETHER);
-    let first_m = (group * TOGETHER + in_group % high) * TILE;
-    let first_n = in_group / high * TILE;
+    let (tile_m, tile_n) = own_tile(place_a.extent.div_ceil(TILE), (out_stride * LINE).div_ceil(TILE));
+    let (first_m, first_n) = (tile_m * TILE, tile_n * TILE);
     let begin = CUBE_POS_Y as usize * part;
     let end = usize::min(begin + part, depth);
 
@@ -244,6 +240,16 @@ fn tiled<T: Float, O: Float, N: Size>(
             sync_plane();
         }
     }
+}
+
+/// Which of `tiles_m` by `tiles_n` tiles a cube owns, counted down and across. Cubes that run at the
+/// same time go column by column through [`TOGETHER`] rows of tiles.
+#[cube]
+pub fn own_tile(tiles_m: usize, tiles_n: usize) -> (usize, usize) {
+    let group = CUBE_POS_X as usize / (TOGETHER * tiles_n);
+    let in_group = CUBE_POS_X as usize % (TOGETHER * tiles_n);
+    let high = usize::min(tiles_m - group * TOGETHER, TOGETHER);
+    (group * TOGETHER + in_group % high, in_group / high)
 }
 
 /// The fragment of a slice that begins at `first` across the depth, and is number `k` along it.

@@ -7,7 +7,7 @@
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{LINE, Lies, Place, factor, result_stride, sizes, sum_parts};
+use crate::gpu::products::tiled::{LINE, Lies, Place, factor, own_tile, result_stride, sizes, sum_parts};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
@@ -36,8 +36,6 @@ const SLICE_B: usize = COLUMNS * ROW;
 const STAGES: usize = 4;
 /// Slices that are on their way.
 const AHEAD: usize = STAGES - 2;
-/// Rows of tiles whose cubes run together, so that they find each other's factors in the cache.
-const TOGETHER: usize = 16;
 
 /// What the kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,12 +142,8 @@ fn by_warpgroups<T: Float, N: Size>(
     let base = ptx::shared_address(&slices);
 
     let columns = out_stride * comptime!(form.written());
-    let (tiles_m, tiles_n) = (place_a.extent.div_ceil(HIGH), columns.div_ceil(COLUMNS));
-    let group = CUBE_POS_X as usize / (TOGETHER * tiles_n);
-    let in_group = CUBE_POS_X as usize % (TOGETHER * tiles_n);
-    let high = usize::min(tiles_m - group * TOGETHER, TOGETHER);
-    let first_m = (group * TOGETHER + in_group % high) * HIGH;
-    let first_n = in_group / high * COLUMNS;
+    let (tile_m, tile_n) = own_tile(place_a.extent.div_ceil(HIGH), columns.div_ceil(COLUMNS));
+    let (first_m, first_n) = (tile_m * HIGH, tile_n * COLUMNS);
     let begin = CUBE_POS_Y as usize * part;
     let end = usize::min(begin + part, depth);
     let count = (end - begin).div_ceil(DEPTH);
