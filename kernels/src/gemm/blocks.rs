@@ -17,6 +17,17 @@ const FEW_ROWS: usize = 64;
 /// tile's.
 const ROWS_AT_ONCE: usize = 12;
 
+/// How tiles find their rows of `a`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// Where they lie.
+    InPlace,
+    /// Packed one after another: what lay side by side in a row still does.
+    Copied,
+    /// Packed in panels of [`PANEL_ROWS`].
+    InPanels,
+}
+
 thread_local! {
     /// Where a thread packs; kept, for a product each time would have to ask for it.
     static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
@@ -48,11 +59,16 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
     let (a, b) = (View::of(&product.a), View::of(&product.b));
-    let packs_a = product.packs_a::<L>(NEAR * width);
+    let rows_of_a = match product.packs_a::<L>(NEAR * width) {
+        false => Rows::InPlace,
+        true if a.column == 1 => Rows::Copied,
+        true => Rows::InPanels,
+    };
     let packs_b = L::VALUES > 1 || !L::AS_STORED || b.column != 1 || rows.len() > FEW_ROWS;
     let at_once = ROWS_AT_ONCE * width;
     let panel = pack::panel_lanes(depth);
-    let room = if packs_a { at_once.min(rows.len()).div_ceil(PANEL_ROWS) * panel } else { 0 };
+    let panels = if rows_of_a == Rows::InPlace { 0 } else { at_once.min(rows.len()).div_ceil(PANEL_ROWS) };
+    let room = panels * panel;
 
     // Taken out and put back: what runs in a closure is not compiled for the instructions.
     let mut scratch = SCRATCH.take();
@@ -68,17 +84,13 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
         for row in rows.clone().step_by(at_once) {
             let height = at_once.min(rows.end - row);
             let a = a.from(row, first);
-            // Rows whose values lie side by side stay rows.
-            let in_panels = packs_a && a.column != 1;
-            if packs_a {
-                // SAFETY: there is room for so many panels, and so for their rows; all else is the
-                // caller's promise.
-                unsafe {
-                    if in_panels {
-                        pack::rows::<L>(&a, [height, k], packed_a, panel);
-                    } else {
-                        pack::in_rows::<L>(&a, [height, k], packed_a);
-                    }
+            // SAFETY: where they are packed there is room for so many panels, and so for their rows; all
+            // else is the caller's promise.
+            unsafe {
+                match rows_of_a {
+                    Rows::InPlace => {}
+                    Rows::Copied => pack::in_rows::<L>(&a, [height, k], packed_a),
+                    Rows::InPanels => pack::rows::<L>(&a, [height, k], packed_a, panel),
                 }
             }
             for column in columns.clone().step_by(width) {
@@ -93,14 +105,19 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
                     Factor { start: b.start.cast(), row: 0, step: b.row * LANE_BYTES }
                 };
                 for top in (0..height).step_by(PANEL_ROWS) {
-                    let a = if in_panels {
-                        let start = packed_a.wrapping_add(top / PANEL_ROWS * panel);
-                        Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
-                    } else if packs_a {
-                        Factor { start: packed_a.wrapping_add(top * depth), row: LANE_BYTES * depth, step: LANE_BYTES }
-                    } else {
-                        let step = if L::VALUES > 1 { LANE_BYTES } else { a.column * LANE_BYTES };
-                        Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<L::Value>(), step }
+                    let a = match rows_of_a {
+                        Rows::InPlace => {
+                            let step = if L::VALUES > 1 { LANE_BYTES } else { a.column * LANE_BYTES };
+                            Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<L::Value>(), step }
+                        }
+                        Rows::Copied => {
+                            let start = packed_a.wrapping_add(top * depth);
+                            Factor { start, row: LANE_BYTES * depth, step: LANE_BYTES }
+                        }
+                        Rows::InPanels => {
+                            let start = packed_a.wrapping_add(top / PANEL_ROWS * panel);
+                            Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
+                        }
                     };
                     let finish = product.finish(c, [row + top, column], columns, first == 0);
                     let tile = tiles[PANEL_ROWS.min(height - top) - 1][vectors - 1];
