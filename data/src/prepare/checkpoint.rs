@@ -29,7 +29,7 @@ const OWNER: &str = "owner";
 
 /// Of the records, and of how what is in them is gone on with: another number where either is changed,
 /// since the version of the program stays the same for long.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// A record, named as its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -115,11 +115,21 @@ struct CorpusEncoder<'a> {
     split: &'a Split,
     /// What is encoded together: a share for each of these.
     shares: Vec<Share>,
+    /// The pieces that wait to be encoded together.
+    pieces: Vec<Piece>,
+    /// Where the open piece begins in the text that is held.
+    start: usize,
+    state: State,
+    /// Training and validation.
+    streams: [Stream; 2],
+}
+
+/// What goes on from one piece to the next. When no piece waits, this and what the streams keep of
+/// themselves are all that an interrupted call needs to go on.
+#[derive(Serialize, Deserialize)]
+struct State {
     /// The text of the pieces that wait to be encoded together, and of the open piece behind them.
     text: String,
-    pieces: Vec<Piece>,
-    /// Where the open piece begins in `text`.
-    start: usize,
     /// The number of the open document.
     document: u64,
     /// Where the open piece goes, and whether its document begins with it.
@@ -128,28 +138,17 @@ struct CorpusEncoder<'a> {
     /// How many characters of the open document still go to the training split, where its end
     /// validates.
     characters_to_cut: Option<u64>,
-    /// Training and validation.
-    streams: [Stream; 2],
+    /// Which ids were written.
     ids_used: Vec<bool>,
     /// Characters and lines of the current document before the piece that is written next.
     place: (u64, u64),
+    /// Of all text so far.
     bytes: u64,
 }
 
-/// How far the encoding is, when no piece waits: with the files all there is to go on with.
-#[derive(Serialize, Deserialize)]
-struct SoFar {
-    tokenizer_identity: u64,
-    text: String,
-    document: u64,
-    side: Side,
-    first: bool,
-    characters_to_cut: Option<u64>,
-    streams: [StreamSoFar; 2],
-    ids_used: Vec<bool>,
-    place: (u64, u64),
-    bytes: u64,
-}
+/// What a checkpoint keeps of an encoder: the tokenizer's identity, the state and the streams. It is
+/// written from a `&State`, and read back as a [`State`].
+type Kept<S> = (u64, S, [StreamSoFar; 2]);
 
 impl<'a> CorpusEncoder<'a> {
     /// Begins both files.
@@ -170,20 +169,19 @@ impl<'a> CorpusEncoder<'a> {
         identity: u64,
         checkpoint: &Checkpoint,
     ) -> Option<(Position, Self)> {
-        let (position, so_far) = checkpoint.kept::<(Position, SoFar)>(Record::Encoding)?;
-        if so_far.tokenizer_identity != identity {
+        let (position, kept) = checkpoint.kept::<(Position, Kept<State>)>(Record::Encoding)?;
+        let (kept_identity, state, [train, val]) = kept;
+        if kept_identity != identity {
             checkpoint.say_other_tokenizer();
             return None;
         }
-        let SoFar { text, document, side, first, characters_to_cut, streams, ids_used, place, bytes, .. } = so_far;
         let reopen = |name, so_far| {
             let path = checkpoint.file(name);
             Stream::reopen(&path, tokenizer, so_far).map_err(|_| checkpoint.say_damaged(&path)).ok()
         };
-        let ([train, val], [train_name, val_name]) = (streams, TOKEN_FILES);
+        let [train_name, val_name] = TOKEN_FILES;
         let streams = [reopen(train_name, train)?, reopen(val_name, val)?];
-        let begun = Self::new(split, tokenizer, identity, streams);
-        Some((position, Self { text, document, side, first, characters_to_cut, ids_used, place, bytes, ..begun }))
+        Some((position, Self { state, ..Self::new(split, tokenizer, identity, streams) }))
     }
 
     fn new(split: &'a Split, tokenizer: &'a Tokenizer, tokenizer_identity: u64, streams: [Stream; 2]) -> Self {
@@ -192,57 +190,46 @@ impl<'a> CorpusEncoder<'a> {
             tokenizer_identity,
             split,
             shares: (0..SHARES_A_THREAD * rayon::current_num_threads()).map(|_| Share::default()).collect(),
-            text: String::new(),
             pieces: Vec::new(),
             start: 0,
-            document: 0,
-            side: split.side(0),
-            first: true,
-            characters_to_cut: split.cut(0),
+            state: State {
+                text: String::new(),
+                document: 0,
+                side: split.side(0),
+                first: true,
+                characters_to_cut: split.cut(0),
+                ids_used: vec![false; tokenizer.vocab_size()],
+                place: (0, 0),
+                bytes: 0,
+            },
             streams,
-            ids_used: vec![false; tokenizer.vocab_size()],
-            place: (0, 0),
-            bytes: 0,
         }
     }
 
     /// How far it is; what was cut into pieces is in the files then, durably.
-    fn so_far(&mut self) -> Result<SoFar, Error> {
+    fn so_far(&mut self) -> Result<Kept<&State>, Error> {
         self.encode_batch()?;
         let [train, val] = self.streams.each_mut().map(Stream::so_far);
-        let Self { tokenizer_identity, document, side, first, characters_to_cut, place, bytes, .. } = *self;
-        let (text, ids_used, streams) = (self.text.clone(), self.ids_used.clone(), [train?, val?]);
-        Ok(SoFar {
-            tokenizer_identity,
-            text,
-            document,
-            side,
-            first,
-            characters_to_cut,
-            streams,
-            ids_used,
-            place,
-            bytes,
-        })
+        Ok((self.tokenizer_identity, &self.state, [train?, val?]))
     }
 
     fn add(&mut self, text: &str) -> Result<(), Error> {
         let mut rest = text;
-        if let Some(left) = self.characters_to_cut {
+        if let Some(left) = self.state.characters_to_cut {
             // Counting is many times faster than walking to the place.
             let characters = rest.chars().count() as u64;
-            self.characters_to_cut = left.checked_sub(characters);
-            if self.characters_to_cut.is_none()
+            self.state.characters_to_cut = left.checked_sub(characters);
+            if self.state.characters_to_cut.is_none()
                 && let Some((at, _)) = rest.char_indices().nth(left as usize)
             {
-                self.text.push_str(&rest[..at]);
+                self.state.text.push_str(&rest[..at]);
                 rest = &rest[at..];
-                self.close(self.text.len(), End::Cut);
-                self.side = Side::Val;
+                self.close(self.state.text.len(), End::Cut);
+                self.state.side = Side::Val;
             }
         }
-        self.bytes += text.len() as u64;
-        self.text.push_str(rest);
+        self.state.bytes += text.len() as u64;
+        self.state.text.push_str(rest);
         self.cut();
         self.encode_when_full()
     }
@@ -251,16 +238,16 @@ impl<'a> CorpusEncoder<'a> {
     fn cut(&mut self) {
         loop {
             let start = self.start;
-            let waiting = self.text.len() - start;
+            let waiting = self.state.text.len() - start;
             if waiting <= PIECE_BYTES {
                 return;
             }
-            let within = self.text.floor_char_boundary(start + PIECE_BYTES);
-            let mut places = [within, self.text.len()].into_iter();
-            let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.text[start..end])) {
+            let within = self.state.text.floor_char_boundary(start + PIECE_BYTES);
+            let mut places = [within, self.state.text.len()].into_iter();
+            let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.state.text[start..end])) {
                 Some(at) => at,
                 None if waiting < LONGEST_PIECE_BYTES => return,
-                None => self.text.floor_char_boundary(start + LONGEST_PIECE_BYTES) - start,
+                None => self.state.text.floor_char_boundary(start + LONGEST_PIECE_BYTES) - start,
             };
             self.close(start + at, End::Piece);
         }
@@ -268,16 +255,16 @@ impl<'a> CorpusEncoder<'a> {
 
     /// Ends the open piece at byte `at` of the batch; the next begins there.
     fn close(&mut self, at: usize, end: End) {
-        self.pieces.push(Piece { text: self.start..at, side: self.side, first: self.first, end });
-        (self.start, self.first) = (at, false);
+        self.pieces.push(Piece { text: self.start..at, side: self.state.side, first: self.state.first, end });
+        (self.start, self.state.first) = (at, false);
     }
 
     fn end_document(&mut self) -> Result<(), Error> {
-        self.close(self.text.len(), End::Document);
-        self.document += 1;
-        self.first = true;
-        self.side = self.split.side(self.document);
-        self.characters_to_cut = self.split.cut(self.document);
+        self.close(self.state.text.len(), End::Document);
+        self.state.document += 1;
+        self.state.first = true;
+        self.state.side = self.split.side(self.state.document);
+        self.state.characters_to_cut = self.split.cut(self.state.document);
         self.encode_when_full()
     }
 
@@ -291,7 +278,8 @@ impl<'a> CorpusEncoder<'a> {
         let share_bytes = self.start / shares.len() + 1;
         let edge = |share: usize| pieces.partition_point(|piece| piece.text.start < share * share_bytes);
         let pieces_of = |share: usize| &pieces[edge(share)..edge(share + 1)];
-        let encode = |(number, share): (usize, &mut Share)| share.encode(&self.text, pieces_of(number), self.tokenizer);
+        let encode =
+            |(number, share): (usize, &mut Share)| share.encode(&self.state.text, pieces_of(number), self.tokenizer);
         let encoded: Vec<Result<(), tokenizer::Error>> = shares.par_iter_mut().enumerate().map(encode).collect();
         for ((number, share), encoded) in shares.iter().enumerate().zip(encoded) {
             for (piece, (ids, counts)) in pieces_of(number).iter().zip(share.encoded()) {
@@ -300,7 +288,7 @@ impl<'a> CorpusEncoder<'a> {
             encoded.map_err(|error| self.placed(error))?;
         }
         self.shares = shares;
-        self.text.drain(..self.start);
+        self.state.text.drain(..self.start);
         self.start = 0;
         Ok(())
     }
@@ -310,7 +298,7 @@ impl<'a> CorpusEncoder<'a> {
         // A document opens with an end-of-text token. The end of one that was cut has none of its
         // own, but the document before it ends with one.
         if piece.first || stream.ended == Some(End::Document) {
-            stream.separate(&mut self.ids_used)?;
+            stream.separate(&mut self.state.ids_used)?;
         }
         if let (0, Some(&first)) = (stream.writer.count, ids.first()) {
             stream.counts.first_token_bytes = self.tokenizer.token_bytes(first).map_or(0, |bytes| bytes.len() as u64);
@@ -319,7 +307,7 @@ impl<'a> CorpusEncoder<'a> {
             stream.push(ids)?;
             // Else the characters of the text say which are used.
             if !self.tokenizer.knows_no_neighbours() {
-                mark(ids, &mut self.ids_used);
+                mark(ids, &mut self.state.ids_used);
             }
         }
         stream.ended = Some(piece.end);
@@ -327,8 +315,8 @@ impl<'a> CorpusEncoder<'a> {
         stream.counts.bytes += piece.text.len() as u64;
         stream.counts.characters += counts.characters;
         stream.hash = stream.hash.followed_by(counts.hash, piece.text.len());
-        let (characters, lines) = self.place;
-        self.place =
+        let (characters, lines) = self.state.place;
+        self.state.place =
             if piece.end == End::Document { (0, 0) } else { (characters + counts.characters, lines + counts.lines) };
         Ok(())
     }
@@ -336,8 +324,8 @@ impl<'a> CorpusEncoder<'a> {
     /// Places an unknown character in its document instead of its piece.
     fn placed(&self, mut error: tokenizer::Error) -> tokenizer::Error {
         if let tokenizer::Error::UnknownCharacter(unknown) = &mut error {
-            unknown.position += self.place.0;
-            unknown.line += self.place.1;
+            unknown.position += self.state.place.0;
+            unknown.line += self.state.place.1;
         }
         error
     }
@@ -346,12 +334,13 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_batch()?;
         for stream in &mut self.streams {
             if stream.ended == Some(End::Document) {
-                stream.separate(&mut self.ids_used)?;
+                stream.separate(&mut self.state.ids_used)?;
             }
         }
         let [train, val] = self.streams;
         let held_out = val.hash;
         let (train, val) = (train.finish()?, val.finish()?);
-        Ok(Encoded { train, val, held_out, ids_used: self.ids_used, documents: self.document, bytes: self.bytes })
+        let State { ids_used, document: documents, bytes, .. } = self.state;
+        Ok(Encoded { train, val, held_out, ids_used, documents, bytes })
     }
 }
