@@ -25,6 +25,19 @@ struct Group {
     different: u64,
 }
 
+/// What was chosen to validate as a whole.
+struct Chosen {
+    /// The groups, by their hashes.
+    groups: BTreeSet<u64>,
+    /// The share of the other documents that chance takes.
+    chance: f64,
+    /// Bytes of both.
+    bytes: u64,
+    /// Bytes that are missing to the share, and bytes of different text that may be chosen still.
+    left: f64,
+    room: f64,
+}
+
 impl Choice {
     fn documents(&self) -> u64 {
         self.candidates.len() as u64 + self.copies.values().map(|copies| copies.documents).sum::<u64>()
@@ -122,48 +135,66 @@ impl SplitBuilder {
         self.by_chance_bytes - alone - copied.sum::<u64>()
     }
 
+    /// The split by what is chosen of these documents, and how many bytes validate by it.
     fn choose_among(&self, choice: &Choice) -> (Split, u64) {
         let candidates = &choice.candidates;
         let others = self.others_by_chance(choice);
         let groups = choice.groups();
-        let mut left = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
-        // At most a half of what is not said again: an answer given nine times in ten is little to
-        // learn from.
-        let mut room = (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0);
-        let (mut chosen, mut chosen_bytes) = (BTreeSet::new(), others);
-        for (&hash, &Group { bytes, different }) in &groups {
-            if bytes as f64 <= left && different as f64 <= room && chosen.len() + 1 < groups.len() {
-                left -= bytes as f64;
-                room -= different as f64;
-                chosen_bytes += bytes;
-                chosen.insert(hash);
-            }
+        let mut chosen = self.choose_groups(&groups, others);
+        if choice.takes_more && !self.is_about_the_share(chosen.bytes) {
+            self.take_more_by_chance(&mut chosen, &groups, others);
         }
-        let mut chance = self.val_fraction;
-        if choice.takes_more && !self.is_about_the_share(chosen_bytes) {
-            let all = self.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
-            let more = left.min(room).min(0.5 * all as f64 - others as f64).max(0.0);
-            if more > 0.0 {
-                chance = (others as f64 + more) / all as f64;
-                left -= more;
-                chosen_bytes += more as u64;
-            }
-        }
-        let mut cuts = self.cuts_for(left, chosen_bytes, candidates, &chosen);
+        let mut cuts = self.cuts_beside(&chosen, candidates);
         let smallest = groups.iter().min_by_key(|&(_, group)| group.bytes);
-        if let (0, Some((&hash, &Group { bytes, .. }))) = (chosen_bytes, smallest)
+        if let (0, Some((&hash, &Group { bytes, .. }))) = (chosen.bytes, smallest)
             && (cuts.is_empty() || self.is_about_the_share(bytes))
         {
             // All are larger than the share: the smallest then.
-            chosen.insert(hash);
-            chosen_bytes = bytes;
+            chosen.groups.insert(hash);
+            chosen.bytes = bytes;
         }
-        if self.is_about_the_share(chosen_bytes) {
+        if self.is_about_the_share(chosen.bytes) {
             cuts.clear();
         }
-        let whole = self.sides(choice, &chosen, chance);
-        let bytes = chosen_bytes + behind(&cuts, candidates);
-        (Split { rule: self.rule(choice, chance, &cuts), whole, cuts }, bytes)
+        let whole = self.sides(choice, &chosen.groups, chosen.chance);
+        let bytes = chosen.bytes + behind(&cuts, candidates);
+        (Split { rule: self.rule(choice, chosen.chance, &cuts), whole, cuts }, bytes)
+    }
+
+    /// Chooses group after group, in the order of their hashes, where they fit into the share beside the
+    /// `others` bytes that chance takes. One group at least is left to teach.
+    fn choose_groups(&self, groups: &BTreeMap<u64, Group>, others: u64) -> Chosen {
+        let mut chosen = Chosen {
+            groups: BTreeSet::new(),
+            chance: self.val_fraction,
+            bytes: others,
+            left: (self.val_fraction * self.bytes as f64 - others as f64).max(0.0),
+            // At most a half of what is not said again: an answer given nine times in ten is little to
+            // learn from.
+            room: (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0),
+        };
+        for (&hash, &Group { bytes, different }) in groups {
+            let fits = bytes as f64 <= chosen.left && different as f64 <= chosen.room;
+            if fits && chosen.groups.len() + 1 < groups.len() {
+                chosen.left -= bytes as f64;
+                chosen.room -= different as f64;
+                chosen.bytes += bytes;
+                chosen.groups.insert(hash);
+            }
+        }
+        chosen
+    }
+
+    /// Has chance take more than the share of the other documents, at most a half, so that they make up
+    /// what is missing.
+    fn take_more_by_chance(&self, chosen: &mut Chosen, groups: &BTreeMap<u64, Group>, others: u64) {
+        let all = self.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
+        let more = chosen.left.min(chosen.room).min(0.5 * all as f64 - others as f64).max(0.0);
+        if more > 0.0 {
+            chosen.chance = (others as f64 + more) / all as f64;
+            chosen.left -= more;
+            chosen.bytes += more as u64;
+        }
     }
 
     /// Set for the documents that validate: the chosen ones, and of the others those of which chance
@@ -196,26 +227,20 @@ impl SplitBuilder {
         sides
     }
 
-    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes
-    /// beside the `chosen_bytes`. Near-duplicates are cut only where the others are too short to
-    /// bring half of the share together.
-    fn cuts_for(
-        &self,
-        wanted: f64,
-        chosen_bytes: u64,
-        candidates: &[Candidate],
-        chosen: &BTreeSet<u64>,
-    ) -> BTreeMap<u64, u64> {
+    /// Where to cut the documents that were not chosen, so that their ends make up what is missing.
+    /// Near-duplicates are cut only where the others are too short to bring half of the share together.
+    fn cuts_beside(&self, chosen: &Chosen, candidates: &[Candidate]) -> BTreeMap<u64, u64> {
         if !self.cuts {
             return BTreeMap::new();
         }
-        let long: Vec<&Candidate> = candidates.iter().filter(|candidate| !chosen.contains(&candidate.hash)).collect();
+        let is_free = |candidate: &&Candidate| !chosen.groups.contains(&candidate.hash);
+        let long: Vec<&Candidate> = candidates.iter().filter(is_free).collect();
         let unlike = long.iter().copied().filter(|candidate| !candidate.resembles).collect();
-        let (share, cuts) = ends(wanted, unlike);
+        let (share, cuts) = ends(chosen.left, unlike);
         let cut = long.iter().filter(|candidate| cuts.contains_key(&candidate.number));
         let behind = share * cut.map(|candidate| candidate.bytes as f64).sum::<f64>();
-        let is_enough = chosen_bytes as f64 + behind >= 0.5 * self.val_fraction * self.bytes as f64;
-        if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(wanted, long).1 }
+        let is_enough = chosen.bytes as f64 + behind >= 0.5 * self.val_fraction * self.bytes as f64;
+        if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(chosen.left, long).1 }
     }
 
     fn rule(&self, choice: &Choice, chance: f64, cuts: &BTreeMap<u64, u64>) -> String {
