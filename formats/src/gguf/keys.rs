@@ -11,9 +11,6 @@ pub struct Cursor<'a> {
     at: usize,
 }
 
-/// What is read, or what is wrong with the file.
-pub type Read<T> = Result<T, String>;
-
 impl<'a> Cursor<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -25,7 +22,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `count` bytes.
-    pub fn take(&mut self, count: u64) -> Read<&'a [u8]> {
+    pub fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let rest = &self.bytes[self.at..];
         let taken = usize::try_from(count).ok().and_then(|count| rest.get(..count));
         let taken = taken.ok_or_else(|| format!("{count} bytes are announced where {} follow", rest.len()))?;
@@ -33,20 +30,20 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
         Ok(self.take(N as u64)?.as_chunks::<N>().0[0])
     }
 
-    pub fn u32(&mut self) -> Read<u32> {
+    pub fn u32(&mut self) -> Result<u32, String> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn u64(&mut self) -> Read<u64> {
+    pub fn u64(&mut self) -> Result<u64, String> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// A text, with its length before it.
-    pub fn text(&mut self) -> Read<&'a str> {
+    pub fn text(&mut self) -> Result<&'a str, String> {
         let length = self.u64()?;
         let bytes = self.take(length)?;
         std::str::from_utf8(bytes).map_err(|_| "a text in its header is not UTF-8".to_owned())
@@ -77,7 +74,7 @@ const LIST: u32 = Kind::Array as u32;
 
 impl<'a> Value<'a> {
     /// Reads a value of a kind by GGUF's number. What is below 0 is no size: it is read as a real.
-    fn read(kind: u32, from: &mut Cursor<'a>) -> Read<Self> {
+    fn read(kind: u32, from: &mut Cursor<'a>) -> Result<Self, String> {
         let signed = |value: i64| u64::try_from(value).map_or(Self::Real(value as f64), Self::Whole);
         Ok(match kind {
             0 => Self::Whole(from.array::<1>()?[0].into()),
@@ -100,7 +97,7 @@ impl<'a> Value<'a> {
 }
 
 impl<'a> List<'a> {
-    fn read(from: &mut Cursor<'a>) -> Read<Self> {
+    fn read(from: &mut Cursor<'a>) -> Result<Self, String> {
         let (kind, count) = (from.u32()?, from.u64()?);
         let start = from.at;
         let size = match kind {
@@ -139,7 +136,7 @@ pub struct Keys<'a>(HashMap<&'a str, Value<'a>>);
 
 impl<'a> Keys<'a> {
     /// Reads `count` keys.
-    pub fn read(from: &mut Cursor<'a>, count: u64) -> Read<Self> {
+    pub fn read(from: &mut Cursor<'a>, count: u64) -> Result<Self, String> {
         let mut keys = HashMap::new();
         for _ in 0..count {
             let key = from.text()?;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use super::keys::{Cursor, Keys, Read};
+use super::keys::{Cursor, Keys};
 use super::names::{Layout, place};
 use super::stored::{Kind, Stored};
 use super::{ALIGNMENT, MAGIC, sampling, shape, vocabulary};
@@ -61,7 +61,7 @@ impl File {
 }
 
 /// Reads what comes before the keys: how many tensors and keys follow.
-fn begin(from: &mut Cursor) -> Read<(u64, u64)> {
+fn begin(from: &mut Cursor) -> Result<(u64, u64), String> {
     let is_gguf = from.take(MAGIC.len() as u64).is_ok_and(|magic| magic == MAGIC);
     if !is_gguf {
         return Err("it does not begin with GGUF; give a GGUF file".to_owned());
@@ -78,7 +78,7 @@ fn begin(from: &mut Cursor) -> Read<(u64, u64)> {
 }
 
 /// What the places of tensors are multiples of.
-fn alignment(keys: &Keys) -> Read<u64> {
+fn alignment(keys: &Keys) -> Result<u64, String> {
     let alignment = keys.whole("general.alignment").unwrap_or(ALIGNMENT as u64);
     let is_one = alignment.is_power_of_two() && alignment <= 1 << 20;
     if is_one { Ok(alignment) } else { Err(format!("its alignment is {alignment}")) }
@@ -90,7 +90,7 @@ pub struct Tensors<'a>(HashMap<&'a str, Stored<'a>>);
 impl<'a> Tensors<'a> {
     /// Those of a list, whose values fill the rest of the file, one after the other, as every
     /// reader of GGUF wants it.
-    fn placed(listed: Vec<Listed<'a>>, alignment: u64, values: &'a [u8]) -> Read<Self> {
+    fn placed(listed: Vec<Listed<'a>>, alignment: u64, values: &'a [u8]) -> Result<Self, String> {
         let (mut tensors, mut at) = (HashMap::new(), 0);
         for Listed { name, sizes, kind, start, end } in listed {
             if start != at {
@@ -125,7 +125,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// What Hugging Face calls `name`, of these sizes from the outermost.
-    fn tensor(&self, shape: &Shape, name: String, sizes: Vec<usize>) -> Read<Tensor<'a>> {
+    fn tensor(&self, shape: &Shape, name: String, sizes: Vec<usize>) -> Result<Tensor<'a>, String> {
         let (stored_name, layout) = place(shape, &name).ok_or_else(|| format!("{name} has no name in GGUF"))?;
         let stored = self.get(&stored_name).ok_or_else(|| format!("tensor {stored_name} is missing"))?.clone();
         let mut expected = sizes.clone();
@@ -162,7 +162,7 @@ struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    fn read(from: &mut Cursor<'a>, alignment: u64) -> Read<Self> {
+    fn read(from: &mut Cursor<'a>, alignment: u64) -> Result<Self, String> {
         let name = from.text()?;
         if name.len() > LONGEST_NAME {
             return Err(format!("a tensor's name has {} bytes", name.len()));
@@ -171,7 +171,7 @@ impl<'a> Listed<'a> {
         if !(1..=4).contains(&dimensions) {
             return Err(format!("tensor {name} has {dimensions} dimensions"));
         }
-        let sizes: Vec<u64> = (0..dimensions).map(|_| from.u64()).collect::<Read<_>>()?;
+        let sizes: Vec<u64> = (0..dimensions).map(|_| from.u64()).collect::<Result<_, String>>()?;
         let kind = Kind::of(from.u32()?);
         let start = from.u64()?;
         let bytes = kind.bytes(&sizes).ok_or_else(|| format!("tensor {name} has the sizes {sizes:?}"))?;

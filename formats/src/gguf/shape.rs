@@ -1,11 +1,11 @@
 //! The shape that the keys of a file say.
 
-use super::keys::{Keys, Read, Value};
+use super::keys::{Keys, Value};
 use super::read::Tensors;
 use crate::{Architecture, Shape, error::shown};
 
 /// The shape of a file's model, of which some is told by its tensors alone.
-pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
+pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     let architecture = architecture(keys)?;
     let name = architecture.name();
     refuse_what_differs(keys, name)?;
@@ -54,7 +54,7 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Read<Shape> {
 }
 
 /// The number of a key, if it is there.
-fn real(keys: &Keys, key: &str) -> Read<Option<f64>> {
+fn real(keys: &Keys, key: &str) -> Result<Option<f64>, String> {
     let number = keys.real(key);
     match keys.get(key).is_some() && number.is_none() {
         true => Err(format!("its key {key} is no number")),
@@ -62,7 +62,7 @@ fn real(keys: &Keys, key: &str) -> Read<Option<f64>> {
     }
 }
 
-fn architecture(keys: &Keys) -> Read<Architecture> {
+fn architecture(keys: &Keys) -> Result<Architecture, String> {
     let name = keys.text("general.architecture").unwrap_or_default();
     let known = [Architecture::Gpt2, Architecture::Llama, Architecture::Qwen3];
     known.into_iter().find(|known| known.name() == name).ok_or_else(|| {
@@ -72,7 +72,7 @@ fn architecture(keys: &Keys) -> Read<Architecture> {
 }
 
 /// Refuses keys under which llama.cpp computes something else.
-fn refuse_what_differs(keys: &Keys, name: &str) -> Read<()> {
+fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
     let scaling = keys.text(&format!("{name}.rope.scaling.type")).filter(|scaling| *scaling != "none");
     if let Some(scaling) = scaling {
         return Err(format!(

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{Keys, Read, Value as KeyValue};
+use super::keys::{Keys, Value as KeyValue};
 use super::tokens::{END_KEYS, GPT2_SPLIT, MERGED, PIECES, SPACE_BEFORE, SPLITS, TokenKind};
 use crate::{Tokenizer, error::shown, sentencepiece};
 
 /// The tokenizer of a file, if it has one; `rows` is how many tokens the model knows.
-pub fn read(keys: &Keys, rows: usize) -> Read<Option<Tokenizer>> {
+pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
     let json = match keys.text("tokenizer.ggml.model") {
         None | Some("none" | "no_vocab") => return Ok(None),
         Some(MERGED) => byte_level(keys)?,
@@ -60,7 +60,7 @@ fn tokens<'a>(keys: &Keys<'a>) -> Vec<Token<'a>> {
 }
 
 /// The `tokenizer.json` of a tokenizer of bytes, of words made of bytes, or of characters.
-fn byte_level(keys: &Keys) -> Read<Value> {
+fn byte_level(keys: &Keys) -> Result<Value, String> {
     let tokens = tokens(keys);
     let of_kind = |kind: TokenKind| tokens.iter().filter(move |token| token.kind == kind as u64);
     let own = |kind: TokenKind| -> Map<String, Value> {
@@ -92,7 +92,7 @@ fn byte_level(keys: &Keys) -> Read<Value> {
 }
 
 /// Refuses tokens that cannot be told apart by their texts, which is how a `tokenizer.json` names them.
-fn check_texts(tokens: &[Token]) -> Read<()> {
+fn check_texts(tokens: &[Token]) -> Result<(), String> {
     let added = [TokenKind::Control, TokenKind::Raw].map(|kind| kind as u64);
     let mut texts = HashSet::new();
     for token in tokens {
@@ -120,7 +120,7 @@ fn with_added(mut vocabulary: Map<String, Value>, added: &[Value]) -> Map<String
 }
 
 /// The `tokenizer.json` of SentencePiece's pieces.
-fn pieces(keys: &Keys) -> Read<Value> {
+fn pieces(keys: &Keys) -> Result<Value, String> {
     let tokens = tokens(keys);
     if let Some(long) = tokens.iter().find(|token| token.text.len() > sentencepiece::LONGEST) {
         return Err(format!("its token {} has {} bytes", long.id, long.text.len()));
@@ -153,7 +153,7 @@ fn added<'a>(tokens: impl Iterator<Item = &'a Token<'a>>, special: bool) -> Vec<
 
 /// How text is split and normalized under a name of llama.cpp's. Where nothing is merged every byte
 /// is a token, however it is split.
-fn splitter(name: &str, has_merges: bool) -> Read<(Value, Value)> {
+fn splitter(name: &str, has_merges: bool) -> Result<(Value, Value), String> {
     if name == GPT2_SPLIT {
         return Ok((Tokenizer::byte_level_rule(has_merges), Value::Null));
     }
@@ -172,7 +172,7 @@ fn splitter(name: &str, has_merges: bool) -> Read<(Value, Value)> {
 }
 
 /// With the tokens that the file puts around every text.
-fn around(keys: &Keys, tokens: &[Token], mut json: Value) -> Read<Value> {
+fn around(keys: &Keys, tokens: &[Token], mut json: Value) -> Result<Value, String> {
     // Files of Llama 3 and of SentencePiece's pieces may not say it, and llama.cpp begins their texts
     // all the same.
     let is_pieces = keys.text("tokenizer.ggml.model") == Some(PIECES);
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     /// The `tokenizer.json` of a file with these tokens, and with what `more` puts behind them.
-    fn of(model: &str, tokens: &[(&str, TokenKind)], more: impl FnOnce(&mut Header)) -> Read<Value> {
+    fn of(model: &str, tokens: &[(&str, TokenKind)], more: impl FnOnce(&mut Header)) -> Result<Value, String> {
         let mut header = Header::default();
         header.text("tokenizer.ggml.model", model);
         header.texts("tokenizer.ggml.tokens", tokens.iter().map(|(text, _)| *text));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     /// Of bytes and pairs of them.
-    fn of_bytes(tokens: &[(&str, TokenKind)]) -> Read<Value> {
+    fn of_bytes(tokens: &[(&str, TokenKind)]) -> Result<Value, String> {
         of(MERGED, tokens, |header| {
             header.text("tokenizer.ggml.pre", GPT2_SPLIT);
             header.texts("tokenizer.ggml.merges", ["a b"].into_iter());

@@ -48,15 +48,12 @@ pub struct Pickle {
     root: Place,
 }
 
-/// What is read, or what is wrong with the pickle.
-pub type Read<T> = Result<T, String>;
-
 impl Pickle {
     /// Reads a pickle.
     ///
     /// # Errors
     /// When it is cut short, malformed or longer than any, or names what is not known here.
-    pub fn read(bytes: &[u8]) -> Read<Self> {
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > LONGEST {
             return Err(format!("its pickle has {} bytes, which no model needs", bytes.len()));
         }
@@ -107,7 +104,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    fn run(mut self) -> Read<Pickle> {
+    fn run(mut self) -> Result<Pickle, String> {
         loop {
             let opcode = self.byte()?;
             if opcode == b'.' {
@@ -118,7 +115,7 @@ impl Machine<'_> {
         }
     }
 
-    fn step(&mut self, opcode: u8) -> Read<()> {
+    fn step(&mut self, opcode: u8) -> Result<(), String> {
         match opcode {
             0x80 => drop(self.byte()?),  // PROTO
             0x95 => drop(self.take(8)?), // FRAME
@@ -161,7 +158,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn take(&mut self, count: usize) -> Read<&[u8]> {
+    fn take(&mut self, count: usize) -> Result<&[u8], String> {
         let rest = &self.bytes[self.at..];
         let taken = rest
             .get(..count)
@@ -170,15 +167,15 @@ impl Machine<'_> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
         Ok(self.take(N)?.as_chunks::<N>().0[0])
     }
 
-    fn byte(&mut self) -> Read<u8> {
+    fn byte(&mut self) -> Result<u8, String> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn length(&mut self) -> Read<usize> {
+    fn length(&mut self) -> Result<usize, String> {
         Ok(u32::from_le_bytes(self.array()?) as usize)
     }
 
@@ -187,20 +184,20 @@ impl Machine<'_> {
         self.values.push(value);
     }
 
-    fn pop(&mut self) -> Read<Place> {
+    fn pop(&mut self) -> Result<Place, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let place = if self.stack.len() > floor { self.stack.pop() } else { None };
         place.ok_or_else(|| "its pickle takes from an empty stack".to_owned())
     }
 
     /// What was pushed since the last mark.
-    fn since_mark(&mut self) -> Read<Vec<Place>> {
+    fn since_mark(&mut self) -> Result<Vec<Place>, String> {
         let mark = self.marks.pop().filter(|mark| *mark <= self.stack.len());
         Ok(self.stack.split_off(mark.ok_or("its pickle ends a list that never began")?))
     }
 
     /// BININT1, BININT2, BININT and LONG1 of up to eight bytes.
-    fn whole(&mut self, opcode: u8) -> Read<i64> {
+    fn whole(&mut self, opcode: u8) -> Result<i64, String> {
         Ok(match opcode {
             b'K' => self.byte()?.into(),
             b'M' => u16::from_le_bytes(self.array()?).into(),
@@ -220,7 +217,7 @@ impl Machine<'_> {
     }
 
     /// SHORT_BINUNICODE, BINUNICODE and BINUNICODE8.
-    fn text(&mut self, opcode: u8) -> Read<String> {
+    fn text(&mut self, opcode: u8) -> Result<String, String> {
         let length = match opcode {
             0x8c => self.byte()?.into(),
             b'X' => self.length()?,
@@ -230,11 +227,11 @@ impl Machine<'_> {
         text.map(str::to_owned).map_err(|_| "a text in its pickle is not UTF-8".to_owned())
     }
 
-    fn tuple(&mut self, opcode: u8) -> Read<()> {
+    fn tuple(&mut self, opcode: u8) -> Result<(), String> {
         let places = match opcode {
             b't' => self.since_mark()?,
             _ => {
-                let mut places = (0x85..=opcode).map(|_| self.pop()).collect::<Read<Vec<_>>>()?;
+                let mut places = (0x85..=opcode).map(|_| self.pop()).collect::<Result<Vec<_>, String>>()?;
                 places.reverse();
                 places
             }
@@ -244,7 +241,7 @@ impl Machine<'_> {
     }
 
     /// APPEND and APPENDS.
-    fn append(&mut self, opcode: u8) -> Read<()> {
+    fn append(&mut self, opcode: u8) -> Result<(), String> {
         let items = if opcode == b'a' { vec![self.pop()?] } else { self.since_mark()? };
         match self.top()? {
             Value::List(list) => list.extend(items),
@@ -254,7 +251,7 @@ impl Machine<'_> {
     }
 
     /// SETITEM and SETITEMS.
-    fn set_items(&mut self, opcode: u8) -> Read<()> {
+    fn set_items(&mut self, opcode: u8) -> Result<(), String> {
         let items = match opcode {
             b's' => {
                 let value = self.pop()?;
@@ -269,13 +266,13 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn top(&mut self) -> Read<&mut Value> {
+    fn top(&mut self) -> Result<&mut Value, String> {
         let place = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
         Ok(&mut self.values[place])
     }
 
     /// BINPUT, LONG_BINPUT, MEMOIZE, BINGET and LONG_BINGET.
-    fn remember(&mut self, opcode: u8) -> Read<()> {
+    fn remember(&mut self, opcode: u8) -> Result<(), String> {
         let index = match opcode {
             b'q' | b'h' => self.byte()?.into(),
             0x94 => self.memo.len() as u64,
@@ -292,7 +289,7 @@ impl Machine<'_> {
     }
 
     /// GLOBAL and STACK_GLOBAL.
-    fn global(&mut self, opcode: u8) -> Read<()> {
+    fn global(&mut self, opcode: u8) -> Result<(), String> {
         let (module, name) = if opcode == b'c' {
             (self.line()?, self.line()?)
         } else {
@@ -314,7 +311,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn line(&mut self) -> Read<String> {
+    fn line(&mut self) -> Result<String, String> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|byte| *byte == b'\n').ok_or("its pickle ends in a name")?;
         let line = String::from_utf8_lossy(&rest[..length]).into_owned();
@@ -323,7 +320,7 @@ impl Machine<'_> {
     }
 
     /// REDUCE: what a known function would have made of its arguments.
-    fn reduce(&mut self) -> Read<()> {
+    fn reduce(&mut self) -> Result<(), String> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let Value::Global(function) = &self.values[function] else {
             return Err("its pickle calls what is no function".to_owned());

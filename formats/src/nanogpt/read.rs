@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json, json};
 
 use super::pair::{self, END_OF_TEXT};
-use super::pickle::{Pickle, Read, Value};
+use super::pickle::{Pickle, Value};
 use super::torch::{Archive, Record};
 use crate::error::{FormatError, Result, shown};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, Tokenizer, layout, mapped::Mapped, names, numbers};
@@ -60,7 +60,7 @@ impl File {
         refuse_others(&weights, &named).map_err(unsupported)?;
         refuse_missing_biases(&pickle, &weights, &named).map_err(damaged)?;
         let tensor = |(name, sizes)| tensor(&weights, name, sizes);
-        let tensors = named.into_iter().map(tensor).collect::<Read<_>>().map_err(unsupported)?;
+        let tensors = named.into_iter().map(tensor).collect::<Result<_, String>>().map_err(unsupported)?;
         let tokenizer = self.tokenizer(shape.vocab_size)?;
         Ok(Model { shape, tensors, tokenizer, generation: Map::new() })
     }
@@ -94,7 +94,7 @@ fn dataset(file: &[u8]) -> Option<PathBuf> {
 }
 
 /// The tensors of a checkpoint by Hugging Face's names.
-fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Read<HashMap<String, Record<'a>>> {
+fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Result<HashMap<String, Record<'a>>, String> {
     let model = pickle.get(pickle.root(), "model").ok_or("it holds no dictionary \"model\"; give nanoGPT's ckpt.pt")?;
     let mut weights = HashMap::new();
     for (name, record) in pickle.named(model) {
@@ -111,7 +111,7 @@ fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Read<HashMap<String, R
 }
 
 /// What `model_args` says.
-fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Read<Shape> {
+fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Result<Shape, String> {
     let arguments = pickle.get(pickle.root(), "model_args");
     let arguments = arguments.ok_or("it holds no dictionary \"model_args\"; give nanoGPT's ckpt.pt")?;
     let size = |key: &str| match pickle.get(arguments, key) {
@@ -145,7 +145,7 @@ fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Read<Shape> {
 
 /// Refuses a file whose tensors share bytes, but for a tied head: it could say far more values than
 /// it has.
-fn refuse_overlaps(weights: &HashMap<String, Record>, tied_head: bool) -> Read<()> {
+fn refuse_overlaps(weights: &HashMap<String, Record>, tied_head: bool) -> Result<(), String> {
     let own = weights.iter().filter(|(name, _)| !tied_head || *name != "lm_head.weight");
     let mut places: Vec<_> = own.map(|(_, record)| record.place).collect();
     places.sort_unstable();
@@ -157,7 +157,7 @@ fn refuse_overlaps(weights: &HashMap<String, Record>, tied_head: bool) -> Read<(
 
 /// Refuses a file with a tensor that is none of those `named`, nor their head: without it something
 /// else would be computed.
-fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>)]) -> Read<()> {
+fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>)]) -> Result<(), String> {
     let known: HashSet<&str> = named.iter().map(|(name, _)| name.as_str()).chain(["lm_head.weight"]).collect();
     match weights.keys().filter(|name| !known.contains(name.as_str())).min() {
         Some(other) => Err(format!("tensor {} belongs to no model of nanoGPT known here", shown(other))),
@@ -171,7 +171,7 @@ fn refuse_missing_biases(
     pickle: &Pickle,
     weights: &HashMap<String, Record>,
     named: &[(String, Vec<usize>)],
-) -> Read<()> {
+) -> Result<(), String> {
     let may_lack = match pickle.get(pickle.root(), "model_args").and_then(|arguments| pickle.get(arguments, "bias")) {
         Some(Value::Flag(has_biases)) => !has_biases,
         _ => !weights.keys().any(|name| name.ends_with(".bias")),
@@ -183,7 +183,7 @@ fn refuse_missing_biases(
 }
 
 /// What Hugging Face calls `name`, in its layout. A model without biases has zeros.
-fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<usize>) -> Read<Tensor<'a>> {
+fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<usize>) -> Result<Tensor<'a>, String> {
     let count = sizes.iter().product();
     let Some(record) = weights.get(&name).cloned() else {
         if name.ends_with(".bias") {
@@ -203,7 +203,7 @@ fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<us
 }
 
 /// The tokenizer of `meta.pkl`: one token a character, by `stoi`.
-fn characters(meta: &Pickle, rows: usize) -> Read<Json> {
+fn characters(meta: &Pickle, rows: usize) -> Result<Json, String> {
     let stoi = meta.get(meta.root(), "stoi").ok_or("it holds no dictionary \"stoi\"")?;
     let mut vocabulary = Map::new();
     for (character, id) in meta.named(stoi) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rawzip::{CompressionMethod, ZipArchive};
 
-use super::pickle::{Pickle, Read, Value};
+use super::pickle::{Pickle, Value};
 use crate::NumberType;
 
 /// A file of torch's, of which nothing is copied.
@@ -16,7 +16,7 @@ pub struct Archive<'a> {
 
 impl<'a> Archive<'a> {
     /// Reads the list of the files in a zip.
-    pub fn open(file: &'a [u8]) -> Read<Self> {
+    pub fn open(file: &'a [u8]) -> Result<Self, String> {
         let damaged = |error: rawzip::Error| format!("as a zip: {error}");
         let archive = ZipArchive::from_slice(file).map_err(damaged)?;
         let mut places = HashMap::new();
@@ -41,7 +41,7 @@ impl<'a> Archive<'a> {
     }
 
     /// The pickle.
-    pub fn pickle(&self) -> Read<Pickle> {
+    pub fn pickle(&self) -> Result<Pickle, String> {
         let (from, to) = self.places.get("data.pkl").ok_or("it holds no data.pkl; give what torch.save wrote")?;
         let order = self.places.get("byteorder").map(|(from, to)| &self.file[*from..*to]);
         if order.is_some_and(|order| order != b"little") {
@@ -51,7 +51,7 @@ impl<'a> Archive<'a> {
     }
 
     /// The tensor that a record of a pickle describes.
-    pub fn tensor(&self, pickle: &Pickle, record: &Value) -> Read<Record<'a>> {
+    pub fn tensor(&self, pickle: &Pickle, record: &Value) -> Result<Record<'a>, String> {
         let wrong = || "a tensor of its pickle is not as torch.save writes it".to_owned();
         let Value::Tensor(arguments) = record else { return Err(wrong()) };
         let arguments = pickle.tuple(pickle.value(*arguments)).ok_or_else(wrong)?;
