@@ -60,6 +60,11 @@ pub fn write(values: &[f32], encode: impl Fn(&[f32], &mut Vec<u8>), out: &mut dy
     Ok(())
 }
 
+/// The value furthest from 0, with its sign.
+pub fn furthest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |most: f32, &value| if value.abs() > most.abs() { value } else { most })
+}
+
 /// Refuses values of the tensor `name` that are not finite, or would not be as `kind`: where values
 /// have a common scale, that is a float16.
 ///
@@ -70,7 +75,7 @@ pub fn check(name: &str, kind: NumberType, values: &[f32]) -> Result<()> {
         let source = format!("one of its values is {value}, which no model can be computed with").into();
         return Err(FormatError::Values { name: name.to_owned(), source });
     }
-    let largest = values.iter().fold(0.0, |most: f32, &value| if value.abs() > most.abs() { value } else { most });
+    let largest = furthest(values);
     let (is_held, others) = match kind {
         NumberType::F32 => (true, ""),
         NumberType::F16 => (f16::from_f32(largest).is_finite(), "bf16 or f32"),

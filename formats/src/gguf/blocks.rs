@@ -78,8 +78,7 @@ fn encode_q8_0(block: &[f32; BLOCK], out: &mut Vec<u8>) {
 /// The value furthest from 0 becomes -8, of the sixteen steps from -8 to 7; a byte has a value of
 /// the first half and one of the second.
 fn encode_q4_0(block: &[f32; BLOCK], out: &mut Vec<u8>) {
-    let furthest = block.iter().fold(0.0, |most: f32, &value| if value.abs() > most.abs() { value } else { most });
-    let scale = furthest / -8.0;
+    let scale = numbers::furthest(block) / -8.0;
     let per_step = reciprocal(scale);
     let step = |value: f32| (value * per_step + 8.5).min(15.0) as u8;
     out.extend(f16::from_f32(scale).to_le_bytes());
