@@ -184,11 +184,9 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
         ));
     }
     Tokenizer::check_words(tokenizer, false)?;
-    let mut pieces = vec![None; rows];
+    let mut pieces: Vec<Option<String>> = vec![None; rows];
     for (piece, id) in vocabulary.chain(added) {
-        let slot = id.as_u64().and_then(|id| pieces.get_mut(usize::try_from(id).ok()?));
-        let slot = slot.ok_or_else(|| format!("token {piece:?}, whose id {id} is outside the model's {rows} rows"))?;
-        *slot = Some(piece.to_owned());
+        *Tokenizer::slot(&mut pieces, piece, id)? = Some(piece.to_owned());
     }
     let mut scores: HashMap<String, f32> = HashMap::new();
     for (rank, merge) in model["merges"].as_array().into_iter().flatten().enumerate() {

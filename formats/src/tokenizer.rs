@@ -155,6 +155,23 @@ impl Tokenizer {
         })
     }
 
+    /// Where the token of this id belongs, of what there is for each of a model's rows.
+    pub(crate) fn slot<'a, T>(rows: &'a mut [T], token: &str, id: &Value) -> Result<&'a mut T, String> {
+        let count = rows.len();
+        match id.as_u64().and_then(|id| usize::try_from(id).ok()) {
+            Some(row) if row < count => Ok(&mut rows[row]),
+            _ => Err(format!("token {token:?}, whose id {id} is outside the model's {count} rows")),
+        }
+    }
+
+    /// The merge of two tokens that are written with a space between them; `None` where the vocabulary
+    /// lacks one of them, or what they make together.
+    pub(crate) fn merge(vocabulary: &Map<String, Value>, both: &str) -> Option<Value> {
+        let (first, second) = both.split_once(' ')?;
+        let knows = |token: &str| vocabulary.contains_key(token);
+        (knows(first) && knows(second) && knows(&format!("{first}{second}"))).then(|| json!([first, second]))
+    }
+
     /// The token of an id: one that was added, or one of the vocabulary.
     pub(crate) fn token(&self, id: u32) -> Option<&str> {
         let added = self.json["added_tokens"].as_array().into_iter().flatten();

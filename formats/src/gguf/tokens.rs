@@ -31,6 +31,13 @@ pub enum TokenKind {
     Byte = 6,
 }
 
+impl TokenKind {
+    /// What a token is that a `tokenizer.json` lists as added.
+    fn of_added(token: &Value) -> Self {
+        if token["special"] == true { Self::Control } else { Self::Raw }
+    }
+}
+
 /// The ways to split text that have a name: the name, and the expression of a `tokenizer.json`
 /// where that is not GPT-2's own.
 pub const SPLITS: [(&str, &str); 2] = [
@@ -88,9 +95,8 @@ fn write_pieces(json: &Value, before: Before, rows: usize, header: &mut Header) 
         *kind = if id < 3 { TokenKind::Control } else { TokenKind::Byte } as i32;
     }
     for token in json["added_tokens"].as_array().into_iter().flatten() {
-        let kind = if token["special"] == true { TokenKind::Control } else { TokenKind::Raw };
         if let Some(slot) = token["id"].as_u64().and_then(|id| kinds.get_mut(id as usize)) {
-            *slot = kind as i32;
+            *slot = TokenKind::of_added(token) as i32;
         }
     }
     kinds[0] = TokenKind::Unknown as i32;
@@ -151,19 +157,12 @@ fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
 /// The token of every row, and what it is.
 fn tokens(json: &Value, kind: TokenKind, rows: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut tokens: Vec<Option<(String, TokenKind)>> = vec![None; rows];
-    let mut put = |content: &str, id: &Value, kind: TokenKind| {
-        let slot = id.as_u64().and_then(|id| tokens.get_mut(usize::try_from(id).ok()?));
-        let slot =
-            slot.ok_or_else(|| format!("token {content:?}, whose id {id} is outside the model's {rows} rows"))?;
-        *slot = Some((content.to_owned(), kind));
-        Ok::<(), String>(())
-    };
     for (token, id) in json["model"]["vocab"].as_object().into_iter().flatten() {
-        put(token, id, kind)?;
+        *Tokenizer::slot(&mut tokens, token, id)? = Some((token.clone(), kind));
     }
     for token in json["added_tokens"].as_array().into_iter().flatten() {
-        let kind = if token["special"] == true { TokenKind::Control } else { TokenKind::Raw };
-        put(token["content"].as_str().unwrap_or_default(), &token["id"], kind)?;
+        let content = token["content"].as_str().unwrap_or_default();
+        *Tokenizer::slot(&mut tokens, content, &token["id"])? = Some((content.to_owned(), TokenKind::of_added(token)));
     }
     let mut taken = HashSet::new();
     for (token, _) in tokens.iter().flatten() {

@@ -75,12 +75,8 @@ fn byte_level(keys: &Keys) -> Result<Value, String> {
         return around(keys, &tokens, json);
     }
     let vocabulary = own(TokenKind::Normal);
-    let knows = |token: &str| vocabulary.contains_key(token);
     // A merge into no token of its own is one that no text leads to: llama.cpp wants one at least.
-    let merge = |merge: &str| {
-        let (first, second) = merge.split_once(' ')?;
-        (knows(first) && knows(second) && knows(&format!("{first}{second}"))).then(|| json!([first, second]))
-    };
+    let merge = |both: &str| Tokenizer::merge(&vocabulary, both);
     let merges: Vec<Value> = keys.texts("tokenizer.ggml.merges").filter_map(merge).collect();
     let (splitter, normalizer) = splitter(keys.text("tokenizer.ggml.pre").unwrap_or_default(), !merges.is_empty())?;
     let mut all = added(of_kind(TokenKind::Control), true);

@@ -2,7 +2,7 @@
 
 use std::str;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::error::{FormatError, Result, shown};
 use crate::{Tokenizer, mapped::Mapped};
@@ -42,26 +42,21 @@ fn tokens(file: &[u8], rows: usize) -> Result<Map<String, Value>, String> {
 /// of the format it is.
 fn pairs(file: &[u8], tokens: &Map<String, Value>) -> Result<Vec<Value>, String> {
     let text = str::from_utf8(file).map_err(|_| "it is no merges.txt (it is not UTF-8)".to_owned())?;
-    let knows = |token: &str| tokens.contains_key(token);
     let pair = |line: &str| {
-        let (first, second) = line.split_once(' ')?;
-        (knows(first) && knows(second) && knows(&format!("{first}{second}"))).then(|| json!([first, second]))
-    };
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("#version"));
-    lines
-        .map(|line| {
-            pair(line).ok_or_else(|| {
-                let line = shown(line);
-                format!("{line} joins no two tokens of vocab.json to a third; the two files do not belong together")
-            })
+        Tokenizer::merge(tokens, line).ok_or_else(|| {
+            let line = shown(line);
+            format!("{line} joins no two tokens of vocab.json to a third; the two files do not belong together")
         })
-        .collect()
+    };
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with("#version")).map(pair).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
+
+    use serde_json::json;
 
     use super::*;
 
