@@ -153,8 +153,8 @@ pub fn before(tokenizer: &Value) -> Option<Before> {
         return None;
     }
     if splits.is_null() {
-        let is = |spaced| (*normalizes == normalizer(spaced)).then_some(spaced);
-        return is(true).or(is(false)).map(|spaced| if spaced { Before::Space } else { Before::Nothing });
+        let befores = [(Before::Space, normalizer(true)), (Before::Nothing, normalizer(false))];
+        return befores.into_iter().find(|(_, expected)| expected == normalizes).map(|(before, _)| before);
     }
     if !normalizes.is_null()
         || splits["type"] != "Metaspace"
