@@ -8,7 +8,7 @@ use crate::sentencepiece::{self, Before};
 pub const EVERY_CHARACTER: &str = r"[\s\S]";
 
 /// How text becomes ids: what a `tokenizer.json` says, and what else a folder says of its tokens.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tokenizer {
     /// The content of `tokenizer.json`.
     pub json: Value,
@@ -194,7 +194,7 @@ mod tests {
 
     fn with(post_processor: Value) -> Tokenizer {
         let json = json!({ "post_processor": post_processor });
-        Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None, named: Map::new() }
+        Tokenizer { json, ..Tokenizer::default() }
     }
 
     #[test]

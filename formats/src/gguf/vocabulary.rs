@@ -33,7 +33,7 @@ pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
     }
     let chat_template = keys.text("tokenizer.chat_template").map(str::to_owned);
     let begin_token = id(keys, "bos_token_id");
-    Ok(Some(Tokenizer { json, end_tokens, begin_token, chat_template, named: Map::new() }))
+    Ok(Some(Tokenizer { json, end_tokens, begin_token, chat_template, ..Tokenizer::default() }))
 }
 
 /// The token that a key names.
@@ -273,8 +273,7 @@ mod tests {
         let tokens: Vec<_> = special.into_iter().chain(bytes).collect();
         let around = |more: &dyn Fn(&mut Header)| {
             let json = of(PIECES, &tokens, more).unwrap();
-            Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None, named: Map::new() }
-                .around()
+            Tokenizer { json, ..Tokenizer::default() }.around()
         };
         assert_eq!(around(&|_| {}), Some([Some(1), None]));
         assert_eq!(around(&|header| header.flag("tokenizer.ggml.add_bos_token", false)), Some([None, None]));

@@ -2,8 +2,6 @@
 //! its bytes. The tokens are those of SentencePiece's BPE for Llama: the first three are `<unk>`,
 //! `<s>` and `</s>`, then come the 256 bytes.
 
-use serde_json::Map;
-
 use crate::Tokenizer;
 use crate::sentencepiece::{self, Before};
 
@@ -36,7 +34,7 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     }
     let json = sentencepiece::json(&pieces, true)?;
     let (end_tokens, begin_token) = (vec![sentencepiece::END], Some(sentencepiece::BEGIN));
-    Ok(Tokenizer { json, end_tokens, begin_token, chat_template: None, named: Map::new() })
+    Ok(Tokenizer { json, end_tokens, begin_token, ..Tokenizer::default() })
 }
 
 /// The file of a tokenizer.

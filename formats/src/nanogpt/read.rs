@@ -78,8 +78,7 @@ impl File {
                 }
             }
         };
-        let tokenizer =
-            Tokenizer { json, end_tokens: Vec::new(), begin_token: None, chat_template: None, named: Map::new() };
+        let tokenizer = Tokenizer { json, ..Tokenizer::default() };
         let end = tokenizer.id(END_OF_TEXT).filter(|id| (*id as usize) < rows);
         Ok(Some(Tokenizer { end_tokens: Vec::from_iter(end), ..tokenizer }))
     }
