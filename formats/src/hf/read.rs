@@ -45,14 +45,16 @@ impl Folder {
             }
             files.push(weights);
         }
-        let chat_template = chat_template(dir);
         let generation = generation(&dir.join("generation_config.json"))?;
+        // Where it is missing or damaged it says nothing.
+        let settings = json(&dir.join("tokenizer_config.json")).unwrap_or_default();
         let tokenizer = tokenizer.map(|json| {
-            let named = named_tokens(dir);
+            let (chat_template, named) = (chat_template(dir, &settings), named_tokens(&settings));
             let tokenizer = Tokenizer { json, end_tokens, begin_token: None, chat_template, named };
-            let named = [generation.get("bos_token_id"), config.get("bos_token_id")];
-            let named = named.into_iter().flatten().find_map(|id| u32::try_from(id.as_u64()?).ok());
-            Tokenizer { begin_token: named.or_else(|| begin_token(dir, &tokenizer)), ..tokenizer }
+            let ids = [generation.get("bos_token_id"), config.get("bos_token_id")];
+            let id = ids.into_iter().flatten().find_map(|id| u32::try_from(id.as_u64()?).ok());
+            let begin_token = id.or_else(|| tokenizer.id(token_text(&settings["bos_token"])?));
+            Tokenizer { begin_token, ..tokenizer }
         });
         Ok(Self { shape, files, places, tokenizer, generation })
     }
@@ -160,13 +162,9 @@ fn generation(path: &Path) -> Result<Map<String, Value>> {
     }
 }
 
-/// Those of its tokens that `tokenizer_config.json` names for what neither begins nor ends a text.
-fn named_tokens(dir: &Path) -> Map<String, Value> {
-    let settings = json(&dir.join("tokenizer_config.json")).unwrap_or_default();
-    let named = |key: &str| {
-        let token = &settings[key];
-        Some((key.to_owned(), token.as_str().or(token["content"].as_str())?.into()))
-    };
+/// The tokens that `tokenizer_config.json` names for what neither begins nor ends a text.
+fn named_tokens(settings: &Value) -> Map<String, Value> {
+    let named = |key: &str| Some((key.to_owned(), token_text(&settings[key])?.into()));
     ["unk_token", "pad_token", "cls_token", "sep_token", "mask_token"].into_iter().filter_map(named).collect()
 }
 
@@ -175,18 +173,15 @@ fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|error| FormatError::damaged(path, error.to_string()))
 }
 
-/// `bos_token` of `tokenizer_config.json`, a text or what a special token is written as.
-fn begin_token(dir: &Path, tokenizer: &Tokenizer) -> Option<u32> {
-    let settings = json(&dir.join("tokenizer_config.json")).ok()?;
-    let token = &settings["bos_token"];
-    tokenizer.id(token.as_str().or(token["content"].as_str())?)
+/// A token of `tokenizer_config.json`: its text, or an object with more about it.
+fn token_text(token: &Value) -> Option<&str> {
+    token.as_str().or(token["content"].as_str())
 }
 
 /// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`: of several by names the
 /// default one.
-fn chat_template(dir: &Path) -> Option<String> {
+fn chat_template(dir: &Path, settings: &Value) -> Option<String> {
     fs::read_to_string(dir.join("chat_template.jinja")).ok().or_else(|| {
-        let settings = json(&dir.join("tokenizer_config.json")).ok()?;
         let template = &settings["chat_template"];
         let named = template.as_array().into_iter().flatten();
         let default = named.clone().find(|one| one["name"] == "default").or_else(|| named.clone().next());
