@@ -53,6 +53,7 @@ impl<'a> Archive<'a> {
     /// The tensor that a record of a pickle describes.
     pub fn tensor(&self, pickle: &Pickle, record: &Value) -> Result<Record<'a>, String> {
         let wrong = || "a tensor of its pickle is not as torch.save writes it".to_owned();
+        // What `_rebuild_tensor_v2` is given; of the storage's id only the class and the file's name count.
         let Value::Tensor(arguments) = record else { return Err(wrong()) };
         let arguments = pickle.tuple(pickle.value(*arguments)).ok_or_else(wrong)?;
         let [storage, offset, sizes, strides, ..] = arguments.as_slice() else { return Err(wrong()) };
@@ -69,22 +70,16 @@ impl<'a> Archive<'a> {
         if !is_contiguous(&sizes, &sizes_of(pickle, strides).ok_or_else(wrong)?) {
             return Err("a weight does not stand in one piece; save the checkpoint again".to_owned());
         }
-        let (from, to) = *self
+        let file = *self
             .places
             .get(&format!("data/{key}"))
             .ok_or_else(|| format!("the file data/{} is missing", key.escape_default()))?;
         let Value::Whole(offset) = offset else { return Err(wrong()) };
-        let count = sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size));
-        let length = count.and_then(|count| count.checked_mul(bytes));
-        let start = usize::try_from(*offset)
-            .ok()
-            .and_then(|offset| offset.checked_mul(bytes))
-            .and_then(|offset| from.checked_add(offset));
-        let end = start.zip(length).and_then(|(start, length)| start.checked_add(length)).filter(|end| *end <= to);
-        let (Some(start), Some(end)) = (start, end) else {
+        let Some(place) = place_in(file, *offset, &sizes, bytes) else {
+            let (from, to) = file;
             return Err(format!("a weight of the sizes {sizes:?} leaves its file of {} bytes", to - from));
         };
-        Ok(Record { sizes, kind, place: (start, end), bytes: &self.file[start..end] })
+        Ok(Record { sizes, kind, place, bytes: &self.file[place.0..place.1] })
     }
 }
 
@@ -97,6 +92,15 @@ pub struct Record<'a> {
     /// Where in the whole file it begins and ends.
     pub place: (usize, usize),
     pub bytes: &'a [u8],
+}
+
+/// Where the values of a tensor begin and end, of which the first is number `offset` of those that stand
+/// from `from` to `to`; `None` where they leave that.
+fn place_in((from, to): (usize, usize), offset: i64, sizes: &[usize], value_bytes: usize) -> Option<(usize, usize)> {
+    let start = usize::try_from(offset).ok()?.checked_mul(value_bytes)?.checked_add(from)?;
+    let count = sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
+    let end = start.checked_add(count.checked_mul(value_bytes)?)?;
+    (end <= to).then_some((start, end))
 }
 
 fn sizes_of(pickle: &Pickle, value: &Value) -> Option<Vec<usize>> {
