@@ -99,16 +99,22 @@ fn is_iso_2022_jp(sample: &[u8], last: bool) -> bool {
 
 /// Whether what is outside ASCII is UTF-8 but for damage here and there.
 fn is_meant_as_utf8(sample: &[u8]) -> bool {
-    let (mut right, mut wrong) = (0u64, 0u64);
-    for chunk in sample.utf8_chunks() {
-        right += chunk.valid().chars().filter(|character| !character.is_ascii()).count() as u64;
-        // What is cut at the end is no error.
-        wrong += u64::from(!chunk.invalid().is_empty());
-    }
-    // A character that the end cuts in its middle; one byte alone may be one of another encoding.
+    let (right, wrong) = right_and_wrong_in_utf8(sample);
+    // A character that the end cuts in its middle is no error; one byte alone may be one of another
+    // encoding.
     let cut = std::str::from_utf8(sample)
         .is_err_and(|error| error.error_len().is_none() && (right > 0 || sample.len() - error.valid_up_to() > 1));
     cut || wrong == 0 || right as f64 >= MEANT_AS_UTF8 * (right + wrong) as f64
+}
+
+/// How many characters outside ASCII are right in UTF-8, and how many places are not UTF-8.
+pub fn right_and_wrong_in_utf8(text: &[u8]) -> (u64, u64) {
+    let (mut right, mut wrong) = (0, 0);
+    for chunk in text.utf8_chunks() {
+        right += chunk.valid().chars().filter(|character| !character.is_ascii()).count() as u64;
+        wrong += u64::from(!chunk.invalid().is_empty());
+    }
+    (right, wrong)
 }
 
 /// Pieces of a text with about equally many bytes outside ASCII, cut at ends of lines or words.

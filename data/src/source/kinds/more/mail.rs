@@ -3,6 +3,7 @@
 use super::html::{Page, declared};
 use crate::source::clean::{Clean, quotes};
 use crate::source::event::{Documents, Halt};
+use crate::source::guess::right_and_wrong_in_utf8;
 use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
@@ -174,14 +175,10 @@ pub fn decoded<'a>(
     read.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Whether more characters beyond ASCII are whole in UTF-8 than are broken.
+/// Whether more of what is outside ASCII is UTF-8 than is not.
 fn is_mostly_utf8(bytes: &[u8]) -> bool {
-    let (mut whole, mut broken) = (0, 0);
-    for chunk in bytes.utf8_chunks() {
-        whole += chunk.valid().chars().filter(|character| !character.is_ascii()).count();
-        broken += usize::from(!chunk.invalid().is_empty());
-    }
-    whole > broken
+    let (right, wrong) = right_and_wrong_in_utf8(bytes);
+    right > wrong
 }
 
 /// What somebody wrote: the parts of text, else those of HTML as text.
