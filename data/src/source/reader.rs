@@ -43,6 +43,11 @@ pub struct About {
     pub without: &'static str,
 }
 
+/// A text with single spaces in the place of all its white space, as a title is written.
+pub fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The most that is handed on at once.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -51,9 +56,9 @@ const PIECE_BYTES: usize = 1 << 20;
 /// # Errors
 /// The sink's.
 pub fn hand_on(title: Option<&str>, text: &str, sink: &mut Documents<'_>) -> Result<(), Halt> {
-    let title: Vec<&str> = title.unwrap_or_default().split_whitespace().collect();
+    let title = in_one_line(title.unwrap_or_default());
     if !title.is_empty() {
-        sink(Event::Title(&title.join(" ")))?;
+        sink(Event::Title(&title))?;
     }
     let mut rest = text;
     while !rest.is_empty() {

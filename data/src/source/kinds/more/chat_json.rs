@@ -7,7 +7,7 @@
 
 use super::json_text::JsonText;
 use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader};
+use crate::source::reader::{About, Reader, in_one_line};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -177,9 +177,9 @@ impl Chat<'_, '_> {
 
     /// A chat begins that is called so.
     fn begin<E: de::Error>(&mut self, title: Option<String>) -> Result<(), E> {
-        let words: Vec<&str> = title.iter().flat_map(|title| title.split_whitespace()).collect();
-        if !words.is_empty() {
-            self.tell::<E>(Event::Title(&words.join(" ")))?;
+        let title = in_one_line(title.as_deref().unwrap_or_default());
+        if !title.is_empty() {
+            self.tell::<E>(Event::Title(&title))?;
         }
         self.tell(Event::Dated(Dated::Throughout))
     }

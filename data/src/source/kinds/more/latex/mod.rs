@@ -8,7 +8,7 @@ mod places;
 use super::prose::Prose;
 use crate::source::content::Content;
 use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::reader::{About, Reader, hand_on, in_one_line};
 use crate::source::start::Start;
 use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, WITHOUT_ARGUMENT};
 use names::{accent, arguments_without_text, definition, environment_settings, ligature, settings, symbol};
@@ -86,7 +86,7 @@ struct Reading<'a> {
 fn plain(text: &str) -> String {
     let mut reading = Reading::of(text);
     reading.run();
-    reading.finish().split_whitespace().collect::<Vec<_>>().join(" ")
+    in_one_line(&reading.finish())
 }
 
 impl<'a> Reading<'a> {
