@@ -111,12 +111,13 @@ impl<T> Waiting<T> {
 impl<T: Copy> Waiting<T> {
     /// The signatures of those that have one.
     fn signatures(&self) -> Vec<(T, Signature)> {
-        let mut start = 0;
-        let signature = |&(name, end): &(T, usize)| {
-            let text = &self.text[std::mem::replace(&mut start, end)..end];
-            Some((name, Signature::new(text)?))
-        };
-        self.ends.iter().filter_map(signature).collect()
+        let (mut signatures, mut start) = (Vec::new(), 0);
+        for &(name, end) in &self.ends {
+            let signature = Signature::new(&self.text[start..end]);
+            signatures.extend(signature.map(|signature| (name, signature)));
+            start = end;
+        }
+        signatures
     }
 }
 
