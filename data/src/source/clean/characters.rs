@@ -2,8 +2,7 @@
 //! length is cleaned line by line.
 
 use super::{Changes, Clean};
-use crate::source::event::Event;
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{Documents, Event, Halt};
 use memchr::memchr_iter;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
@@ -114,15 +113,13 @@ impl Cleaner {
         // The last character may be half of a line end.
         let last = self.line.char_indices().next_back().map_or(0, |(at, _)| at);
         if let Some(at) = self.line[..last].rfind(LINE_ENDS) {
-            let rest = self.line.split_off(at);
-            let part = std::mem::replace(&mut self.line, rest);
-            self.line.remove(0);
+            let part: String = self.line.drain(..at).collect();
+            self.line.remove(0); // the line end itself
             self.changes.line_ends += 1;
             return self.lines(&part, true, out);
         }
         let at = self.line.rfind(|character: char| character.is_ascii_graphic()).unwrap_or(self.line.len());
-        let rest = self.line.split_off(at);
-        let part = std::mem::replace(&mut self.line, rest);
+        let part: String = self.line.drain(..at).collect();
         let part = self.blanks(&part);
         self.compose(&part, out);
         self.blank_lines = 0;
@@ -149,9 +146,11 @@ impl Cleaner {
             return out.push_str(line);
         }
         let composed: String = line.nfc().collect();
-        let same = line.chars().filter(|character| !character.is_ascii()).count();
-        let left = composed.chars().filter(|character| !character.is_ascii()).count();
-        self.changes.composed += if composed == line { 0 } else { same.abs_diff(left).max(1) as u64 };
+        if composed != line {
+            let beyond_ascii = |text: &str| text.chars().filter(|character| !character.is_ascii()).count();
+            // A character that is written otherwise without being joined to another counts as one.
+            self.changes.composed += beyond_ascii(line).abs_diff(beyond_ascii(&composed)).max(1) as u64;
+        }
         out.push_str(&composed);
     }
 }
