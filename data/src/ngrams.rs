@@ -64,49 +64,62 @@ struct Seen {
     different: u32,
 }
 
-/// Losses on `held_out` of the n-gram models that counted `train`, each smoothed by the one below it
-/// in the manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000), method C: a context's
-/// different continuations stand for how often something new comes after it.
-fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> Losses {
-    // One table for contexts, and for contexts with the token after them. Only contexts of the
-    // held-out text are asked for, so only these are counted. One that it lacks is the end of no
-    // longer one either.
-    let mut counts = AHashMap::<u64, Seen>::default();
-    for end in 0..held_out.len() {
-        contexts(&held_out[..end]).for_each(|key| _ = counts.entry(key).or_default());
-    }
-    for (end, &token) in train.iter().enumerate() {
-        for key in contexts(&train[..end]) {
-            let Some(context) = counts.get_mut(&key) else { break };
-            context.times += 1;
-            let pair = counts.entry(continued(key, token)).or_default();
-            pair.times += 1;
-            if pair.times == 1
-                && let Some(context) = counts.get_mut(&key)
-            {
-                context.different += 1;
+/// What n-gram models counted: contexts, and each context with the token after it, in one table.
+struct Counts(AHashMap<u64, Seen>);
+
+impl Counts {
+    /// Counts `train`. Only contexts of the held-out text are asked for, so only these are counted.
+    fn of(train: &[u32], held_out: &[u32]) -> Self {
+        let mut counts = AHashMap::<u64, Seen>::default();
+        for end in 0..held_out.len() {
+            contexts(&held_out[..end]).for_each(|key| _ = counts.entry(key).or_default());
+        }
+        for (end, &token) in train.iter().enumerate() {
+            for key in contexts(&train[..end]) {
+                // Where the held-out text lacks a context, it lacks all longer ones that end with it.
+                let Some(context) = counts.get_mut(&key) else { break };
+                context.times += 1;
+                let pair = counts.entry(continued(key, token)).or_default();
+                pair.times += 1;
+                if pair.times == 1
+                    && let Some(context) = counts.get_mut(&key)
+                {
+                    context.different += 1;
+                }
             }
         }
+        Self(counts)
     }
-    let (mut ngrams, mut with_cache) = ([0.0; MOST_ORDER], [0.0; SHARES.len()]);
-    for (end, &token) in held_out.iter().enumerate() {
+
+    /// How probable `token` is behind `text` by each model, from unigrams on. Each is smoothed by the one
+    /// before it in the manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000), method C: a
+    /// context's different continuations stand for how often something new comes after it.
+    fn probabilities(&self, text: &[u32], token: u32, vocab_size: usize) -> [f64; MOST_ORDER] {
         let mut probability = 1.0 / vocab_size as f64;
-        let mut keys = contexts(&held_out[..end]);
-        for (loss, order) in ngrams.iter_mut().zip(1..) {
+        let mut keys = contexts(text);
+        std::array::from_fn(|_| {
             if let Some(key) = keys.next()
-                && let Some(context) = counts.get(&key).filter(|context| context.times > 0)
+                && let Some(context) = self.0.get(&key).filter(|context| context.times > 0)
             {
-                let times = counts.get(&continued(key, token)).map_or(0, |pair| pair.times);
+                let times = self.0.get(&continued(key, token)).map_or(0, |pair| pair.times);
                 let new = f64::from(context.different);
                 probability = (f64::from(times) + new * probability) / (f64::from(context.times) + new);
             }
-            *loss -= probability.ln();
-            if order == 3 {
-                let cached = cached(&held_out[end.saturating_sub(CACHED)..end], token);
-                let mixed = |share: f64| (1.0 - share) * probability + share * cached;
-                with_cache.iter_mut().zip(SHARES).for_each(|(loss, share)| *loss -= mixed(share).ln());
-            }
-        }
+            probability
+        })
+    }
+}
+
+/// Losses on `held_out` of the models that counted `train`.
+fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> Losses {
+    let counts = Counts::of(train, held_out);
+    let (mut ngrams, mut with_cache) = ([0.0; MOST_ORDER], [0.0; SHARES.len()]);
+    for (end, &token) in held_out.iter().enumerate() {
+        let probabilities = counts.probabilities(&held_out[..end], token, vocab_size);
+        ngrams.iter_mut().zip(probabilities).for_each(|(loss, probability)| *loss -= probability.ln());
+        let (trigram, cached) = (probabilities[2], cached(&held_out[end.saturating_sub(CACHED)..end], token));
+        let mixed = |share: f64| (1.0 - share) * trigram + share * cached;
+        with_cache.iter_mut().zip(SHARES).for_each(|(loss, share)| *loss -= mixed(share).ln());
     }
     let tokens = held_out.len().max(1) as f64;
     let best = with_cache.into_iter().fold(f64::INFINITY, f64::min);
