@@ -4,7 +4,7 @@ use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, error::Error, event::Event};
 use csv::{ReaderBuilder, StringRecord};
-use std::{cell::Cell, io, io::Read, rc::Rc};
+use std::{io, io::Read};
 
 /// The kind.
 pub struct Csv;
@@ -33,48 +33,11 @@ impl Reader for Csv {
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let name = content.name();
-        let mut header = Vec::new();
-        let mut text = content.text()?;
-        let read = text.by_ref().take(HEADER_BYTES).read_to_end(&mut header);
-        read.map_err(|error| content.cannot_read("0 bytes of text", error))?;
-        let delimiter = match said_delimiter(&header) {
-            Some((said, line_bytes)) => {
-                header.drain(..line_bytes);
-                said
-            }
-            None => delimiter(&header),
-        };
-        let is_quoted = is_quoted(&header, delimiter);
-        let row_bytes = Rc::new(Cell::new(0));
-        let ends_quoted = Rc::new(Cell::new(false));
-        let bounded = Bounded {
-            text: io::Cursor::new(header).chain(text),
-            delimiter,
-            place: is_quoted.then_some(Place::Begin),
-            row_bytes: row_bytes.clone(),
-            ends_quoted: ends_quoted.clone(),
-        };
-        let mut table =
-            ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded);
-        let failed = |row: u64, error: csv::Error| match error.into_kind() {
-            _ if row_bytes.get() > LONGEST_ROW_BYTES => {
-                let most = LONGEST_ROW_BYTES >> 20;
-                let what = format!(
-                    "is longer than {most} MiB, as behind a quotation mark without its other one; correct or remove it"
-                );
-                Error::unusable(format!("{name}: row {row}"), what)
-            }
-            csv::ErrorKind::Io(error) => content.cannot_read(&format!("row {row}"), error),
-            _ => Error::unusable(format!("{name}: row {row}"), "is no row of text; correct or remove it"),
-        };
-        // Of the last row, where the field begins that is still open: which row lacks the mark, it or one
-        // before it, is not to be told.
-        let closed = |row: u64| {
-            let what = "has a quotation mark without its other one; correct or remove it";
-            if ends_quoted.get() { Err(Error::unusable(format!("{name}: row {row}"), what)) } else { Ok(()) }
-        };
-        let fields = table.headers().map_err(|error| failed(1, error))?.clone();
-        closed(1)?;
+        let mut table = open(content)?;
+        let delimiter = table.get_ref().delimiter;
+        let fields = table.headers().cloned();
+        let fields = fields.map_err(|error| table.get_ref().failed(content, 1, error))?;
+        table.get_ref().ensure_closed(name, 1)?;
         let wanted = &content.options.field;
         let Some(index) = fields.iter().position(|field| field.trim() == wanted) else {
             let fields = fields.iter().map(str::to_owned).collect();
@@ -82,11 +45,12 @@ impl Reader for Csv {
         };
         let mut row = StringRecord::new();
         for number in 2u64.. {
-            row_bytes.set(0);
-            if !table.read_record(&mut row).map_err(|error| failed(number, error))? {
+            table.get_mut().row_bytes = 0;
+            let has_row = table.read_record(&mut row);
+            if !has_row.map_err(|error| table.get_ref().failed(content, number, error))? {
                 break;
             }
-            closed(number)?;
+            table.get_ref().ensure_closed(name, number)?;
             if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
                 let what = format!(
                     "has more fields than the first row names; name them there too, or put text with {} in it in quotation marks",
@@ -102,6 +66,26 @@ impl Reader for Csv {
         }
         Ok(())
     }
+}
+
+/// Opens a table: what its beginning shows is how fields are parted, and whether they are quoted.
+fn open<'a>(content: &'a Content<'_>) -> Result<csv::Reader<Bounded<'a>>, Error> {
+    let mut header = Vec::new();
+    let mut text = content.text()?;
+    let read = text.by_ref().take(HEADER_BYTES).read_to_end(&mut header);
+    read.map_err(|error| content.cannot_read("0 bytes of text", error))?;
+    let delimiter = match said_delimiter(&header) {
+        Some((said, line_bytes)) => {
+            header.drain(..line_bytes);
+            said
+        }
+        None => delimiter(&header),
+    };
+    let is_quoted = is_quoted(&header, delimiter);
+    let text = Box::new(io::Cursor::new(header).chain(text));
+    let place = is_quoted.then_some(Place::Begin);
+    let bounded = Bounded { text, delimiter, place, row_bytes: 0, ends_quoted: false };
+    Ok(ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded))
 }
 
 /// What parts the fields where a line before the first row says it, as Excel has it (`sep=;`); and the
@@ -182,26 +166,56 @@ impl Place {
 
 /// Text that ends in an error when a row goes on for too long, as behind a quote without its other
 /// one, and that tells at its end whether it lacks one.
-struct Bounded<R> {
-    text: R,
+struct Bounded<'a> {
+    text: Box<dyn Read + 'a>,
     delimiter: u8,
     /// `None` where quotation marks are text.
     place: Option<Place>,
-    row_bytes: Rc<Cell<u64>>,
-    ends_quoted: Rc<Cell<bool>>,
+    /// Bytes that were read for the row that is read now.
+    row_bytes: u64,
+    /// Whether all was read, and a quoted field is still open.
+    ends_quoted: bool,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl Read for Bounded<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.text.read(buffer)?;
         let behind = |place: Place| buffer[..n].iter().fold(place, |place, &byte| place.behind(byte, self.delimiter));
         self.place = self.place.map(behind);
-        self.ends_quoted.set(n == 0 && self.place == Some(Place::Quoted));
-        self.row_bytes.set(self.row_bytes.get() + n as u64);
-        if self.row_bytes.get() > LONGEST_ROW_BYTES {
+        self.ends_quoted = n == 0 && self.place == Some(Place::Quoted);
+        self.row_bytes += n as u64;
+        if self.row_bytes > LONGEST_ROW_BYTES {
             return Err(io::Error::other("the row is too long"));
         }
         Ok(n)
+    }
+}
+
+impl Bounded<'_> {
+    /// Why the library could not read this row.
+    fn failed(&self, content: &Content<'_>, row: u64, error: csv::Error) -> Error {
+        let place = format!("{}: row {row}", content.name());
+        match error.into_kind() {
+            _ if self.row_bytes > LONGEST_ROW_BYTES => {
+                let most = LONGEST_ROW_BYTES >> 20;
+                let what = format!(
+                    "is longer than {most} MiB, as behind a quotation mark without its other one; correct or remove it"
+                );
+                Error::unusable(place, what)
+            }
+            csv::ErrorKind::Io(error) => content.cannot_read(&format!("row {row}"), error),
+            _ => Error::unusable(place, "is no row of text; correct or remove it"),
+        }
+    }
+
+    /// Refuses a table that ends within a quoted field. This row is its last, where that field begins:
+    /// which row lacks the mark, it or one before it, is not to be told.
+    fn ensure_closed(&self, name: &str, row: u64) -> Result<(), Error> {
+        if self.ends_quoted {
+            let what = "has a quotation mark without its other one; correct or remove it";
+            return Err(Error::unusable(format!("{name}: row {row}"), what));
+        }
+        Ok(())
     }
 }
 
