@@ -99,7 +99,6 @@ impl Reader for Flat {
 }
 
 /// What a document says.
-#[derive(Default)]
 struct Document {
     /// What stands before its body; in a package another part has it.
     title: String,
@@ -110,68 +109,104 @@ struct Document {
 impl Document {
     /// Reads the parts of a document that `nodes` hands on.
     fn of(nodes: impl FnOnce(&mut dyn FnMut(Node<'_>)) -> Result<(), Error>) -> Result<Self, Error> {
-        let (mut body, mut notes, mut boxes) = (Prose::default(), Prose::default(), Prose::default());
-        let (mut skipped, mut in_note, mut in_box, mut paragraphs) = (0u32, 0u32, 0u32, 0u32);
-        let (mut in_body, mut in_title, mut in_picture_title) = (false, false, false);
-        let mut spaces_left = MOST_SPACES;
-        let mut document = Self::default();
-        nodes(&mut |node| {
-            let around = if in_note > 0 { &mut notes } else { &mut body };
-            // A box comes behind the paragraph that it stands in.
-            let prose = if in_box > 0 { &mut boxes } else { &mut *around };
-            match node {
-                Node::Start("body", _) => (in_body, document.has_body) = (true, true),
-                Node::End("body") => in_body = false,
-                Node::Start("title", tag) if !in_body && tag.name().into_inner() == "dc:title" => in_title = true,
-                Node::End("title") if in_title => in_title = false,
-                Node::Text(text) if in_title => document.title.push_str(text),
-                _ if !in_body => {}
-                Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,
-                Node::End(name) if SKIPPED.contains(&name) => skipped -= 1,
-                // A picture's title and description; a field of the text may be called so, too.
-                Node::Start("title" | "desc", tag) if tag.name().into_inner().starts_with("svg:") => {
-                    in_picture_title = true;
-                }
-                Node::End("title" | "desc") => in_picture_title = false,
-                _ if skipped > 0 || in_picture_title => {}
-                Node::Start("note-body", _) => in_note += 1,
-                Node::End("note-body") => in_note -= 1,
-                Node::Start("text-box", _) => {
-                    in_box += 1;
-                    boxes.block();
-                }
-                Node::End("text-box") => {
-                    in_box -= 1;
-                    if in_box == 0 && paragraphs == 0 {
-                        around.blocks_of(std::mem::take(&mut boxes));
-                    }
-                }
-                Node::Start("p" | "h", _) => paragraphs += 1,
-                Node::End("p" | "h") => {
-                    paragraphs -= 1;
-                    prose.block();
-                    if in_box == 0 {
-                        around.blocks_of(std::mem::take(&mut boxes));
-                    }
-                }
-                Node::Text(text) if paragraphs > 0 => prose.collapsed(text),
-                Node::Start("s", tag) => {
-                    let count = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1).min(spaces_left);
-                    spaces_left -= count;
-                    prose.exactly(&" ".repeat(count));
-                }
-                Node::Start("tab", _) => prose.exactly("\t"),
-                Node::Start("line-break", _) => prose.line(),
-                Node::Start("table-cell", _) => prose.begin_cell(),
-                Node::End("table-cell") => prose.cell_of_blocks(),
-                Node::End("table-row") => prose.row_of_blocks(),
-                Node::Start("table", _) | Node::End("table") => prose.block(),
-                _ => {}
-            }
-        })?;
+        let mut reading = Reading::default();
+        nodes(&mut |node| reading.node(node))?;
+        let Reading { title, mut body, notes, boxes, has_body, .. } = reading;
         body.blocks_of(boxes);
         body.blocks_of(notes);
-        document.text = body.finish();
-        Ok(document)
+        Ok(Self { title, text: body.finish(), has_body })
+    }
+}
+
+/// Where in a document the reading is, and where its text goes.
+#[derive(Default)]
+struct Reading {
+    title: String,
+    body: Prose,
+    notes: Prose,
+    /// The text of boxes, until the paragraph ends that they stand in.
+    boxes: Prose,
+    has_body: bool,
+    in_body: bool,
+    in_title: bool,
+    /// In the title of a picture, or in its description.
+    in_picture_title: bool,
+    /// How many elements are open whose text is not the document's; how many notes, boxes and paragraphs.
+    skipped: u32,
+    in_note: u32,
+    in_box: u32,
+    paragraphs: u32,
+    /// How many spaces in runs were written.
+    spaces: usize,
+}
+
+impl Reading {
+    fn node(&mut self, node: Node<'_>) {
+        match node {
+            Node::Start("body", _) => (self.in_body, self.has_body) = (true, true),
+            Node::End("body") => self.in_body = false,
+            Node::Start("title", tag) if !self.in_body && tag.name().into_inner() == "dc:title" => self.in_title = true,
+            Node::End("title") if self.in_title => self.in_title = false,
+            Node::Text(text) if self.in_title => self.title.push_str(text),
+            _ if !self.in_body => {}
+            Node::Start(name, _) if SKIPPED.contains(&name) => self.skipped += 1,
+            Node::End(name) if SKIPPED.contains(&name) => self.skipped -= 1,
+            // A picture's title and description; a field of the text may be called so, too.
+            Node::Start("title" | "desc", tag) if tag.name().into_inner().starts_with("svg:") => {
+                self.in_picture_title = true;
+            }
+            Node::End("title" | "desc") => self.in_picture_title = false,
+            _ if self.skipped > 0 || self.in_picture_title => {}
+            Node::Start("note-body", _) => self.in_note += 1,
+            Node::End("note-body") => self.in_note -= 1,
+            Node::Start("text-box", _) => {
+                self.in_box += 1;
+                self.boxes.block();
+            }
+            Node::End("text-box") => {
+                self.in_box -= 1;
+                if self.paragraphs == 0 {
+                    self.place_boxes();
+                }
+            }
+            Node::Start("p" | "h", _) => self.paragraphs += 1,
+            Node::End("p" | "h") => {
+                self.paragraphs -= 1;
+                self.prose().block();
+                self.place_boxes();
+            }
+            Node::Text(text) if self.paragraphs > 0 => self.prose().collapsed(text),
+            Node::Start("s", tag) => {
+                let said: usize = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1);
+                let count = said.min(MOST_SPACES - self.spaces);
+                self.spaces += count;
+                self.prose().exactly(&" ".repeat(count));
+            }
+            Node::Start("tab", _) => self.prose().exactly("\t"),
+            Node::Start("line-break", _) => self.prose().line(),
+            Node::Start("table-cell", _) => self.prose().begin_cell(),
+            Node::End("table-cell") => self.prose().cell_of_blocks(),
+            Node::End("table-row") => self.prose().row_of_blocks(),
+            Node::Start("table", _) | Node::End("table") => self.prose().block(),
+            _ => {}
+        }
+    }
+
+    /// Where text goes.
+    fn prose(&mut self) -> &mut Prose {
+        if self.in_box > 0 { &mut self.boxes } else { self.around() }
+    }
+
+    /// Where text goes that stands in no box.
+    fn around(&mut self) -> &mut Prose {
+        if self.in_note > 0 { &mut self.notes } else { &mut self.body }
+    }
+
+    /// Boxes come behind the paragraph that they stand in, once all of them have ended.
+    fn place_boxes(&mut self) {
+        if self.in_box == 0 {
+            let boxes = std::mem::take(&mut self.boxes);
+            self.around().blocks_of(boxes);
+        }
     }
 }
