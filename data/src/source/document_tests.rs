@@ -158,11 +158,15 @@ fn notes_of_rtf_come_behind_the_text() {
 
 #[test]
 fn what_a_picture_of_opendocument_is_called_is_no_text() {
-    let picture = "<draw:frame><svg:title>ALT</svg:title><svg:desc>A cat</svg:desc></draw:frame>";
-    let field = "<text:title>its title</text:title>";
-    let body = format!("<office:body><text:p>One {picture}goes on with {field}.</text:p></office:body>");
-    let file = zip(&[("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", body.as_bytes())]);
-    assert_eq!(text_of("a.odt", &file), "One goes on with its title.\n");
+    let plain = "<svg:title>ALT</svg:title><svg:desc>A cat</svg:desc>";
+    let nested = "<svg:title><text:note-body>A <svg:desc>cat</svg:desc></text:note-body></svg:title>";
+    for titles in [plain, nested] {
+        let picture = format!("<draw:frame>{titles}</draw:frame>");
+        let field = "<text:title>its title</text:title>";
+        let body = format!("<office:body><text:p>One {picture}goes on with {field}.</text:p></office:body>");
+        let file = zip(&[("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", body.as_bytes())]);
+        assert_eq!(text_of("a.odt", &file), "One goes on with its title.\n");
+    }
 }
 
 #[test]

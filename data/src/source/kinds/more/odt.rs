@@ -129,10 +129,10 @@ struct Reading {
     has_body: bool,
     in_body: bool,
     in_title: bool,
-    /// In the title of a picture, or in its description.
-    in_picture_title: bool,
-    /// How many elements are open whose text is not the document's; how many notes, boxes and paragraphs.
+    /// How many elements are open whose text is not the document's; titles and descriptions of pictures;
+    /// notes, boxes and paragraphs.
     skipped: u32,
+    picture_titles: u32,
     in_note: u32,
     in_box: u32,
     paragraphs: u32,
@@ -151,12 +151,15 @@ impl Reading {
             _ if !self.in_body => {}
             Node::Start(name, _) if SKIPPED.contains(&name) => self.skipped += 1,
             Node::End(name) if SKIPPED.contains(&name) => self.skipped -= 1,
-            // A picture's title and description; a field of the text may be called so, too.
-            Node::Start("title" | "desc", tag) if tag.name().into_inner().starts_with("svg:") => {
-                self.in_picture_title = true;
+            // A field of the text may be called so, too; within a picture's title every start counts, as
+            // ends do not say whose they are.
+            Node::Start("title" | "desc", tag)
+                if self.picture_titles > 0 || tag.name().into_inner().starts_with("svg:") =>
+            {
+                self.picture_titles += 1;
             }
-            Node::End("title" | "desc") => self.in_picture_title = false,
-            _ if self.skipped > 0 || self.in_picture_title => {}
+            Node::End("title" | "desc") if self.picture_titles > 0 => self.picture_titles -= 1,
+            _ if self.skipped > 0 || self.picture_titles > 0 => {}
             Node::Start("note-body", _) => self.in_note += 1,
             Node::End("note-body") => self.in_note -= 1,
             Node::Start("text-box", _) => {
