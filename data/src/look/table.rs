@@ -43,12 +43,9 @@ impl fmt::Display for Look {
             &format!("{}, the longest {}", grouped(self.lines.odd_count), counted(grouped(self.lines.longest), "byte")),
         )?;
         for found in &self.private {
-            let places = found.places.iter().take(PLACES);
             let place = |place: &Place| format!("{}, document {}, byte {}", place.source, place.document, place.offset);
-            let places = places.map(place);
-            let [one, more] = found.kind.words();
-            let name = if found.count == 1 { one } else { more };
-            row(name, &format!("{}: {}", grouped(found.count), places.collect::<Vec<_>>().join("; ")))?;
+            let places: Vec<String> = found.places.iter().take(PLACES).map(place).collect();
+            row(found.kind.words(found.count), &format!("{}: {}", grouped(found.count), places.join("; ")))?;
         }
         if let Some(guesses) = &self.encodings {
             writeln!(f, "{guesses}")?;

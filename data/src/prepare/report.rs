@@ -113,10 +113,7 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
         notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
     }
     if corpus.options.mask {
-        let counted = survey.masked.iter().map(|(kind, &count)| {
-            let [one, more] = kind.words();
-            format!("{} {}", grouped(count), if count == 1 { one } else { more })
-        });
+        let counted = survey.masked.iter().map(|(kind, &count)| format!("{} {}", grouped(count), kind.words(count)));
         let counted: Vec<String> = counted.collect();
         let counted = if counted.is_empty() { "nothing was found".to_owned() } else { counted.join(", ") };
         notes.push(format!("Masked: {counted}."));

@@ -51,15 +51,16 @@ impl Kind {
         }
     }
 
-    /// One of the kind, and several, in words.
-    pub fn words(self) -> [&'static str; 2] {
-        match self {
+    /// What so many of the kind are called.
+    pub fn words(self, count: u64) -> &'static str {
+        let [one, several] = match self {
             Self::EmailAddress => ["e-mail address", "e-mail addresses"],
             Self::TelephoneNumber => ["telephone number", "telephone numbers"],
             Self::Key => ["key or password", "keys and passwords"],
             Self::CardNumber => ["card number", "card numbers"],
             Self::Iban => ["IBAN", "IBANs"],
-        }
+        };
+        if count == 1 { one } else { several }
     }
 }
 

@@ -74,9 +74,7 @@ pub fn private_line(private: &[(Kind, String)]) -> String {
     let of_kind = |OfKind { kind, count, texts }: &OfKind| {
         let named: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
         let more = if *count > texts.len() { ", ..." } else { "" };
-        let [one, several] = kind.words();
-        let words = if *count == 1 { one } else { several };
-        format!("{count} {words} ({}{more})", named.join(", "))
+        format!("{count} {} ({}{more})", kind.words(*count as u64), named.join(", "))
     };
     let kinds: Vec<String> = by_kind(private).iter().map(of_kind).collect();
     format!(
