@@ -1,6 +1,7 @@
 //! Where the text comes from: kinds of files, and years.
 
 use crate::prepare::Source;
+use crate::source::compression::Compression;
 use regex::Regex;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock, time::UNIX_EPOCH};
@@ -47,7 +48,7 @@ impl DocumentYears {
 
 /// The text by the ends of the files' names, the most first.
 pub fn kinds(sources: &[Source]) -> Vec<Share> {
-    let mut kinds = grouped(sources.iter().map(|source| (kind(&source.name), size(source))));
+    let mut kinds = by_name(sources.iter().map(|source| (kind(&source.name), size(source))));
     kinds.sort_by_key(|share| Reverse(share.bytes));
     kinds
 }
@@ -64,7 +65,7 @@ pub fn years(sources: &[Source], dated: &DocumentYears) -> Vec<Share> {
         let has_rest = rest[0] > 0 || said.is_empty();
         said.into_iter().chain(has_rest.then(|| (year(&source.name), rest)))
     });
-    grouped(years)
+    by_name(years)
 }
 
 /// The largest files.
@@ -86,7 +87,7 @@ fn size(source: &Source) -> [u64; 2] {
 }
 
 /// Parts of files under the names that they are given, each with its documents and bytes.
-fn grouped(parts: impl Iterator<Item = (String, [u64; 2])>) -> Vec<Share> {
+fn by_name(parts: impl Iterator<Item = (String, [u64; 2])>) -> Vec<Share> {
     let mut shares: BTreeMap<String, Share> = BTreeMap::new();
     for (name, [documents, bytes]) in parts {
         let share = shares.entry(name.clone()).or_insert_with(|| Share { name, ..Share::default() });
@@ -100,8 +101,7 @@ fn grouped(parts: impl Iterator<Item = (String, [u64; 2])>) -> Vec<Share> {
 /// The end of a file's name, without that of its compression.
 fn kind(name: &str) -> String {
     let lower = name.rsplit(['/', '\\']).next().unwrap_or_default().to_lowercase();
-    let inner = [".gz", ".zst"].iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
-    match inner.rsplit_once('.') {
+    match Compression::of_name(&lower).1.rsplit_once('.') {
         Some((start, end)) if !start.is_empty() && is_ending(end) => format!(".{end}"),
         _ => "without an ending".to_owned(),
     }
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn kinds_and_years_of_names() {
         assert_eq!(
-            ["a/B.TXT", "b.jsonl.gz", "letters/README", ".hidden"].map(kind),
-            [".txt", ".jsonl", "without an ending", "without an ending"]
+            ["a/B.TXT", "b.jsonl.gz", "c.csv.zstd", "letters/README", ".hidden"].map(kind),
+            [".txt", ".jsonl", ".csv", "without an ending", "without an ending"]
         );
         assert_eq!(["x/letter-2019.txt", "1987 spring.txt", "20240501-note.md"].map(year), ["2019", "1987", "2024"]);
         assert_eq!(year("no/such/file 12345.txt"), "unknown");

@@ -19,7 +19,7 @@
 
 mod archive;
 mod clean;
-mod compression;
+pub(crate) mod compression;
 mod content;
 mod encoding;
 mod error;
