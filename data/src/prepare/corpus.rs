@@ -218,6 +218,8 @@ impl<'a> Corpus<'a> {
         is_spoilt: bool,
         telling: &mut Telling<'_>,
     ) -> Held {
+        // An event goes from the reader to `told`, which counts it and masks a title, through the filter of
+        // blank documents to `masked`, which masks text, and to the sink by `handing`, which says its place.
         let mut masking = self.options.mask.then(Masking::default);
         let mut masked = |event: Event<'_>| hand_on_masked(&mut masking, &mut handing, event);
         let mut filter = BlankFilter::new(most_titles, &mut masked);

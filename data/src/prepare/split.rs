@@ -82,13 +82,18 @@ pub struct SplitBuilder {
     cuts: bool,
     documents: u64,
     bytes: u64,
+    /// Of the documents that chance has validate.
     by_chance_bytes: u64,
+    /// Of the documents' content, in the order in which they were read; at most [`MOST_HASHES`].
     hashes: Vec<u64>,
+    /// Documents that may be chosen one by one.
     longest: Longest,
+    /// Documents of which there may be many copies.
     repeated: Repeated,
     /// Bytes of what was said before, word for word, as far as it is counted.
     #[serde(skip)]
     copied: u64,
+    /// Set for the documents that chance has validate.
     #[serde(with = "bits")]
     by_chance: BitVec,
     /// Documents to be kept on one side.

@@ -115,6 +115,7 @@ impl Listing {
 
     fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
         std::fs::read_dir(folder).at("cannot read the folder", folder)?;
+        // The walk keeps its filter, which therefore cannot write into the list itself.
         let (tell, told) = channel();
         for entry in walk(folder, true, tell) {
             match entry {

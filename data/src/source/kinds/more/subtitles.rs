@@ -50,13 +50,16 @@ struct Reading {
     /// There a blank line ends what is shown: names, notes and styles may follow. In SubRip's files
     /// what is shown may have blank lines in it.
     is_webvtt: bool,
+    /// Behind a line that says a time, so that what comes is shown.
     shown: bool,
+    /// The line before was blank.
     after_blank: bool,
     /// A line that is a number, and whether it stands behind a blank one: that of what is shown next,
     /// where a time follows.
     number: Option<(String, bool)>,
     /// Where words are timed one by one, as YouTube's are, a line is shown again above the next.
     rolls: bool,
+    /// The line that was said last.
     last: String,
 }
 

@@ -69,14 +69,18 @@ enum Part {
 
 struct Reading<'a> {
     text: &'a str,
+    /// How far it has been read.
     at: usize,
     body: Prose,
-    /// What comes behind it, and how many notes are open.
+    /// What comes behind the body.
     notes: Prose,
+    /// How many notes are open.
     open_notes: usize,
+    /// Where each brace opens and closes ([`braces`]).
     braces: Vec<(u32, u32)>,
-    /// What ends with each brace that is open; and what begins with the next.
+    /// What ends with each brace that is open.
     open: Vec<Part>,
+    /// What begins with the next brace.
     begins: Part,
     /// Up to where no formula ends, with one dollar and with two: it is not looked for again.
     no_formula_to: [usize; 2],

@@ -63,22 +63,28 @@ impl Reader for Rtf {
 
 #[derive(Default)]
 struct Reading<'a> {
+    /// What is still to be read.
     rest: &'a [u8],
+    /// The groups that are open, the outermost first.
     groups: Vec<Group>,
     text: Text,
     title: String,
-    /// Bytes of text that wait to be decoded together, and half a character of UTF-16.
+    /// Bytes of text that wait to be decoded together.
     bytes: Vec<u8>,
+    /// The first half of a character that is written as two units of UTF-16.
     high: Option<u16>,
     /// Bytes of substitutes that are still to be passed over.
     pass: usize,
+    /// The encodings of fonts, by the fonts' numbers.
     fonts: HashMap<i32, &'static Encoding>,
+    /// The font that was named last.
     font: i32,
     default_font: Option<i32>,
     /// The document names its code page.
     has_page: bool,
-    /// A group has just begun, or its first word was `\*`.
+    /// A group has just begun.
     begins: bool,
+    /// It began with `\*`: a reader that does not know the word behind it may pass over the group.
     optional: bool,
     too_deep: bool,
 }
