@@ -68,36 +68,48 @@ impl File {
 
 /// What the header says: the shape, what follows, and where it begins.
 fn header(file: &[u8]) -> Result<(Shape, Order, usize), String> {
-    let number = |at: usize| file.get(4 * at..4 * at + 4).map(|bytes| i32::from_le_bytes(bytes.as_chunks::<4>().0[0]));
-    let numbers = |from: usize| (from..from + 7).map(number).collect::<Option<Vec<i32>>>();
     let short = || format!("it has {} bytes, fewer than a header", file.len());
     if !file.starts_with(&MAGIC) {
-        let sizes = numbers(0).ok_or_else(short)?;
-        return Ok((shape(&sizes, sizes[5] > 0)?, first, 28));
+        let sizes: [i32; SIZES] = integers(file).ok_or_else(short)?;
+        return Ok((shape(sizes, sizes[VOCABULARY] > 0)?, first, size_of_val(&sizes)));
     }
-    let version = number(1).ok_or_else(short)?;
+    let [_, version]: [i32; 2] = integers(file).ok_or_else(short)?;
     if version != 1 {
         return Err(format!(
             "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again as version 1"
         ));
     }
-    let sizes = numbers(2).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
-    Ok((shape(&sizes, file[36] != 0)?, second, HEADER))
+    let (_, behind) = file.split_at(8); // the mark and the version
+    let sizes: [i32; SIZES] = integers(behind).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
+    let is_tied = behind[size_of_val(&sizes)] != 0;
+    Ok((shape(sizes, is_tied)?, second, HEADER))
 }
 
-fn shape(sizes: &[i32], tied_head: bool) -> Result<Shape, String> {
-    let size = |at: usize| usize::try_from(sizes[at]).unwrap_or(0);
-    let (n_embd, n_head) = (size(0), size(3));
+/// The integers that bytes begin with, where there are so many.
+fn integers<const N: usize>(bytes: &[u8]) -> Option<[i32; N]> {
+    let integers: [[u8; 4]; N] = *bytes.as_chunks::<4>().0.first_chunk()?;
+    Some(integers.map(i32::from_le_bytes))
+}
+
+/// How many sizes a header has, and which of them is the vocabulary's.
+const SIZES: usize = 7;
+const VOCABULARY: usize = 5;
+
+/// The shape that these sizes say, in the order of a header. Of the vocabulary's the sign says something
+/// else; below 0 no other is one.
+fn shape(sizes: [i32; SIZES], tied_head: bool) -> Result<Shape, String> {
+    let [n_embd, n_inner, n_layer, n_head, n_kv_head, _, context_length] =
+        sizes.map(|size| usize::try_from(size).unwrap_or(0));
     let shape = Shape {
         architecture: Architecture::Llama,
-        vocab_size: sizes[5].unsigned_abs() as usize,
-        context_length: size(6),
-        n_layer: size(2),
+        vocab_size: sizes[VOCABULARY].unsigned_abs() as usize,
+        context_length,
+        n_layer,
         n_head,
-        n_kv_head: size(4),
+        n_kv_head,
         head_size: n_embd / n_head.max(1),
         n_embd,
-        n_inner: size(1),
+        n_inner,
         norm_epsilon: EPSILON,
         rope_theta: ROPE_THETA,
         bias: false,
