@@ -80,7 +80,9 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
             shown(scaling)
         ));
     }
-    let others = [
+    let asks_for_more = |key: &str| Err(format!("its key {name}.{key} asks for what is not computed here"));
+    // Each of these is off where it is 0, or a factor of 1.
+    let switches = [
         "expert_count",
         "attention.sliding_window",
         "attention.scale",
@@ -88,20 +90,23 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
         "rope.scale_linear",
         "rope.scaling.factor", // without a kind it scales, too
     ];
-    let is_set = |value: &Value| !matches!(value, Value::Whole(0) | Value::Real(0.0 | 1.0));
-    let set = others.iter().find(|key| keys.get(&format!("{name}.{key}")).as_ref().is_some_and(is_set));
-    // What is computed without these keys, and with no other value.
+    for key in switches {
+        if !matches!(keys.get(&format!("{name}.{key}")), None | Some(Value::Whole(0) | Value::Real(0.0 | 1.0))) {
+            return asks_for_more(key);
+        }
+    }
+    // What is computed where nothing is said.
     let only = [
         ("attention.causal", Value::Flag(true)),
         ("rope.scaling.attn_factor", Value::Real(1.0)),
         ("rope.scaling.type", Value::Text("none")),
     ];
-    let is_another = |key: &str, value: Value| keys.get(&format!("{name}.{key}")).is_some_and(|said| said != value);
-    let other = only.into_iter().find(|(key, value)| is_another(key, *value));
-    match set.copied().or(other.map(|(key, _)| key)) {
-        Some(key) => Err(format!("its key {name}.{key} asks for what is not computed here")),
-        None => Ok(()),
+    for (key, value) in only {
+        if keys.get(&format!("{name}.{key}")).is_some_and(|said| said != value) {
+            return asks_for_more(key);
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
