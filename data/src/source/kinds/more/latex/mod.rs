@@ -218,6 +218,12 @@ impl<'a> Reading<'a> {
             self.accented(accent);
             return false;
         }
+        self.obey(name)
+    }
+
+    /// Does what a command of letters asks for, from behind its name on; whether the document ends with
+    /// it.
+    fn obey(&mut self, name: &str) -> bool {
         if let Some(arguments) = definition(name) {
             self.definition(arguments);
             return false;
