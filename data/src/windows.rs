@@ -101,6 +101,7 @@ impl Starts {
     fn openings(tokens: &TokenFile, context_length: usize, end_of_text: Option<u32>) -> Result<Self, Error> {
         let mut openings = openings(tokens, end_of_text)?;
         let longest = openings.first().map_or(0, |&first| tokens.len() - 1 - first as usize);
+        // Where the last document ends, so that each stands between two places of the list.
         openings.push((tokens.len() as u64).saturating_sub(1));
         let documents = openings.windows(2).map(|pair| pair[0]..pair[1]);
         let starts = documents.flat_map(|document| cut(document, context_length)).map(|window| window.start);

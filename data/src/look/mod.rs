@@ -202,14 +202,12 @@ impl Looking {
     fn finish(mut self, reading: Reading, left_out: Vec<LeftOut>) -> Look {
         self.look();
         let sources = reading.sources;
-        let starts: Vec<u64> = sources
-            .iter()
-            .scan(0, |next, source| {
-                let start = *next;
-                *next += source.documents.iter().sum::<u64>();
-                Some(start)
-            })
-            .collect();
+        // The number of each file's first document, of all in the order of reading.
+        let (mut starts, mut next) = (Vec::with_capacity(sources.len()), 0);
+        for source in &sources {
+            starts.push(next);
+            next += source.documents.iter().sum::<u64>();
+        }
         // The file of a document, and which of that file's it is, from 1.
         let place = |document: u64| {
             let source = starts.partition_point(|&start| start <= document).saturating_sub(1);
