@@ -30,8 +30,7 @@ impl Tokenizer {
         let vocabulary = alphabet.iter().zip(0..).map(|(character, id)| (character.to_string(), id)).collect();
         let model = WordLevel::builder().vocab(vocabulary).build().map_err(library_error)?;
         let mut library = Library::new(model);
-        let every_character = SplitPattern::Regex(r"[\s\S]".to_owned());
-        let split = Split::new(every_character, SplitDelimiterBehavior::Isolated, false).map_err(library_error)?;
+        let split = Split::new(every_character(), SplitDelimiterBehavior::Isolated, false).map_err(library_error)?;
         library.with_pre_tokenizer(Some(split)).with_decoder(Some(Fuse::new()));
         Self::from_library(with_end_of_text(library, end_of_text)?, None, None)
     }
@@ -102,6 +101,11 @@ impl Tokenizer {
         }
         Self::from_library(library, beside.name("eos_token").map(str::to_owned), Some(vocabulary))
     }
+}
+
+/// What a tokenizer of characters splits a text by.
+pub fn every_character() -> SplitPattern {
+    SplitPattern::Regex(r"[\s\S]".to_owned())
 }
 
 /// Adds the tokens that `beside` names where their ids are those of the vocabulary or follow it. One that

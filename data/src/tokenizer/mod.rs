@@ -27,13 +27,13 @@ pub use error::Error;
 pub use prompt::SpecialTokens;
 
 use beside::Beside;
+use build::every_character;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
 use library::{check_replacements, library_error, of_library, put_around, put_space_first, unknown};
 use serde_json::{Map, Value, json};
 use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
-use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{AddedToken, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// Ids that a vocabulary may have where most of them name no token.
@@ -368,28 +368,34 @@ impl Tokenizer {
 impl Encoder {
     /// Our own encoder where the library's would give the same ids.
     fn choose(library: &Library) -> Self {
+        Self::own(library).unwrap_or_else(|| Self::Library(Box::default()))
+    }
+
+    fn own(library: &Library) -> Option<Self> {
         let added = library.get_added_vocabulary();
-        let plain = library.get_normalizer().is_none()
+        let is_plain = library.get_normalizer().is_none()
             && added.get_added_tokens_decoder().values().all(|token| added.is_special_token(&token.content));
-        let own = plain.then(|| match (library.get_model(), library.get_pre_tokenizer()) {
-            (ModelWrapper::BPE(model), Some(PreTokenizerWrapper::ByteLevel(rule))) if !rule.add_prefix_space => {
+        if !is_plain {
+            return None;
+        }
+        match (library.get_model(), library.get_pre_tokenizer()?) {
+            (ModelWrapper::BPE(model), PreTokenizerWrapper::ByteLevel(rule)) if !rule.add_prefix_space => {
                 if rule.use_regex {
-                    WordEncoder::new(model).map(Box::new).map(Self::Words)
+                    Some(Self::Words(Box::new(WordEncoder::new(model)?)))
                 } else {
-                    ByteEncoder::new(model).map(Self::Bytes)
+                    Some(Self::Bytes(ByteEncoder::new(model)?))
                 }
             }
-            (ModelWrapper::WordLevel(model), Some(PreTokenizerWrapper::Split(rule))) => {
-                let by_character = rule.pattern == SplitPattern::Regex(r"[\s\S]".to_owned());
-                // Else a character that it lacks is no error, but that token.
+            (ModelWrapper::WordLevel(model), PreTokenizerWrapper::Split(rule)) => {
+                // Where it has a token for what it lacks, such a character is no error, but that token.
                 let knows_no_other = model.token_to_id(&model.unk_token).is_none();
-                (by_character && knows_no_other)
-                    .then(|| CharEncoder::new(model.get_vocab().into_iter()).map(Self::Characters))
-                    .flatten()
+                if rule.pattern != every_character() || !knows_no_other {
+                    return None;
+                }
+                Some(Self::Characters(CharEncoder::new(model.get_vocab().into_iter())?))
             }
             _ => None,
-        });
-        own.flatten().unwrap_or_else(|| Self::Library(Box::default()))
+        }
     }
 }
 
