@@ -114,7 +114,7 @@ impl<'a> Content<'a> {
         most_bytes: u64,
         declared: impl FnOnce(&[u8]) -> Option<&'static Encoding>,
     ) -> Result<String, Error> {
-        let bytes = self.whole(most_bytes)?;
+        let bytes = self.whole_bytes(most_bytes)?;
         self.text_of(&bytes, declared(&bytes)).map_err(|error| self.cannot_read("0 bytes of text", error))
     }
 
@@ -130,7 +130,7 @@ impl<'a> Content<'a> {
     ///
     /// # Errors
     /// As [`Self::bytes`], and when there are more.
-    pub fn whole(&self, most_bytes: u64) -> Result<Vec<u8>, Error> {
+    pub fn whole_bytes(&self, most_bytes: u64) -> Result<Vec<u8>, Error> {
         self.whole_of(self.bytes()?, most_bytes)
     }
 
@@ -187,8 +187,8 @@ impl<'a> Content<'a> {
         encoding::cannot_read(self.name(), place, error)
     }
 
-    /// Cleans, and counts what it changes.
-    pub fn changed<T>(&self, clean: impl FnOnce(&mut Changes) -> T) -> T {
+    /// Lends the counts of what cleaning changed to whoever cleans.
+    pub fn with_changes<T>(&self, clean: impl FnOnce(&mut Changes) -> T) -> T {
         let mut changes = self.changes.get();
         let cleaned = clean(&mut changes);
         self.changes.set(changes);

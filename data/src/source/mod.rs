@@ -89,7 +89,7 @@ pub fn read<E: From<Error>>(
         (Err(Halt::Unreadable(error)), None) => Err(error.into()),
         (Ok(()) | Err(Halt::Enough), None) => {
             content.tell_share(1, 1);
-            let changes = content.changed(|changes| {
+            let changes = content.with_changes(|changes| {
                 *changes += cleaner.changes;
                 *changes
             });

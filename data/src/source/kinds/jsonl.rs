@@ -42,7 +42,7 @@ impl Reader for JsonLines {
                 if lone == 0 {
                     return Err(error);
                 }
-                content.changed(|changes| changes.lone_surrogates += lone);
+                content.with_changes(|changes| changes.lone_surrogates += lone);
                 document(&place, &whole, field)
             });
             if let Some(text) = found? {

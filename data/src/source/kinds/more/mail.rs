@@ -137,7 +137,7 @@ fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -
     let Ok(Some(message)) = quietly(|| MessageParser::default().parse(bytes)) else { return Ok(false) };
     let mut text = body(&message, content);
     if content.options.clean != Clean::Off {
-        text = content.changed(|changes| quotes::without(&text, changes));
+        text = content.with_changes(|changes| quotes::without(&text, changes));
     }
     if let Some(date) = message.date() {
         sink(Event::Dated(Dated::At(date.to_timestamp())))?;

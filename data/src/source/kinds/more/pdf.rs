@@ -62,7 +62,7 @@ impl Reader for Pdf {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let bytes = content.whole(LARGEST_BYTES)?;
+        let bytes = content.whole_bytes(LARGEST_BYTES)?;
         let damaged = |why: String| Error::Unreadable {
             what: format!("{} as a PDF; it is damaged or locked: print it into another", content.name()),
             source: why.into(),
@@ -82,7 +82,7 @@ impl Reader for Pdf {
         }
         let text = match content.options.clean {
             Clean::Off => pages.concat(),
-            _ => content.changed(|changes| running(&pages, changes)),
+            _ => content.with_changes(|changes| running(&pages, changes)),
         };
         hand_on(title.as_deref(), &text, sink)
     }

@@ -47,7 +47,7 @@ impl Reader for Rtf {
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let bytes = content.whole(LARGEST_BYTES)?;
+        let bytes = content.whole_bytes(LARGEST_BYTES)?;
         if !bytes.starts_with(b"{\\rtf") {
             return Err(Error::unusable(content.name(), "is named as RTF, but is something else; rename it").into());
         }
