@@ -33,6 +33,7 @@ use candidates::{FEW, Longest};
 use last::Order;
 use repeated::Repeated;
 use serde::{Deserialize, Serialize};
+use sides::characters_before;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -252,7 +253,7 @@ impl SplitBuilder {
         Ok(Split {
             rule: format!("the last {}% of the characters of the only document", self.percent()),
             whole: BitVec::default(),
-            cuts: BTreeMap::from([(only.number, only.characters_before(self.val_fraction))]),
+            cuts: BTreeMap::from([(only.number, characters_before(only.characters, self.val_fraction))]),
         })
     }
 }

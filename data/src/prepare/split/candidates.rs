@@ -48,10 +48,3 @@ impl Longest {
         kept
     }
 }
-
-impl Candidate {
-    /// How many characters are before the cut that leaves a `share` of them behind it.
-    pub fn characters_before(&self, share: f64) -> u64 {
-        ((self.characters as f64 * (1.0 - share)) as u64).clamp(1, self.characters - 1)
-    }
-}

@@ -1,9 +1,7 @@
 //! A choice among documents one by one, where chance would miss the share.
 
-use super::{
-    Error, SplitBuilder, candidates::Candidate, is_in_the_lowest, percent, repeated::Copies, sides::SHORTEST_END,
-    sides::Split, together,
-};
+use super::sides::{SHORTEST_END, Split, characters_before};
+use super::{Error, SplitBuilder, candidates::Candidate, is_in_the_lowest, percent, repeated::Copies, together};
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -289,5 +287,6 @@ fn ends(wanted: f64, mut documents: Vec<&Candidate>) -> (f64, BTreeMap<u64, u64>
     let share = share_of(&documents);
     documents.retain(|candidate| share * candidate.characters as f64 >= SHORTEST_END);
     let share = share_of(&documents);
-    (share, documents.iter().map(|candidate| (candidate.number, candidate.characters_before(share))).collect())
+    let cut = |candidate: &&Candidate| (candidate.number, characters_before(candidate.characters, share));
+    (share, documents.iter().map(cut).collect())
 }

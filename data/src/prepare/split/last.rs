@@ -1,7 +1,7 @@
 //! What was written last validates: of mails and chats what came last, as a model would meet it.
 
 use super::candidates::Candidate;
-use super::sides::{SHORTEST_END, Split};
+use super::sides::{SHORTEST_END, Split, characters_before};
 use crate::near_duplicates::Groups;
 use crate::prepare::error::Error;
 use crate::source::Dated;
@@ -117,8 +117,7 @@ impl Order {
                 } else if !copied.contains(number) {
                     let end = left / bytes as f64;
                     if end * characters as f64 >= SHORTEST_END {
-                        let document = Candidate { bytes, number: *number, hash: 0, characters, resembles: false };
-                        cuts.insert(*number, document.characters_before(end));
+                        cuts.insert(*number, characters_before(characters, end));
                     }
                     break;
                 }

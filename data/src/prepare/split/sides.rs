@@ -15,6 +15,11 @@ pub enum Side {
 /// nothing.
 pub const SHORTEST_END: f64 = 64.0;
 
+/// How many of a document's characters are before the cut that leaves a `share` of them behind it.
+pub fn characters_before(characters: u64, share: f64) -> u64 {
+    ((characters as f64 * (1.0 - share)) as u64).clamp(1, characters - 1)
+}
+
 /// Which text validates.
 #[derive(Serialize, Deserialize)]
 pub struct Split {
