@@ -29,42 +29,42 @@ impl Header {
         self.count
     }
 
-    pub fn number(&mut self, key: &str, value: u32) {
+    pub fn u32(&mut self, key: &str, value: u32) {
         self.key(key, Kind::U32);
         self.bytes.extend(value.to_le_bytes());
     }
 
-    pub fn signed(&mut self, key: &str, value: i32) {
+    pub fn i32(&mut self, key: &str, value: i32) {
         self.key(key, Kind::I32);
         self.bytes.extend(value.to_le_bytes());
     }
 
-    pub fn real(&mut self, key: &str, value: f32) {
+    pub fn f32(&mut self, key: &str, value: f32) {
         self.key(key, Kind::F32);
         self.bytes.extend(value.to_le_bytes());
     }
 
-    pub fn flag(&mut self, key: &str, value: bool) {
+    pub fn bool(&mut self, key: &str, value: bool) {
         self.key(key, Kind::Bool);
         self.bytes.push(value.into());
     }
 
-    pub fn text(&mut self, key: &str, value: &str) {
+    pub fn string(&mut self, key: &str, value: &str) {
         self.key(key, Kind::String);
         put_text(&mut self.bytes, value);
     }
 
-    pub fn numbers(&mut self, key: &str, values: &[i32]) {
+    pub fn i32s(&mut self, key: &str, values: &[i32]) {
         self.array(key, Kind::I32, values.len());
         self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
     }
 
-    pub fn reals(&mut self, key: &str, values: &[f32]) {
+    pub fn f32s(&mut self, key: &str, values: &[f32]) {
         self.array(key, Kind::F32, values.len());
         self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
     }
 
-    pub fn texts<'a>(&mut self, key: &str, values: impl ExactSizeIterator<Item = &'a str>) {
+    pub fn strings<'a>(&mut self, key: &str, values: impl ExactSizeIterator<Item = &'a str>) {
         self.array(key, Kind::String, values.len());
         values.for_each(|value| put_text(&mut self.bytes, value));
     }

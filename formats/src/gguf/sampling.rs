@@ -27,13 +27,13 @@ pub fn write(generation: &Map<String, Value>, header: &mut Header) {
     let Some(is_drawn) = generation.get("do_sample").and_then(Value::as_bool) else { return };
     let real = |key: &str, off: f64| generation.get(key).and_then(Value::as_f64).unwrap_or(off) as f32;
     let top_k = generation.get("top_k").and_then(Value::as_u64).unwrap_or(0);
-    header.text("general.sampling.sequence", ORDER);
-    header.real(TEMPERATURE, if is_drawn { real("temperature", 1.0) } else { 0.0 });
-    header.signed(TOP_K, i32::try_from(top_k).unwrap_or(0)); // no vocabulary has as many: off
-    header.real(TOP_P, real("top_p", 1.0));
-    header.real(MIN_P, real("min_p", 0.0));
-    header.real(REPETITION, real("repetition_penalty", 1.0));
-    header.signed(REPETITION_OF, -1);
+    header.string("general.sampling.sequence", ORDER);
+    header.f32(TEMPERATURE, if is_drawn { real("temperature", 1.0) } else { 0.0 });
+    header.i32(TOP_K, i32::try_from(top_k).unwrap_or(0)); // no vocabulary has as many: off
+    header.f32(TOP_P, real("top_p", 1.0));
+    header.f32(MIN_P, real("min_p", 0.0));
+    header.f32(REPETITION, real("repetition_penalty", 1.0));
+    header.i32(REPETITION_OF, -1);
 }
 
 /// What a file says of how texts are drawn. What llama.cpp takes for off is left out, and a

@@ -126,24 +126,24 @@ mod tests {
     #[test]
     fn a_factor_of_attention_and_attention_to_what_follows_are_refused() {
         let refused = |put: &dyn Fn(&mut Header)| asked(put, |keys| refuse_what_differs(keys, "llama"));
-        refused(&|header| header.real("llama.rope.scaling.attn_factor", 1.0)).unwrap();
-        refused(&|header| header.flag("llama.attention.causal", true)).unwrap();
-        let line = refused(&|header| header.real("llama.rope.scaling.attn_factor", 2.0)).unwrap_err();
+        refused(&|header| header.f32("llama.rope.scaling.attn_factor", 1.0)).unwrap();
+        refused(&|header| header.bool("llama.attention.causal", true)).unwrap();
+        let line = refused(&|header| header.f32("llama.rope.scaling.attn_factor", 2.0)).unwrap_err();
         assert_eq!(line, "its key llama.rope.scaling.attn_factor asks for what is not computed here");
-        refused(&|header| header.real("llama.rope.scaling.attn_factor", 0.0)).unwrap_err();
-        let line = refused(&|header| header.flag("llama.attention.causal", false)).unwrap_err();
+        refused(&|header| header.f32("llama.rope.scaling.attn_factor", 0.0)).unwrap_err();
+        let line = refused(&|header| header.bool("llama.attention.causal", false)).unwrap_err();
         assert_eq!(line, "its key llama.attention.causal asks for what is not computed here");
-        refused(&|header| header.real("llama.rope.scaling.factor", 2.0)).unwrap_err();
-        refused(&|header| header.text("llama.rope.scaling.type", "none")).unwrap();
-        refused(&|header| header.number("llama.rope.scaling.type", 1)).unwrap_err();
+        refused(&|header| header.f32("llama.rope.scaling.factor", 2.0)).unwrap_err();
+        refused(&|header| header.string("llama.rope.scaling.type", "none")).unwrap();
+        refused(&|header| header.u32("llama.rope.scaling.type", 1)).unwrap_err();
     }
 
     #[test]
     fn a_number_that_is_a_text_is_refused() {
         let key = "llama.rope.freq_base";
-        let line = asked(|header| header.text(key, "500000"), |keys| real(keys, key)).unwrap_err();
+        let line = asked(|header| header.string(key, "500000"), |keys| real(keys, key)).unwrap_err();
         assert_eq!(line, "its key llama.rope.freq_base is no number");
-        assert_eq!(asked(|header| header.real(key, 5e5), |keys| real(keys, key)).unwrap(), Some(5e5));
+        assert_eq!(asked(|header| header.f32(key, 5e5), |keys| real(keys, key)).unwrap(), Some(5e5));
         assert_eq!(asked(|_| {}, |keys| real(keys, key)).unwrap(), None);
     }
 }

@@ -69,7 +69,7 @@ pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> R
     .map_err(cannot)?;
     special_tokens(tokenizer, header).map_err(cannot)?;
     if let Some(template) = &tokenizer.chat_template {
-        header.text("tokenizer.chat_template", template);
+        header.string("tokenizer.chat_template", template);
     }
     Ok(())
 }
@@ -79,11 +79,11 @@ fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), St
     let (split, kind) = split(json)?;
     Tokenizer::check_words(json, split == "llama-bpe")?;
     let (tokens, kinds) = tokens(json, kind, rows)?;
-    header.text("tokenizer.ggml.model", MERGED);
-    header.text("tokenizer.ggml.pre", split);
-    header.texts("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
-    header.numbers("tokenizer.ggml.token_type", &kinds);
-    header.texts("tokenizer.ggml.merges", merges(&json["model"]["merges"])?.iter().map(String::as_str));
+    header.string("tokenizer.ggml.model", MERGED);
+    header.string("tokenizer.ggml.pre", split);
+    header.strings("tokenizer.ggml.tokens", tokens.iter().map(String::as_str));
+    header.i32s("tokenizer.ggml.token_type", &kinds);
+    header.strings("tokenizer.ggml.merges", merges(&json["model"]["merges"])?.iter().map(String::as_str));
     Ok(())
 }
 
@@ -100,12 +100,12 @@ fn write_pieces(json: &Value, before: Before, rows: usize, header: &mut Header) 
         }
     }
     kinds[0] = TokenKind::Unknown as i32;
-    header.text("tokenizer.ggml.model", PIECES);
-    header.texts("tokenizer.ggml.tokens", pieces.iter().map(|(piece, _)| piece.as_str()));
-    header.reals("tokenizer.ggml.scores", &pieces.iter().map(|(_, score)| *score).collect::<Vec<f32>>());
-    header.numbers("tokenizer.ggml.token_type", &kinds);
+    header.string("tokenizer.ggml.model", PIECES);
+    header.strings("tokenizer.ggml.tokens", pieces.iter().map(|(piece, _)| piece.as_str()));
+    header.f32s("tokenizer.ggml.scores", &pieces.iter().map(|(_, score)| *score).collect::<Vec<f32>>());
+    header.i32s("tokenizer.ggml.token_type", &kinds);
     if before == Before::Nothing {
-        header.flag(SPACE_BEFORE, false); // where nothing is said, a space is put there
+        header.bool(SPACE_BEFORE, false); // where nothing is said, a space is put there
     }
     Ok(())
 }
@@ -202,20 +202,20 @@ fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), Stri
         return Err(format!("{} end tokens; it has words for {}", ends.len(), END_KEYS.len()));
     }
     for (key, id) in END_KEYS.iter().zip(ends) {
-        header.number(&format!("tokenizer.ggml.{key}"), *id);
+        header.u32(&format!("tokenizer.ggml.{key}"), *id);
     }
     let Some([before, behind]) = tokenizer.around() else {
         let words = "what this tokenizer puts around texts; it has words for one token before and one behind";
         return Err(words.to_owned());
     };
     if let Some(begin) = tokenizer.begin() {
-        header.number("tokenizer.ggml.bos_token_id", begin);
+        header.u32("tokenizer.ggml.bos_token_id", begin);
     }
     if behind.is_some() && behind != ends.first().copied() {
         return Err("a token behind every text that is not the end token".to_owned());
     }
-    header.flag("tokenizer.ggml.add_bos_token", before.is_some());
-    header.flag("tokenizer.ggml.add_eos_token", behind.is_some());
+    header.bool("tokenizer.ggml.add_bos_token", before.is_some());
+    header.bool("tokenizer.ggml.add_eos_token", behind.is_some());
     Ok(())
 }
 

@@ -207,9 +207,9 @@ mod tests {
     /// The `tokenizer.json` of a file with these tokens, and with what `more` puts behind them.
     fn of(model: &str, tokens: &[(&str, TokenKind)], more: impl FnOnce(&mut Header)) -> Result<Value, String> {
         let mut header = Header::default();
-        header.text("tokenizer.ggml.model", model);
-        header.texts("tokenizer.ggml.tokens", tokens.iter().map(|(text, _)| *text));
-        header.numbers("tokenizer.ggml.token_type", &tokens.iter().map(|(_, kind)| *kind as i32).collect::<Vec<_>>());
+        header.string("tokenizer.ggml.model", model);
+        header.strings("tokenizer.ggml.tokens", tokens.iter().map(|(text, _)| *text));
+        header.i32s("tokenizer.ggml.token_type", &tokens.iter().map(|(_, kind)| *kind as i32).collect::<Vec<_>>());
         more(&mut header);
         let keys = Keys::read(&mut Cursor::new(header.bytes()), header.count()).unwrap();
         read(&keys, tokens.len()).map(|tokenizer| tokenizer.unwrap().json)
@@ -218,8 +218,8 @@ mod tests {
     /// Of bytes and pairs of them.
     fn of_bytes(tokens: &[(&str, TokenKind)]) -> Result<Value, String> {
         of(MERGED, tokens, |header| {
-            header.text("tokenizer.ggml.pre", GPT2_SPLIT);
-            header.texts("tokenizer.ggml.merges", ["a b"].into_iter());
+            header.string("tokenizer.ggml.pre", GPT2_SPLIT);
+            header.strings("tokenizer.ggml.merges", ["a b"].into_iter());
         })
     }
 
@@ -276,8 +276,8 @@ mod tests {
             Tokenizer { json, ..Tokenizer::default() }.around()
         };
         assert_eq!(around(&|_| {}), Some([Some(1), None]));
-        assert_eq!(around(&|header| header.flag("tokenizer.ggml.add_bos_token", false)), Some([None, None]));
-        assert_eq!(around(&|header| header.flag("tokenizer.ggml.add_eos_token", true)), Some([Some(1), Some(2)]));
-        assert_eq!(around(&|header| header.number("tokenizer.ggml.bos_token_id", 2)), Some([Some(2), None]));
+        assert_eq!(around(&|header| header.bool("tokenizer.ggml.add_bos_token", false)), Some([None, None]));
+        assert_eq!(around(&|header| header.bool("tokenizer.ggml.add_eos_token", true)), Some([Some(1), Some(2)]));
+        assert_eq!(around(&|header| header.u32("tokenizer.ggml.bos_token_id", 2)), Some([Some(2), None]));
     }
 }

@@ -49,17 +49,17 @@ fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
     let Shape { architecture, norm_epsilon, rope_theta, .. } = model.shape;
     let Shape { vocab_size, context_length, n_layer, n_head, n_kv_head, head_size, n_embd, n_inner, .. } = model.shape;
     let mut header = Header::default();
-    header.text("general.architecture", architecture.name());
-    header.text("general.name", name);
-    header.number("general.file_type", file_type(kind));
+    header.string("general.architecture", architecture.name());
+    header.string("general.name", name);
+    header.u32("general.file_type", file_type(kind));
     if matches!(kind, NumberType::Q8_0 | NumberType::Q4_0) {
-        header.number("general.quantization_version", 2); // of ggml's blocks, since 2023
+        header.u32("general.quantization_version", 2); // of ggml's blocks, since 2023
     }
     sampling::write(&model.generation, &mut header);
     let key = |key: &str| format!("{}.{key}", architecture.name());
     let mut size = |name: &str, size: usize| {
         // The checks of a shape keep every size far below.
-        header.number(&key(name), u32::try_from(size).unwrap_or(u32::MAX));
+        header.u32(&key(name), u32::try_from(size).unwrap_or(u32::MAX));
     };
     size("vocab_size", vocab_size);
     size("context_length", context_length);
@@ -68,18 +68,18 @@ fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
     size("feed_forward_length", n_inner);
     size("attention.head_count", n_head);
     if architecture == Architecture::Gpt2 {
-        header.real(&key("attention.layer_norm_epsilon"), norm_epsilon as f32);
+        header.f32(&key("attention.layer_norm_epsilon"), norm_epsilon as f32);
     } else {
         size("attention.head_count_kv", n_kv_head);
         size("attention.key_length", head_size);
         size("attention.value_length", head_size);
         size("rope.dimension_count", head_size);
-        header.real(&key("attention.layer_norm_rms_epsilon"), norm_epsilon as f32);
-        header.real(&key("rope.freq_base"), rope_theta as f32);
+        header.f32(&key("attention.layer_norm_rms_epsilon"), norm_epsilon as f32);
+        header.f32(&key("rope.freq_base"), rope_theta as f32);
     }
     match &model.tokenizer {
         Some(tokenizer) => tokens::write(tokenizer, vocab_size, &mut header)?,
-        None => header.text("tokenizer.ggml.model", "none"), // ids in, ids out
+        None => header.string("tokenizer.ggml.model", "none"), // ids in, ids out
     }
     Ok(header)
 }
