@@ -210,22 +210,9 @@ impl Sets {
     /// Joins the sets of documents that agree in a band and are alike.
     fn join<T: Sync>(&mut self, kept: &[(T, Signature)], band: Range<usize>) {
         let firsts: Vec<u32> = (0..kept.len() as u32).filter(|&document| self.first(document) == document).collect();
-        let key = |document: u32| {
-            let places = &kept[document as usize].1.0[band.clone()];
-            let mut bytes = [0; 2 * PLACES];
-            bytes
-                .chunks_exact_mut(2)
-                .zip(places)
-                .for_each(|(bytes, place)| bytes.copy_from_slice(&place.to_le_bytes()));
-            xxh3_64(&bytes[..2 * places.len()])
-        };
-        let mut keys: Vec<(u64, u32)> = firsts.into_par_iter().map(|document| (key(document), document)).collect();
-        // Most stand alone, and need not be sorted.
-        let slots = (4 * keys.len()).next_power_of_two();
-        let (mut seen, slot) = (vec![0u8; slots], |key: u64| key as usize & (slots - 1));
-        keys.iter().for_each(|&(key, _)| seen[slot(key)] = seen[slot(key)].saturating_add(1));
-        keys.retain(|&(key, _)| seen[slot(key)] > 1);
-        keys.par_sort_unstable();
+        let of_band = |document: u32| hash(&kept[document as usize].1.0[band.clone()]);
+        let keys = firsts.into_par_iter().map(|document| (of_band(document), document)).collect();
+        let keys = without_most_singles(keys);
         for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
             let mut leaders: Vec<u32> = Vec::new();
             for &(_, document) in same {
@@ -253,6 +240,24 @@ impl Sets {
         let sets = members.chunk_by(|one, two| one.0 == two.0).filter(|set| set.len() > 1);
         sets.map(|set| set.iter().map(|&(_, document)| kept[document as usize].0).collect()).collect()
     }
+}
+
+/// A hash of places of a signature.
+fn hash(places: &[u16]) -> u64 {
+    let mut bytes = [0; 2 * PLACES];
+    bytes.chunks_exact_mut(2).zip(places).for_each(|(bytes, place)| bytes.copy_from_slice(&place.to_le_bytes()));
+    xxh3_64(&bytes[..2 * places.len()])
+}
+
+/// Keys with their documents, in the order of the keys. Most keys stand alone; of these nearly all are left
+/// out, those whose lowest bits no other has, so that they need not be sorted.
+fn without_most_singles(mut keys: Vec<(u64, u32)>) -> Vec<(u64, u32)> {
+    let slots = (4 * keys.len()).next_power_of_two();
+    let (mut seen, slot) = (vec![0u8; slots], |key: u64| key as usize & (slots - 1));
+    keys.iter().for_each(|&(key, _)| seen[slot(key)] = seen[slot(key)].saturating_add(1));
+    keys.retain(|&(key, _)| seen[slot(key)] > 1);
+    keys.par_sort_unstable();
+    keys
 }
 
 #[cfg(test)]
