@@ -14,6 +14,7 @@ use super::report::{Records, Reporter, Row};
 use super::{
     card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
 };
+use crate::config::TrainConfig;
 use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult, progress::Best};
 use crate::{
     distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note, units::counted,
@@ -176,21 +177,16 @@ impl Trainer<'_> {
         }
     }
 
-    /// What is due between two steps: first the save, then the evaluation and the sample, which
+    /// Does what is due between two steps: first the save, then the evaluation and the sample, which
     /// could fail or be interrupted. How the run ends, where it does.
     fn between_steps(&mut self, gpt: &Gpt, stopped: bool) -> Result<Option<Ended>> {
-        let config = &self.learner.config;
-        let (eval_interval, sample_interval) = (config.eval_interval, config.sample_interval);
         let step = self.learner.progress.step;
-        let last = step >= config.max_steps;
+        let due = Due::at(step, &self.learner.config);
+        let last = step >= self.learner.config.max_steps;
         self.learner.progress.elapsed_s = self.pace.elapsed_s();
 
-        // What began from a checkpoint is saved and judged before its first step: it never needs
-        // that checkpoint again.
-        let begins = step == 0 && !config.init.is_empty();
-        let is_evaluated = last || begins || is_due(step, eval_interval);
-        let is_saved = is_evaluated || stopped || is_due(step, config.checkpoint_interval);
-        let looks = is_saved || is_due(step, sample_interval);
+        let is_saved = due.save || stopped;
+        let looks = is_saved || due.sample;
         if looks {
             give_back_freed_memory();
         }
@@ -202,7 +198,7 @@ impl Trainer<'_> {
             return Ok(Some(Ended::Interrupted));
         }
         let is_new = self.learner.progress.evaluations.last != Some(step);
-        if is_evaluated && is_new && !self.evaluate(gpt)? {
+        if due.evaluation && is_new && !self.evaluate(gpt)? {
             self.save(gpt)?; // the save of this step may have found the disk full
             return Ok(Some(Ended::Interrupted)); // a resume evaluates what is saved
         }
@@ -210,17 +206,10 @@ impl Trainer<'_> {
             self.folder.ensure_there()?; // an evaluation takes long enough for it to go
         }
         let finished = last || self.is_out_of_patience();
-        let is_sampled = finished || begins || is_due(step, sample_interval);
-        if is_sampled && self.learner.group.leads() && sample_interval > 0 {
-            let is_whole = self.sample(gpt).unwrap_or_else(|error| {
-                // It is for people to look at: learning does not depend on it.
-                self.reporter.note(Note::NoSample { step, error });
-                true
-            });
-            if !is_whole {
-                self.save(gpt)?; // it may not have been due
-                return Ok(Some(Ended::Interrupted)); // a resume draws the samples of what is saved
-            }
+        let samples = self.learner.config.sample_interval > 0 && self.learner.group.leads();
+        if samples && (due.sample || finished) && !self.sample_or_say_why(gpt) {
+            self.save(gpt)?; // it may not have been due
+            return Ok(Some(Ended::Interrupted)); // a resume draws the samples of what is saved
         }
         if finished && !last {
             let evaluations = counted(self.learner.config.patience, "evaluation");
@@ -235,6 +224,15 @@ impl Trainer<'_> {
             give_back_freed_memory();
         }
         Ok(finished.then_some(Ended::Finished))
+    }
+
+    /// Samples text; `false` when interrupted. What goes wrong is said, and does not end the run: a
+    /// sample is for people to look at, and learning does not depend on it.
+    fn sample_or_say_why(&mut self, gpt: &Gpt) -> bool {
+        self.sample(gpt).unwrap_or_else(|error| {
+            self.reporter.note(Note::NoSample { step: self.learner.progress.step, error });
+            true
+        })
     }
 
     /// Counts the loss of a step into the next report.
@@ -252,10 +250,8 @@ impl Trainer<'_> {
 
     /// Whether something is done after the step just taken that must know how it went.
     fn is_looked_at(&self) -> bool {
-        let config = &self.learner.config;
-        let intervals = [config.eval_interval, config.checkpoint_interval, config.sample_interval];
         let step = self.learner.progress.step;
-        self.is_logged() || self.pause_at == Some(step) || intervals.into_iter().any(|interval| is_due(step, interval))
+        self.is_logged() || self.pause_at == Some(step) || Due::at(step, &self.learner.config).is_anything()
     }
 
     /// Whether the run is to end here. A process alone asks who watches it; those of a group go by
@@ -298,6 +294,31 @@ impl Trainer<'_> {
         self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end when promised").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
         self.go_on_if_full(logged.map_err(Into::into))
+    }
+}
+
+/// What the configuration has done after so many steps, beside learning.
+struct Due {
+    save: bool,
+    evaluation: bool,
+    sample: bool,
+}
+
+impl Due {
+    fn at(step: u64, config: &TrainConfig) -> Self {
+        let is_last = step >= config.max_steps;
+        // What began from a checkpoint is saved and judged before its first step: it never needs
+        // that checkpoint again.
+        let begins = step == 0 && !config.init.is_empty();
+        let is_an_end = is_last || begins;
+        let evaluation = is_an_end || is_due(step, config.eval_interval);
+        let save = evaluation || is_due(step, config.checkpoint_interval);
+        let sample = is_an_end || is_due(step, config.sample_interval);
+        Self { save, evaluation, sample }
+    }
+
+    fn is_anything(&self) -> bool {
+        self.save || self.evaluation || self.sample
     }
 }
 
