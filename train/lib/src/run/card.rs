@@ -165,14 +165,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Instant;
 
-    use ember_model::{device::DeviceChoice, folder::CARD};
+    use ember_model::folder::CARD;
 
     use super::shown;
-    use crate::config::Settings;
-    use crate::distributed::Alone;
-    use crate::run::report::Silent;
     use crate::run::time_budget::{Pace, TimeBudget};
-    use crate::run::{DefaultHooks, Run, Start};
+    use crate::run::{Run, small_run};
 
     #[test]
     fn a_name_is_shown_as_it_is_whatever_markdown_makes_of_such_a_line() {
@@ -213,24 +210,19 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let card_of = |name: &str, settings: &str| {
             let path = place.path().join(name);
-            let common = "stories = 100\nmax_steps = 1\nbatch_size = 2\nsample_interval = 0\ncontext_length = 16\n";
-            let settings = Settings::from_toml_str(&format!("{common}{settings}")).unwrap();
-            let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-            let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
-            run.train(&Alone, &mut Silent, &|| false).unwrap();
+            small_run::train(small_run::begin(&path, &format!("max_steps = 1\nsample_interval = 0\n{settings}")));
             std::fs::read_to_string(path.join("checkpoints/step-00000001").join(CARD)).unwrap()
         };
         let row = |card: &str, name: &str| {
             let begins = format!("| {name} | ");
             card.lines().find_map(|line| line.strip_prefix(&begins)).map(str::to_owned)
         };
-        let own = "n_layer = 1\nn_head = 2\nn_embd = 16\n";
         for (tokenizer, base, kind) in [
             ("chars", "of-letters", "chars, "),
             ("bytes", "of-bytes", "bytes, 257 tokens"),
             ("bpe:300", "of-pairs", "bpe, 300 tokens"),
         ] {
-            let card = card_of(base, &format!("{own}tokenizer = {tokenizer:?}\n"));
+            let card = card_of(base, &format!("tokenizer = {tokenizer:?}\n"));
             assert!(row(&card, "tokenizer").unwrap().starts_with(&format!("{tokenizer}, ")), "{card}");
             assert_eq!(row(&card, "begins from"), None, "{card}");
             let card = card_of(&format!("tuned-{base}"), &format!("init = {:?}\n", place.path().join(base)));
@@ -244,14 +236,9 @@ mod tests {
     #[test]
     fn the_recipe_has_the_length_that_the_clock_made_of_the_run() {
         let place = tempfile::tempdir().unwrap();
-        let settings = "stories = 100\nmax_steps = 8\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
-                        batch_size = 2\nsample_interval = 0\n";
-        let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(&place.path().join("run"), &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
+        let run = small_run::begin(&place.path().join("run"), "max_steps = 8\nsample_interval = 0\n");
         let clock = TimeBudget::new(Instant::now(), 1e-9, u64::MAX, Pace::default());
-        let run = Run { time_budget: Some(clock), ..run };
-        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        small_run::train(Run { time_budget: Some(clock), ..run });
         let card = place.path().join("run/checkpoints/step-00000001").join(CARD);
         let card = std::fs::read_to_string(card).unwrap();
         assert!(card.contains("\nmax_steps = 1\n"), "{card}");

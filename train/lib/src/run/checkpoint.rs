@@ -272,20 +272,14 @@ mod tests {
     use ember_model::device::{DeviceChoice, select};
 
     use super::*;
-    use crate::config::Settings;
-    use crate::distributed::Alone;
-    use crate::run::{DefaultHooks, Start, report::Silent};
+    use crate::run::small_run;
 
     /// It can be given away by itself; what was evaluated are the weights beside it.
     #[test]
     fn the_average_has_a_card_without_the_loss_of_the_weights() {
         let place = tempfile::tempdir().unwrap();
-        let settings = "stories = 100\nmax_steps = 2\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
-                        batch_size = 2\nema_decay = 0.9\nsample_interval = 0\n";
-        let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(&place.path().join("run"), &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
-        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let settings = "max_steps = 2\nema_decay = 0.9\nsample_interval = 0\n";
+        small_run::train(small_run::begin(&place.path().join("run"), settings));
         let checkpoint = place.path().join("run/checkpoints/step-00000002");
         let card = |folder: &Path| fs::read_to_string(folder.join(CARD)).unwrap();
         let (own, average) = (card(&checkpoint), card(&checkpoint.join(AVERAGE)));
@@ -297,13 +291,10 @@ mod tests {
     #[test]
     fn the_average_of_a_calibrated_run_is_calibrated_and_comes_back_bit_for_bit() {
         let place = tempfile::tempdir().unwrap();
-        let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
-                        batch_size = 2\nema_decay = 0.9\ncalibrate = true\neval_interval = 2\nsample_interval = 0\n";
-        let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(&place.path().join("run"), &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
+        let settings = "max_steps = 4\nema_decay = 0.9\ncalibrate = true\neval_interval = 2\nsample_interval = 0\n";
+        let run = small_run::begin(&place.path().join("run"), settings);
         let optimizer = Optimizer::new(&run.config);
-        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        small_run::train(run);
 
         let dir = place.path().join("run/checkpoints/step-00000004");
         let device = select(DeviceChoice::Cpu).unwrap().device;

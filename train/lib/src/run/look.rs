@@ -284,25 +284,21 @@ mod tests {
 
     use super::sample::{Sample, samples, sampling};
     use super::*;
-    use crate::config::Settings;
     use crate::distributed::Alone;
     use crate::run::folder::checkpoint_name;
     use crate::run::report::{Silent, jsonl};
-    use crate::run::{DefaultHooks, Start, resume};
+    use crate::run::{resume, small_run};
 
     /// Also where it is drawn again, though the evaluation has found another temperature since.
     #[test]
     fn a_sample_is_what_the_checkpoint_of_its_step_writes() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
-        let settings = "stories = 100\nmax_steps = 6\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
-                        batch_size = 2\ncalibrate = true\neval_interval = 2\nsample_interval = 2\nsample_tokens = 12\n\
+        let settings = "max_steps = 6\ncalibrate = true\neval_interval = 2\nsample_interval = 2\nsample_tokens = 12\n\
                         keep_checkpoints = 9\n";
-        let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
+        let run = small_run::begin(&path, settings);
         let (config, sampling) = (run.config.clone(), sampling(&run.dataset.manifest, &run.dataset.tokenizer));
-        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        small_run::train(run);
         let rows: Vec<Row> = jsonl::read(&path.join("metrics.jsonl")).unwrap();
         let temperatures: Vec<f64> = rows.iter().filter_map(|row| row.temperature).collect();
         assert!(temperatures.len() == 3 && temperatures.windows(2).all(|two| two[0] != two[1]), "{temperatures:?}");
@@ -320,7 +316,7 @@ mod tests {
             assert!(written[0].text == sample.text && difference.abs() < 1e-6, "{written:?} instead of {sample:?}");
         }
         let again = resume(&path, &[], selected, &Alone, &mut Silent).unwrap();
-        again.train(&Alone, &mut Silent, &|| false).unwrap();
+        small_run::train(again);
         assert_eq!(kept(), drawn);
     }
 }

@@ -33,6 +33,8 @@ mod resume;
 pub mod runs;
 pub mod sample;
 pub mod schedule;
+#[cfg(test)]
+mod small_run;
 pub mod speedometer;
 mod start;
 pub mod temperature;

@@ -195,17 +195,13 @@ mod tests {
     use crate::distributed::Alone;
     use crate::note::line;
     use crate::run::report::Silent;
-    use crate::run::{DefaultHooks, Start};
+    use crate::run::small_run;
 
     /// A run of four steps in `path`, and what its last checkpoint says of where it stands, once `change`
     /// has changed that.
     fn run_with_state(path: &Path, change: impl FnOnce(&mut Value)) {
-        let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
-                        batch_size = 2\nsample_interval = 0\neval_interval = 2\ncalibrate = true\n";
-        let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
-        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        let settings = "max_steps = 4\nsample_interval = 0\neval_interval = 2\ncalibrate = true\n";
+        small_run::train(small_run::begin(path, settings));
         let checkpoint = path.join("checkpoints/step-00000004");
         let file = checkpoint.join("training/state.json");
         let mut state: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();

@@ -154,25 +154,19 @@ mod tests {
     use ember_model::device::{DeviceChoice, select};
 
     use super::*;
-    use crate::config::Settings;
     use crate::distributed::Alone;
     use crate::run::report::Silent;
-    use crate::run::{DefaultHooks, Start, resume};
+    use crate::run::{resume, small_run};
 
     #[test]
     fn a_run_that_goes_on_beyond_its_end_keeps_the_samples_of_that_end_once() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
-        let settings = "stories = 100\nmax_steps = 4\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\n\
-                        batch_size = 2\nsample_interval = 3\nsample_tokens = 4\n";
-        let settings = Settings::from_toml_str(settings).unwrap();
-        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
-        let run = start.begin(&path, &Alone, &DefaultHooks, &mut Silent).unwrap().unwrap();
-        run.train(&Alone, &mut Silent, &|| false).unwrap();
+        small_run::train(small_run::begin(&path, "max_steps = 4\nsample_interval = 3\nsample_tokens = 4\n"));
         let go_on = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
             let run = resume(&path, &changes, select(DeviceChoice::Cpu).unwrap(), &Alone, &mut Silent).unwrap();
-            run.train(&Alone, &mut Silent, &|| false).unwrap();
+            small_run::train(run);
         };
         let sampled = || {
             let samples: Vec<Sample> = jsonl::read(&path.join(SAMPLES).join(SAMPLES_LOG)).unwrap();
