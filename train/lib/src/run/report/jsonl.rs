@@ -3,21 +3,18 @@
 //!
 //! Such a file is only ever appended to; resuming cuts it back, so that no step stands in it twice.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::{self, OpenOptions};
+use std::path::Path;
 
 use ember_host::files::write_text;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::append::AppendFile;
 use crate::error::LogError;
 
 /// The open log.
 pub struct Log {
-    file: File,
-    path: PathBuf,
-    /// What could not be written yet.
-    pending: String,
+    out: AppendFile,
 }
 
 impl Log {
@@ -27,7 +24,7 @@ impl Log {
         let opened = OpenOptions::new().create(true).append(true).open(path);
         let problem = "cannot open; check that the run folder may be written to";
         let file = opened.map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
-        Ok(Self { file, path: path.into(), pending: String::new() })
+        Ok(Self { out: AppendFile::new(file, path.to_owned()) })
     }
 
     /// Appends one row. The error (a full disk) names the file; the row is then written with the
@@ -38,36 +35,23 @@ impl Log {
 
     /// As [`Self::append`], of several rows in a single write: a kill leaves all or none.
     pub fn append_all(&mut self, rows: &[impl Serialize]) -> Result<(), LogError> {
-        self.pending += &as_lines(rows)?;
-        self.write_pending()
+        self.out.append(as_lines(rows)?.as_bytes())
     }
 
     /// As the [`cut_back`] of a log that is not open, with some rows behind those that stay; what waits is
     /// written first, where there is room.
     pub fn replace(&mut self, keep: impl Fn(&Stepped) -> bool, rows: &[impl Serialize]) -> Result<(), LogError> {
-        self.write_pending()?;
-        rewrite(&self.path, keep, &as_lines(rows)?)?;
-        *self = Self::open(&self.path)?; // the file has been replaced
+        self.out.write_pending()?;
+        let path = self.out.path().to_owned();
+        rewrite(&path, keep, &as_lines(rows)?)?;
+        *self = Self::open(&path)?; // the file has been replaced
         Ok(())
-    }
-
-    /// Writes what waits, in a single write.
-    fn write_pending(&mut self) -> Result<(), LogError> {
-        let whole = self.file.metadata().map(|file| file.len());
-        let written = self.file.write_all(self.pending.as_bytes()).and_then(|()| self.file.flush());
-        if written.is_ok() {
-            self.pending.clear();
-        } else if let Ok(whole) = whole {
-            let _ = self.file.set_len(whole); // no half row stays in the middle
-        }
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 
     /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
     /// the file.
     pub fn sync(&mut self) -> Result<(), LogError> {
-        self.write_pending()?;
-        self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
+        self.out.sync()
     }
 }
 
@@ -225,11 +209,11 @@ mod tests {
         let path = folder.path().join("metrics.jsonl");
         let mut log = Log::open(&path).unwrap();
         log.append(&row(1, None)).unwrap();
-        let disk = std::mem::replace(&mut log.file, OpenOptions::new().append(true).open("/dev/full").unwrap());
+        let disk = std::mem::replace(&mut log.out.file, OpenOptions::new().append(true).open("/dev/full").unwrap());
         for step in [2, 3] {
             assert!(crate::error::Error::from(log.append(&row(step, None)).unwrap_err()).is_full_disk());
         }
-        log.file = disk;
+        log.out.file = disk;
         log.sync().unwrap();
         assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3].map(|step| row(step, None)));
     }

@@ -3,6 +3,7 @@
 //!
 //! It is told plain numbers and holds no tensor; what it is told never changes what is learned.
 
+mod append;
 pub mod jsonl;
 mod metrics;
 pub mod records;

@@ -9,12 +9,12 @@
 //! status START at the step from which TensorBoard drops what an earlier session had written.
 
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ember_host::file_error::At;
 
+use super::append::AppendFile;
 use super::metrics::Row;
 use crate::error::LogError;
 
@@ -23,10 +23,7 @@ const BEGINNING: &str = "events.out.tfevents.";
 
 /// An open event file.
 pub struct EventFile {
-    file: File,
-    path: PathBuf,
-    /// Records that could not be written yet.
-    pending: Vec<u8>,
+    out: AppendFile,
 }
 
 impl EventFile {
@@ -43,7 +40,7 @@ impl EventFile {
         let name = |number: u64| format!("{BEGINNING}{seconds:010}.ember.{}.{number}", std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
         let file = File::options().append(true).create_new(true).open(&path).at("cannot create", &path)?;
-        let mut events = Self { file, path, pending: Vec::new() };
+        let mut events = Self { out: AppendFile::new(file, path) };
         events.write(0, &bytes_field(3, b"brain.Event:2"))?; // file_version, which must come first
         if first_step > 0 {
             const START: u64 = 1;
@@ -82,23 +79,15 @@ impl EventFile {
 
     /// Writes an event. Where the disk has no room for it, it is written with the next one.
     fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
-        self.pending.extend(record(&event(now(), step, what)));
-        self.write_pending()
+        self.out.append(&record(&event(now(), step, what)))
     }
 
-    /// Writes what waits, whole or not at all: behind half a record nothing is read any more.
+    /// Writes what waits.
     ///
     /// # Errors
     /// When the disk cannot take it; the line names the file.
     pub fn write_pending(&mut self) -> Result<(), LogError> {
-        let whole = self.file.metadata().map(|file| file.len());
-        let written = self.file.write_all(&self.pending);
-        if written.is_ok() {
-            self.pending.clear();
-        } else if let Ok(whole) = whole {
-            let _ = self.file.set_len(whole);
-        }
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        self.out.write_pending()
     }
 }
 
@@ -225,7 +214,7 @@ mod tests {
         second.row(&Row { step: 9, train_loss: Some(1.0), ..Row::default() }).unwrap();
         assert!(has_events(folder.path()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-        let content = fs::read(&second.path).unwrap();
+        let content = fs::read(second.out.path()).unwrap();
         assert!(content.windows(15).any(|window| window == b"loss/train_loss"));
     }
 
@@ -236,7 +225,7 @@ mod tests {
         for other in [format!("{ahead}.host.1.0"), "999.host.1.0".to_owned(), "of-no-time".to_owned()] {
             fs::write(folder.path().join(format!("{BEGINNING}{other}")), "").unwrap();
         }
-        let made = [1, 2].map(|step| EventFile::create(folder.path(), step).unwrap().path);
+        let made = [1, 2].map(|step| EventFile::create(folder.path(), step).unwrap().out.path().to_owned());
         let [first, second] = made.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
         assert!(first.starts_with(&format!("{BEGINNING}{}.ember.", ahead + 1)), "{first}");
         assert!(second > first, "{first} {second}");
@@ -249,13 +238,13 @@ mod tests {
         let mut events = EventFile::create(folder.path(), 0).unwrap();
         let row = |step| Row { step, train_loss: Some(1.0), ..Row::default() };
         events.row(&row(1)).unwrap();
-        let disk = std::mem::replace(&mut events.file, File::options().append(true).open("/dev/full").unwrap());
+        let disk = std::mem::replace(&mut events.out.file, File::options().append(true).open("/dev/full").unwrap());
         for step in [2, 3] {
             assert!(crate::error::Error::from(events.row(&row(step)).unwrap_err()).is_full_disk());
         }
-        events.file = disk;
+        events.out.file = disk;
         events.write_pending().unwrap();
-        let content = fs::read(&events.path).unwrap();
+        let content = fs::read(events.out.path()).unwrap();
         assert_eq!(content.windows(15).filter(|window| *window == b"loss/train_loss").count(), 3);
     }
 }
