@@ -12,6 +12,7 @@
 //! latest, best     which of them
 //! ```
 
+mod checkpoints;
 mod free;
 mod known;
 mod lock;
@@ -21,14 +22,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ember_decoding::run_folder::namesake;
-use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, make_folder, name_of, sync_folder, write_text};
+use ember_host::files::{make_folder, name_of, write_text};
 
 use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
 use free::first_free;
 use known::is_not_begun;
 
+pub(super) use checkpoints::{DAMAGED, SUPERSEDED};
+pub use checkpoints::{Pointer, checkpoint_name, run_of};
 pub use ember_decoding::run_folder::{AVERAGE, BEST, CHECKPOINTS, LATEST, step_of};
 pub use free::default_path;
 pub use known::{CONFIG, DATA, METRICS};
@@ -61,15 +63,6 @@ pub struct RunFolder {
     had_data: bool,
     /// Held for its lock, which the system releases when the process ends, however it ends.
     lock: Option<File>,
-}
-
-/// The two pointers of a run folder: text files that name a folder in [`CHECKPOINTS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pointer {
-    /// The last checkpoint.
-    Latest,
-    /// The checkpoint with the lowest validation loss.
-    Best,
 }
 
 impl RunFolder {
@@ -213,136 +206,6 @@ impl RunFolder {
         self.file(SAMPLES).join(format!("step-{step:08}.txt"))
     }
 
-    /// Where all checkpoints are.
-    pub fn checkpoints(&self) -> PathBuf {
-        self.path.join(CHECKPOINTS)
-    }
-
-    /// Where the checkpoint of `step` is.
-    pub fn checkpoint(&self, step: u64) -> PathBuf {
-        self.checkpoints().join(checkpoint_name(step))
-    }
-
-    fn pointer(&self, pointer: Pointer) -> PathBuf {
-        self.path.join(match pointer {
-            Pointer::Latest => LATEST,
-            Pointer::Best => BEST,
-        })
-    }
-
-    /// The checkpoint folder that a pointer names; `None` before the first.
-    ///
-    /// # Errors
-    /// When the pointer cannot be read, or the folder it names is gone.
-    pub fn pointed(&self, pointer: Pointer) -> Result<Option<PathBuf>, FolderError> {
-        let file = self.pointer(pointer);
-        if !file.exists() {
-            return Ok(None);
-        }
-        let name = fs::read_to_string(&file).at("cannot read", &file)?;
-        let folder = self.checkpoints().join(name.trim());
-        if !folder.is_dir() || step_of(&folder).is_none() {
-            return Err(FolderError::DanglingPointer { pointer: file, folder });
-        }
-        Ok(Some(folder))
-    }
-
-    /// Lets a pointer name the checkpoint of `step`, whose own name is on the disk first: who gave it
-    /// may have been killed before it was.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
-        sync_folder(&self.checkpoints()).at("cannot write", self.checkpoints())?;
-        let file = self.pointer(pointer);
-        write_text(&file, &format!("{}\n", checkpoint_name(step)))
-    }
-
-    /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn name_best(&self, step: u64) -> Result<(), FileError> {
-        let named = fs::read_to_string(self.pointer(Pointer::Best)).unwrap_or_default();
-        if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
-            return Ok(());
-        }
-        self.point(Pointer::Best, step)
-    }
-
-    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it:
-    /// it appears and disappears by being renamed.
-    pub fn saved(&self) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Vec::new() };
-        let mut saved: Vec<_> = entries.flatten().filter_map(|e| Some((step_of(&e.path())?, e.path()))).collect();
-        saved.sort();
-        saved.into_iter().rev().map(|(_, path)| path).collect()
-    }
-
-    /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and
-    /// what an interrupted save or removal left behind. A folder that cannot be removed is left
-    /// alone: it costs space, nothing else.
-    pub fn prune(&self, keep: u64, best: Option<u64>) {
-        // What a pointer names that was taken away by hand needs no keeping.
-        let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
-        let latest = pointed[0].as_deref().and_then(step_of);
-        for checkpoint in self.saved().into_iter().skip(keep as usize) {
-            let is_best = best.is_some() && step_of(&checkpoint) == best;
-            if !is_best && !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
-                // Renamed first: a kill on the way leaves no half checkpoint under a whole one's
-                // name.
-                let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
-            }
-        }
-        let _ = sync_folder(&self.checkpoints()); // nor does a power cut
-        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let superseded =
-                name.strip_prefix(SUPERSEDED).and_then(|name| step_of(Path::new(name.trim_start_matches('-'))));
-            if name.starts_with(UNFINISHED) || superseded.is_some_and(|step| Some(step) <= latest) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-    }
-
-    /// Where the checkpoint of `step` is while it is written or removed.
-    pub fn unfinished(&self, step: u64) -> PathBuf {
-        self.checkpoints().join(format!("{UNFINISHED}{step}"))
-    }
-
-    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another
-    /// one, and takes the pointers off it; returns where it is now. One that is damaged leaves those
-    /// of the same step that were damaged before where they are, and is numbered.
-    ///
-    /// # Errors
-    /// When it cannot be renamed.
-    pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf, FileError> {
-        let name = name_of(checkpoint).unwrap_or_default();
-        let mut aside = self.checkpoints().join(format!("{why}-{name}"));
-        if why == DAMAGED {
-            aside = first_free(aside);
-        } else {
-            let _ = fs::remove_dir_all(&aside);
-        }
-        fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
-        let best = self.pointer(Pointer::Best);
-        if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
-            fs::remove_file(&best).at("cannot remove", &best)?;
-        }
-        Ok(aside)
-    }
-
-    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns
-    /// where each was and is. They go when a step as late is saved again ([`Self::prune`]).
-    ///
-    /// # Errors
-    /// When one cannot be renamed.
-    pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>, FileError> {
-        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|saved_step| saved_step > step));
-        newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
-    }
-
     /// Where the report on the batch is written that gave `step` a loss or gradient that is not
     /// finite; `attempt` counts from 1 where several did.
     pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
@@ -358,11 +221,6 @@ fn remove_empty(folders: &[PathBuf]) {
     }
 }
 
-/// What the name of a checkpoint begins with whose steps were taken again.
-pub(super) const SUPERSEDED: &str = "superseded";
-/// What the name of a checkpoint begins with that the disk has damaged.
-pub(super) const DAMAGED: &str = "damaged";
-
 /// The newest step that is saved of the run in a folder, whoever uses it.
 pub fn newest_step(run: &Path) -> Option<u64> {
     RunFolder::owned_elsewhere(run).saved().first().and_then(|checkpoint| step_of(checkpoint))
@@ -371,18 +229,6 @@ pub fn newest_step(run: &Path) -> Option<u64> {
 /// Whether steps are saved of the run in a folder, which nobody removes, and its configuration is gone.
 fn lost_config(run: &Path) -> bool {
     !run.join(CONFIG).is_file() && newest_step(run).is_some() && !run.join(REMOVING).exists()
-}
-
-/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`, or that
-/// of the averaged weights in it.
-pub fn run_of(checkpoint: &Path) -> Option<&Path> {
-    let checkpoint = if checkpoint.ends_with(AVERAGE) { checkpoint.parent()? } else { checkpoint };
-    checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())
-}
-
-/// The folder name of the checkpoint of `step`.
-pub fn checkpoint_name(step: u64) -> String {
-    format!("step-{step:08}")
 }
 
 #[cfg(test)]

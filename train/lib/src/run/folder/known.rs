@@ -59,6 +59,6 @@ pub fn mark_removed(run: &Path) -> Result<(), FileError> {
     } else if !removing.exists() {
         let _ = File::create(&removing); // where the disk has no room for it, the removal makes some
     }
-    let _ = sync_folder(run); // nor does a power cut
+    let _ = sync_folder(run); // before anything else goes: a power cut could undo the renaming
     Ok(())
 }
