@@ -22,7 +22,8 @@ use crate::error::{CheckpointError, Error, Result};
 use crate::step::progress::{DataChecksums, Evaluations, Progress};
 use crate::{note::Note, step::optimizer::Optimizer};
 
-const STATE: &str = "training/state.json";
+/// Where the run stood, in a checkpoint's folder.
+pub(super) const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
 const LAST_NORM: &str = "training/last_norm.safetensors";

@@ -9,6 +9,7 @@ use ember_model::folder::TensorFile;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::checkpoint::STATE;
 use super::folder::{CHECKPOINTS, METRICS, checkpoint_name};
 use crate::error::{LogError, Result};
 use crate::step::guard::diagnosis::place;
@@ -66,64 +67,68 @@ impl Difference {
 pub fn compare(first: &Path, second: &Path, step: u64) -> Result<Comparison> {
     let mut comparison = Comparison::default();
     let checkpoints = [first, second].map(|run| run.join(CHECKPOINTS).join(checkpoint_name(step)));
-    comparison.difference = comparison.differences(&checkpoints, [first, second])?;
+    comparison.difference = comparison.first_difference(&checkpoints, [first, second])?;
     Ok(comparison)
 }
 
 impl Comparison {
-    fn differences(&mut self, checkpoints: &[PathBuf; 2], runs: [&Path; 2]) -> Result<Option<Difference>> {
+    /// The first difference; what stands before it is counted.
+    fn first_difference(&mut self, checkpoints: &[PathBuf; 2], runs: [&Path; 2]) -> Result<Option<Difference>> {
         let [files, others] = [tensor_files(&checkpoints[0])?, tensor_files(&checkpoints[1])?];
-        let mut found = Difference::of("checkpoint", "files", files.join(" "), others.join(" "));
+        let other_files = Difference::of("checkpoint", "files", files.join(" "), others.join(" "));
+        if other_files.is_some() {
+            return Ok(other_files);
+        }
         for file in files {
-            if found.is_none() {
-                found = self.tensors(&file, checkpoints.each_ref().map(|folder| folder.join(&file)))?;
+            let found = self.tensors(&file, checkpoints.each_ref().map(|folder| folder.join(&file)))?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
-        if found.is_none() {
-            found = self.state("training/state.json", checkpoints)?;
-        }
-        if found.is_none() { self.rows(METRICS, runs) } else { Ok(found) }
+        let found = self.state(checkpoints)?;
+        if found.is_some() { Ok(found) } else { self.rows(runs) }
     }
 
     fn tensors(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
         let [first, second] = [TensorFile::open(&paths[0])?, TensorFile::open(&paths[1])?];
         let names = first.names();
-        let mut found = Difference::of(file, "tensors", names.join(" "), second.names().join(" "));
+        let other_names = Difference::of(file, "tensors", names.join(" "), second.names().join(" "));
+        if other_names.is_some() {
+            return Ok(other_names);
+        }
         for name in names {
-            if found.is_some() {
-                break;
-            }
             let (a, b) = (first.read(&name)?, second.read(&name)?);
             let [shape, other] = [&a, &b].map(|tensor| format!("{:?}", tensor.shape));
-            found = Difference::of(file, &format!("shape of {name}"), shape, other)
+            let found = Difference::of(file, &format!("shape of {name}"), shape, other)
                 .or_else(|| tensor_difference(file, &name, &a.shape, &a.values, &b.values));
-            if found.is_none() {
-                self.tensors += 1;
-                self.values += a.values.len();
+            if found.is_some() {
+                return Ok(found);
             }
+            self.tensors += 1;
+            self.values += a.values.len();
         }
-        Ok(found)
+        Ok(None)
     }
 
-    fn state(&mut self, file: &str, checkpoints: &[PathBuf; 2]) -> Result<Option<Difference>> {
-        let paths = checkpoints.each_ref().map(|folder| folder.join(file));
+    fn state(&mut self, checkpoints: &[PathBuf; 2]) -> Result<Option<Difference>> {
+        let paths = checkpoints.each_ref().map(|folder| folder.join(STATE));
         let [first, second] = [object(&read(&paths[0])?, &paths[0])?, object(&read(&paths[1])?, &paths[1])?];
         self.state += first.len();
-        Ok(object_difference(file, "", &first, &second))
+        Ok(object_difference(STATE, "", &first, &second))
     }
 
-    fn rows(&mut self, file: &str, runs: [&Path; 2]) -> Result<Option<Difference>> {
-        let paths = runs.map(|run| run.join(file));
+    fn rows(&mut self, runs: [&Path; 2]) -> Result<Option<Difference>> {
+        let paths = runs.map(|run| run.join(METRICS));
         let [first, second] = [read(&paths[0])?, read(&paths[1])?];
         for (i, (a, b)) in first.lines().zip(second.lines()).enumerate() {
             let (a, b) = (object(a, &paths[0])?, object(b, &paths[1])?);
-            let found = object_difference(file, &format!("line {} ", i + 1), &a, &b);
+            let found = object_difference(METRICS, &format!("line {} ", i + 1), &a, &b);
             if found.is_some() {
                 return Ok(found);
             }
             self.rows += 1;
         }
-        Ok(Difference::of(file, "lines", first.lines().count(), second.lines().count()))
+        Ok(Difference::of(METRICS, "lines", first.lines().count(), second.lines().count()))
     }
 }
 
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
 
     const ROW: &str = "{\"step\":5,\"train_loss\":2.5,\"tokens_per_s\":10.0,\"elapsed_s\":1.0}\n";
-    const STATE: &str = "{\"step\":5,\"windows\":20,\"elapsed_s\":1.0,\"guard\":{\"norms\":[1.0]}}";
+    const STATE_JSON: &str = "{\"step\":5,\"windows\":20,\"elapsed_s\":1.0,\"guard\":{\"norms\":[1.0]}}";
 
     fn run(folder: &Path, name: &str) -> PathBuf {
         let run = folder.join(name);
@@ -190,7 +195,7 @@ mod tests {
         let tensor = |name: &str| NamedTensor { name: name.into(), shape: vec![2, 3], values: vec![0.5; 6] };
         write_tensors(&checkpoint.join("model.safetensors"), &[tensor("a"), tensor("b")]).unwrap();
         write_tensors(&checkpoint.join("training/moments.safetensors"), &[tensor("first.a")]).unwrap();
-        fs::write(checkpoint.join("training/state.json"), STATE).unwrap();
+        fs::write(checkpoint.join("training/state.json"), STATE_JSON).unwrap();
         fs::write(run.join("metrics.jsonl"), ROW.repeat(3)).unwrap();
         run
     }
