@@ -42,6 +42,12 @@ pub const PLOT: &str = "loss.svg";
 pub const SAMPLES: &str = "samples";
 /// Event files for TensorBoard, where they are wanted.
 pub const TENSORBOARD: &str = "tensorboard";
+/// What the name of an event file begins with; the time at which it was made follows.
+pub(super) const EVENTS: &str = "events.out.tfevents.";
+/// Reports on batches whose loss or gradient was not finite.
+pub(super) const REPORTS: &str = "reports";
+/// What the name of a report begins with; the step follows.
+pub(super) const NOT_FINITE: &str = "nonfinite-step-";
 /// All that was sampled, for programs, in [`SAMPLES`].
 pub const SAMPLES_LOG: &str = "samples.jsonl";
 /// How long the lock is waited for that another process has: who looks at a run has it for a moment.
@@ -210,7 +216,7 @@ impl RunFolder {
     /// finite; `attempt` counts from 1 where several did.
     pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
         let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
-        self.path.join("reports").join(format!("nonfinite-step-{step:08}{again}.json"))
+        self.file(REPORTS).join(format!("{NOT_FINITE}{step:08}{again}.json"))
     }
 }
 

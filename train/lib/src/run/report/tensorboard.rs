@@ -17,9 +17,7 @@ use ember_host::file_error::At;
 use super::append::AppendFile;
 use super::metrics::Row;
 use crate::error::LogError;
-
-/// What the names of event files begin with; the time at which each was made follows.
-const BEGINNING: &str = "events.out.tfevents.";
+use crate::run::folder::EVENTS;
 
 /// An open event file.
 pub struct EventFile {
@@ -37,7 +35,7 @@ impl EventFile {
         // TensorBoard reads the files of a folder in the order of their names, and takes no other
         // names. The clock may have been set back since the newest was made.
         let seconds = newest(folder).map_or(0, |newest| newest.saturating_add(1)).max(now() as u64);
-        let name = |number: u64| format!("{BEGINNING}{seconds:010}.ember.{}.{number}", std::process::id());
+        let name = |number: u64| format!("{EVENTS}{seconds:010}.ember.{}.{number}", std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
         let file = File::options().append(true).create_new(true).open(&path).at("cannot create", &path)?;
         let mut events = Self { out: AppendFile::new(file, path) };
@@ -93,12 +91,12 @@ impl EventFile {
 
 /// Whether a session wrote into `folder` before.
 pub fn has_events(folder: &Path) -> bool {
-    names(folder).any(|name| name.starts_with(BEGINNING))
+    names(folder).any(|name| name.starts_with(EVENTS))
 }
 
 /// When the newest event file of `folder` was made by its name, in seconds since 1970.
 fn newest(folder: &Path) -> Option<u64> {
-    let seconds = |name: String| name.strip_prefix(BEGINNING)?.split('.').next()?.parse().ok();
+    let seconds = |name: String| name.strip_prefix(EVENTS)?.split('.').next()?.parse().ok();
     names(folder).filter_map(seconds).max()
 }
 
@@ -223,11 +221,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ahead = now() as u64 + 1_000_000;
         for other in [format!("{ahead}.host.1.0"), "999.host.1.0".to_owned(), "of-no-time".to_owned()] {
-            fs::write(folder.path().join(format!("{BEGINNING}{other}")), "").unwrap();
+            fs::write(folder.path().join(format!("{EVENTS}{other}")), "").unwrap();
         }
         let made = [1, 2].map(|step| EventFile::create(folder.path(), step).unwrap().out.path().to_owned());
         let [first, second] = made.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
-        assert!(first.starts_with(&format!("{BEGINNING}{}.ember.", ahead + 1)), "{first}");
+        assert!(first.starts_with(&format!("{EVENTS}{}.ember.", ahead + 1)), "{first}");
         assert!(second > first, "{first} {second}");
     }
 

@@ -11,8 +11,8 @@ use ember_model::folder::CARD;
 use crate::error::FolderError;
 use crate::run::checkpoint::OF_TRAINING;
 use crate::run::folder::{
-    AVERAGE, BEST, CHECKPOINTS, CONFIG, DAMAGED, DATA, LATEST, LOCK, METRICS, PLOT, REMOVING, RunFolder, SAMPLES,
-    SAMPLES_LOG, SUPERSEDED, TENSORBOARD, has_own_data, is_run, mark_removed, step_of,
+    AVERAGE, BEST, CHECKPOINTS, CONFIG, DAMAGED, DATA, EVENTS, LATEST, LOCK, METRICS, NOT_FINITE, PLOT, REMOVING,
+    REPORTS, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD, has_own_data, is_run, mark_removed, step_of,
 };
 
 /// A run that can be removed. Its lock is held: nobody trains it meanwhile.
@@ -133,7 +133,7 @@ impl Contents {
 /// Whether runs have a folder of this path, a name each.
 fn is_folder(path: &[&str]) -> bool {
     match path {
-        [name] => [CHECKPOINTS, DATA, "reports", SAMPLES, TENSORBOARD].contains(name),
+        [name] => [CHECKPOINTS, DATA, REPORTS, SAMPLES, TENSORBOARD].contains(name),
         [DATA, name] => *name == CHECKPOINT,
         [CHECKPOINTS, name] => is_checkpoint(name),
         [CHECKPOINTS, _, name] => [AVERAGE, "training"].contains(name),
@@ -151,8 +151,8 @@ fn is_file(path: &[&str]) -> bool {
         }
         [DATA, CHECKPOINT, _] => true,
         [SAMPLES, name] => *name == SAMPLES_LOG || name.starts_with("step-") && name.ends_with(".txt"),
-        [TENSORBOARD, name] => name.starts_with("events.out.tfevents."),
-        ["reports", name] => name.starts_with("nonfinite-step-") && name.ends_with(".json"),
+        [TENSORBOARD, name] => name.starts_with(EVENTS),
+        [REPORTS, name] => name.starts_with(NOT_FINITE) && name.ends_with(".json"),
         [CHECKPOINTS, _, "training", name] => {
             OF_TRAINING.iter().any(|file| file.strip_prefix("training/") == Some(*name))
         }
