@@ -4,8 +4,6 @@
 //! What a step computes is the same for every micro-batch, but for rounding; only how much of it is
 //! there at once differs.
 
-use std::iter;
-
 use ember_host::memory::ASSUMED_BYTES;
 use ember_kernels::limits::{Use, check, values_at_once};
 use ember_model::{GptConfig, device::Selected};
@@ -72,15 +70,16 @@ pub fn fit(
     fits: &mut dyn FnMut(&TrainConfig, u64) -> Fit,
 ) -> Result<Fitted, DoesNotFit> {
     let (mut smallest, mut why_not) = (config.clone(), String::new());
-    let switched =
-        (open.checkpointing && !config.activation_checkpointing).then_some(", activation_checkpointing = true");
-    for switched in iter::once("").chain(switched) {
-        let activation_checkpointing = config.activation_checkpointing || !switched.is_empty();
+    let may_switch_on = open.checkpointing && !config.activation_checkpointing;
+    let with_checkpointing = may_switch_on.then(|| TrainConfig { activation_checkpointing: true, ..config.clone() });
+    for config in [config].into_iter().chain(&with_checkpointing) {
         let mut most = if open.micro_batch { config.batch_size } else { config.micro_batch };
         while let Some(micro_batch) = largest_divisor(config.windows_per_step(), most) {
-            let trial = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
+            let trial = TrainConfig { micro_batch, ..config.clone() };
             match fits(&trial, training(&trial, shape, kernels).peak_bytes) {
                 Fit::Fits(because) => {
+                    let is_switched_on = may_switch_on && trial.activation_checkpointing;
+                    let switched = if is_switched_on { ", activation_checkpointing = true" } else { "" };
                     let reason = format!("micro_batch = {micro_batch}{switched}: {because}");
                     return Ok(Fitted { config: trial, reason });
                 }
