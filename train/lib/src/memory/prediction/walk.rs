@@ -28,15 +28,24 @@ pub(super) struct Costs {
 }
 
 impl Costs {
+    /// What an operation costs in this precision; `tied_table` are the bytes of a table that a tied
+    /// head shares with the embedding, else 0.
+    pub fn new(operation: &Operation, sizes: Sizes, precision: Precision, tied_table: u64) -> Self {
+        let float32 = Self::in_float32(operation, sizes, tied_table);
+        // Norms compute in float32 always, and what keeps nothing has nothing to keep in halves.
+        let is_float32 = float32.keeps == 0 || matches!(operation.kind, Kind::Norm { .. });
+        if precision == Precision::F32 || is_float32 { float32 } else { float32.in_halves(operation, precision) }
+    }
+
     /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint
     /// projection as attention reads it, and a number for each row of attention's weights `[batch,
     /// n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings,
     /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
     /// keep nothing. What a tied head makes of its table's gradient is a second one, beside the
     /// embedding's, until the two are added.
-    pub fn new(operation: &Operation, Sizes { batch, time }: Sizes, precision: Precision, tied_table: u64) -> Self {
-        let Operation { name, n_in, n_out, residual, .. } = *operation;
-        let (tokens, parameters) = (batch * time, operation.parameters());
+    fn in_float32(operation: &Operation, Sizes { batch, time }: Sizes, tied_table: u64) -> Self {
+        let Operation { n_in, n_out, residual, .. } = *operation;
+        let tokens = batch * time;
         // Position embeddings exist once per batch; rotation works in place.
         let (input, output) = match operation.kind {
             Kind::PositionLookup { .. } => (0, time * n_out),
@@ -50,48 +59,48 @@ impl Costs {
             Kind::Activation | Kind::Head { .. } => input,
         };
         let is_head = matches!(operation.kind, Kind::Head { .. });
-        let is_attention = matches!(operation.kind, Kind::Attention { .. });
         let tied = if is_head || matches!(operation.kind, Kind::Lookup { .. }) { tied_table } else { 0 };
-        let full = Self {
+        Self {
             is_head,
             input: bytes(input),
             output: bytes(output),
             keeps: bytes(keeps),
-            parameters: bytes(parameters),
+            parameters: bytes(operation.parameters()),
             work: 0,
             forward_work: 0,
             tied,
             residual,
-        };
-        let is_float32 = keeps == 0 || matches!(operation.kind, Kind::Norm { .. });
-        if precision == Precision::F32 || is_float32 {
-            return full;
         }
+    }
+
+    /// What the operation costs where it computes in a half type, of which this is float32's.
+    fn in_halves(self, operation: &Operation, precision: Precision) -> Self {
+        let is_attention = matches!(operation.kind, Kind::Attention { .. });
         // A product keeps its weight in the half type too.
-        let weight = if is_head { tied.max(full.parameters) } else { full.parameters };
-        let keeps = full.keeps / 2 + weight / 2;
-        let is_product = parameters > 0 || is_head;
+        let weight = if self.is_head { self.tied.max(self.parameters) } else { self.parameters };
+        let keeps = self.keeps / 2 + weight / 2;
+        let is_product = self.parameters > 0 || self.is_head;
         if precision == Precision::Bf16 && is_product {
             // Gradients are halves; but that of the logits comes in float32, and so does, at first,
             // that of the head's input.
-            let copies = if is_head { (full.input + full.output) / 2 } else { full.output / 2 };
-            let [input, output] = if is_head { [full.input, full.output] } else { [full.input / 2, 0] };
-            return Self { input, output, keeps, work: copies, ..full };
+            let copies = if self.is_head { (self.input + self.output) / 2 } else { self.output / 2 };
+            let [input, output] = if self.is_head { [self.input, self.output] } else { [self.input / 2, 0] };
+            return Self { input, output, keeps, work: copies, ..self };
         }
-        let is_gelu = name == MlpKind::Gelu.name();
+        let is_gelu = operation.name == MlpKind::Gelu.name();
         if precision == Precision::Bf16 && (is_attention || is_gelu) {
             // Attention makes its output and its input's gradient in float32 before it puts them
             // away, GELU nothing.
             let made = |value: u64| if is_attention { value } else { 0 };
-            let [input, output] = [full.input / 2, full.output / 2];
-            return Self { input, output, keeps, work: made(full.input), forward_work: made(full.output), ..full };
+            let [input, output] = [self.input / 2, self.output / 2];
+            return Self { input, output, keeps, work: made(self.input), forward_work: made(self.output), ..self };
         }
         // Its backward works on float32 copies of its input and its weight, and puts the gradient
         // of its input away in halves at last.
-        let copies = full.keeps + weight;
+        let copies = self.keeps + weight;
         // Attention's has a float32 copy of its output as well.
-        let output = if is_attention { full.output } else { 0 };
-        Self { keeps, work: copies + output + full.input / 2, forward_work: copies, ..full }
+        let output = if is_attention { self.output } else { 0 };
+        Self { keeps, work: copies + output + self.input / 2, forward_work: copies, ..self }
     }
 }
 
