@@ -59,6 +59,7 @@ impl Settings {
         self.choose_length(facts, device, &mut reasons);
         self.choose_regularisation(facts, &mut reasons);
         self.choose_rates(&mut reasons);
+        self.choose_warmup(&mut reasons);
         self.choose_intervals(facts, &mut reasons);
         Ok((self.complete()?, reasons))
     }
@@ -236,9 +237,9 @@ impl Settings {
         chosen.because(format!("the text is read {passes:.1} times, by {a_token:.1} weights for each token"), reasons);
     }
 
+    /// The highest rates, and the lowest.
     fn choose_rates(&mut self, reasons: &mut Vec<Note>) {
         let n_embd = self.n_embd.unwrap_or(1);
-        let init = self.init().map(str::to_owned);
         let is_muon = self.optimizer == Some(OptimizerKind::Muon);
         let many = self.rate_of_many_small_steps();
         // What a new model takes.
@@ -251,8 +252,8 @@ impl Settings {
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
             (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide"))
         };
-        let keeps = init
-            .as_ref()
+        let keeps = self
+            .init()
             .map(|folder| format!("a tenth of what a new model of this width would take, to keep what {folder} knows"));
         let divisor = if keeps.is_some() { 10.0 } else { 1.0 };
         let rate = two_digits(rate / divisor);
@@ -271,9 +272,12 @@ impl Settings {
         // Not zero: a run that is made longer goes on at this rate.
         let share = if self.schedule == Some(Curve::Wsd) { 100.0 } else { 10.0 };
         self.min_learning_rate.get_or_insert((peak / share * 1e9).round() / 1e9);
+    }
 
+    /// How long the rate climbs to its highest.
+    fn choose_warmup(&mut self, reasons: &mut Vec<Note>) {
         let decay = self.lr_decay_steps.unwrap_or(1);
-        if init.is_some() {
+        if self.init().is_some() {
             let chosen = ReasonedKeys::one("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
             chosen.because("short, since only the optimizer starts from nothing", reasons);
         }
