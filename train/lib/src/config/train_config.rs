@@ -56,33 +56,39 @@ impl TrainConfig {
         for key in keys::all() {
             key.check(&table[key.name])?;
         }
+        self.contradiction().map_or(Ok(()), |problem| Err(ConfigError::Contradiction(problem)))
+    }
+
+    /// The first keys whose values do not go together, in a line.
+    fn contradiction(&self) -> Option<String> {
         let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
-        let (windows, min, peak) = (self.windows_per_step(), self.min_learning_rate, self.learning_rate);
+        if !self.has_heads_of_its_own() && !n_embd.is_multiple_of(n_head) {
+            return Some(format!(
+                "n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width"
+            ));
+        }
         let shape = self.shape_of_keys();
         let model = || -> Result<Family, ember_model::Error> {
             shape.validate()?;
             Ok(Family::of(&shape)?)
         };
-        let problem = if !self.has_heads_of_its_own() && !n_embd.is_multiple_of(n_head) {
-            format!(
-                "n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width"
-            )
-        } else if let Err(error) = model() {
-            error.to_string()
-        } else if !windows.is_multiple_of(micro_batch) {
-            format!(
+        if let Err(error) = model() {
+            return Some(error.to_string());
+        }
+        let windows = self.windows_per_step();
+        if !windows.is_multiple_of(micro_batch) {
+            return Some(format!(
                 "micro_batch = {micro_batch} does not divide the {windows} windows of a step (batch_size = {batch_size} times \
                  grad_accum_steps = {grad_accum_steps})"
-            )
-        } else if min > peak {
-            format!("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")
-        } else if let Some((name, rate)) = self.peaks().find(|(_, rate)| rate * self.weight_decay >= 1.0) {
-            let decay = self.weight_decay;
-            format!("{name} = {rate} times weight_decay = {decay} leaves nothing of a weight in a step; lower one")
-        } else {
-            return Ok(());
-        };
-        Err(ConfigError::Contradiction(problem))
+            ));
+        }
+        let (min, peak) = (self.min_learning_rate, self.learning_rate);
+        if min > peak {
+            return Some(format!("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down"));
+        }
+        let decay = self.weight_decay;
+        let (name, rate) = self.peaks().find(|(_, rate)| rate * decay >= 1.0)?;
+        Some(format!("{name} = {rate} times weight_decay = {decay} leaves nothing of a weight in a step; lower one"))
     }
 
     /// The largest learning rate of each of the run's optimizers, by its key.
