@@ -12,7 +12,7 @@ use serde_json::json;
 
 use ember_study::bench::{Speed, Task, measure};
 use ember_training::config::{
-    self, ConfigError, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
+    self, ConfigError, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, keys, precision,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, keeps_freed_memory};
 use ember_training::run::folder::{CONFIG, run_of};
@@ -174,7 +174,7 @@ fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
         None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
     };
     let mut named = settings.clone();
-    let mut tokenizer = args.set.iter().filter(|assignment| assignment.starts_with("tokenizer"));
+    let mut tokenizer = args.set.iter().filter(|assignment| keys::assigned_name(assignment) == "tokenizer");
     tokenizer.try_for_each(|assignment| named.set(assignment))?;
     let vocab_size = assumed_vocab_size(&named, name)?;
     Ok((settings, vocab_size, None))

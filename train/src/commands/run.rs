@@ -8,7 +8,7 @@ use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::files::name_of;
 use ember_study::error::Error as StudyError;
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, measure::Limits, propose, text::Statistics};
-use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
+use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig, keys::assigned_name};
 use ember_training::run::time_budget::{Pace, TimeBudget};
 use ember_training::run::{
     DefaultHooks, PreparedText, ResolvedRun, Start, StartHooks, folder::default_path, report::Reporter, text,
@@ -290,13 +290,13 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
         let line =
             "--init is empty; name a run, a checkpoint, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)";
         ensure!(!folder.is_empty(), UsageError::new(line));
-        settings.set(&format!("init={folder}"))?;
+        settings.init = Some(folder.clone());
     }
     if args.tensorboard {
-        settings.set("tensorboard=true")?;
+        settings.tensorboard = Some(true);
     }
     if args.minutes.is_some() {
-        let is_set = args.set.iter().any(|set| set.split('=').next().is_some_and(|key| key.trim() == "max_steps"));
+        let is_set = args.set.iter().any(|assignment| assigned_name(assignment) == "max_steps");
         if args.config.is_none() && args.text.is_empty() && !is_set {
             settings.max_steps = None;
         }

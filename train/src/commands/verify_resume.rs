@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use ember_training::config::keys::assigned_name;
 use ember_training::run::folder::{CONFIG, DATA, RunFolder};
 use ember_training::run::verify::{Comparison, Difference, compare};
 use ember_training::run::{self, Run, Start};
@@ -70,8 +71,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 
 /// Both runs are as long as the command says.
 fn refuse_length(assignments: &[String]) -> Result<()> {
-    let name = |assignment: &String| assignment.split('=').next().unwrap_or_default().trim().to_owned();
-    if let Some(assignment) = assignments.iter().find(|of| ["max_steps", "patience"].contains(&name(of).as_str())) {
+    if let Some(assignment) = assignments.iter().find(|of| ["max_steps", "patience"].contains(&assigned_name(of))) {
         let line = format!("--set {assignment}: both runs take twice --steps, and end by nothing else; leave it out");
         bail!(UsageError::new(line));
     }

@@ -261,6 +261,11 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
     GROUPS.iter().flat_map(|group| group.keys)
 }
 
+/// The name of the key that `key=value` sets, whether or not there is such a key.
+pub fn assigned_name(assignment: &str) -> &str {
+    assignment.split('=').next().unwrap_or_default().trim()
+}
+
 /// The key of this name; the error suggests the nearest right one.
 pub fn find(name: &str) -> Result<&'static Key, ConfigError> {
     let unknown = || ConfigError::UnknownKey { name: name.to_owned(), nearest: nearest(name) };

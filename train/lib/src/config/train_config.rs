@@ -171,7 +171,7 @@ impl TrainConfig {
         let mut settings: Settings = self.to_table()?.try_into().map_err(unreadable)?;
         for assignment in assignments {
             settings.set(assignment).map_err(without_auto)?;
-            let name = assignment.split('=').next().unwrap_or_default().trim();
+            let name = keys::assigned_name(assignment);
             if !CHANGEABLE.contains(&name) {
                 return Err(ConfigError::Fixed {
                     assignment: assignment.clone(),
