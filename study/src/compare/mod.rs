@@ -17,8 +17,8 @@ use serde::Serialize;
 use crate::drawing::{Points, drawable, smooth};
 use crate::error::{Error, Result};
 use crate::plot::{best, last, lowest};
+use ember_training::run::{folder, report::Row, report::RunFacts, report::jsonl, report::last_step};
 use ember_training::units::{duration, short};
-use ember_training::{run::folder, run::report::Row, run::report::RunFacts, run::report::jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
@@ -131,8 +131,7 @@ impl Record {
             run: self.name.clone(),
             path: self.path.display().to_string(),
             parameters: facts.map(|facts| facts.parameters),
-            // A batch that was left out is in the log with a step that was not taken.
-            step: rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max().unwrap_or(0),
+            step: last_step(rows).unwrap_or(0),
             max_steps: max_steps.or(facts.map(|facts| facts.max_steps)),
             tokens: last(rows, |row| row.tokens),
             train_loss: last(rows, |row| row.train_loss),

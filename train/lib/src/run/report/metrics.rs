@@ -76,6 +76,12 @@ row! {
     max_steps: u64,
 }
 
+/// The last step that was taken by the time that these rows were logged.
+pub fn last_step(rows: &[Row]) -> Option<u64> {
+    // The row of a batch that was left out stands under a step that was not taken with it.
+    rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max()
+}
+
 /// What the rows below it are about: what a reader of the log alone would not know. The
 /// configuration is in `config.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ mod metrics;
 pub mod records;
 mod tensorboard;
 
-pub use metrics::{Row, RunFacts};
+pub use metrics::{Row, RunFacts, last_step};
 pub use records::Records;
 
 use crate::note::Note;

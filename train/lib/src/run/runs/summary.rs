@@ -12,7 +12,7 @@ use crate::error::LogError;
 use crate::run::card::tokenizer_kind;
 use crate::run::checkpoint::text_of;
 use crate::run::folder::{CONFIG, LATEST, METRICS, Pointer, REMOVING, RunFolder, newest_step, step_of};
-use crate::run::report::{Row, jsonl};
+use crate::run::report::{Row, jsonl, last_step};
 use crate::run::{disk::used_bytes, text::data_folder};
 use crate::step::progress::{Best, DataChecksums, Evaluations};
 
@@ -108,14 +108,12 @@ impl Summary {
             let logged = rows.iter().filter(|row| row.step == best.step).find_map(|row| row.bits_per_byte);
             logged.or_else(|| manifest.as_ref()?.bits_per_byte(best.val_loss))
         });
-        // A batch that was left out is in the log with a step that was not taken.
-        let taken = rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max();
         Self {
             name: name(path),
             path: path.to_owned(),
             state: state(path, is_finished),
             trained: trained(path),
-            step: taken.max(saved).unwrap_or(0),
+            step: last_step(&rows).max(saved).unwrap_or(0),
             max_steps,
             best: evaluations.best,
             bits_per_byte,
