@@ -24,11 +24,12 @@ pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 /// A run of which nobody says how long it is takes so many: a coffee's worth.
 pub const MINUTES: f64 = 10.0;
 
-/// The share of a run's time in which the device may be measured, and that in which a GPU's kernels may
-/// be compiled for it.
+/// The share of a run's time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
-/// See [`MEASURING_SHARE`].
+/// The share beside it in which a GPU's kernels may be compiled for that.
 const COMPILING_SHARE: f64 = 0.25;
+/// The share that must be left for the run itself.
+const LEAST_SHARE: f64 = 0.2;
 
 /// What stands above the table of keys.
 const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
@@ -132,6 +133,40 @@ pub struct Deadline {
     seconds: f64,
 }
 
+impl Deadline {
+    /// How long the device may be measured.
+    fn measuring(self) -> Limits {
+        let share = |share: f64| Duration::from_secs_f64(share * self.seconds);
+        Limits {
+            timing: MEASURING.timing.min(share(MEASURING_SHARE)),
+            compiling: MEASURING.compiling.min(share(COMPILING_SHARE)),
+        }
+    }
+
+    /// Seconds that are left for measuring the device and for the run, once its text is prepared; an
+    /// error where they are too few.
+    fn seconds_left(self, measuring: Limits, settings: &Settings) -> Result<f64> {
+        let is_too_little = |seconds: f64| seconds - measuring.timing.as_secs_f64() < LEAST_SHARE * self.seconds;
+        let aim = TimeBudget::aim(self.seconds);
+        if is_too_little(aim) {
+            bail!("{} is too little for any run; give more --minutes", duration(self.seconds));
+        }
+        let spent = self.began.elapsed().as_secs_f64();
+        let left = aim - spent;
+        if is_too_little(left) {
+            let [spent, whole] = [spent, self.seconds].map(duration);
+            if text::prepared(&settings.data()?.text).is_some() {
+                bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
+            }
+            bail!(
+                "preparing the text took {spent}, which leaves too little of {whole}; prepare it once with `ember-train prepare` and \
+                 train on that folder, or give more --minutes"
+            );
+        }
+        Ok(left)
+    }
+}
+
 /// What this program does in its own way while a run begins.
 pub struct Program<'a> {
     pub deadline: Option<Deadline>,
@@ -188,28 +223,8 @@ impl Program<'_> {
         reporter: &mut dyn Reporter,
     ) -> Result<Option<ResolvedRun>> {
         let text = Statistics::new(prepared.dataset, 1.0)?;
-        let share = |share: f64| Duration::from_secs_f64(share * deadline.seconds);
-        let measuring = Limits {
-            timing: MEASURING.timing.min(share(MEASURING_SHARE)),
-            compiling: MEASURING.compiling.min(share(COMPILING_SHARE)),
-        };
-        let is_too_little = |seconds: f64| seconds - measuring.timing.as_secs_f64() < 0.2 * deadline.seconds;
-        let aim = TimeBudget::aim(deadline.seconds);
-        if is_too_little(aim) {
-            bail!("{} is too little for any run; give more --minutes", duration(deadline.seconds));
-        }
-        let spent = deadline.began.elapsed().as_secs_f64();
-        let seconds = aim - spent;
-        if is_too_little(seconds) {
-            let [spent, whole] = [spent, deadline.seconds].map(duration);
-            if text::prepared(&settings.data()?.text).is_some() {
-                bail!("opening the text took {spent}, which leaves too little of {whole}; give more --minutes");
-            }
-            bail!(
-                "preparing the text took {spent}, which leaves too little of {whole}; prepare it once with `ember-train prepare` and \
-                 train on that folder, or give more --minutes"
-            );
-        }
+        let measuring = deadline.measuring();
+        let seconds = deadline.seconds_left(measuring, &settings)?;
         let fine_tuning = settings.init().is_some();
         let PreparedText { dataset, selected, processes, memory, shape, .. } = *prepared;
         let go_on = &|| !self.interrupt.requested();
