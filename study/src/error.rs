@@ -1,10 +1,10 @@
 //! Why something cannot be measured.
 
-use std::{error::Error as StdError, io, path::PathBuf};
+use std::{error::Error as StdError, path::PathBuf};
 
 use ember_data::{prepare, source, tokenizer, tokens, windows};
 use ember_host::{file_error::FileError, output};
-use ember_training::error::{Cause, ConfigError, DoesNotFit, Error as TrainingError, LogError};
+use ember_training::error::{Cause, ConfigError, DoesNotFit, Error as TrainingError, LogError, wants_room};
 
 /// What a function of this crate returns that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -89,11 +89,8 @@ pub enum Error {
 
 /// What to do where a picture cannot be written.
 fn remedy(error: &output::Error) -> &'static str {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     match error {
-        output::Error::File(error) if matches!(error.source.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
-            "free some space"
-        }
+        output::Error::File(error) if wants_room(&error.source) => "free some space",
         _ => "name another file",
     }
 }

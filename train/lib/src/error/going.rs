@@ -219,7 +219,7 @@ pub enum LogError {
 
 /// Whether it is for want of room that the system does not write: a full disk, a used-up quota, a limit
 /// on a file's size.
-pub(super) fn wants_room(error: &io::Error) -> bool {
+pub fn wants_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

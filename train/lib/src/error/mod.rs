@@ -12,7 +12,8 @@ use ember_model::folder::FolderError as ModelFolderError;
 use ember_model::{ShapeError, device::DeviceError};
 
 pub use begin::{Cause, ConfigError, DoesNotFit, InitError, TextError};
-pub use going::{CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError, remedy};
+pub use going::{CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError};
+pub use going::{remedy, wants_room};
 
 /// What a function of this crate returns that can fail in more than one way.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -122,7 +123,6 @@ impl Error {
 
     /// Whether it was for want of room that something could not be written.
     pub fn is_full_disk(&self) -> bool {
-        let wants_room = |cause: &(dyn StdError + 'static)| cause.downcast_ref().is_some_and(going::wants_room);
-        self.chain().any(|cause| cause.is::<DiskFull>() || wants_room(cause))
+        self.chain().any(|cause| cause.is::<DiskFull>() || cause.downcast_ref().is_some_and(wants_room))
     }
 }
