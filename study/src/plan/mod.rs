@@ -55,6 +55,10 @@ const SHAPES: &[(usize, usize, usize)] = &[
 /// Tokens of a step that are tried.
 const TOKENS_PER_STEP: &[usize] = &[1024, 2048, 4096, 8192, 16384, 32768];
 
+/// The length of every candidate until its own is chosen. What is compared before that, sizes and
+/// memory, does not depend on it.
+const PROVISIONAL_STEPS: u64 = 1000;
+
 /// A run of fewer steps than this hardly leaves its warm-up.
 const FEWEST_PLANNED_STEPS: u64 = 60;
 
@@ -198,7 +202,7 @@ impl Planner<'_> {
                 let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
                 let context = fitting_context(context, &self.text.facts());
                 let batch_size = (tokens / context).max(1).next_multiple_of(self.request.processes);
-                self.candidate([*n_layer, *n_embd, context, batch_size], 1000, None)
+                self.candidate([*n_layer, *n_embd, context, batch_size], PROVISIONAL_STEPS, None)
             })
             .partition_result();
         // The first that was refused is the smallest.
@@ -245,7 +249,7 @@ impl Planner<'_> {
         Ok((Candidate { config, share, shape, available }, reasons))
     }
 
-    /// Seconds that measuring the device has left.
+    /// Seconds for the run: all that are asked for, or what measuring the device leaves of them.
     fn seconds(&self, speed: &Speed) -> f64 {
         let Request { seconds, measured_within, .. } = *self.request;
         if measured_within { (seconds - speed.measured_s).max(LEAST_SHARE * seconds) } else { seconds }
@@ -276,10 +280,10 @@ impl Planner<'_> {
         Ok(proposal)
     }
 
-    /// The candidate with its length, and what will come of it: with as many looks as a run has, or
-    /// with fewer where those would take more than their share of the time.
-    fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
-        let usual = self.proposal_with(sizes, speed, None)?;
+    /// The candidate of this configuration with its length, and what will come of it: with as many
+    /// looks as a run has, or with fewer where those would take more than their share of the time.
+    fn proposal(&self, candidate: &TrainConfig, speed: &Speed) -> Result<Proposal> {
+        let usual = self.proposal_with(candidate, speed, None)?;
         let most = LOOKING_SHARE * self.seconds(speed);
         let looking = usual.seconds - usual.config.max_steps as f64 * usual.step_s;
         if looking <= most || self.request.settings.has("eval_interval") {
@@ -288,40 +292,41 @@ impl Planner<'_> {
         let looks = (most / usual.look_s).max(1.0).floor();
         let steps = (self.seconds(speed) - looks * usual.look_s) / usual.step_s.max(1e-9);
         let interval = (steps / looks).clamp(1.0, 1e12).ceil() as u64;
-        let mut fewer = self.proposal_with(sizes, speed, Some(interval))?;
+        let mut fewer = self.proposal_with(candidate, speed, Some(interval))?;
         let steps = fewer.look_s / fewer.step_s.max(1e-9);
         fewer.reasons.push(format!("eval_interval = {interval}: a look takes as long as {steps:.0} steps"));
         Ok(fewer)
     }
 
     /// The same with so many steps between looks.
-    fn proposal_with(&self, sizes: &TrainConfig, speed: &Speed, interval: Option<u64>) -> Result<Proposal> {
-        let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *sizes;
+    fn proposal_with(&self, candidate: &TrainConfig, speed: &Speed, interval: Option<u64>) -> Result<Proposal> {
+        let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *candidate;
         let with_steps = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps, interval);
-        let sized = with_steps(sizes.max_steps)?.0;
-        let step_s = speed.step_s(sized.flops());
+        let length_is_open = self.request.settings.max_steps.is_none();
+        let provisional = with_steps(candidate.max_steps)?;
+        let step_s = speed.step_s(provisional.0.flops());
         let whole_s = self.seconds(speed);
         let look_s = |run: &Candidate| speed.look_s(&run.share, &run.shape, self.text.val_tokens);
         let seconds = |run: &Candidate| {
             let TrainConfig { max_steps, eval_interval, .. } = run.config;
             Pace { step_s, look_s: look_s(run) }.seconds(0, max_steps, eval_interval)
         };
-        let most = most_steps(sized.shape.parameters() as u64, self.text.train_tokens, sizes.tokens_per_step());
-        let (candidate, reasons) = if self.request.settings.max_steps.is_some() {
-            with_steps(sizes.max_steps)?
-        } else {
+        let parameters = provisional.0.shape.parameters() as u64;
+        let most = most_steps(parameters, self.text.train_tokens, candidate.tokens_per_step());
+        let (candidate, reasons) = if length_is_open {
             // How often and how long a run looks depends on its length.
             let affordable = (whole_s / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
             let steps = largest_that_fits(affordable.min(most), |steps| Ok(seconds(&with_steps(steps)?.0) <= whole_s))?;
             with_steps(steps)?
+        } else {
+            provisional
         };
         let (seconds, look_s) = (seconds(&candidate), look_s(&candidate));
         let Candidate { config, share, shape, .. } = candidate;
         let run = Run::new(&self.text, n_layer, n_embd, config.max_steps, config.tokens_per_step());
-        let ends_early =
-            self.request.settings.max_steps.is_none() && config.max_steps == most && seconds < 0.9 * whole_s;
+        let ends_early = length_is_open && config.max_steps == most && seconds < 0.9 * whole_s;
         let mut warnings = warnings(run, &config, self.fit.fewest_tokens, ends_early);
-        if self.request.settings.max_steps.is_none() && seconds > whole_s {
+        if length_is_open && seconds > whole_s {
             // The shortest run that there is.
             let [seconds, left] = [seconds, whole_s].map(duration);
             let line = format!(
@@ -331,7 +336,7 @@ impl Planner<'_> {
             warnings.insert(0, line);
         }
         Ok(Proposal {
-            parameters: shape.parameters() as u64,
+            parameters,
             tokens: run.tokens as u64,
             passes: run.passes(),
             loss: self.fit.estimate(run),
