@@ -19,16 +19,20 @@ pub struct Screen {
     quiet: bool,
     /// Shows a run while it trains, and its notes before and after: then nothing but notes comes.
     shows: Box<dyn Reporter>,
-    /// What is waited for, and the dashboard that opens then.
+    /// Until the first step is over: the wait for it, and what a dashboard opens with then.
     waits: Option<(Wait, Opening)>,
-    /// Whether that is a dashboard.
+    /// Whether a dashboard has the whole screen.
     is_full: bool,
-    /// Shows in lines how many kernels are compiled to be timed.
+    /// The wait for kernels that are compiled to be timed, in lines.
     times: Option<Wait>,
 }
 
-/// What a dashboard opens with: the run's name, its first step and its last.
-struct Opening(String, u64, u64);
+/// What a dashboard opens with.
+struct Opening {
+    run: String,
+    first_step: u64,
+    max_steps: u64,
+}
 
 impl Screen {
     /// A screen on which nothing is shown yet.
@@ -40,7 +44,7 @@ impl Screen {
     /// The first step is over, or something else has to be said.
     fn wait_no_longer(&mut self) {
         self.times = None;
-        let Some((wait, Opening(run, first_step, max_steps))) = self.waits.take() else { return };
+        let Some((wait, Opening { run, first_step, max_steps })) = self.waits.take() else { return };
         drop(wait);
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
         if terminal
@@ -55,7 +59,8 @@ impl Screen {
 impl Reporter for Screen {
     fn begin(&mut self, run: &str, first_step: u64, max_steps: u64) {
         let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
-        *self = Self { waits: Some((wait, Opening(run.to_owned(), first_step, max_steps))), ..Self::new(self.quiet) };
+        let opening = Opening { run: run.to_owned(), first_step, max_steps };
+        *self = Self { waits: Some((wait, opening)), ..Self::new(self.quiet) };
     }
 
     fn step(&mut self, report: &StepReport) {

@@ -245,9 +245,9 @@ impl Constants {
 pub struct Estimate {
     /// Nats per token.
     pub loss: f64,
-    /// Nine in ten runs should end above this,
+    /// The lower end of the interval in which nine in ten runs should end.
     pub low: f64,
-    /// and below this.
+    /// Its upper end.
     pub high: f64,
 }
 
@@ -329,6 +329,8 @@ fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], si
         corners.sort_by(|a, b| a.1.total_cmp(&b.1));
         let (best, worst) = (corners[0], corners[N]);
         let centre: [f64; N] = from_fn(|axis| corners[..N].iter().map(|(at, _)| at[axis] / N as f64).sum());
+        // On the line from the centre of the others, at 0, to the worst corner, at 1: the worst moves to
+        // the other side, further if that is the best yet, and only half as far if it is hardly better.
         let along = |step: f64| corner(from_fn(|axis| centre[axis] + step * (worst.0[axis] - centre[axis])));
         let reflected = along(-1.0);
         corners[N] = if reflected.1 < best.1 {
@@ -339,6 +341,7 @@ fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], si
         } else {
             let contracted = along(if reflected.1 < worst.1 { -0.5 } else { 0.5 });
             if contracted.1 >= worst.1.min(reflected.1) {
+                // Nothing on that line is better: all corners come half-way to the best.
                 for moved in &mut corners[1..] {
                     *moved = corner(from_fn(|axis| (moved.0[axis] + best.0[axis]) / 2.0));
                 }

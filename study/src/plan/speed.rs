@@ -8,7 +8,7 @@ use ember_training::config::TrainConfig;
 /// A shape whose steps were timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timed {
-    /// Its blocks, width, context and windows a step.
+    /// Blocks.
     pub n_layer: usize,
     /// Width.
     pub n_embd: usize,
@@ -51,10 +51,10 @@ pub struct Looking {
 pub struct Speed {
     /// What was timed, by the size of a step.
     pub timed: Vec<Timed>,
-    /// A look at the model of one of them,
+    /// What it takes to look at the first model that was timed.
     #[serde(flatten)]
     pub looking: Looking,
-    /// which learns from a token in so many seconds.
+    /// Seconds in which that model learns from a token.
     pub looked_token_s: f64,
     /// Seconds that all of the measuring took.
     pub measured_s: f64,

@@ -11,8 +11,9 @@ use crate::config::Precision;
 pub(super) struct Costs {
     /// Whether it is the head, which the tied table's first gradient comes from.
     pub is_head: bool,
-    /// The gradient of its input, and that of its output.
+    /// The gradient of its input.
     pub input: u64,
+    /// The gradient of its output.
     pub output: u64,
     /// What it keeps for its backward.
     pub keeps: u64,

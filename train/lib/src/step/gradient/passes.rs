@@ -23,9 +23,9 @@ pub const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
 pub struct Passes {
     /// Windows in one pass.
     pub micro_batch: usize,
-    /// The run's seed, and the step: with the number of the pass they name its randomness.
+    /// The run's seed. With the step and the number of the pass it names the pass's randomness.
     pub seed: u64,
-    /// See `seed`.
+    /// The step, counted from 0.
     pub step: u64,
     /// What is minimised.
     pub objective: Objective,
