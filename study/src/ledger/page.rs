@@ -37,7 +37,8 @@ type Parted = Vec<(&'static str, f64)>;
 
 /// The parts that make up a bar: a part's name is also its class, and so its colour.
 fn parts(parts: &Parts) -> Parted {
-    parts.named()[..6].iter().map(|(name, size)| (*name, *size as f64)).collect()
+    let [parts @ .., _peak] = parts.named();
+    parts.map(|(name, size)| (name, size as f64)).to_vec()
 }
 
 fn legend() -> String {

@@ -226,8 +226,7 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
         format!("{n_layer} x {n_embd} wide: {:.1} ms a step, {}FLOP/s", 1e3 * step_s, short(timed.rate()))
     });
     let timed = timed.collect::<Vec<_>>().join("; ");
-    let parts: Vec<String> =
-        memory.named()[..5].iter().map(|(name, size)| format!("{name} {}", bytes(*size))).collect();
+    let parts = memory.named_of_training().map(|(name, size)| format!("{name} {}", bytes(size)));
     let lines = [
         (
             "text",

@@ -52,6 +52,12 @@ impl Parts {
             ("peak", self.peak_bytes),
         ]
     }
+
+    /// Those that training has, by name: all but a cache, and not the peak.
+    pub fn named_of_training(&self) -> [(&'static str, u64); 5] {
+        let [weights, gradients, moments, activations, logits, _cache, _peak] = self.named();
+        [weights, gradients, moments, activations, logits]
+    }
 }
 
 /// The size of a batch.

@@ -28,7 +28,7 @@ pub fn worst(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> (&'st
     let step = Step::new(config, shape, kernels).parts();
     let [evaluating, saving] = beside_steps(&step, config.context_length, shape, kernels);
     if step.peak_bytes >= evaluating.max(saving) {
-        return ("in a step", step.named()[..5].to_vec()); // training has no cache
+        return ("in a step", step.named_of_training().to_vec());
     }
     let lasting = [("weights", step.weights_bytes), ("moments", step.moments_bytes)];
     let (moment, work, peak) = match evaluating >= saving {
