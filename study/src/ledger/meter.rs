@@ -7,7 +7,7 @@ use ember_kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use ember_training::memory::{counting, prediction::Parts};
+use ember_training::memory::counting;
 
 /// Waits until the device has done what it was given.
 ///
@@ -111,14 +111,6 @@ impl Meter {
         wait_for(&self.device)?;
         Ok((result, began.elapsed().as_secs_f64()))
     }
-}
-
-/// Counted bytes as they are told, none of them below 0: weights, gradients, moments, activations,
-/// logits, and the peak.
-pub fn measured(bytes: [i64; 6]) -> Parts {
-    let [weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, peak_bytes] =
-        bytes.map(positive);
-    Parts { weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, cache_bytes: 0, peak_bytes }
 }
 
 /// A difference of readings as a number of bytes; 0 where it is negative.

@@ -12,7 +12,7 @@ use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
-use super::meter::{Meter, measured, nodes_made, positive};
+use super::meter::{Meter, nodes_made, positive};
 use super::{Entry, flops, flops::looked_at};
 use crate::batch::{batch_logits, next_token_loss};
 use crate::error::Result;
@@ -265,8 +265,6 @@ impl Bench<'_> {
             gpt = stepped;
             times.push(time_s);
         }
-        let (weights, moments) = (self.weights + average, remembered - average);
-        let whole = self.weights + remembered + peak;
         let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
@@ -274,7 +272,15 @@ impl Bench<'_> {
         let forward = prediction::operation_count(&config);
         Ok(Entry {
             predicted,
-            measured: measured([weights, gradients_bytes, moments, kept, logits_bytes, whole]),
+            measured: Parts {
+                weights_bytes: positive(self.weights + average),
+                gradients_bytes: positive(gradients_bytes),
+                moments_bytes: positive(remembered - average),
+                activations_bytes: positive(kept),
+                logits_bytes: positive(logits_bytes),
+                cache_bytes: 0,
+                peak_bytes: positive(self.weights + remembered + peak),
+            },
             // Forward and loss, the backward of each, one update of each parameter tensor.
             operations: (2 * (forward + 1) + gpt.parameters().len()) as u64,
             graph_nodes,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Proposal, measure::Bench};
 use crate::batch::next_token_loss;
 use crate::error::{Error, Result};
-use crate::ledger::meter::{MeasuredBy, Meter, measured};
+use crate::ledger::meter::{MeasuredBy, Meter, positive};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
 use ember_training::{run::text::windows, step::gradient::Passes};
 
@@ -76,11 +76,18 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on:
     let timed = bench.time(Duration::from_secs(5))?;
     // The loss keeps the gradient of the logits in their place.
     let activations = kept - logits_bytes;
-    let whole = weights + moments + peak;
     Ok(Check {
         measured_by: meter.measured_by,
         predicted,
-        measured: measured([weights, gradients, moments, activations, logits_bytes, whole]),
+        measured: Parts {
+            weights_bytes: positive(weights),
+            gradients_bytes: positive(gradients),
+            moments_bytes: positive(moments),
+            activations_bytes: positive(activations),
+            logits_bytes: positive(logits_bytes),
+            cache_bytes: 0,
+            peak_bytes: positive(weights + moments + peak),
+        },
         predicted_step_s: proposal.step_s,
         measured_step_s: timed.step_s,
     })
