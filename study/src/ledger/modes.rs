@@ -63,21 +63,21 @@ pub fn measure(
     let plain = gpt.valid();
     let gpt = gpt.with_precision(float_dtype(plan.config.precision));
     let kernels = Kernels::on(&plain.device());
-    let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
+    let mut ledger = Ledger { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     begins(FORWARD.mode);
-    bench.reference = values(batch_logits(&plain, &plan.batch))?;
-    let forward = bench.forward(&plain)?;
+    ledger.reference = values(batch_logits(&plain, &plan.batch))?;
+    let forward = ledger.forward(&plain)?;
     begins(FORWARD_WITH_GRAPH.mode);
-    let with_graph = bench.forward_with_graph(&gpt)?;
+    let with_graph = ledger.forward_with_graph(&gpt)?;
     begins(SCORE.mode);
-    let score = bench.score(&plain)?;
+    let score = ledger.score(&plain)?;
     begins(PREFILL.mode);
-    let [prefill, decode] = bench.prefill_and_decode(&plain)?;
+    let [prefill, decode] = ledger.prefill_and_decode(&plain)?;
     begins(DECODE_UNCACHED.mode);
-    let uncached = bench.decode_uncached(&plain)?;
+    let uncached = ledger.decode_uncached(&plain)?;
     drop(plain);
     begins(TRAINING_STEP.mode);
-    let training = bench.training_step(gpt)?;
+    let training = ledger.training_step(gpt)?;
     Ok(vec![training, with_graph, forward, score, prefill, decode, uncached])
 }
 
@@ -105,8 +105,10 @@ fn difference_at(reference: &[f32], Sizes { batch, time }: Sizes, at: usize, log
     rows.map(|(row, logits)| difference(logits, &reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
 }
 
-struct Bench<'a> {
+/// What all modes are measured with.
+struct Ledger<'a> {
     kernels: Kernels,
+    /// Bytes of the weights, by the meter.
     weights: i64,
     plan: &'a Plan<'a>,
     meter: &'a mut Meter,
@@ -130,7 +132,7 @@ fn observe<T>(meter: &mut Meter, run: impl FnOnce() -> T) -> Result<Observed<T>>
     Ok(Observed { result, left: meter.live()? - before, peak: meter.peak()? - before, graph_nodes })
 }
 
-impl Bench<'_> {
+impl Ledger<'_> {
     /// Times `run` as often as the plan says, but no longer than [`ENOUGH_S`]; it has run before.
     fn times(&mut self, mut run: impl FnMut(&Meter) -> Result<f64>) -> Result<Vec<f64>> {
         let mut times = Vec::new();

@@ -3,13 +3,13 @@
 use ember_decoding::{sequences::ModelSequences, sequences::Sequences, tokens::to_tensor};
 use ember_model::Gpt;
 
-use super::{Bench, Observed, Plan, difference_at, inference_operations, observe, timed, values};
+use super::{Ledger, Observed, Plan, difference_at, inference_operations, observe, timed, values};
 use crate::error::Result;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
 use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made, meter::positive};
 use ember_training::memory::prediction::{Parts, Sizes};
 
-impl Bench<'_> {
+impl Ledger<'_> {
     pub(super) fn prefill_and_decode(&mut self, plain: &Gpt) -> Result<[Entry; 2]> {
         let (config, plan) = (plain.config(), self.plan);
         let Sizes { batch, time } = plan.sizes();
