@@ -88,25 +88,9 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
         ensure!(learning.is_empty(), "{}; to remove both, name both in one command", losing(&learning).join(", "));
     }
     let removals = paths.iter().map(|path| Removal::new(path)).collect::<Result<Vec<_>, _>>()?;
-    if !args.yes {
-        let size = bytes(removals.iter().map(Removal::bytes).sum());
-        let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
-        let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
-        ensure!(io::stdin().is_terminal(), UsageError::new(line));
-        let mut screen = terminal::stderr();
-        let linked = removals.iter().filter_map(|removal| {
-            let (link, run) = (removal.path(), led_to(removal.path())?);
-            Some(format!("{} is a link: the run that goes is {}", link.display(), run.display()))
-        });
-        let warnings: String = linked.chain(losing(&learning)).map(|line| line + "\n").collect();
-        write!(screen, "{}{}{question} [y/N] ", table(&summaries), printable(&warnings))?;
-        screen.flush()?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).context("cannot read the answer")?;
-        if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
-            notes.say("nothing was removed");
-            return Ok(Outcome::Done);
-        }
+    if !args.yes && !is_agreed_to(&removals, &summaries, &learning)? {
+        notes.say("nothing was removed");
+        return Ok(Outcome::Done);
     }
     for removal in removals {
         let (path, size) = (removal.path().display().to_string(), removal.bytes());
@@ -117,6 +101,28 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
         answer(common, || format!("removed {path}{linked}, {}\n", bytes(size)), json)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Asks on the terminal whether these runs are to be removed, under what there is to know of them.
+///
+/// # Errors
+/// When nobody can be asked, or the answer cannot be read.
+fn is_agreed_to(removals: &[Removal], summaries: &[Summary], learning: &[(PathBuf, PathBuf)]) -> Result<bool> {
+    let size = bytes(removals.iter().map(Removal::bytes).sum());
+    let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
+    let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
+    ensure!(io::stdin().is_terminal(), UsageError::new(line));
+    let mut screen = terminal::stderr();
+    let linked = removals.iter().filter_map(|removal| {
+        let (link, run) = (removal.path(), led_to(removal.path())?);
+        Some(format!("{} is a link: the run that goes is {}", link.display(), run.display()))
+    });
+    let warnings: String = linked.chain(losing(learning)).map(|line| line + "\n").collect();
+    write!(screen, "{}{}{question} [y/N] ", table(summaries), printable(&warnings))?;
+    screen.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).context("cannot read the answer")?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
 /// The folder of the run that a link leads to, which goes with the link.
