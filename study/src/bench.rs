@@ -183,9 +183,9 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
 fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Result<[f64; 4]> {
     let mut gradients = GradientsAccumulator::new();
     let [mut data, mut forward, mut backward] = [0.0; 3];
-    let passes = Passes::new(config, 0, 1.0);
     let (windows, range) = bench.windows();
     let gpt = bench.gpt.as_ref().ok_or(Error::NoModel)?;
+    let passes = Passes::new(config, 0, 1.0).on(&gpt.device());
     for first in range.step_by(config.micro_batch) {
         let began = Instant::now();
         let batch = windows.batch(first, config.micro_batch)?;

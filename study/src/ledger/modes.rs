@@ -268,7 +268,7 @@ impl Ledger<'_> {
             times.push(time_s);
         }
         let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
-        if plan.in_segments(&config) {
+        if plan.in_segments(&gpt) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }
         let forward = prediction::operation_count(&config);
@@ -296,7 +296,7 @@ impl Ledger<'_> {
     /// A pass in segments has no moment at which all that it keeps is there: then both are 0.
     fn phases(&mut self, gpt: &Gpt, before: i64) -> Result<(GradientsParams, [i64; 2], u64)> {
         let plan = self.plan;
-        if plan.in_segments(gpt.config()) {
+        if plan.in_segments(gpt) {
             let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
             return Ok((gradients, [0, 0], graph_nodes));
         }

@@ -2,7 +2,7 @@
 
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
-use ember_model::{Gpt, GptConfig};
+use ember_model::Gpt;
 
 use crate::error::{Result, proceed_if};
 use ember_training::{config::TrainConfig, memory::prediction::Sizes, step::gradient, step::gradient::Passes};
@@ -35,14 +35,15 @@ impl Plan<'_> {
     }
 
     /// How the batch goes through the model in training.
-    fn passes(&self) -> Passes {
+    fn passes(&self, gpt: &Gpt) -> Passes {
         let TrainConfig { activation_checkpointing, micro_batch, seed, .. } = self.config;
-        Passes { activation_checkpointing, ..Passes::plain(micro_batch, seed) }
+        let passes = Passes { activation_checkpointing, ..Passes::plain(micro_batch, seed) };
+        passes.on(&gpt.device())
     }
 
     /// Whether a training pass goes through the model in segments.
-    pub(super) fn in_segments(&self, shape: &GptConfig) -> bool {
-        self.passes().in_segments(self.tokens() * shape.vocab_size)
+    pub(super) fn in_segments(&self, gpt: &Gpt) -> bool {
+        self.passes(gpt).in_segments(self.tokens() * gpt.config().vocab_size)
     }
 
     /// The gradient of the batch, as training computes it.
@@ -53,7 +54,7 @@ impl Plan<'_> {
     /// That of another batch.
     pub(crate) fn gradient_of(&self, gpt: &Gpt, batch: &Batch) -> GradientsParams {
         let mut gradients = GradientsAccumulator::new();
-        gradient::pass(gpt, batch, 0, 1.0, &self.passes(), &mut gradients);
+        gradient::pass(gpt, batch, 0, 1.0, &self.passes(gpt), &mut gradients);
         gradients.grads()
     }
 
