@@ -12,74 +12,92 @@ const DIVIDED: &str = "logits are divided by the temperature that suits the text
 /// The recipe; `minutes` is what was asked for.
 pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     let Proposal { config, text, loss, passes, set, .. } = proposal;
-    let table = toml::Table::try_from(config).unwrap_or_default();
-    let line = |name: &str, why: &str| {
-        let setting = table.get(name).map_or_else(String::new, |value| format!("{name} = {value}"));
-        if why.is_empty() { setting } else { format!("{setting:<26} # {why}") }
-    };
+    let is_chosen = |name: &str| !set.contains(&name);
     let [parameters, train_tokens, tokens] =
         [proposal.parameters, text.train_tokens, proposal.tokens].map(|number| short(number as f64));
     let (step, memory) = (format!("{:.1} ms", 1e3 * proposal.step_s), bytes(proposal.memory.peak_bytes));
     let minutes = counted(minutes, "minute");
-    let mut lines = vec![
-        format!("{RECIPE_HEAD} {minutes} on {device}: validation loss about {:.2}.", loss.loss),
-        String::new(),
-        "# Data".into(),
-        if config.text.is_empty() { line("stories", "the built-in corpus") } else { line("text", "") },
-        line("tokenizer", &counted(text.vocab_size, "different token")),
-        line("val_fraction", "held out"),
-        String::new(),
-        format!("# Model: {parameters} parameters for {train_tokens} tokens of text."),
-        line("architecture", ""),
-        line("n_layer", ""),
-        line("n_head", &format!("{} channels a head", config.n_embd / config.n_head)),
-        line("n_embd", ""),
-        line("context_length", ""),
-        line("dropout", &format!("the text is read {passes:.1} times")),
-        String::new(),
-        format!("# Training: {step} a step, as measured; {memory} of memory."),
-        line("seed", ""),
-        line("max_steps", &format!("{tokens} tokens")),
-        line("batch_size", &format!("{} tokens a step", grouped(config.tokens_per_step()))),
-        line("grad_accum_steps", ""),
-        line("precision", "of the matrix products"),
-        line("optimizer", ""),
-        line("learning_rate", "by the width"),
-        line("min_learning_rate", "where the schedule ends"),
-        line("warmup_steps", ""),
-        line("lr_decay_steps", "the schedule ends with the run"),
-        line("schedule", ""),
-        line("weight_decay", ""),
-        line("z_loss", ""),
-        line("calibrate", if config.calibrate { DIVIDED } else { "" }),
-        String::new(),
-        "# Looking and saving".into(),
-        line("eval_interval", &format!("{} each", duration(proposal.look_s))),
-        line("eval_tokens", if config.eval_tokens == 0 { "all that are held out" } else { "" }),
-        line("checkpoint_interval", ""),
-        line("sample_interval", ""),
-        line("sample_tokens", ""),
-    ];
+    let head = format!("{RECIPE_HEAD} {minutes} on {device}: validation loss about {:.2}.", loss.loss);
+    let values = toml::Table::try_from(config).unwrap_or_default();
+    let mut recipe = Recipe { values, lines: vec![head], keys: Vec::new() };
+
+    recipe.heading("Data");
+    if config.text.is_empty() {
+        recipe.key("stories", "the built-in corpus");
+    } else {
+        recipe.key("text", "");
+    }
     // What was prepared has its tokens and its split, whatever a recipe says.
-    if prepared(&config.text).is_some() {
-        lines.retain(|line| !["tokenizer", "val_fraction"].iter().any(|key| line.starts_with(key)));
+    if prepared(&config.text).is_none() {
+        recipe.key("tokenizer", &counted(text.vocab_size, "different token"));
+        recipe.key("val_fraction", "held out");
     }
-    // What was chosen so that it fits.
-    let after_passes = lines.iter().position(|line| line.starts_with("precision")).unwrap_or(lines.len());
-    let chosen = |name: &str| !set.contains(&name);
-    if config.activation_checkpointing && chosen("activation_checkpointing") {
-        lines.insert(after_passes, line("activation_checkpointing", "to fit into the memory"));
+
+    recipe.heading(&format!("Model: {parameters} parameters for {train_tokens} tokens of text."));
+    recipe.key("architecture", "");
+    recipe.key("n_layer", "");
+    recipe.key("n_head", &format!("{} channels a head", config.n_embd / config.n_head));
+    recipe.key("n_embd", "");
+    recipe.key("context_length", "");
+    recipe.key("dropout", &format!("the text is read {passes:.1} times"));
+
+    recipe.heading(&format!("Training: {step} a step, as measured; {memory} of memory."));
+    recipe.key("seed", "");
+    recipe.key("max_steps", &format!("{tokens} tokens"));
+    recipe.key("batch_size", &format!("{} tokens a step", grouped(config.tokens_per_step())));
+    recipe.key("grad_accum_steps", "");
+    if config.micro_batch < config.batch_size && is_chosen("micro_batch") {
+        recipe.key("micro_batch", "windows at once, to fit into the memory");
     }
-    if config.micro_batch < config.batch_size && chosen("micro_batch") {
-        lines.insert(after_passes, line("micro_batch", "windows at once, to fit into the memory"));
+    if config.activation_checkpointing && is_chosen("activation_checkpointing") {
+        recipe.key("activation_checkpointing", "to fit into the memory");
     }
-    // What somebody set and the lines above do not say.
-    let unsaid = |name: &&&str| !lines.iter().any(|line| line.starts_with(&format!("{name} = ")));
-    let set = set.iter().filter(unsaid).filter(|name| table.contains_key(**name));
-    let set: Vec<String> = set.map(|name| line(name, "as set")).collect();
-    if !set.is_empty() {
-        lines.extend([String::new(), "# Set by hand".into()]);
-        lines.extend(set);
+    recipe.key("precision", "of the matrix products");
+    recipe.key("optimizer", "");
+    recipe.key("learning_rate", "by the width");
+    recipe.key("min_learning_rate", "where the schedule ends");
+    recipe.key("warmup_steps", "");
+    recipe.key("lr_decay_steps", "the schedule ends with the run");
+    recipe.key("schedule", "");
+    recipe.key("weight_decay", "");
+    recipe.key("z_loss", "");
+    recipe.key("calibrate", if config.calibrate { DIVIDED } else { "" });
+
+    recipe.heading("Looking and saving");
+    recipe.key("eval_interval", &format!("{} each", duration(proposal.look_s)));
+    recipe.key("eval_tokens", if config.eval_tokens == 0 { "all that are held out" } else { "" });
+    recipe.key("checkpoint_interval", "");
+    recipe.key("sample_interval", "");
+    recipe.key("sample_tokens", "");
+
+    let is_unsaid = |name: &&'static str| !recipe.keys.contains(name) && recipe.values.contains_key(*name);
+    let unsaid: Vec<&'static str> = set.iter().copied().filter(is_unsaid).collect();
+    if !unsaid.is_empty() {
+        recipe.heading("Set by hand");
+        unsaid.into_iter().for_each(|name| recipe.key(name, "as set"));
     }
-    lines.join("\n") + "\n"
+    recipe.lines.join("\n") + "\n"
+}
+
+/// A recipe on its way.
+struct Recipe {
+    /// The value of every key.
+    values: toml::Table,
+    lines: Vec<String>,
+    /// The keys that the lines have.
+    keys: Vec<&'static str>,
+}
+
+impl Recipe {
+    /// Begins a group of keys.
+    fn heading(&mut self, heading: &str) {
+        self.lines.extend([String::new(), format!("# {heading}")]);
+    }
+
+    /// Adds a key with its value, and why it has that.
+    fn key(&mut self, name: &'static str, why: &str) {
+        let setting = self.values.get(name).map_or_else(String::new, |value| format!("{name} = {value}"));
+        self.lines.push(if why.is_empty() { setting } else { format!("{setting:<26} # {why}") });
+        self.keys.push(name);
+    }
 }
