@@ -21,8 +21,8 @@
 //! ```
 
 pub mod card;
-pub mod checkpoint;
-pub mod disk;
+mod checkpoint;
+mod disk;
 pub mod evaluate;
 pub mod folder;
 pub mod init;
@@ -35,12 +35,12 @@ pub mod sample;
 pub mod schedule;
 #[cfg(test)]
 mod small_run;
-pub mod speedometer;
+mod speedometer;
 mod start;
 pub mod temperature;
 pub mod text;
 pub mod time_budget;
-pub mod training;
+mod training;
 pub mod verify;
 
 use ember_data::prepare::{Dataset, Marks};
