@@ -10,6 +10,11 @@ pub fn token_bytes(tokenizer: Option<&Tokenizer>, id: u32) -> Vec<u8> {
     known.unwrap_or_else(|| "\u{fffd}".as_bytes().to_vec())
 }
 
+/// The text of one token by itself; bytes of it that are no character by themselves are U+FFFD.
+pub fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> String {
+    String::from_utf8_lossy(&token_bytes(tokenizer, id)).into_owned()
+}
+
 /// Turns the bytes of one token after another into text that is final the moment it is given out.
 ///
 /// All that was given out, put together, is the bytes' text (each malformed part as U+FFFD) up to

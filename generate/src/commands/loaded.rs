@@ -11,7 +11,8 @@ use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_cli::program::{CommonArgs, Notes, UsageError};
 use ember_decoding::config::FolderSettings;
 use ember_decoding::load::{EndTokens, load, opening};
-use ember_decoding::{run_folder, stream::token_bytes};
+use ember_decoding::run_folder;
+use ember_decoding::stream::{token_bytes, token_text};
 
 /// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
 const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \
@@ -145,7 +146,7 @@ impl Loaded {
     /// One token as text, bytes that are no character on their own shown as U+FFFD; nothing without
     /// a tokenizer.
     pub(super) fn token_text(&self, id: u32) -> Option<String> {
-        self.tokenizer.as_ref().map(|_| String::from_utf8_lossy(&self.bytes_of(id)).into_owned())
+        self.tokenizer.as_ref().map(|tokenizer| token_text(Some(tokenizer), id))
     }
 
     /// The bytes of one token: what the tokenizer does not know, and everything without one, is

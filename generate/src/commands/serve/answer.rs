@@ -178,11 +178,6 @@ pub(super) fn token_name(tokenizer: Option<&Tokenizer>, id: u32) -> String {
     })
 }
 
-/// A token's text, what is no text by itself shown as U+FFFD.
-pub(super) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> String {
-    String::from_utf8_lossy(&token_bytes(tokenizer, id)).into_owned()
-}
-
 /// A number as JSON, which knows no infinity.
 pub(super) fn finite(number: f32) -> Value {
     if number.is_finite() { json!(number) } else { Value::Null }

@@ -9,12 +9,10 @@ use axum::response::Response;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::constraint::Grammar;
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::{token_bytes, token_text};
 use serde_json::{Map, Value, json};
 
-use super::answer::{
-    AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, timings, token_text, usage,
-};
+use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, timings, usage};
 use super::body::Object;
 use super::error::ApiError;
 use super::fields::{GRAMMAR, draw_unless_told, includes_usage, settle_length};

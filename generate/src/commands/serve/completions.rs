@@ -7,15 +7,13 @@ use axum::extract::State;
 use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::completion::ChosenToken;
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::{token_bytes, token_text};
 use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
-use super::answer::{
-    AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, token_name, token_text, usage,
-};
+use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, token_name, usage};
 use super::body::Object;
 use super::error::ApiError;
 use super::fields::{PROMPT, draw_unless_told, includes_usage, settle_length};

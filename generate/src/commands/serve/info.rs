@@ -9,7 +9,7 @@ use ember_decoding::config::{
     EarlyStopping, GenerationConfig, KNOBS, Knob, KnobValue, Knobs, Overflow, Range, Semantics,
 };
 use ember_decoding::named::Named;
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::{token_bytes, token_text};
 use ember_model::{WeightType, device::DeviceChoice};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -297,5 +297,5 @@ pub(super) async fn tokenizer_info(
 fn end_token(model: &Model) -> Option<String> {
     let tokenizer = model.tokenizer.as_ref();
     let end = tokenizer.and_then(|tokenizer| tokenizer.end_of_text()).or(model.end_tokens.first().copied())?;
-    Some(String::from_utf8_lossy(&token_bytes(tokenizer, end)).into_owned())
+    Some(token_text(tokenizer, end))
 }

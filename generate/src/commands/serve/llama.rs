@@ -11,11 +11,11 @@ use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::config::{GenerationConfig, KnobValue, Knobs, Overflow, Semantics, Strategy};
 use ember_decoding::generator::Written;
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::{token_bytes, token_text};
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
-use super::answer::{AnswerFormat, Results, add_progress, finite, timings, token_text};
+use super::answer::{AnswerFormat, Results, add_progress, finite, timings};
 use super::body::Object;
 use super::error::ApiError;
 use super::fields::{GRAMMAR, PROMPT, settle_length};

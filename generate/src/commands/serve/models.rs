@@ -12,7 +12,7 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::FolderSettings;
 use ember_decoding::engine::{Account, Engine, Figures, Limits};
 use ember_decoding::load::{EndTokens, load, opening};
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::token_text;
 use ember_model::{GptConfig, WeightType, folder::read_config};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
@@ -348,7 +348,7 @@ fn hash(tokenizer: &Tokenizer) -> String {
 /// The name of the token that a tokenizer puts before texts.
 fn before(tokenizer: &Tokenizer) -> Option<String> {
     let first = *tokenizer.before("", SpecialTokens::Text).first()?;
-    Some(String::from_utf8_lossy(&token_bytes(Some(tokenizer), first)).into_owned())
+    Some(token_text(Some(tokenizer), first))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use ember_decoding::engine::{Progress, Request};
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::logprobs;
 use ember_decoding::sequences::Continues;
-use ember_decoding::stream::token_bytes;
+use ember_decoding::stream::token_text;
 use ember_decoding::trace::{BeamStep, ChoiceTrace};
 use ember_decoding::watch::Traced;
 use ember_decoding::{FinishReason, Generator};
@@ -377,7 +377,7 @@ impl Reader for Writer {
 
     fn traced(&mut self, step: Traced) {
         let tokenizer = self.model.tokenizer.as_ref();
-        let text = |id| String::from_utf8_lossy(&token_bytes(tokenizer, id)).into_owned();
+        let text = |id| token_text(tokenizer, id);
         match step {
             Traced::Choice { row, step } => {
                 let mut step = step.choice.clone();
