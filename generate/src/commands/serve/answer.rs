@@ -178,11 +178,6 @@ pub(super) fn token_name(tokenizer: Option<&Tokenizer>, id: u32) -> String {
     })
 }
 
-/// A number as JSON, which knows no infinity.
-pub(super) fn finite(number: f32) -> Value {
-    if number.is_finite() { json!(number) } else { Value::Null }
-}
-
 /// What a text is worth: its score, and where it must follow a grammar whether it does.
 pub(super) fn add_judgement(choice: &mut Value, written: &Written) {
     choice["score"] = json!(written.completion.score);

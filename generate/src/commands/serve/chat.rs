@@ -12,7 +12,7 @@ use ember_decoding::constraint::Grammar;
 use ember_decoding::stream::{token_bytes, token_text};
 use serde_json::{Map, Value, json};
 
-use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, timings, usage};
+use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, reason, timings, usage};
 use super::body::Object;
 use super::error::ApiError;
 use super::fields::{GRAMMAR, draw_unless_told, includes_usage, settle_length};
@@ -341,7 +341,7 @@ fn nothing_written(work: &Work) -> Range<usize> {
 fn logprobs(work: &Work, tokens: &[ChosenToken]) -> Option<Value> {
     work.parsed.logprobs?;
     let tokenizer = work.model.tokenizer.as_ref();
-    let one = |id: u32, logprob: f32| json!({ "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id), "logprob": finite(logprob) });
+    let one = |id: u32, logprob: f32| json!({ "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id), "logprob": logprob });
     let told = tokens.iter().map(|token| {
         let mut told = one(token.id, token.logprob);
         told["top_logprobs"] = token.top.iter().map(|(id, logprob)| one(*id, *logprob)).collect();

@@ -13,7 +13,7 @@ use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
-use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, finite, reason, token_name, usage};
+use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, reason, token_name, usage};
 use super::body::Object;
 use super::error::ApiError;
 use super::fields::{PROMPT, draw_unless_told, includes_usage, settle_length};
@@ -368,11 +368,11 @@ impl Completion {
         let tokenizer = work.model.tokenizer.as_ref();
         let top = |token: &&ChosenToken| match token.logprob.is_nan() {
             true => Value::Null,
-            false => token.top.iter().map(|(id, logprob)| (token_name(tokenizer, *id), finite(*logprob))).collect(),
+            false => token.top.iter().map(|(id, logprob)| (token_name(tokenizer, *id), json!(logprob))).collect(),
         };
         json!({
             "tokens": tokens.iter().map(|token| token_name(tokenizer, token.id)).collect::<Vec<_>>(),
-            "token_logprobs": tokens.iter().map(|token| finite(token.logprob)).collect::<Vec<_>>(),
+            "token_logprobs": tokens.iter().map(|token| token.logprob).collect::<Vec<_>>(),
             "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
             "text_offset": offsets,
         })

@@ -15,7 +15,7 @@ use ember_decoding::stream::{token_bytes, token_text};
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 use serde_json::{Map, Value, json};
 
-use super::answer::{AnswerFormat, Results, add_progress, finite, timings};
+use super::answer::{AnswerFormat, Results, add_progress, timings};
 use super::body::Object;
 use super::error::ApiError;
 use super::fields::{GRAMMAR, PROMPT, settle_length};
@@ -357,10 +357,10 @@ impl Completion {
             |id: u32| json!({ "id": id, "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id) });
         let mut told = one(token.id);
         let Some(step) = step.filter(|_| self.after_sampling) else {
-            told["logprob"] = finite(token.logprob);
+            told["logprob"] = json!(token.logprob);
             let top = token.top.iter().map(|(id, logprob)| {
                 let mut top = one(*id);
-                top["logprob"] = finite(*logprob);
+                top["logprob"] = json!(logprob);
                 top
             });
             told["top_logprobs"] = top.collect();

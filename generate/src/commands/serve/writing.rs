@@ -336,6 +336,7 @@ fn measure(request: &Request, ids: &[u32], top: usize) -> Result<Vec<ChosenToken
     if ids.len() > context {
         return Err(ApiError::too_long("prompt", ids.len(), context));
     }
+    // In JSON what is not a number is null.
     let mut tokens = vec![ChosenToken { id: ids[0], logprob: f32::NAN, top: Vec::new() }];
     let mut sequences = request.sequences(&[&[]], ids.len());
     for piece in ids[..ids.len() - 1].chunks(AT_ONCE) {
