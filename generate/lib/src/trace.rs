@@ -41,6 +41,14 @@ pub struct Candidate {
     pub removed_by: Option<String>,
 }
 
+impl Candidate {
+    /// Its probability after all processors; none where one of them removed it.
+    pub fn final_probability(&self) -> Option<f32> {
+        let standing = self.changes.last().map_or(Some(self.before), |change| change.after);
+        standing.map(|standing| standing.probability)
+    }
+}
+
 /// How one token was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChoiceTrace {

@@ -84,7 +84,7 @@ impl Twin<'_> {
     fn draw_candidates(&self, frame: &mut Frame, area: Rect, outcome: &Outcome, rows: usize) {
         let room = usize::from(area.width).saturating_sub(2 + 2 + NAME + 1 + FIGURE + 1);
         let (candidates, chosen) = (&outcome.choice.candidates, outcome.choice.id);
-        let largest = candidates.iter().filter_map(after).fold(f32::MIN_POSITIVE, f32::max);
+        let largest = candidates.iter().filter_map(Candidate::final_probability).fold(f32::MIN_POSITIVE, f32::max);
         // Where there is no room for all, the chosen one stays.
         let mut bars: Vec<&Candidate> = candidates.iter().take(rows).collect();
         if !bars.iter().any(|bar| bar.id == chosen)
@@ -95,7 +95,7 @@ impl Twin<'_> {
         let line = |bar: &&Candidate| {
             let mark = if bar.id == chosen { "\u{25b8} " } else { "  " };
             let name = fitted(&self.name(&[bar.id]), NAME);
-            match (after(bar), &bar.removed_by) {
+            match (bar.final_probability(), &bar.removed_by) {
                 (Some(after), _) => {
                     let length = (after / largest * room as f32).round() as usize;
                     let text =
@@ -164,12 +164,6 @@ impl Twin<'_> {
         }
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
     }
-}
-
-/// A token's probability by what the knobs leave; none where one of them removed it.
-fn after(candidate: &Candidate) -> Option<f32> {
-    let standing = candidate.changes.last().map_or(Some(candidate.before), |change| change.after);
-    standing.map(|standing| standing.probability)
 }
 
 /// A line of the tree, in the colour of its end.

@@ -12,7 +12,7 @@ use ember_decoding::completion::ChosenToken;
 use ember_decoding::config::{GenerationConfig, KnobValue, Knobs, Overflow, Semantics, Strategy};
 use ember_decoding::generator::Written;
 use ember_decoding::stream::{token_bytes, token_text};
-use ember_decoding::trace::{Candidate, ChoiceTrace};
+use ember_decoding::trace::ChoiceTrace;
 use serde_json::{Map, Value, json};
 
 use super::answer::{AnswerFormat, Results, add_progress, timings};
@@ -367,7 +367,7 @@ impl Completion {
             return told;
         };
         let mut left: Vec<(u32, f32)> =
-            step.candidates.iter().filter_map(|other| Some((other.id, after(other)?))).collect();
+            step.candidates.iter().filter_map(|other| Some((other.id, other.final_probability()?))).collect();
         left.retain(|(_, probability)| *probability > 0.0);
         left.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         told["prob"] = json!(left.iter().find(|(id, _)| *id == token.id).map_or(0.0, |(_, probability)| *probability));
@@ -396,15 +396,6 @@ fn settings(model: &Model, config: &GenerationConfig) -> Value {
     (settings["n_predict"], settings["logit_bias"]) = (json!(config.max_new_tokens), json!(biases));
     settings["n_ctx"] = json!(model.engine.config().context_length);
     settings
-}
-
-/// A token's probability behind all processors; none once it is removed.
-fn after(candidate: &Candidate) -> Option<f32> {
-    match candidate.changes.last() {
-        _ if candidate.removed_by.is_some() => None,
-        Some(change) => change.after.map(|standing| standing.probability),
-        None => Some(candidate.before.probability),
-    }
 }
 
 /// The stop string before which a text ends: of several that begin there the first in the request, as in llama.cpp.
