@@ -4,8 +4,9 @@ use burn::tensor::Tensor;
 use serde::Serialize;
 
 use super::{Recorded, Request};
+use ember_decoding::logprobs::{rank, top_k};
 use ember_decoding::tokens::{from_tensor, to_tensor};
-use ember_decoding::{error::Result, logprobs::top_k, softmax::softmax};
+use ember_decoding::{error::Result, softmax::softmax};
 
 /// Attention weights stored of one step at most, so that a page stays small: a full context of
 /// GPT-2's has 75 million.
@@ -122,10 +123,7 @@ impl LensLayer {
         let probabilities = softmax(logits);
         let probability = |id: u32| probabilities[id as usize];
         let top = top_k(TOP, logits).into_iter().map(|id| Likely { id, probability: probability(id) }).collect();
-        let logit = logits[chosen as usize];
-        let better = |&(id, &other): &(usize, &f32)| other > logit || (other == logit && id < chosen as usize);
-        let rank = 1 + logits.iter().enumerate().filter(better).count();
-        Self { name, top, chosen: Standing { probability: probability(chosen), rank } }
+        Self { name, top, chosen: Standing { probability: probability(chosen), rank: rank(chosen, logits) } }
     }
 }
 

@@ -47,6 +47,13 @@ pub fn top_k(count: usize, logits: &[f32]) -> Vec<u32> {
     ids
 }
 
+/// Where a token stands among all, in the order of [`top_k`]: 1 for the best.
+pub fn rank(id: u32, logits: &[f32]) -> usize {
+    let (place, logit) = (id as usize, logits[id as usize]);
+    let is_before = |&(other, &value): &(usize, &f32)| value > logit || (value == logit && other < place);
+    1 + logits.iter().enumerate().filter(is_before).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +63,6 @@ mod tests {
         assert_eq!(top_k(2, &[1.0, 3.0, 3.0, 2.0]), [1, 2]);
         assert_eq!(top_k(9, &[1.0, 3.0]), [1, 0]);
         assert!(top_k(0, &[1.0]).is_empty());
+        assert_eq!([0, 1, 2, 3].map(|id| rank(id, &[1.0, 3.0, 3.0, 2.0])), [4, 1, 2, 3]);
     }
 }

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{completion::FinishReason, logprobs::top_k, sampler::Drawn, softmax::softmax};
+use crate::logprobs::{rank, top_k};
+use crate::{completion::FinishReason, sampler::Drawn, softmax::softmax};
 
 /// Where a token stands among all at some point of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,11 +142,10 @@ fn standings(ids: &[u32], logits: &[f32]) -> Vec<Option<Standing>> {
     let probabilities = softmax(logits);
     let stand = |&id: &u32| {
         let logit = logits[id as usize];
-        let better = |&(other, &value): &(usize, &f32)| value > logit || (value == logit && (other as u32) < id);
         (logit > f32::NEG_INFINITY).then(|| Standing {
             logit,
             probability: probabilities[id as usize],
-            rank: 1 + logits.iter().enumerate().filter(better).count() as u32,
+            rank: rank(id, logits) as u32,
         })
     };
     ids.iter().map(stand).collect()
