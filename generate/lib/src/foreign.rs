@@ -55,7 +55,7 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     let unfinished = temporary_in(cache)?;
     let made = unfinished.path().join(path.file_stem().unwrap_or_default());
     hf::write(&model, None, &made).map_err(|error| said_of(path, cache, error))?;
-    write_checksums(&made).map_err(|error| advised(&error))?;
+    write_checksums(&made).map_err(elsewhere)?;
     if key(&source.paths())? != named {
         let what = "it was changed while it was read; run the command again".to_owned();
         return Err(FormatError::Unsupported { path: path.to_owned(), what });
@@ -95,12 +95,8 @@ fn temporary_in(cache: &Path) -> Result<TempDir, output::Error> {
 }
 
 /// The error of a cache that cannot be written, with the way out.
-fn elsewhere(error: FileError) -> output::Error {
-    advised(&error)
-}
-
-fn advised(error: &(dyn std::error::Error + 'static)) -> output::Error {
-    output::Error::Refused(format!("{}; set XDG_CACHE_HOME to a folder that can be written", with_causes(error)))
+fn elsewhere(error: impl std::error::Error + 'static) -> output::Error {
+    output::Error::Refused(format!("{}; set XDG_CACHE_HOME to a folder that can be written", with_causes(&error)))
 }
 
 /// An error of what is written into the cache, said of the user's file where that is at fault: of a

@@ -48,6 +48,11 @@ impl ApiError {
         Self::param(param, format!("{param} must be {kind}"))
     }
 
+    /// A token that the model's vocabulary does not hold.
+    pub(super) fn unknown_token(param: &str, id: u32) -> Self {
+        Self::param(param, format!("{param} has the token {id}, which this model has not"))
+    }
+
     /// A prompt that the context does not hold.
     pub(super) fn too_long(param: &str, tokens: usize, context: usize) -> Self {
         let message = format!("a prompt has {tokens} tokens, which exceeds the available context size of {context}");

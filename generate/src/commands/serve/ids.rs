@@ -58,8 +58,7 @@ impl Parameters<'_> {
                 _ => return Err(wrong()),
             };
             if let Some(id) = ids.iter().find(|id| **id as usize >= self.model.engine.config().vocab_size) {
-                let message = format!("logit_bias has the token {id}, which this model has not");
-                return Err(ApiError::param("logit_bias", message));
+                return Err(ApiError::unknown_token("logit_bias", *id));
             }
             match bias {
                 Value::Bool(false) => never.extend(ids),

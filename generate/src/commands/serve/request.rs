@@ -223,7 +223,7 @@ impl<'a> Parameters<'a> {
         knobs.draft_tokens = self.count("draft_tokens")?;
         if let Some((knob, id)) = knobs.outside_vocabulary(engine.config().vocab_size) {
             let name = self.sent().find(|(_, other)| other.name == knob.name).map_or(knob.name, |(name, _)| name);
-            return Err(ApiError::param(name, format!("{name} has the token {id}, which this model has not")));
+            return Err(ApiError::unknown_token(name, id));
         }
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.blamed(&error))?.0;
         let stop = self.sent().find(|(_, knob)| knob.name == "stop_strings").map_or("stop", |(name, _)| name);
@@ -253,8 +253,7 @@ impl<'a> Parameters<'a> {
         if let Some(ids) = self.get("stop_token_ids") {
             let ids = ids_of(ids).ok_or_else(|| ApiError::wrong("stop_token_ids", "a list of token ids"))?;
             if let Some(id) = ids.iter().find(|id| **id as usize >= engine.config().vocab_size) {
-                let message = format!("stop_token_ids has the token {id}, which this model has not");
-                return Err(ApiError::param("stop_token_ids", message));
+                return Err(ApiError::unknown_token("stop_token_ids", *id));
             }
             let mut known: HashSet<u32> = config.end_tokens.iter().copied().collect();
             config.end_tokens.extend(ids.into_iter().filter(|id| known.insert(*id)));
