@@ -2,6 +2,7 @@
 
 use ember_decoding::config::{GenerationConfig, Overflow};
 use ember_decoding::constraint::Grammar;
+use ember_model::GptConfig;
 
 use super::error::ApiError;
 
@@ -111,6 +112,49 @@ impl ParsedRequest {
         let measured = self.logprobs.map_or(0, |_| self.config.logprobs.max(1));
         self.traced_candidates.max(measured).max(followers)
     }
+}
+
+/// Refuses prompts that the model cannot go on with; `param` is where they stand.
+pub(super) fn check_prompts(
+    param: &str,
+    prompts: &[Vec<u32>],
+    config: &GenerationConfig,
+    shape: &GptConfig,
+) -> Result<(), ApiError> {
+    for ids in prompts {
+        if ids.is_empty() {
+            return Err(ApiError::param(param, "a prompt is empty; send at least one token"));
+        }
+        if let Some(id) = ids.iter().find(|id| **id as usize >= shape.vocab_size) {
+            let message = format!("the token {id} is outside the vocabulary of {}", shape.vocab_size);
+            return Err(ApiError::param(param, message));
+        }
+        if ids.len() > shape.context_length && config.overflow != Overflow::Slide {
+            return Err(ApiError::too_long(param, ids.len(), shape.context_length));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses texts for which the cache has no room. Each prompt takes its positions once and those of its `rows`
+/// texts behind it, and never more than as many whole contexts.
+pub(super) fn check_slots(
+    prompts: &[Vec<u32>],
+    rows: usize,
+    max_new_tokens: usize,
+    context_length: usize,
+    usable_slots: usize,
+) -> Result<(), ApiError> {
+    let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(max_new_tokens));
+    let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(context_length));
+    let slots = prompts.iter().map(most).fold(0, usize::saturating_add);
+    if slots > usable_slots {
+        return Err(ApiError::invalid(format!(
+            "this may take {slots} positions of the cache, which has {usable_slots}; ask for fewer or shorter texts, \
+             or start the server with more --cache-mib"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses a beam search that would rank too much in a step.

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::gbnf;
 use super::ids::ids_of;
 use super::models::Model;
-use super::parsed_request::{ParsedRequest, check_ranked};
+use super::parsed_request::{ParsedRequest, check_prompts, check_ranked, check_slots};
 
 /// A parameter and what it is, in a line that may begin with its type.
 pub(super) type Parameter = (&'static str, &'static str);
@@ -216,48 +216,21 @@ impl<'a> Parameters<'a> {
 
     /// What decides the text: `knobs`, the folder's settings, seed and ends.
     pub(super) fn config(&self, mut knobs: Knobs, any_seed: u64) -> Result<GenerationConfig, ApiError> {
-        let Model { engine, end_tokens, .. } = self.model;
         if self.folder.knobs.overflow.is_none() {
             knobs.overflow.get_or_insert(Overflow::Stop);
         }
         knobs.draft_tokens = self.count("draft_tokens")?;
-        if let Some((knob, id)) = knobs.outside_vocabulary(engine.config().vocab_size) {
-            let name = self.sent().find(|(_, other)| other.name == knob.name).map_or(knob.name, |(name, _)| name);
-            return Err(ApiError::unknown_token(name, id));
+        if let Some((knob, id)) = knobs.outside_vocabulary(self.model.engine.config().vocab_size) {
+            return Err(ApiError::unknown_token(self.sent_as(knob.name).unwrap_or(knob.name), id));
         }
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.blamed(&error))?.0;
-        let stop = self.sent().find(|(_, knob)| knob.name == "stop_strings").map_or("stop", |(name, _)| name);
-        if self.model.tokenizer.is_none() {
-            if knobs.stop_strings.as_ref().is_some_and(|stops| !stops.is_empty()) {
-                let message = format!("{stop} needs a tokenizer, and the checkpoint holds none; send stop_token_ids");
-                return Err(ApiError::param(stop, message));
-            }
-            config.stop_strings.clear(); // those of the folder
-        }
-        if config.stop_strings.len() > MOST_STOPS {
-            return Err(ApiError::param(stop, format!("{stop} can have {MOST_STOPS} strings at most")));
-        }
+        let stops_are_asked = knobs.stop_strings.is_some_and(|stops| !stops.is_empty());
+        self.check_stops(stops_are_asked, &mut config.stop_strings)?;
         if config.strategy == Strategy::Exact && config.max_nodes > MOST_NODES {
             return Err(ApiError::param("max_nodes", format!("max_nodes can be {MOST_NODES} at most")));
         }
-        config.seed = match self.get("seed") {
-            Some(seed) if seed.as_i64() != Some(-1) => {
-                let seed = seed.as_u64().or(seed.as_i64().map(|seed| seed as u64));
-                seed.ok_or_else(|| ApiError::wrong("seed", "a whole number"))?
-            }
-            _ => any_seed, // -1 is llama.cpp's way to name none
-        };
-        if !self.is_on("ignore_eos")? {
-            config.end_tokens.clone_from(end_tokens);
-        }
-        if let Some(ids) = self.get("stop_token_ids") {
-            let ids = ids_of(ids).ok_or_else(|| ApiError::wrong("stop_token_ids", "a list of token ids"))?;
-            if let Some(id) = ids.iter().find(|id| **id as usize >= engine.config().vocab_size) {
-                return Err(ApiError::unknown_token("stop_token_ids", *id));
-            }
-            let mut known: HashSet<u32> = config.end_tokens.iter().copied().collect();
-            config.end_tokens.extend(ids.into_iter().filter(|id| known.insert(*id)));
-        }
+        config.seed = self.seed(any_seed)?;
+        config.end_tokens = self.end_tokens()?;
         let is_other = |only: &&Only| self.get(only.name).is_some_and(|value| !(only.is_so)(value, &config));
         match self.dialect.only.iter().find(is_other) {
             Some(only) => Err(ApiError::wrong(only.name, only.kind)),
@@ -265,9 +238,51 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// Refuses strings that cannot be looked for. Without a tokenizer those of the folder are left out, and those
+    /// that the request asks for are refused.
+    fn check_stops(&self, are_asked: bool, stops: &mut Vec<String>) -> Result<(), ApiError> {
+        let name = self.sent_as("stop_strings").unwrap_or("stop");
+        if self.model.tokenizer.is_none() {
+            if are_asked {
+                let message = format!("{name} needs a tokenizer, and the checkpoint holds none; send stop_token_ids");
+                return Err(ApiError::param(name, message));
+            }
+            stops.clear();
+        }
+        if stops.len() > MOST_STOPS {
+            return Err(ApiError::param(name, format!("{name} can have {MOST_STOPS} strings at most")));
+        }
+        Ok(())
+    }
+
+    /// The request's seed; where it names none, or -1 as llama.cpp's clients do for none, `any_seed`.
+    fn seed(&self, any_seed: u64) -> Result<u64, ApiError> {
+        let Some(seed) = self.get("seed").filter(|seed| seed.as_i64() != Some(-1)) else { return Ok(any_seed) };
+        let number = seed.as_u64().or(seed.as_i64().map(|seed| seed as u64));
+        number.ok_or_else(|| ApiError::wrong("seed", "a whole number"))
+    }
+
+    /// The tokens that end the text: the model's own, unless they are to be ignored, then the request's.
+    fn end_tokens(&self) -> Result<Vec<u32>, ApiError> {
+        let mut end_tokens = if self.is_on("ignore_eos")? { Vec::new() } else { self.model.end_tokens.clone() };
+        let Some(ids) = self.get("stop_token_ids") else { return Ok(end_tokens) };
+        let ids = ids_of(ids).ok_or_else(|| ApiError::wrong("stop_token_ids", "a list of token ids"))?;
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.model.engine.config().vocab_size) {
+            return Err(ApiError::unknown_token("stop_token_ids", *id));
+        }
+        let mut known: HashSet<u32> = end_tokens.iter().copied().collect();
+        end_tokens.extend(ids.into_iter().filter(|id| known.insert(*id)));
+        Ok(end_tokens)
+    }
+
     /// The knobs that were sent, by the names that they were sent under.
     fn sent(&self) -> impl Iterator<Item = (&'a str, &'static Knob)> {
         self.body.keys().filter_map(move |name| Some((name.as_str(), find(self.dialect, name)?)))
+    }
+
+    /// The name that the knob with this key was sent under, if it was.
+    fn sent_as(&self, key: &str) -> Option<&'a str> {
+        self.sent().find(|(_, knob)| knob.name == key).map(|(name, _)| name)
     }
 
     /// What is wrong with knobs, by the names that they were sent under.
@@ -309,34 +324,14 @@ impl<'a> Parameters<'a> {
     ) -> Result<ParsedRequest, ApiError> {
         let shape = self.model.engine.config();
         config.logprobs = logprobs.unwrap_or(0).min(shape.vocab_size);
-        for ids in &prompts {
-            if ids.is_empty() {
-                return Err(ApiError::param(param, "a prompt is empty; send at least one token"));
-            }
-            if let Some(id) = ids.iter().find(|id| **id as usize >= shape.vocab_size) {
-                let message = format!("the token {id} is outside the vocabulary of {}", shape.vocab_size);
-                return Err(ApiError::param(param, message));
-            }
-            if ids.len() > shape.context_length && config.overflow != Overflow::Slide {
-                return Err(ApiError::too_long(param, ids.len(), shape.context_length));
-            }
-        }
+        check_prompts(param, &prompts, &config, shape)?;
         let each = config.num_return_sequences;
         if prompts.len().saturating_mul(each) > MOST_TEXTS {
             return Err(ApiError::param("n", format!("at most {MOST_TEXTS} texts can be asked for at once")));
         }
         check_ranked(prompts.len(), &config)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
-        let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(config.max_new_tokens));
-        let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(shape.context_length));
-        let slots = prompts.iter().map(most).fold(0, usize::saturating_add);
-        if slots > self.model.usable_slots {
-            return Err(ApiError::invalid(format!(
-                "this may take {slots} positions of the cache, which has {}; ask for fewer or shorter texts, or start the \
-                 server with more --cache-mib",
-                self.model.usable_slots
-            )));
-        }
+        check_slots(&prompts, rows, config.max_new_tokens, shape.context_length, self.model.usable_slots)?;
         let echoes = self.is_on("echo")?;
         let told = |ids: &Vec<u32>| {
             let told = config.max_new_tokens.saturating_add(if echoes { ids.len() } else { 0 });
