@@ -148,7 +148,7 @@ pub(super) fn begin(
         prompt_tokens: parsed.prompts.iter().map(Vec::len).sum(),
         written: Arc::clone(&written),
     };
-    let mut writer = Writer {
+    let writer = Writer {
         server: Arc::clone(server),
         model: Arc::clone(&model),
         parsed: Arc::clone(&parsed),
@@ -161,33 +161,41 @@ pub(super) fn begin(
         pending: None,
     };
     count(&server.counts.waiting, 1);
-    let waiting = Arc::clone(server);
-    tokio::spawn(async move {
-        let free = async {
-            let room = waiting.room(held).await?;
-            Some((room, Arc::clone(&waiting).desk(busy).await?)) // in this order: who waits has no desk
-        };
-        let found = {
-            let gone = writer.events.clone();
-            let (free, gone) = (pin!(free), pin!(gone.closed()));
-            match select(free, gone).await {
-                Either::Left((found, _)) => found,
-                Either::Right(_) => None,
-            }
-        };
-        waiting.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-        let Some((room, desk)) = found else {
-            count(&waiting.counts.cancelled, 1);
-            return;
-        };
-        let _ = writer.client.room.set(room);
-        let events = writer.events.clone();
-        let spawned = std::thread::Builder::new().spawn(move || writer.work(desk));
-        if let Err(error) = spawned {
-            let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
-        }
-    });
+    tokio::spawn(write_when_free(writer, busy, held));
     Work { id, model, parsed, events, client: LeaveOnDrop(client) }
+}
+
+/// Waits until there is a place, and has the request written on a thread of its own; where the client leaves
+/// before, nothing is written.
+async fn write_when_free(mut writer: Writer, busy: Busy, held: usize) {
+    let server = Arc::clone(&writer.server);
+    let found = {
+        let gone = writer.events.clone();
+        let (free, gone) = (pin!(room_and_desk(&server, busy, held)), pin!(gone.closed()));
+        match select(free, gone).await {
+            Either::Left((found, _)) => found,
+            Either::Right(_) => None,
+        }
+    };
+    server.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+    let Some((room, desk)) = found else {
+        count(&server.counts.cancelled, 1);
+        return;
+    };
+    let _ = writer.client.room.set(room);
+    let events = writer.events.clone();
+    let spawned = std::thread::Builder::new().spawn(move || writer.work(desk));
+    if let Err(error) = spawned {
+        let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
+    }
+}
+
+/// Room for an answer that holds so many candidates, and a place at work, as soon as there are both.
+async fn room_and_desk(server: &Arc<Server>, busy: Busy, held: usize) -> Option<(OwnedSemaphorePermit, Desk)> {
+    // In this order: a request that waits for room keeps no place from others.
+    let room = server.room(held).await?;
+    let desk = Arc::clone(server).desk(busy).await?;
+    Some((room, desk))
 }
 
 /// Who writes a request's texts.
