@@ -129,20 +129,19 @@ impl HeldRows {
             held.ids.truncate(held.shared);
             self.cache.truncate(row, held.ids.len());
         }
-        let holds = |longer: usize, shorter: usize| {
-            let [longer, shorter] = [longer, shorter].map(|row| &self.rows[row].ids);
-            longer.starts_with(shorter) && longer.len() > shorter.len()
-        };
-        let is_same = |row: usize, other: usize| self.rows[row].ids == self.rows[other].ids;
+        let ids = |row: usize| &self.rows[row].ids;
+        let is_continued = |row: usize, by: usize| ids(by).len() > ids(row).len() && ids(by).starts_with(ids(row));
+        // Of equal rows one stays: that of another request, else the first.
+        let is_repeated = |row: usize, by: usize| ids(by) == ids(row) && (by < row || !own.contains(&by));
         let all = 0..self.rows.len();
-        let is_of_use = |&row: &usize| match row {
-            0 => true,
-            row if own.contains(&row) => {
-                let is_covered = |other: usize| holds(other, row) || (other < row && is_same(other, row));
-                let is_later = |other: usize| other > row && !own.contains(&other) && is_same(other, row);
-                !self.rows[row].ids.is_empty() && !all.clone().any(|other| is_covered(other) || is_later(other))
+        let is_of_use = |&row: &usize| {
+            if row == 0 {
+                true // the empty one
+            } else if own.contains(&row) {
+                !ids(row).is_empty() && !all.clone().any(|other| is_continued(row, other) || is_repeated(row, other))
+            } else {
+                self.rows[row].owner.is_some() || !own.iter().any(|&other| is_continued(row, other))
             }
-            row => self.rows[row].owner.is_some() || !own.iter().any(|&longer| holds(longer, row)),
         };
         let staying: Vec<usize> = all.clone().filter(is_of_use).collect();
         self.keep(&staying);

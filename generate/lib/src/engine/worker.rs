@@ -19,6 +19,19 @@ use crate::sync::mpsc::{Receiver, RecvTimeoutError};
 use crate::sync::{Arc, Instant, RwLock};
 use crate::tokens::from_tensor;
 
+/// An engine at rest waits for more requests after the first, and begins once none has come for so
+/// long. That is longer than another thread may keep a processor from those who come (3 ms on Linux).
+const GATHER: Duration = Duration::from_millis(6);
+
+/// So long after the first request an engine at rest begins, even if others still come.
+const GATHER_AT_MOST: Duration = Duration::from_millis(50);
+
+/// How often requests that wait for room are looked at: they may have been cancelled.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The least budget of a step: less might never get a prompt of three tokens on its way.
+const FEWEST_TOKENS: usize = 4;
+
 /// A question whose rows are in the cache.
 struct Reading {
     ask: Ask,
@@ -27,13 +40,16 @@ struct Reading {
     cached_tokens: u64,
 }
 
+/// What the engine's thread has. A request first waits for room in the cache; from then on it is
+/// admitted until it leaves, and in turns has asked for logits, or is choosing tokens by those that
+/// it got, in its own thread.
 pub(super) struct Worker {
     model: Gpt,
     limits: Limits,
     held: HeldRows,
     /// Questions of requests that wait for room, in the order in which they came.
     waiting: VecDeque<Ask>,
-    /// Questions that are being answered, the oldest first.
+    /// Questions of admitted requests that are being answered, the oldest first.
     reading: Vec<Reading>,
     /// Requests at work, and the positions that are kept for each.
     admitted: HashMap<u64, usize>,
@@ -60,9 +76,9 @@ impl Worker {
         }
     }
 
-    /// Takes in what there is, and waits where nothing is to be done; also, for as long as the last
-    /// step took, for those who are choosing their next token: a step for many costs hardly more
-    /// than one for few. Gives whether anybody can still ask.
+    /// Takes in what was asked until a step is worth taking. Where there is something to read it
+    /// waits for requests that are choosing, for as long as the last step took (`patience`): a step
+    /// for many costs hardly more than one for few. Gives whether anybody can still ask.
     fn listen(&mut self, messages: &Receiver<Message>, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {
@@ -72,9 +88,11 @@ impl Worker {
             }
             let are_choosing = self.admitted.len() > self.reading.len();
             let message = if !self.reading.is_empty() {
+                // A step can be taken. It is put off only for those who may ask at any moment.
                 let left = if are_choosing { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
                 messages.recv_timeout(left)
             } else if !self.waiting.is_empty() {
+                // All at work are choosing, and one of them has to leave before another can begin.
                 messages.recv_timeout(LOOK)
             } else {
                 messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -333,19 +351,6 @@ impl Piece {
         self.ids.end - first.clamp(self.ids.start, self.ids.end)
     }
 }
-
-/// An engine at rest begins when nobody new has asked for so long, which is longer than another
-/// thread may keep a processor from those who come (3 ms on Linux),
-const GATHER: Duration = Duration::from_millis(6);
-
-/// and so long after the first who asked in any case.
-const GATHER_AT_MOST: Duration = Duration::from_millis(50);
-
-/// How often those who wait are looked at, who may have been cancelled.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// The least budget of a step: less might never get a prompt of three tokens on its way.
-const FEWEST_TOKENS: usize = 4;
 
 /// How many ids of a request's row are still to be read.
 fn unread(held: &HeldRows, request: u64, row: usize, asked: &AskedRow) -> usize {
