@@ -142,22 +142,31 @@ impl GenerationConfig {
         const DIVERSE: &[&str] = &["strategy", "num_beams", "num_beam_groups", "diversity_penalty"];
         let Self { strategy, min_new_tokens: least, max_new_tokens: most, num_beams: beams, .. } = *self;
         let (groups, diversity, sequences) = (self.num_beam_groups, self.diversity_penalty, self.num_return_sequences);
-        let diverse = strategy == Strategy::DiverseBeam;
-        Some(match strategy.has_beams() {
-            _ if least > most => (Contradiction::Length { least, most }, &["min_new_tokens", "max_new_tokens"]),
-            _ if self.draft_tokens > 0 && !UsedBy::OneByOne.contains(strategy) => {
-                (Contradiction::Drafts(strategy), &["draft_tokens"])
-            }
-            false => return None,
-            true if !beams_are_set => (Contradiction::NoBeams(strategy), &["strategy", "num_beam_groups"]),
-            true if sequences > beams => {
-                (Contradiction::Sequences { sequences, beams }, &["num_return_sequences", "num_beams"])
-            }
-            true if diverse && groups < 2 => (Contradiction::NoGroups, DIVERSE),
-            true if diverse && beams % groups != 0 => (Contradiction::Groups { groups, beams }, DIVERSE),
-            true if diverse && diversity <= 0.0 => (Contradiction::NoDiversity(diversity), DIVERSE),
-            true => return None,
-        })
+        if least > most {
+            return Some((Contradiction::Length { least, most }, &["min_new_tokens", "max_new_tokens"]));
+        }
+        if self.draft_tokens > 0 && !UsedBy::OneByOne.contains(strategy) {
+            return Some((Contradiction::Drafts(strategy), &["draft_tokens"]));
+        }
+        if !strategy.has_beams() {
+            return None;
+        }
+        if !beams_are_set {
+            return Some((Contradiction::NoBeams(strategy), &["strategy", "num_beam_groups"]));
+        }
+        if sequences > beams {
+            return Some((Contradiction::Sequences { sequences, beams }, &["num_return_sequences", "num_beams"]));
+        }
+        if strategy != Strategy::DiverseBeam {
+            return None;
+        }
+        if groups < 2 {
+            return Some((Contradiction::NoGroups, DIVERSE));
+        }
+        if beams % groups != 0 {
+            return Some((Contradiction::Groups { groups, beams }, DIVERSE));
+        }
+        (diversity <= 0.0).then_some((Contradiction::NoDiversity(diversity), DIVERSE))
     }
 }
 
@@ -229,8 +238,7 @@ enum Source {
 /// them.
 ///
 /// transformers has none here: a folder's `generation_config.json` says what its model wants.
-/// llama.cpp's are those of
-/// `llama-cli`, MLX's those of `mlx_lm.generate`.
+/// llama.cpp's are those of `llama-cli`, MLX's those of `mlx_lm.generate`.
 pub fn defaults(semantics: Semantics) -> Knobs {
     let (temperature, top_k, top_p, min_p) = match semantics {
         Semantics::Hf => return Knobs::default(),
@@ -247,8 +255,9 @@ pub fn defaults(semantics: Semantics) -> Knobs {
     }
 }
 
+/// The strategy that the caller names, else the folder where the caller sets no knob that says
+/// otherwise, else the one that the knobs mean together. A temperature of 0 takes the draws out of it.
 fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
-    let folder_first = asked.semantics.is_none();
     let zero = asked.temperature == Some(0.0);
     // Clients send what is off beside it: that asks for nothing.
     if zero && let Some(knob) = without_zero(asked).sampling_and_on() {
@@ -258,7 +267,7 @@ fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strat
     // MLX is greedy unless it is given a temperature, whatever else it is given.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)
-        && asked.temperature.or(folder.temperature.filter(|_| folder_first)).is_none()
+        && asked.temperature.or(folder.temperature.filter(|_| asked.semantics.is_none())).is_none()
     {
         return Err(KnobError::GreedyStack { semantics: Semantics::Mlx, knob });
     }
@@ -269,20 +278,27 @@ fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strat
         Some(Strategy::BeamSample) if zero => Some(Strategy::Beam),
         named => named,
     };
-    let implied = || {
-        let num_beams = asked.num_beams.or(folder.num_beams).unwrap_or(1);
-        let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
-        let unasked = if folder_first { folder.do_sample.or(of_stack) } else { of_stack.or(folder.do_sample) };
-        // Who asks for beams and no more asks for beam search, however the folder would write a
-        // single text.
-        let asks_for_beams = asked.num_beams.is_some_and(|beams| beams > 1);
-        let do_sample = sampling.is_some() || (!zero && !asks_for_beams && unasked == Some(true));
-        // The folder's groups count only where the caller does not ask for what groups cannot be:
-        // drawn, or one beam.
-        let of_folder = folder.num_beam_groups.filter(|_| sampling.is_none() && num_beams > 1);
-        Strategy::of_hugging_face(do_sample, num_beams, asked.num_beam_groups.or(of_folder).unwrap_or(1))
+    Ok(named.unwrap_or_else(|| implied_strategy(asked, folder, stack, sampling.is_some())))
+}
+
+/// The strategy that the knobs mean together where nobody names one. Whether the caller
+/// `asks_to_draw`, by a knob of sampling, is known already.
+fn implied_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs, asks_to_draw: bool) -> Strategy {
+    let num_beams = asked.num_beams.or(folder.num_beams).unwrap_or(1);
+    let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
+    let unasked = match asked.semantics {
+        None => folder.do_sample.or(of_stack),
+        Some(_) => of_stack.or(folder.do_sample),
     };
-    Ok(named.unwrap_or_else(implied))
+    // Who asks for beams and no more asks for beam search, however the folder would write a single
+    // text.
+    let asks_for_beams = asked.num_beams.is_some_and(|beams| beams > 1);
+    let asks_for_greedy = asked.temperature == Some(0.0);
+    let do_sample = asks_to_draw || (!asks_for_greedy && !asks_for_beams && unasked == Some(true));
+    // The folder's groups count only where the caller does not ask for what groups cannot be:
+    // drawn, or one beam.
+    let of_folder = folder.num_beam_groups.filter(|_| !asks_to_draw && num_beams > 1);
+    Strategy::of_hugging_face(do_sample, num_beams, asked.num_beam_groups.or(of_folder).unwrap_or(1))
 }
 
 /// The knobs without a temperature of 0, once it has said that the strategy is greedy.
