@@ -6,9 +6,10 @@ use rand::Rng;
 use rayon::prelude::*;
 
 use crate::config::{GenerationConfig, Strategy};
+use crate::logprobs::{finite_log_sum_exp, logprob};
 use crate::processors::{Chain, Step};
 use crate::trace::{BeamCandidate, Candidate, Fate, Recorder};
-use crate::{error::Result, logprobs::finite_log_sum_exp, softmax};
+use crate::{error::Result, softmax};
 
 /// From so many logits on, dealing rows to threads costs less than it saves.
 const LOGITS_FOR_THREADS: usize = 1 << 15;
@@ -64,34 +65,23 @@ impl Scorer<'_> {
 
     fn score_row(&self, row: &Row) -> Result<Followers> {
         let log_sum_exp = finite_log_sum_exp(row.logits)?;
-        let model_logprob = |logit: &f32| (f64::from(*logit) - log_sum_exp) as f32;
-        let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
+        let model_logprob = |logit: f32| logprob(logit, log_sum_exp);
+        let mut logprobs: Vec<f32> = row.logits.iter().copied().map(model_logprob).collect();
         let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
-        let mut record = |name, logits: &[f32]| {
+        self.process(row, &mut logprobs, &mut |name, now| {
             if let Some(recorder) = &mut recorder {
-                recorder.after(name, logits);
+                recorder.after(name, now);
             }
-        };
-        self.bias.process_observed(&row.step, &mut logprobs, &mut record);
-        for &token in row.taken {
-            // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to
-            // trust.
-            if let Some(logprob) = logprobs.get_mut(token as usize) {
-                *logprob -= self.config.diversity_penalty;
-            }
-        }
-        record("diversity-penalty", &logprobs);
-        self.chain.process_observed(&row.step, &mut logprobs, &mut record);
-        self.chain.highest(&logprobs)?;
+        })?;
         let best = match self.config.strategy {
             Strategy::BeamSample => drawn(&logprobs, self.followers, &mut rng(self.config.seed, &row.place)),
-            _ => highest(&logprobs, self.followers),
+            _ => highest_few(&logprobs, self.followers),
         };
         let candidate = |(token, key): (u32, f32)| BeamCandidate {
             parent: row.place[2] as usize,
             token,
             logprob: logprobs[token as usize],
-            model_logprob: model_logprob(&row.logits[token as usize]),
+            model_logprob: model_logprob(row.logits[token as usize]),
             score: row.score + f64::from(logprobs[token as usize]),
             rank_key: row.score + f64::from(key),
             fate: Fate::Pruned,
@@ -99,9 +89,28 @@ impl Scorer<'_> {
         let best: Vec<BeamCandidate> = best.into_iter().map(candidate).collect();
         let ids: Vec<u32> = best.iter().map(|candidate| candidate.token).collect();
         let traced = recorder.map_or_else(Vec::new, |recorder| recorder.candidates(self.traced, &ids));
-        let top = highest(row.logits, self.config.logprobs).into_iter();
-        let top = top.map(|(id, logit)| (id, model_logprob(&logit))).collect();
+        let top = highest_few(row.logits, self.config.logprobs).into_iter();
+        let top = top.map(|(id, logit)| (id, model_logprob(logit))).collect();
         Ok(Followers { best, top, traced })
+    }
+
+    /// Edits a row's log-probabilities by the knobs; `record` is shown them after each.
+    ///
+    /// # Errors
+    /// When the knobs take one out of float32's range.
+    fn process(&self, row: &Row, logprobs: &mut [f32], record: &mut dyn FnMut(&'static str, &[f32])) -> Result<()> {
+        self.bias.process_observed(&row.step, logprobs, record);
+        for &token in row.taken {
+            // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to
+            // trust.
+            if let Some(logprob) = logprobs.get_mut(token as usize) {
+                *logprob -= self.config.diversity_penalty;
+            }
+        }
+        record("diversity-penalty", logprobs);
+        self.chain.process_observed(&row.step, logprobs, record);
+        self.chain.checked_highest(logprobs)?;
+        Ok(())
     }
 }
 
@@ -111,7 +120,7 @@ const BLOCK: usize = 64;
 
 /// The `count` highest values with their ids, highest first, of equal ones the lower id; minus
 /// infinity is never among them.
-pub(super) fn highest(values: &[f32], count: usize) -> Vec<(u32, f32)> {
+pub(super) fn highest_few(values: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut best = Best::new(count);
     for (block, values) in values.chunks(BLOCK).enumerate() {
         // No early exit: so the comparisons of a block run side by side.
@@ -189,9 +198,9 @@ mod tests {
 
     #[test]
     fn the_highest_by_hand() {
-        assert_eq!(highest(&[1.0, 3.0, 3.0, 2.0], 3), [(1, 3.0), (2, 3.0), (3, 2.0)]);
-        assert_eq!(highest(&[1.0, f32::NEG_INFINITY], 9), [(0, 1.0)]);
-        assert!(highest(&[1.0], 0).is_empty());
+        assert_eq!(highest_few(&[1.0, 3.0, 3.0, 2.0], 3), [(1, 3.0), (2, 3.0), (3, 2.0)]);
+        assert_eq!(highest_few(&[1.0, f32::NEG_INFINITY], 9), [(0, 1.0)]);
+        assert!(highest_few(&[1.0], 0).is_empty());
     }
 
     proptest! {
@@ -202,7 +211,7 @@ mod tests {
             count in 0..40_usize,
         ) {
             let order = by_sorting((0..).zip(values.iter().copied()).collect(), count);
-            prop_assert_eq!(highest(&values, count), order);
+            prop_assert_eq!(highest_few(&values, count), order);
         }
 
         /// What is dismissed unseen would not have been drawn.

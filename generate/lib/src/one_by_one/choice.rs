@@ -90,7 +90,7 @@ pub(crate) fn choose(job: &Job, step: &Step, sequence: u64, logits: &mut [f32]) 
     };
     job.chain.process_observed(step, logits, &mut record);
     // As the model gives them some are finite.
-    if !job.chain.is_empty() && job.chain.highest(logits)? == f32::NEG_INFINITY {
+    if !job.chain.is_empty() && job.chain.checked_highest(logits)? == f32::NEG_INFINITY {
         return Ok(None);
     }
     let drawn =

@@ -48,7 +48,7 @@ impl Chain {
 
     /// The processors up to and with the one of this name, and those behind it; without one of this
     /// name, all are behind.
-    pub fn split_behind(&self, name: &str) -> (Self, Self) {
+    pub(crate) fn split_behind(&self, name: &str) -> (Self, Self) {
         let behind = self.0.iter().position(|processor| processor.name() == name).map_or(0, |place| place + 1);
         (Self(self.0[..behind].to_vec()), Self(self.0[behind..].to_vec()))
     }
@@ -68,12 +68,12 @@ impl Chain {
         self.0.iter().filter(|processor| processor.may_leave_none()).map(|processor| processor.name()).collect()
     }
 
-    /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no
-    /// token is possible.
+    /// The highest of the logits `[vocab]` that the chain has left behind, once all are known to be
+    /// numbers; minus infinity where no token is possible.
     ///
     /// # Errors
     /// When the knobs have taken a logit out of float32's range: nothing can be compared with it.
-    pub(crate) fn highest(&self, processed: &[f32]) -> Result<f32> {
+    pub(crate) fn checked_highest(&self, processed: &[f32]) -> Result<f32> {
         // No early exit, so that many are compared side by side; what is no number compares with
         // nothing.
         let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));

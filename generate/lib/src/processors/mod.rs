@@ -217,7 +217,7 @@ mod tests {
         let of = |processor: Arc<dyn LogitsProcessor>, logits: &[f32]| {
             let (chain, mut logits) = (Chain::of(vec![processor]), logits.to_vec());
             chain.process(&Step { prompt: &[1], generated: &[] }, &mut logits);
-            chain.highest(&logits).map_err(|error| error.to_string())
+            chain.checked_highest(&logits).map_err(|error| error.to_string())
         };
         let penalty = |penalty| Arc::new(repetition_penalty(penalty, History::All));
         assert_eq!(of(penalty(2.0), &[1.0, 8.0, f32::NEG_INFINITY]), Ok(4.0));

@@ -157,7 +157,7 @@ fn choose(
     let unmodified = logits.to_vec();
     let log_sum_exp = finite_log_sum_exp(&unmodified)?;
     chain.process(step, logits);
-    if chain.highest(logits)? == f32::NEG_INFINITY {
+    if chain.checked_highest(logits)? == f32::NEG_INFINITY {
         return Err(plan.nothing_left(chain, step.generated));
     }
     let drawn = |what| request.uniform(step.generated.len(), what);

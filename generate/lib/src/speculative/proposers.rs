@@ -73,7 +73,7 @@ impl<S: Sequences> Proposer for SmallerModel<S> {
             finite_log_sum_exp(&logits).map_err(|error| Error::Draft(error.into()))?;
             let (prompt, generated) = model.ids(0).split_at(prompt_len);
             job.chain.process(&Step { prompt, generated }, &mut logits);
-            if job.chain.highest(&logits)? == f32::NEG_INFINITY {
+            if job.chain.checked_highest(&logits)? == f32::NEG_INFINITY {
                 break;
             }
             let proposal = if job.plan.config.strategy == Strategy::Sample {
