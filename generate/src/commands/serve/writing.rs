@@ -58,6 +58,7 @@ pub(super) enum Event {
 }
 
 /// How a text goes on.
+#[derive(Default)]
 pub(super) struct Piece {
     pub(super) choice: usize,
     pub(super) text: String,
@@ -210,8 +211,8 @@ struct Writer {
     first_token: Option<Instant>,
     /// Tokens written so far, for whoever looks at the places.
     written: Arc<AtomicU64>,
-    /// A token whose text comes next, and how it was chosen.
-    pending: Option<(usize, Option<ChosenToken>, Option<ChoiceTrace>)>,
+    /// What is known of the next piece before its text: a step is told first, then its token, then the text.
+    pending: Option<Piece>,
 }
 
 impl Writer {
@@ -362,18 +363,16 @@ impl Reader for Writer {
     fn token(&mut self, row: usize, token: &ChosenToken) {
         self.first_token.get_or_insert_with(Instant::now);
         self.written.fetch_add(1, Ordering::Relaxed);
-        let step = self.pending.take().and_then(|(_, _, step)| step);
-        self.pending = Some((row, Some(token.clone()), step));
+        let step = self.pending.take().and_then(|piece| piece.step);
+        self.pending = Some(Piece { choice: row, token: Some(token.clone()), step, ..Piece::default() });
     }
 
     fn text(&mut self, row: usize, text: &str) {
-        let (token, step) = match self.pending.take() {
-            Some((of, token, step)) if of == row => (token, step),
-            _ => (None, None),
-        };
-        let is_told = !self.parsed.config.strategy.ranks_texts() && (token.is_some() || !text.is_empty());
+        // Text that was held back comes without a token.
+        let piece = self.pending.take().filter(|piece| piece.choice == row).unwrap_or_default();
+        let is_told = !self.parsed.config.strategy.ranks_texts() && (piece.token.is_some() || !text.is_empty());
         if is_told {
-            self.tell(Event::Piece(Box::new(Piece { choice: row, text: text.to_owned(), token, step })));
+            self.tell(Event::Piece(Box::new(Piece { choice: row, text: text.to_owned(), ..piece })));
         }
     }
 
@@ -391,13 +390,13 @@ impl Reader for Writer {
             Traced::Choice { row, step } => {
                 let mut step = step.choice.clone();
                 step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
+                let piece = Piece { choice: row, step: Some(step), ..Piece::default() };
                 if self.parsed.config.strategy.ranks_texts() {
                     // A text that was found otherwise than token by token is accounted for afterwards: neither its
                     // tokens nor their text come with it.
-                    let (text, token, step) = (String::new(), None, Some(step));
-                    self.tell(Event::Piece(Box::new(Piece { choice: row, text, token, step })));
+                    self.tell(Event::Piece(Box::new(piece)));
                 } else {
-                    self.pending = Some((row, None, Some(step)));
+                    self.pending = Some(piece);
                 }
             }
             Traced::Beams(step) => {
