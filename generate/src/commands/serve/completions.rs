@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use ember_data::tokenizer::SpecialTokens;
 use ember_decoding::completion::ChosenToken;
+use ember_decoding::generator::Written;
 use ember_decoding::stream::{token_bytes, token_text};
 use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
@@ -226,36 +227,11 @@ struct Stretch<'a> {
 
 impl AnswerFormat for Completion {
     fn full(&mut self, work: &Work, results: Results) -> Value {
-        let parsed = &work.parsed;
-        let choices: Vec<Value> = if parsed.writes {
-            let each = parsed.config.num_return_sequences;
-            let choice = |(choice, written): &(usize, Box<ember_decoding::generator::Written>)| {
-                let (prompt, completion) = (choice / each, &written.completion);
-                let text = self.echoed(prompt) + &written.text;
-                let stretch = Stretch {
-                    text: &text,
-                    tokens: results.read[prompt].iter().chain(&completion.tokens).collect(),
-                    steps: results.steps_of(*choice),
-                    reason: Some(reason(completion.finish_reason)),
-                };
-                let mut told = self.choice(work, *choice, &stretch);
-                add_judgement(&mut told, written);
-                told
-            };
-            results.finished.iter().map(choice).collect()
+        let choices: Vec<Value> = if work.parsed.writes {
+            let finished = results.finished.iter();
+            finished.map(|(choice, written)| self.finished(work, *choice, written, &results)).collect()
         } else {
-            let texts = self.measured.len();
-            let choice = |choice: usize| {
-                let prompt = choice / parsed.config.num_return_sequences;
-                let text = self.echoed(prompt);
-                let tokens = results.read[prompt].iter().collect();
-                self.choice(
-                    work,
-                    choice,
-                    &Stretch { text: &text, tokens, reason: Some("length"), ..Stretch::default() },
-                )
-            };
-            (0..texts).map(choice).collect()
+            (0..self.measured.len()).map(|choice| self.unwritten(work, choice, &results)).collect()
         };
         let mut answer = self.answer(work, choices, Some(usage(&results.timings)));
         if !results.beams.is_empty() {
@@ -327,6 +303,30 @@ impl AnswerFormat for Completion {
 }
 
 impl Completion {
+    /// A choice with its whole text, behind its prompt where that is told again.
+    fn finished(&mut self, work: &Work, choice: usize, written: &Written, results: &Results) -> Value {
+        let (prompt, completion) = (work.parsed.prompt_of(choice), &written.completion);
+        let text = self.echoed(prompt) + &written.text;
+        let stretch = Stretch {
+            text: &text,
+            tokens: results.read[prompt].iter().chain(&completion.tokens).collect(),
+            steps: results.steps_of(choice),
+            reason: Some(reason(completion.finish_reason)),
+        };
+        let mut told = self.choice(work, choice, &stretch);
+        add_judgement(&mut told, written);
+        told
+    }
+
+    /// A choice where nothing is to be written: its prompt, where that is told again.
+    fn unwritten(&mut self, work: &Work, choice: usize, results: &Results) -> Value {
+        let prompt = work.parsed.prompt_of(choice);
+        let text = self.echoed(prompt);
+        let tokens = results.read[prompt].iter().collect();
+        let stretch = Stretch { text: &text, tokens, reason: Some("length"), ..Stretch::default() };
+        self.choice(work, choice, &stretch)
+    }
+
     /// The trace of all this, line by line, as `ember-generate replay` reads it.
     fn trace(&self, work: &Work, results: &Results, header: &Value) -> Vec<Value> {
         let each = work.parsed.config.num_return_sequences;
@@ -344,7 +344,7 @@ impl Completion {
 
     /// The prompt of a choice, as the first chunk of its stream.
     fn echo_chunk(&mut self, work: &Work, choice: usize, tokens: Vec<&ChosenToken>) -> Value {
-        let text = self.echoed(choice / work.parsed.config.num_return_sequences);
+        let text = self.echoed(work.parsed.prompt_of(choice));
         let choice = self.choice(work, choice, &Stretch { text: &text, tokens, ..Stretch::default() });
         self.answer(work, vec![choice], None)
     }
@@ -381,7 +381,7 @@ impl Completion {
     /// At which character of its choice's text the next token begins; of one that several tokens make,
     /// all of them begin there.
     fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
-        let prompt = index / work.parsed.config.num_return_sequences;
+        let prompt = work.parsed.prompt_of(index);
         let before = self.echoed.get(prompt).filter(|_| work.parsed.measures).map_or(0, |(_, before)| *before);
         let measured = &mut self.measured[index];
         measured.tokens += 1;

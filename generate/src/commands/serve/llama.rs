@@ -287,7 +287,7 @@ impl Completion {
     fn last(&self, work: &Work, choice: usize, written: &Written, results: &Results) -> Value {
         let parsed = &work.parsed;
         let completion = &written.completion;
-        let prompt = choice / parsed.config.num_return_sequences;
+        let prompt = parsed.prompt_of(choice);
         let is_full = completion.finish_reason == FinishReason::Length
             && completion.ids.len() < parsed.config.max_new_tokens
             || completion.slid;
@@ -329,11 +329,12 @@ impl Completion {
     fn nothing_written(&self, work: &Work, results: &Results) -> impl Iterator<Item = Value> {
         let each = work.parsed.config.num_return_sequences;
         let told = move |choice: usize| {
+            let prompt = work.parsed.prompt_of(choice);
             json!({
                 "index": choice,
                 "content": "", "tokens": [], "stop": true, "stop_type": "limit", "stopping_word": "", "truncated": false,
-                "has_new_line": false, "model": work.model.name, "prompt": self.prompts[choice / each],
-                "tokens_predicted": 0, "tokens_evaluated": work.parsed.prompts[choice / each].len(),
+                "has_new_line": false, "model": work.model.name, "prompt": self.prompts[prompt],
+                "tokens_predicted": 0, "tokens_evaluated": work.parsed.prompts[prompt].len(),
                 "tokens_cached": results.timings.cached_tokens, "generation_settings": self.settings, "timings": timings(&results.timings),
             })
         };

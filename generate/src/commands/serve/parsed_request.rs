@@ -89,6 +89,11 @@ impl ParsedRequest {
         Ok(self)
     }
 
+    /// The prompt that a choice continues: those of a prompt follow one another.
+    pub(super) fn prompt_of(&self, choice: usize) -> usize {
+        choice / self.config.num_return_sequences
+    }
+
     /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
     /// and ranked texts it tells whole.
     pub(super) fn held(&self) -> usize {
