@@ -183,10 +183,37 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
     let wrong = || ApiError::wrong("messages", "a list of objects, each with a role and a text as its content");
     let messages = parameters.get("messages").and_then(|messages| list(messages, message));
     let mut messages = messages.filter(|messages| !messages.is_empty()).ok_or_else(wrong)?;
-    let is_answer = |message: &Map<String, Value>| message["role"] == "assistant";
     let continues = parameters.flag("continue_final_message")?;
     let adds = parameters.flag("add_generation_prompt")?;
-    if continues == Some(true) && adds == Some(true) {
+    let begun = take_begun(&mut messages, continues, adds)?;
+    let empty = Map::new();
+    let more = match parameters.get("chat_template_kwargs") {
+        None => &empty,
+        Some(Value::Object(more)) => more,
+        Some(_) => return Err(ApiError::wrong("chat_template_kwargs", "an object")),
+    };
+    let tools = match parameters.get("tools") {
+        Some(Value::Array(tools)) if tools.is_empty() => None,
+        Some(tools) if !tools.is_array() => return Err(ApiError::wrong("tools", "a list")),
+        tools => tools,
+    };
+    let adds_prompt = begun.is_some() || adds.unwrap_or(true);
+    let mut text = template.render(&messages, tools, adds_prompt, more)?;
+    if let Some(begun) = begun {
+        text += &template.names.mark(begun.get("content").and_then(Value::as_str).unwrap_or_default());
+    }
+    Ok(text)
+}
+
+/// Takes the answer that stands last off the messages, if it is to be gone on with: where nobody says
+/// whether the last message is to be (`continues`), an answer is.
+fn take_begun(
+    messages: &mut Vec<Map<String, Value>>,
+    continues: Option<bool>,
+    adds_prompt: Option<bool>,
+) -> Result<Option<Map<String, Value>>, ApiError> {
+    let is_answer = |message: &Map<String, Value>| message["role"] == "assistant";
+    if continues == Some(true) && adds_prompt == Some(true) {
         let message = "add_generation_prompt and continue_final_message contradict each other";
         return Err(ApiError::param("continue_final_message", message));
     }
@@ -199,23 +226,7 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
     if begun.is_some() && messages.last().is_some_and(is_answer) {
         return Err(ApiError::param("messages", "two answers stand last; only one can be gone on with"));
     }
-    let empty = Map::new();
-    let more = match parameters.get("chat_template_kwargs") {
-        None => &empty,
-        Some(Value::Object(more)) => more,
-        Some(_) => return Err(ApiError::wrong("chat_template_kwargs", "an object")),
-    };
-    let tools = match parameters.get("tools") {
-        Some(Value::Array(tools)) if tools.is_empty() => None,
-        Some(tools) if !tools.is_array() => return Err(ApiError::wrong("tools", "a list")),
-        tools => tools,
-    };
-    let adds = begun.is_some() || adds.unwrap_or(true);
-    let mut text = template.render(&messages, tools, adds, more)?;
-    if let Some(begun) = begun {
-        text += &template.names.mark(begun.get("content").and_then(Value::as_str).unwrap_or_default());
-    }
-    Ok(text)
+    Ok(begun)
 }
 
 /// A message with its content as one text; an answer, such as one that calls tools, may have none.
