@@ -4,6 +4,7 @@ pub mod bench;
 pub mod choices;
 pub mod constraint_args;
 mod convert;
+mod draft;
 pub mod elsewhere;
 mod explain;
 mod knob_args;

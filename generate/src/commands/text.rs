@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::numbers::counted;
-use ember_data::tokenizer::Tokenizer;
-use ember_model::{Gpt, WeightType, folder::weights_checksum};
+use ember_model::folder::weights_checksum;
 
+use super::draft;
 use super::loaded::{Loaded, settings_of};
 use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Repeats, Session};
@@ -38,8 +37,8 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let (loaded, drawing) =
         Loaded::with_drawing(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, drawing, common.seed, &notes)?;
-    let draft =
-        args.draft.as_deref().map(|path| draft(path, &loaded, args.weights.chosen, common, &notes)).transpose()?;
+    let draft = args.draft.as_deref().map(|path| draft::load(path, &loaded, args.weights.chosen, common, &notes));
+    let draft = draft.transpose()?;
     let mut session = Session::new(&loaded, config, grammar, interrupt)?;
     if let Some(draft) = &draft {
         session.generator = session.generator.drafted_by(draft);
@@ -63,39 +62,6 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
         counted(asked, "prompt")
     );
     Ok(outcome)
-}
-
-/// The model in `path`, which is to propose what `loaded` checks.
-fn draft(path: &Path, loaded: &Loaded, weights: WeightType, common: &CommonArgs, notes: &Notes) -> Result<Gpt> {
-    let ids_suffice = loaded.tokenizer.is_none();
-    let draft = Loaded::new(Some(path), ids_suffice, weights, common, notes).context("--draft")?;
-    check_draft(loaded, &draft)?;
-    Ok(draft.model)
-}
-
-/// Refuses a draft model that does not speak the same tokens.
-fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
-    let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
-    let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
-        (Some(a), Some(b)) => have_same_tokens(a, b),
-        (None, None) => true,
-        _ => false,
-    };
-    let [draft, loaded] = [draft, loaded].map(|model| model.folder.display());
-    ensure!(
-        model == other && same_tokens,
-        UsageError::new(format!(
-            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
-        ))
-    );
-    Ok(())
-}
-
-/// Whether an id that both have is the same token in both. What only one has is never proposed, or never
-/// accepted.
-fn have_same_tokens(a: &Tokenizer, b: &Tokenizer) -> bool {
-    let in_both = a.vocab_size().min(b.vocab_size());
-    a.first_difference(b).is_none_or(|id| id as usize >= in_both)
 }
 
 /// The prompts that are given; none where a terminal is to be asked.
@@ -272,6 +238,8 @@ impl Writer<'_> {
     ) -> Result<Outcome> {
         let each = self.each();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
+        // A prompt's sequences may come in several batches, of `MOST_ROWS` each. What is shown is in the order
+        // of the prompts, and of a prompt in that of its parts.
         let parts = 1 + batches.iter().map(|(_, first, _)| first / MOST_ROWS).max().unwrap_or(0);
         let mut in_order = InOrder::default();
         for (numbers, first, count) in batches {
@@ -402,29 +370,5 @@ impl<W: Write> Write for Begun<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_draft_model_may_have_tokens_of_its_own_behind_the_others() {
-        let (folder, plain) = (tempfile::tempdir().unwrap(), Tokenizer::bytes().unwrap());
-        let renamed = |id: usize| {
-            let mut json = plain.to_value().unwrap();
-            let added = json["added_tokens"].as_array_mut().unwrap();
-            let mut token = added[0].clone();
-            (token["id"], token["content"]) = (id.into(), "<more>".into());
-            added.retain(|other| other["id"] != token["id"]);
-            added.push(token);
-            std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
-            Tokenizer::from_folder(folder.path()).unwrap()
-        };
-        let [more, other] = [plain.vocab_size(), plain.vocab_size() - 1].map(renamed);
-        assert!(have_same_tokens(&plain, &more) && have_same_tokens(&more, &plain));
-        assert!(!have_same_tokens(&plain, &other));
     }
 }
