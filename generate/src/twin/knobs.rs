@@ -1,6 +1,6 @@
 //! The knobs that keys turn, notch by notch.
 
-use ember_decoding::config::{GenerationConfig, Strategy};
+use ember_decoding::config::{GenerationConfig, Strategy, as_typed};
 
 /// A knob's name and its notches.
 struct Knob {
@@ -31,8 +31,9 @@ pub(super) struct Knobs {
 impl Knobs {
     /// As the run had them.
     pub(super) fn of(config: &GenerationConfig) -> Self {
-        let temperature = if config.strategy == Strategy::Greedy { 0.0 } else { short(config.temperature) };
-        let values = [temperature, config.top_k as f64, config.top_p, config.min_p, short(config.repetition_penalty)];
+        let temperature = if config.strategy == Strategy::Greedy { 0.0 } else { as_typed(config.temperature) };
+        let values =
+            [temperature, config.top_k as f64, config.top_p, config.min_p, as_typed(config.repetition_penalty)];
         Self { values, selected: 0 }
     }
 
@@ -93,11 +94,6 @@ impl Knobs {
             (knob.name, words, number == self.selected)
         })
     }
-}
-
-/// A float32 as the number that was typed.
-fn short(value: f32) -> f64 {
-    value.to_string().parse().unwrap_or(f64::from(value))
 }
 
 #[cfg(test)]

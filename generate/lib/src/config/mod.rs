@@ -23,7 +23,7 @@ pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, Used
 pub use range::Range;
 pub use resolve::{About, Note, defaults};
 pub(crate) use value::last_of_each;
-pub use value::{Form, KnobValue};
+pub use value::{Form, KnobValue, as_typed};
 
 /// Tokens that speculative decoding proposes at a time when nobody says how many.
 pub const DEFAULT_DRAFT_TOKENS: usize = 8;

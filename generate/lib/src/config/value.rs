@@ -107,11 +107,13 @@ macro_rules! number {
 
 number!(usize, "a whole number, 0 or more", Count, |count| json!(count), |json: &Value| json.as_u64()?.try_into().ok());
 number!(f64, "a number", Number, |number| json!(number), Value::as_f64);
-number!(f32, "a number", Number, few_digits, |json: &Value| json.as_f64().map(|number| number as f32));
+number!(f32, "a number", Number, |number: &f32| json!(as_typed(*number)), |json: &Value| {
+    json.as_f64().map(|number| number as f32)
+});
 
-/// In the few digits that name this float32: 0.8, not the 0.800000011920929 that it is nearest to.
-fn few_digits(number: &f32) -> Value {
-    json!(number.to_string().parse::<f64>().unwrap_or(f64::from(*number)))
+/// A float32 as the number of few digits that was typed for it: 0.8, not the 0.800000011920929 that it is.
+pub fn as_typed(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 impl KnobValue for Option<f64> {
