@@ -107,6 +107,11 @@ impl Knob {
 /// type and value when off; its key in a file and what people call it; the strategies that use it
 /// and its range; where typing it is nothing special, what stands for its value.
 ///
+/// So the line `top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";` makes three things: a
+/// field `top_k: usize` of [`GenerationConfig`], 0 by default; a field `top_k: Option<usize>` of
+/// [`Knobs`]; and a row of [`KNOBS`], by which a file's key `top_k` and a program's flag `top-k` are
+/// read and their values checked.
+///
 /// The fields of [`GenerationConfig`] and of [`Knobs`] and the lists of help follow in the order of
 /// the statements; [`KNOBS`] has the order of `told`. In square brackets stand the fields of a
 /// configuration that no file sets as a knob.

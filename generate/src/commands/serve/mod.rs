@@ -182,24 +182,19 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let (models, first) = open(args, named, &loading, notes)?;
     // For people who go on at a shell.
     let from = args.from.as_deref().unwrap_or(&first.folder).display().to_string();
-    notes.say(format!("model: {} ({})", first.name, first.folder.display()));
-    notes.say(format!(
-        "cache: {} positions for texts at work and beginnings that come again, {} MiB",
-        first.usable_slots,
-        first.memory.cache_bytes() >> 20
-    ));
+    say_what_is_served(&models, &first, &notes);
     drop(first); // it may be put away like any other
-    for NamedFolder { name, .. } in models.all().iter().skip(1) {
-        notes.say(format!("model: {name}, when it is asked for"));
-    }
     let listener = TcpListener::bind(SocketAddr::new(args.host, args.port))
         .with_context(|| format!("cannot listen on {}:{}; choose another --port", args.host, args.port))?;
     let address = listener.local_addr().context("cannot listen")?;
     let guard = guard::Guard::new(keys, args.cors.clone());
     let mut server = Server::new(models, args.at_once.into(), args.queue.into());
-    (server.from, server.log, server.seed) = (from, log, common.seed);
-    let kind = selected.id.split(':').next().unwrap_or_default();
-    (server.device, server.device_kind, server.device_name) = (common.device, kind.to_owned(), selected.name);
+    server.from = from;
+    server.log = log;
+    server.seed = common.seed;
+    server.device = common.device;
+    server.device_kind = selected.id.split(':').next().unwrap_or_default().to_owned();
+    server.device_name = selected.name;
     let server = Arc::new(server);
     let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
     let runtime = listen::runtime()?;
@@ -239,6 +234,19 @@ fn open(args: &ServeArgs, named: Vec<NamedFolder>, loading: &Loading, notes: Not
         served.folders.extend(named.clone());
         load(served)
     })
+}
+
+/// Says which model is loaded and how large its cache is, and which others can be asked for.
+fn say_what_is_served(models: &Models, first: &Model, notes: &Notes) {
+    notes.say(format!("model: {} ({})", first.name, first.folder.display()));
+    notes.say(format!(
+        "cache: {} positions for texts at work and beginnings that come again, {} MiB",
+        first.usable_slots,
+        first.memory.cache_bytes() >> 20
+    ));
+    for NamedFolder { name, .. } in models.all().iter().skip(1) {
+        notes.say(format!("model: {name}, when it is asked for"));
+    }
 }
 
 /// All that can be asked.
