@@ -19,8 +19,7 @@ pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<u
     batches
 }
 
-/// Consecutive groups of `sizes` that each come to at most `most`, or hold a single larger one: as
-/// much as is sorted and computed before results are shown.
+/// Consecutive groups of `sizes` that each come to at most `most`, or hold a single larger one.
 pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut held = 0;

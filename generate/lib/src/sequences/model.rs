@@ -5,6 +5,7 @@ use ember_kernels::{argmax, is_cpu};
 use ember_model::{Gpt, GptConfig, KvCache, RecordedStep, recorded};
 
 use super::{Argmax, Continues, Sequences, room};
+use crate::batches::groups;
 use crate::logprobs::{finite, logprob};
 use crate::{error::Result, tokens::from_tensor};
 
@@ -113,27 +114,21 @@ impl<'a> ModelSequences<'a> {
     /// The output after the last `counts[row]` ids of every row, by passes through the model of at
     /// most `most_tokens` tokens, or of one row; those from `unread[row]` on are not in the cache yet.
     fn forward(&mut self, counts: &[usize], unread: &[usize], output: Output) -> Result<Vec<f32>> {
+        let sizes: Vec<usize> = self.rows.iter().zip(unread).map(|(row, &from)| row.ids.len() - from).collect();
         let mut read = Vec::new();
-        let mut row = 0;
-        while row < self.rows.len() {
-            // As many rows as fit into one pass, the others without a token of theirs.
+        for pass in groups(&sizes, self.most_tokens) {
+            if sizes[pass.clone()].iter().all(|&size| size == 0) {
+                continue;
+            }
+            // The other rows are in it without a token of theirs.
             let mut news: Vec<&[u32]> = vec![&[]; self.rows.len()];
             let mut wanted = vec![0; self.rows.len()];
-            let mut tokens = 0;
-            while row < self.rows.len() {
-                let new = &self.rows[row].ids[unread[row]..];
-                if tokens > 0 && tokens + new.len() > self.most_tokens {
-                    break;
-                }
-                tokens += new.len();
-                (news[row], wanted[row]) = (new, counts[row]);
-                row += 1;
+            for row in pass {
+                (news[row], wanted[row]) = (&self.rows[row].ids[unread[row]..], counts[row]);
             }
-            if tokens > 0 {
-                let part = output.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache));
-                let part = from_tensor(part)?;
-                if read.is_empty() { read = part } else { read.extend(part) }
-            }
+            let part = output.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache));
+            let part = from_tensor(part)?;
+            if read.is_empty() { read = part } else { read.extend(part) }
         }
         Ok(read)
     }
