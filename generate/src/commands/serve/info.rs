@@ -5,10 +5,7 @@ use std::sync::Arc;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use ember_data::tokenizer::SpecialTokens;
-use ember_decoding::config::{
-    EarlyStopping, GenerationConfig, KNOBS, Knob, KnobValue, Knobs, Overflow, Range, Semantics,
-};
-use ember_decoding::named::Named;
+use ember_decoding::config::{Form, GenerationConfig, KNOBS, Knob, Knobs, Range};
 use ember_decoding::stream::{token_bytes, token_text};
 use ember_model::{WeightType, device::DeviceChoice};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -121,15 +118,11 @@ pub(super) async fn props(
 fn knob(knob: &Knob, folder: &Knobs) -> Value {
     let off = knob.of(&GenerationConfig::default()).to_json();
     let set = knob.set_in(folder).map(|value| value.to_json());
-    let (kind, words) = match (knob.name, &off) {
-        ("semantics", _) => ("word", words::<Semantics>()),
-        ("overflow", _) => ("word", words::<Overflow>()),
-        ("early_stopping", _) => ("word", words::<EarlyStopping>()),
-        ("max_time", _) => ("number", Vec::new()),
-        (_, Value::Bool(_)) => ("true or false", Vec::new()),
-        (_, Value::Number(number)) if number.is_f64() => ("number", Vec::new()),
-        (_, Value::Number(_)) => ("whole number", Vec::new()),
-        _ => ("list", Vec::new()),
+    let (kind, words): (_, Vec<Value>) = match knob.typed.map(|typed| typed.form) {
+        Some(Form::Word(words)) => ("word", words().into_iter().map(|(word, _)| in_json(word)).collect()),
+        Some(Form::Number) => ("number", Vec::new()),
+        Some(Form::Count) => ("whole number", Vec::new()),
+        Some(Form::Texts | Form::Special) | None => ("list", Vec::new()),
     };
     let flag = if knob.name == "bad_words_ids" { "bad-words-ids" } else { knob.label };
     json!({
@@ -144,9 +137,9 @@ fn knob(knob: &Knob, folder: &Knobs) -> Value {
     })
 }
 
-/// What a request may say: true and false are no strings there.
-fn words<T: Named>() -> Vec<Value> {
-    T::ALL.iter().map(KnobValue::to_json).collect()
+/// A word as a request may say it: true and false are no strings there.
+fn in_json(word: &str) -> Value {
+    word.parse().map_or_else(|_| json!(word), Value::Bool)
 }
 
 /// `GET /slots`: places for requests, and who is at work there.

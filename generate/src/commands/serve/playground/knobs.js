@@ -89,13 +89,11 @@ function knobField(knob) {
   return whole;
 }
 
-/** A knob without a usual value is a number that may be absent, such as a time. */
-const isNumber = ({ kind, default: usual }) => /number/.test(kind) || usual === null;
+const isNumber = ({ kind }) => /number/.test(kind);
 
 function knobControl(knob, id) {
-  const words = knob.words ?? (knob.kind === "true or false" ? ["false", "true"] : []);
   const option = (word) => element("option", { value: String(word), text: String(word) });
-  if (words.length > 0) return element("select", { id }, words.map(option));
+  if (knob.words.length > 0) return element("select", { id }, knob.words.map(option));
   if (isNumber(knob)) return element("input", { id, type: "number", step: /whole/.test(knob.kind) ? 1 : "any", inputmode: "decimal" });
   return element("input", { id, type: "text", spellcheck: "false", placeholder: "off" });
 }
@@ -118,10 +116,9 @@ function turn(knob, text) {
 
 /** What was typed, as the kind that the knob takes; where it is none, the server says what it must be. */
 function valueOf(knob, text) {
-  const word = knob.words?.find((one) => String(one) === text); // true and false are no texts there
+  const word = knob.words.find((one) => String(one) === text); // true and false are no texts there
   if (word !== undefined) return word;
   if (isNumber(knob)) return Number(text);
-  if (knob.kind === "true or false" && /^(true|false)$/.test(text)) return text === "true";
   try {
     const value = JSON.parse(text);
     return typeof value === "object" ? value : text;
