@@ -210,7 +210,7 @@ impl Group {
 /// How many candidates a group of `size` beams considers: at most one of a beam's tokens is each of
 /// the end tokens, so `size` of these can go on.
 pub(super) fn candidate_count(size: usize, config: &GenerationConfig) -> usize {
-    size * (1 + config.end_tokens.len()).max(2)
+    size * config.tokens_for_a_beam()
 }
 
 /// A text that has ended.

@@ -346,6 +346,12 @@ impl Knobs {
 }
 
 impl GenerationConfig {
+    /// How many tokens a beam needs behind it for one that does not end: one more than there are end
+    /// tokens, and two at least, as in transformers.
+    pub fn tokens_for_a_beam(&self) -> usize {
+        (1 + self.end_tokens.len()).max(2)
+    }
+
     /// The strategy and every knob that is on, such as `sampling: temperature 0.8, top-p 0.95, up
     /// to 256 new tokens`.
     pub fn summary(&self) -> String {

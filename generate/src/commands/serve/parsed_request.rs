@@ -178,5 +178,5 @@ pub(super) fn check_ranked(prompts: usize, config: &GenerationConfig) -> Result<
 /// How many tokens are ranked behind each beam: enough that all beams go on where every token that
 /// ends a text comes first.
 fn followers(config: &GenerationConfig) -> usize {
-    config.num_beams.saturating_mul((1 + config.end_tokens.len()).max(2))
+    config.num_beams.saturating_mul(config.tokens_for_a_beam())
 }

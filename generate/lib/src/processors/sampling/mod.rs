@@ -61,7 +61,7 @@ impl SamplingKnob {
         // A beam that can only end cannot go on: transformers leaves it a token beside the end
         // tokens.
         let keep = match config.strategy {
-            Strategy::BeamSample => 1 + config.end_tokens.len().max(1),
+            Strategy::BeamSample => config.tokens_for_a_beam(),
             _ => 1,
         };
         match self {
