@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -179,7 +179,7 @@ impl Models {
 
     /// This model, if it is in memory.
     pub(super) fn in_memory(&self, wanted: &NamedFolder) -> Option<Arc<Model>> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = locked(&self.loaded);
         let place = loaded.iter().position(|model| model.name == wanted.name)?;
         let model = loaded.remove(place);
         loaded.push(Arc::clone(&model));
@@ -225,7 +225,7 @@ impl Models {
             return Err(ApiError::gone(&wanted.name));
         }
         let model = Arc::new(loaded.map_err(|error| ApiError::ours(format!("{error:#}")))?);
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
+        locked(&self.loaded).push(Arc::clone(&model));
         Ok(model)
     }
 
@@ -233,7 +233,7 @@ impl Models {
     /// least recently asked for first. Those that are at work stay where others find them, and none leaves
     /// where that would not do.
     fn has_room(&self, bytes: usize) -> bool {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = locked(&self.loaded);
         // Nobody begins to use one while the lock is held.
         let is_unused = |model: &Arc<Model>| Arc::strong_count(model) == 1;
         let bytes_of = |model: &Arc<Model>| model.memory.bytes();
@@ -254,7 +254,7 @@ impl Models {
     /// How many models have memory: those that can be used, and those that finish what they have begun.
     pub(super) fn at_work(&self) -> usize {
         self.passes();
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.len()
+        locked(&self.accounts).open.len()
     }
 
     /// What matrices are kept in.
@@ -265,18 +265,18 @@ impl Models {
     /// Loads the default model.
     pub(super) fn load_default(&self) -> Result<Arc<Model>> {
         let model = Arc::new(self.load(self.served.default_folder())?);
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&model));
+        locked(&self.loaded).push(Arc::clone(&model));
         Ok(model)
     }
 
     /// Those in memory.
     pub(super) fn loaded(&self) -> Vec<Arc<Model>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.loaded).clone()
     }
 
     /// What was done since the server began.
     pub(super) fn passes(&self) -> Passes {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = locked(&self.accounts);
         let Accounts { open, closed } = &mut *accounts;
         open.retain_mut(|account| {
             let last = account.closed();
@@ -309,7 +309,7 @@ impl Models {
             usable_slots: limits.usable_slots(),
             engine: Engine::start(model, limits).context("cannot start a thread for the model")?,
         };
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).open.push(model.engine.account());
+        locked(&self.accounts).open.push(model.engine.account());
         Ok(model)
     }
 
@@ -319,12 +319,17 @@ impl Models {
             Ok(template) => return (template, None),
             Err(error) => format!("{error:#}"),
         };
-        if self.without_template.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+        if locked(&self.without_template).insert(name.to_owned()) {
             self.notes
                 .say(format!("model {name}: its chat template cannot be used, and no conversation be held: {error}"));
         }
         (None, Some(error))
     }
+}
+
+/// What is behind a lock; a panic of who held it leaves it as it is.
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Seconds since 1970: when a model, or an answer, was made.
