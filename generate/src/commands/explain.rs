@@ -248,43 +248,26 @@ impl ExplainArgs {
     /// The knobs of the run, by flags and folder, and what there is to say about them. Only knobs
     /// that the page can turn take part, or its arithmetic would not be the run's.
     fn config(&self, folder: &Knobs) -> Result<(GenerationConfig, Vec<String>)> {
-        let turned = Knobs {
-            temperature: folder.temperature,
-            top_k: folder.top_k,
-            top_p: folder.top_p,
-            min_p: folder.min_p,
-            repetition_penalty: folder.repetition_penalty,
-            ..Knobs::default()
-        };
-        let samples = |knobs: &Knobs| {
-            knobs.temperature.is_some()
-                || knobs.top_k.is_some_and(|k| k > 0)
-                || knobs.top_p.is_some()
-                || knobs.min_p.is_some()
-        };
+        let of_folder = knobs_of_the_page(folder);
         let mut flags = self.knobs();
+        let by_flags = means_drawing(&flags);
         // As `text` does; where the file says nothing of drawing, its knobs of drawing say it.
-        let is_greedy = !samples(&flags) && folder.do_sample == Some(false);
-        let by_default = !samples(&flags) && !samples(&turned) && folder.do_sample.is_none();
+        let is_greedy = !by_flags && folder.do_sample == Some(false);
+        let by_default = !by_flags && !means_drawing(&of_folder) && folder.do_sample.is_none();
         if is_greedy {
             flags.strategy = Some(Strategy::Greedy);
         } else if by_default {
             (flags.temperature, flags.top_p) = (Some(TEMPERATURE), Some(TOP_P));
         }
-        let others: Vec<&str> = KNOBS
-            .iter()
-            .filter(|knob| knob.name != "max_new_tokens" && knob.set_in(&turned).is_none())
-            .filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value)))
-            .map(|knob| knob.name)
-            .collect();
+        let others = others(folder, &of_folder);
         let (config, notes) =
-            GenerationConfig::resolve(&flags, &FolderSettings { knobs: turned, not_applied: Vec::new() })?;
+            GenerationConfig::resolve(&flags, &FolderSettings { knobs: of_folder, not_applied: Vec::new() })?;
         let mut notes: Vec<String> = notes.iter().map(wording::decoding::note).collect();
         if by_default {
             notes.push(format!("no knob is set: temperature {TEMPERATURE} and top-p {TOP_P}"));
         } else if is_greedy {
             notes.push("greedy, as generation_config.json says; --temperature 1 explains drawing".to_owned());
-        } else if !samples(&flags) {
+        } else if !by_flags {
             notes.push("drawn as generation_config.json says; --temperature 0 explains greedy decoding".to_owned());
         }
         if !others.is_empty() {
@@ -292,6 +275,29 @@ impl ExplainArgs {
         }
         Ok((config, notes))
     }
+}
+
+/// Those of a folder's knobs that the page can turn.
+fn knobs_of_the_page(folder: &Knobs) -> Knobs {
+    Knobs {
+        temperature: folder.temperature,
+        top_k: folder.top_k,
+        top_p: folder.top_p,
+        min_p: folder.min_p,
+        repetition_penalty: folder.repetition_penalty,
+        ..Knobs::default()
+    }
+}
+
+/// The names of a folder's other knobs that are on, but for how long a text may be.
+fn others(folder: &Knobs, of_the_page: &Knobs) -> Vec<&'static str> {
+    let others = KNOBS.iter().filter(|knob| knob.name != "max_new_tokens" && knob.set_in(of_the_page).is_none());
+    others.filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value))).map(|knob| knob.name).collect()
+}
+
+/// Whether these knobs say by themselves that tokens are drawn.
+fn means_drawing(knobs: &Knobs) -> bool {
+    knobs.temperature.is_some() || knobs.top_k.is_some_and(|k| k > 0) || knobs.top_p.is_some() || knobs.min_p.is_some()
 }
 
 #[cfg(test)]
