@@ -12,7 +12,7 @@ mod insight;
 mod noise;
 pub mod page;
 mod record;
-pub mod repetition;
+mod repetition;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -4,31 +4,31 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-/// A text that ends in a repeated unit is in a loop when the repetition is at least this long.
+/// How many tokens a repetition at a text's end has at least where it is called a loop.
 const LOOP_TOKENS: usize = 8;
 
-/// ... and holds the unit at least so often.
+/// How often the repeated unit stands in it at least.
 const LOOP_TIMES: usize = 3;
 
 /// How much a text repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Repetition {
+pub(super) struct Repetition {
     /// The share of its pairs of neighbouring tokens that are different ones ([Li et al.
     /// 2016](https://arxiv.org/abs/1510.03055), section 5.1); none of a text without pairs.
-    pub distinct_2: Option<f64>,
+    distinct_2: Option<f64>,
     /// The same of three tokens in a row.
-    pub distinct_3: Option<f64>,
+    distinct_3: Option<f64>,
     /// Tokens of the longest passage that occurs twice; the two may overlap.
-    pub longest_repeat: usize,
+    longest_repeat: usize,
     /// Whether it ends in one unit again and again ([Holtzman et al.
     /// 2020](https://arxiv.org/abs/1904.09751), figure 4): three times at least, over eight tokens
     /// at least.
-    pub loops: bool,
+    loops: bool,
 }
 
 impl Repetition {
     /// Measures a text.
-    pub fn of(ids: &[u32]) -> Self {
+    pub(super) fn of(ids: &[u32]) -> Self {
         Self {
             distinct_2: distinct(ids, 2),
             distinct_3: distinct(ids, 3),
