@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -59,46 +59,69 @@ impl Guard {
 
     /// Whether a request may go on.
     fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
-        // Of two of these, who stands before this server may go by the other.
-        let is_twice = |name: &header::HeaderName| headers.get_all(name).iter().nth(1).is_some();
-        if let Some(name) = [header::HOST, header::ORIGIN, header::AUTHORIZATION].into_iter().find(is_twice) {
-            return Err(ApiError::invalid(format!("the request's head has more than one {name}")));
+        check_no_header_twice(headers)?;
+        self.check_origin(headers)?;
+        match &self.keys {
+            Some(_) if path == "/health" => Ok(()),
+            Some(keys) => check_key(keys, headers),
+            None => check_host(headers),
         }
-        let text =
-            |name: header::HeaderName| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
-        if let Some(origin) = text(header::ORIGIN)
+    }
+
+    /// Refuses pages from elsewhere, but for those that are allowed; browsers say which page asks.
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        if let Some(origin) = text(headers, header::ORIGIN)
             && !self.allows(origin)
-            && text(header::HOST).is_none_or(|host| origin != format!("http://{host}"))
+            && text(headers, header::HOST).is_none_or(|host| origin != format!("http://{host}"))
         {
             return Err(ApiError::forbidden(format!(
                 "pages of {origin} may not ask here; allow them with --cors {origin}"
             )));
         }
-        match &self.keys {
-            Some(_) if path == "/health" => Ok(()),
-            Some(keys) => {
-                // As bytes: a key need not be ASCII.
-                let bearer = headers.get(header::AUTHORIZATION).and_then(|value| key_of(value.as_bytes()));
-                let named = headers.get("x-api-key").map(|value| Cow::Borrowed(value.as_bytes()));
-                let sent = bearer.or(named).unwrap_or_default();
-                // All keys are compared, whichever is right: the time must tell nothing.
-                let is_one = keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(&sent));
-                if bool::from(is_one) { Ok(()) } else { Err(ApiError::key()) }
-            }
-            // A page of a stranger may have its own name lead here; then that name is what was asked for.
-            None => match text(header::HOST) {
-                Some(host) if is_own(host) => Ok(()),
-                host => Err(ApiError::forbidden(format!(
-                    "without keys this server answers to this machine's addresses and to localhost, not to the name {:?}: ask \
-                     by its address, or start it with --api-key-file",
-                    host.unwrap_or_default()
-                ))),
-            },
-        }
+        Ok(())
     }
 
     fn allows(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| allowed == origin)
+    }
+}
+
+/// A header as text; empty where its bytes are no text.
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or_default())
+}
+
+/// Refuses a request that has one of these headers twice: who stands before this server may go by the
+/// other.
+fn check_no_header_twice(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_twice = |name: &HeaderName| headers.get_all(name).iter().nth(1).is_some();
+    match [header::HOST, header::ORIGIN, header::AUTHORIZATION].into_iter().find(is_twice) {
+        Some(name) => Err(ApiError::invalid(format!("the request's head has more than one {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses who sends none of the keys.
+fn check_key(keys: &[String], headers: &HeaderMap) -> Result<(), ApiError> {
+    // As bytes: a key need not be ASCII.
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| key_of(value.as_bytes()));
+    let named = headers.get("x-api-key").map(|value| Cow::Borrowed(value.as_bytes()));
+    let sent = bearer.or(named).unwrap_or_default();
+    // All keys are compared, whichever is right: the time must tell nothing.
+    let is_one = keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(&sent));
+    if bool::from(is_one) { Ok(()) } else { Err(ApiError::key()) }
+}
+
+/// Refuses, where there are no keys, who asks by a name that is not this machine's: a page of a stranger
+/// may have its own name lead here, and then that name is what was asked for.
+fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
+    match text(headers, header::HOST) {
+        Some(host) if is_own(host) => Ok(()),
+        host => Err(ApiError::forbidden(format!(
+            "without keys this server answers to this machine's addresses and to localhost, not to the name {:?}: ask \
+             by its address, or start it with --api-key-file",
+            host.unwrap_or_default()
+        ))),
     }
 }
 

@@ -121,14 +121,14 @@ pub(super) fn serve(
         let begun = GracefulShutdown::new();
         accept(&listener, &app, &begun, asked_to_end(interrupt.clone())).await;
         drop(listener);
-        let (closed, is_over) = (pin!(begun.shutdown()), pin!(stays(is_idle)));
-        select(closed, is_over).await;
+        let (closed, idle) = (pin!(begun.shutdown()), pin!(idle_for_a_while(is_idle)));
+        select(closed, idle).await;
         Ok(())
     })
 }
 
-/// When this has been so for a while: what is left are connections that ask nothing.
-async fn stays(is_idle: impl Fn() -> bool) {
+/// Waits until the server has been idle for a while: what is left then are connections that ask nothing.
+async fn idle_for_a_while(is_idle: impl Fn() -> bool) {
     let mut since = Instant::now();
     while since.elapsed() < GRACE {
         tokio::time::sleep(LOOK).await;
@@ -138,6 +138,7 @@ async fn stays(is_idle: impl Fn() -> bool) {
     }
 }
 
+/// Waits until somebody asks the server to end.
 async fn asked_to_end(interrupt: Interrupt) {
     while !interrupt.requested() {
         tokio::time::sleep(LOOK).await;

@@ -11,7 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use super::models::Passes;
-use super::server::{Counts, Server};
+use super::server::Server;
 
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Response {
     let mut text = String::new();
@@ -33,7 +33,6 @@ fn of(counter: &AtomicU64) -> f64 {
 }
 
 fn counters(server: &Server) -> Vec<Row> {
-    let Counts { requests, refused, cancelled, .. } = &server.counts;
     let counts = &server.counts;
     let Passes { steps, tokens } = server.models.passes();
     vec![
@@ -48,9 +47,9 @@ fn counters(server: &Server) -> Vec<Row> {
         ("llamacpp:spec_decode_num_drafts_total", "Passes that checked guesses", of(&counts.drafts)),
         ("llamacpp:n_tokens_max", "Most tokens of a request", of(&counts.longest)),
         ("ember:tokens_total", "Tokens that went through models", tokens as f64),
-        ("ember:requests_total", "Requests for text", of(requests)),
-        ("ember:requests_refused_total", "Of them those that found no place", of(refused)),
-        ("ember:requests_cancelled_total", "Of them those that nobody waited for to the end", of(cancelled)),
+        ("ember:requests_total", "Requests for text", of(&counts.requests)),
+        ("ember:requests_refused_total", "Of them those that found no place", of(&counts.refused)),
+        ("ember:requests_cancelled_total", "Of them those that nobody waited for to the end", of(&counts.cancelled)),
     ]
 }
 

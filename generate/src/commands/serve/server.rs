@@ -25,6 +25,10 @@ mod interleaving_tests;
 const HELD_AT_ONCE: usize = if cfg!(test) { MOST_TOLD } else { 4 * MOST_TOLD };
 
 /// All that requests have in common.
+///
+/// A request for text first takes a place in the queue, or is refused where there is none. Then it
+/// waits for room for what its answer will hold, and for a desk, where it is written. It gives its
+/// place back when all is told.
 pub(super) struct Server {
     pub(super) models: Models,
     pub(super) counts: Counts,
@@ -41,17 +45,17 @@ pub(super) struct Server {
     /// The seed of a request that sets none; without one it is any.
     pub(super) seed: Option<u64>,
     pub(super) began: Instant,
-    /// Places of requests that are at work or wait, as far as they are free.
+    /// The free places, of requests that wait or are at work.
     queue: Arc<Semaphore>,
-    /// How many there are.
+    /// How many places there are.
     places: usize,
-    /// Places of requests at work, as far as they are free.
+    /// The free desks, of requests that are at work.
     desks: Arc<Semaphore>,
-    /// Readers of long requests.
+    /// The free readers of long requests.
     long_readers: Arc<Semaphore>,
-    /// Candidates that answers have room for.
+    /// Candidates that answers still have room for.
     room: Arc<Semaphore>,
-    /// Who is at work where.
+    /// Who is at each desk, as `/slots` tells it.
     slots: Mutex<Vec<Option<Busy>>>,
     requests: AtomicU64,
     /// Other in every server, so that ids of two are not mixed up.
@@ -94,7 +98,7 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// A request's place at work, which is free again when this is dropped.
+/// A request's desk, which is free again when this is dropped.
 pub(super) struct Desk {
     server: Arc<Server>,
     slot: usize,
@@ -151,7 +155,7 @@ impl Server {
         Arc::clone(&self.room).acquire_many_owned(candidates.min(HELD_AT_ONCE) as u32).await.ok()
     }
 
-    /// A place at work, as soon as there is one.
+    /// A desk, as soon as one is free.
     pub(super) async fn desk(self: Arc<Self>, busy: Busy) -> Option<Desk> {
         let permit = Arc::clone(&self.desks).acquire_owned().await.ok()?;
         let slot = {

@@ -166,7 +166,7 @@ pub(super) fn begin(
     Work { id, model, parsed, events, client: LeaveOnDrop(client) }
 }
 
-/// Waits until there is a place, and has the request written on a thread of its own; where the client leaves
+/// Waits until there is a desk, and has the request written on a thread of its own; where the client leaves
 /// before, nothing is written.
 async fn write_when_free(mut writer: Writer, busy: Busy, held: usize) {
     let server = Arc::clone(&writer.server);
@@ -191,9 +191,9 @@ async fn write_when_free(mut writer: Writer, busy: Busy, held: usize) {
     }
 }
 
-/// Room for an answer that holds so many candidates, and a place at work, as soon as there are both.
+/// Room for an answer that holds so many candidates, and a desk, as soon as there are both.
 async fn room_and_desk(server: &Arc<Server>, busy: Busy, held: usize) -> Option<(OwnedSemaphorePermit, Desk)> {
-    // In this order: a request that waits for room keeps no place from others.
+    // In this order: a request that waits for room keeps no desk from others.
     let room = server.room(held).await?;
     let desk = Arc::clone(server).desk(busy).await?;
     Some((room, desk))
