@@ -159,6 +159,7 @@ fn repeats(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Re
             *so_far = (*so_far).max(line.step + 1);
         }
         let cut_short = line.exact.as_ref().map_or(line.finish_reason, |exact| exact.cut_short);
+        // A text's steps are its tokens; those of beams and of an exact search count for the whole prompt.
         let (sequence, length) = match line.exact {
             _ if together => (0, steps.get(&prompt).copied().unwrap_or(0)),
             Some(exact) => (0, exact.nodes),

@@ -13,9 +13,9 @@ struct Node {
     finished: bool,
 }
 
-/// The tree after some steps, as at most `room` lines if that can be; `name` tells what tokens say
-/// that follow each other. Where it is too large, the branches that were given up first are left out: those whose
-/// last token came before the step that is given too.
+/// The tree after some steps, as at most `room` lines if that can be, and the step from which on it
+/// shows branches that were given up: of a tree too large the older ones are left out. `name` tells
+/// what tokens say that follow each other.
 pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(&[u32]) -> String) -> (Vec<String>, usize) {
     let (nodes, running) = grown(steps);
     let tree_since = |since: usize| Tree::new(&nodes, &running, &shown(&nodes, &running, since), name);
@@ -32,29 +32,6 @@ pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(&[u32]) -> St
     let mut lines = Vec::new();
     tree_since(since).write_children(None, "", &mut lines);
     (lines, since)
-}
-
-/// Which nodes have something to show: beams that run, finished texts, branches given up from step
-/// `since` on, and all that these grow out of.
-fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
-    let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.finished).collect();
-    running.iter().for_each(|&node| shown[node] = true);
-    // Children stand behind their parents.
-    for (number, node) in nodes.iter().enumerate().rev() {
-        if let Some(parent) = node.parent {
-            shown[parent] |= shown[number];
-        }
-    }
-    shown
-}
-
-/// A tree in the making of its lines.
-struct Tree<'a> {
-    nodes: &'a [Node],
-    running: &'a [usize],
-    /// The nodes that grow out of each and are shown; those that grow out of the prompt itself last.
-    children: Vec<Vec<usize>>,
-    name: &'a dyn Fn(&[u32]) -> String,
 }
 
 /// All nodes that were ever kept, and those of the beams that run.
@@ -79,6 +56,29 @@ fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
         beams = next.into_iter().map(|(_, node)| node).collect();
     }
     (nodes, beams.into_iter().flatten().collect())
+}
+
+/// Which nodes have something to show: beams that run, finished texts, branches given up from step
+/// `since` on, and all that these grow out of.
+fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
+    let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.finished).collect();
+    running.iter().for_each(|&node| shown[node] = true);
+    // Children stand behind their parents.
+    for (number, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            shown[parent] |= shown[number];
+        }
+    }
+    shown
+}
+
+/// A tree in the making of its lines.
+struct Tree<'a> {
+    nodes: &'a [Node],
+    running: &'a [usize],
+    /// The nodes that grow out of each and are shown; those that grow out of the prompt itself last.
+    children: Vec<Vec<usize>>,
+    name: &'a dyn Fn(&[u32]) -> String,
 }
 
 impl<'a> Tree<'a> {

@@ -29,9 +29,10 @@ impl GenerationConfig {
     pub fn resolve(asked: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         asked.check_ranges()?;
         let semantics = asked.semantics.or(folder.knobs.semantics).unwrap_or_default();
-        let stack = defaults(semantics);
-        let strategy = choose_strategy(asked, &folder.knobs, &stack)?;
-        let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack) } else { Knobs::default() };
+        let stack_defaults = defaults(semantics);
+        let strategy = choose_strategy(asked, &folder.knobs, &stack_defaults)?;
+        // Other stacks have defaults for texts that are written token by token, and for no others.
+        let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack_defaults) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
         let mut applied: Vec<String> = folder_chose(asked, &folder.knobs, strategy).into_iter().collect();
         let draws_by_folder = strategy == Strategy::Sample && !applied.is_empty();
@@ -301,7 +302,7 @@ fn implied_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs, asks_to_draw: 
     Strategy::of_hugging_face(do_sample, num_beams, asked.num_beam_groups.or(of_folder).unwrap_or(1))
 }
 
-/// The knobs without a temperature of 0, once it has said that the strategy is greedy.
+/// The knobs without a temperature of 0: all that it says is that the strategy is greedy.
 fn without_zero(knobs: &Knobs) -> Knobs {
     Knobs { temperature: knobs.temperature.filter(|&t| t != 0.0), ..knobs.clone() }
 }

@@ -186,6 +186,8 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
         for (prefix, logits) in next.drain(..).zip(logits.chunks_mut(vocab_size)) {
             tree.look_at(prefix, logits, least, &mut children)?;
         }
+        // What goes through the model next: the best of the children while the beam search lasts, and
+        // from then on the best of all that are open.
         if opening {
             next = tree.take_best_of(children, beams);
             opening = !next.is_empty();
