@@ -139,6 +139,7 @@ fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Ve
     let ties = |survive: bool| if survive { "stays" } else { "goes" };
     let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
     let mut changes = Vec::new();
+    // A rule is told where it concerns a knob that is on and differs.
     let mut tell = |concerns: bool, changed: Rules, rule: String| {
         if concerns && changed != *ours {
             changes.push((rule, changed));
@@ -146,28 +147,46 @@ fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Ve
     };
     let both = [ours, theirs];
     let [here, there] = both.map(order);
-    let changed = Rules { order: theirs.order, ..*ours };
-    tell(samples && here != there, changed, format!("the order is {here} here and {there} there"));
+    tell(
+        samples && here != there,
+        Rules { order: theirs.order, ..*ours },
+        format!("the order is {here} here and {there} there"),
+    );
+
     let [here, there] = both.map(|rules| words(rules.repetition_history));
-    let changed = Rules { repetition_history: theirs.repetition_history, ..*ours };
-    let rule = format!("repetition-penalty looks at {here} here and at {there} there");
-    tell(config.repetition_penalty != 1.0, changed, rule);
+    tell(
+        config.repetition_penalty != 1.0,
+        Rules { repetition_history: theirs.repetition_history, ..*ours },
+        format!("repetition-penalty looks at {here} here and at {there} there"),
+    );
+
     let [here, there] = both.map(|rules| words(rules.count_history));
-    let changed = Rules { count_history: theirs.count_history, ..*ours };
-    let rule = format!("presence-penalty and frequency-penalty count {here} here and {there} there");
-    tell(config.presence_penalty != 0.0 || config.frequency_penalty != 0.0, changed, rule);
+    tell(
+        config.presence_penalty != 0.0 || config.frequency_penalty != 0.0,
+        Rules { count_history: theirs.count_history, ..*ours },
+        format!("presence-penalty and frequency-penalty count {here} here and {there} there"),
+    );
+
     let [here, there] = both.map(|rules| ties(rules.ties_survive_top_k));
-    let changed = Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours };
-    let rule = format!("what ties with the last token of top-k {here} here and {there} there");
-    tell(samples && SamplingKnob::TopK.is_on(config), changed, rule);
+    tell(
+        samples && SamplingKnob::TopK.is_on(config),
+        Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours },
+        format!("what ties with the last token of top-k {here} here and {there} there"),
+    );
+
     let [here, there] = both.map(|rules| ties(rules.ties_survive_typical_p));
-    let changed = Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours };
-    let rule = format!("what ties with the last token of typical-p {here} here and {there} there");
-    tell(samples && SamplingKnob::TypicalP.is_on(config), changed, rule);
+    tell(
+        samples && SamplingKnob::TypicalP.is_on(config),
+        Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours },
+        format!("what ties with the last token of typical-p {here} here and {there} there"),
+    );
+
     let [here, there] = both.map(|rules| end(rules.top_p_from_the_top));
-    let changed = Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours };
-    let rule = format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge");
-    tell(samples && SamplingKnob::TopP.is_on(config), changed, rule);
+    tell(
+        samples && SamplingKnob::TopP.is_on(config),
+        Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours },
+        format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge"),
+    );
     changes
 }
 
