@@ -58,29 +58,39 @@ impl HeldRows {
     pub(super) fn take_up(&mut self, request: u64, rows: &[AskedRow]) -> u64 {
         self.now += 1;
         let beginnings: Vec<Beginning> = rows.iter().map(|row| self.beginning(request, row)).collect();
-        let own: Vec<usize> = self.owned_by(request).collect();
-        if beginnings.iter().map(|beginning| beginning.parent).eq(own.iter().copied()) {
-            // The same rows in the same order, as in nearly every step: they stay where they are.
-            for Beginning { parent, len, shared, .. } in &beginnings {
-                self.cache.truncate(*parent, *len);
-                self.rows[*parent].ids.truncate(*len);
-                (self.rows[*parent].shared, self.rows[*parent].used) = (*shared, self.now);
-            }
+        // The same rows in the same order, as in nearly every step: they stay where they are.
+        if beginnings.iter().map(|beginning| beginning.parent).eq(self.owned_by(request)) {
+            self.shorten(&beginnings);
             return 0;
         }
         for beginning in beginnings.iter().filter(|beginning| beginning.from_others) {
             self.rows[beginning.parent].used = self.now;
         }
+        self.replace(request, rows, &beginnings);
+        beginnings.iter().filter(|beginning| beginning.from_others).map(|beginning| beginning.len as u64).sum()
+    }
+
+    /// Cuts rows that stay where they are to what they begin with.
+    fn shorten(&mut self, beginnings: &[Beginning]) {
+        for &Beginning { parent, len, shared, .. } in beginnings {
+            self.cache.truncate(parent, len);
+            let row = &mut self.rows[parent];
+            row.ids.truncate(len);
+            (row.shared, row.used) = (shared, self.now);
+        }
+    }
+
+    /// Forks new rows, behind all others, and drops those that the request had.
+    fn replace(&mut self, request: u64, rows: &[AskedRow], beginnings: &[Beginning]) {
         let staying: Vec<usize> = (0..self.rows.len()).filter(|&row| self.rows[row].owner != Some(request)).collect();
         let parents: Vec<usize> = staying.iter().copied().chain(beginnings.iter().map(|row| row.parent)).collect();
         self.cache.select(&parents);
         let mut old = std::mem::take(&mut self.rows);
         self.rows = staying.iter().map(|&row| std::mem::take(&mut old[row])).collect();
-        for (Beginning { len, shared, .. }, AskedRow { ids, .. }) in beginnings.iter().zip(rows) {
-            self.cache.truncate(self.rows.len(), *len);
-            self.rows.push(Held { ids: ids[..*len].to_vec(), shared: *shared, owner: Some(request), used: self.now });
+        for (&Beginning { len, shared, .. }, AskedRow { ids, .. }) in beginnings.iter().zip(rows) {
+            self.cache.truncate(self.rows.len(), len);
+            self.rows.push(Held { ids: ids[..len].to_vec(), shared, owner: Some(request), used: self.now });
         }
-        beginnings.iter().filter(|beginning| beginning.from_others).map(|beginning| beginning.len as u64).sum()
     }
 
     /// Where a row begins: with what it has read itself, or with the longest beginning that others
