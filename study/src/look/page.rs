@@ -111,8 +111,8 @@ fn for_count<'a>(count: u64, one: &'a str, more: &'a str) -> &'a str {
 fn size(bytes: u64) -> String {
     match bytes {
         0..1000 => number_of(bytes, "byte"),
-        1000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        1000..999_500 => format!("{:.0} kB", bytes as f64 / 1e3),
+        999_500..999_950_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
 }
@@ -291,7 +291,6 @@ fn private(look: &Look) -> String {
          <code>[e-mail]</code> in their place.</p>\n",
     );
     for found in &look.private {
-        let [one, more] = found.kind.words();
         let row = |place: &ember_data::look::Place| {
             format!(
                 "<li>{}, document {}, byte {}: {}</li>\n",
@@ -305,7 +304,7 @@ fn private(look: &Look) -> String {
         html += &format!(
             "<details><summary>{} {} in {}</summary><ul>{places}</ul></details>\n",
             grouped(found.count),
-            for_count(found.count, one, more),
+            found.kind.words(found.count),
             number_of(found.documents, "document")
         );
     }

@@ -37,8 +37,8 @@ pub fn bytes(bytes: u64) -> String {
     let number = bytes as f64;
     match bytes {
         0..1_000 => format!("{bytes} B"),
-        1_000..1_000_000 => format!("{:.1} kB", number / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", number / 1e6),
+        1_000..999_950 => format!("{:.1} kB", number / 1e3),
+        999_950..999_950_000 => format!("{:.1} MB", number / 1e6),
         _ => format!("{:.1} GB", number / 1e9),
     }
 }
@@ -83,6 +83,10 @@ mod tests {
             ["4.2s", "1m00s", "2m05s", "3h07m", "2d04h"]
         );
         assert_eq!([512, 3_200_000, 1_500_000_000].map(bytes), ["512 B", "3.2 MB", "1.5 GB"]);
+        assert_eq!(
+            [999_949, 999_950, 999_949_999, 999_950_000].map(bytes),
+            ["999.9 kB", "1.0 MB", "999.9 MB", "1.0 GB"]
+        );
         let beside = |a, b| [bytes_beside(a, b), bytes_beside(b, a)];
         assert_eq!(beside(1_104_000, 1_096_000), ["1,104,000 B", "1,096,000 B"]);
         assert_eq!(beside(1_160_000, 1_096_000), ["1.2 MB", "1.1 MB"]);
