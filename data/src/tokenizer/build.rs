@@ -2,6 +2,7 @@
 //! from GPT-2's files.
 
 use super::beside::Beside;
+use super::characters::every_character;
 use super::library::{library_error, of_library, put_space_first};
 use super::prompt::opening;
 use super::{END_OF_TEXT, Error, Tokenizer, byte_level::character, split};
@@ -9,7 +10,7 @@ use ahash::AHashMap;
 use compact_str::CompactString;
 use std::{collections::BTreeSet, path::Path};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::split::Split;
 use tokenizers::{AddedToken, Model, SplitDelimiterBehavior, Tokenizer as Library};
 use tokenizers::{decoders::fuse::Fuse, models::wordlevel::WordLevel, pre_tokenizers::byte_level::ByteLevel};
 
@@ -101,11 +102,6 @@ impl Tokenizer {
         }
         Self::from_library(library, beside.name("eos_token").map(str::to_owned), Some(vocabulary))
     }
-}
-
-/// What a tokenizer of characters splits a text by.
-pub fn every_character() -> SplitPattern {
-    SplitPattern::Regex(r"[\s\S]".to_owned())
 }
 
 /// Adds the tokens that `beside` names where their ids are those of the vocabulary or follow it. One that

@@ -1,6 +1,7 @@
 //! One token a character, from a fixed alphabet.
 
 use ahash::AHashMap;
+use tokenizers::pre_tokenizers::split::SplitPattern;
 
 /// A character that a character tokenizer has no token for, and where it stands; lines and
 /// characters count from 1.
@@ -19,6 +20,11 @@ pub struct UnknownCharacter {
     pub position: u64,
     /// How many characters the tokenizer knows.
     pub alphabet: usize,
+}
+
+/// The pattern by which a character tokenizer splits text.
+pub fn every_character() -> SplitPattern {
+    SplitPattern::Regex(r"[\s\S]".to_owned())
 }
 
 /// Encodes character by character.

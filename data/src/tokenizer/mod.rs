@@ -27,9 +27,8 @@ pub use error::Error;
 pub use prompt::SpecialTokens;
 
 use beside::Beside;
-use build::every_character;
 use byte_level::{ByteEncoder, WordEncoder};
-use characters::CharEncoder;
+use characters::{CharEncoder, every_character};
 use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
 use library::{check_replacements, library_error, of_library, put_around, put_space_first, unknown};
 use serde_json::{Map, Value, json};
