@@ -1,4 +1,4 @@
-//! zip and tar read as folders: which files stand in them, and where.
+//! zip and tar archives read as folders: which files they contain, and where.
 
 use super::{compression, error::Error, start::Start};
 use ember_host::{file_error::At, panics::quietly};
@@ -14,34 +14,34 @@ pub enum Archive {
     Tar,
 }
 
-/// Where a file stands in an archive that is not compressed as a whole.
+/// The position of a file in an archive that is not compressed as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     offset: u64,
-    /// How much of the archive it takes.
+    /// Its bytes in the archive, compressed.
     pub bytes: u64,
     packing: Packing,
 }
 
-/// How an archive holds a file.
+/// How an archive stores a file.
 #[derive(Clone, Copy, Debug)]
 enum Packing {
     Stored,
     Deflated,
-    /// Encrypted, or packed by another method.
+    /// Encrypted, or compressed by another method.
     Unread,
-    /// Not at all: in its place is the name of another.
+    /// A link: the name of another file.
     Link,
 }
 
-/// Whether a file or folder of this name is passed over in silence: it is hidden, macOS has put it
-/// into an archive, or Word keeps it beside a document that is open.
+/// Whether a file or folder of this name is skipped without a report: hidden files, the metadata
+/// that macOS adds to archives, and Word's lock files beside open documents.
 pub fn is_passed_over(name: &str) -> bool {
     name.starts_with('.') || name == "__MACOSX" || name.starts_with("~$")
 }
 
 impl Archive {
-    /// What the first bytes of a file say.
+    /// Recognises an archive by its first bytes.
     pub fn of(start: &Start) -> Option<Self> {
         if start.bytes.starts_with(b"PK\x03\x04") || start.bytes.starts_with(b"PK\x05\x06") {
             Some(Self::Zip)
@@ -52,7 +52,7 @@ impl Archive {
         }
     }
 
-    /// The files in an archive that are not hidden, with their names in it, sorted by them.
+    /// The names and entries of an archive's files, without the skipped ones, sorted by name.
     ///
     /// # Errors
     /// As [`Self::list`].
@@ -63,10 +63,10 @@ impl Archive {
         Ok(files)
     }
 
-    /// All files in an archive, with their names in it.
+    /// The names and entries of all files in an archive.
     ///
     /// # Errors
-    /// When it is damaged, or made to fill up memory or a disk.
+    /// When it is damaged, or a decompression bomb.
     pub fn list(self, file: File, name: &str) -> Result<Vec<(String, Entry)>, Error> {
         let archive_bytes = file.metadata().at("cannot read", name)?.len();
         let damaged =
@@ -86,7 +86,7 @@ impl Archive {
 
 struct Listed {
     files: Vec<(String, Entry)>,
-    /// Bytes after decompression, as the archive says.
+    /// Bytes after decompression, according to the archive.
     content_bytes: u64,
 }
 
@@ -132,7 +132,7 @@ fn of_tar(file: File) -> Result<Listed, Failed> {
         let is_link = kind.is_hard_link() || kind.is_symlink();
         if is_link || kind.is_file() {
             let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
-            // Some programs give a link the size of what it leads to.
+            // Some programs give a link the size of its target.
             let (bytes, packing) = if is_link { (0, Packing::Link) } else { (entry.size(), Packing::Stored) };
             let offset = entry.raw_file_position();
             content_bytes = content_bytes.saturating_add(bytes);
@@ -142,7 +142,7 @@ fn of_tar(file: File) -> Result<Listed, Failed> {
     Ok(Listed { files, content_bytes })
 }
 
-/// The bytes of a file: of all that lies at `path`, or of an entry there.
+/// A reader of the file at `path`, or of an entry of that archive.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -155,15 +155,15 @@ pub fn open(path: &Path, entry: Option<Entry>, name: &str) -> Result<Box<dyn Rea
 }
 
 impl Entry {
-    /// Whether it is the name of another file, and no file.
+    /// Whether it is a link to another file.
     pub fn is_link(self) -> bool {
         matches!(self.packing, Packing::Link)
     }
 
-    /// The bytes of the file that stands here in `archive`.
+    /// A reader of this entry's decompressed bytes.
     ///
     /// # Errors
-    /// When the archive cannot be read, or holds it in a way that is not.
+    /// When the archive cannot be read, or the entry is a link, encrypted or of another method.
     pub fn open(self, mut archive: File) -> io::Result<Box<dyn Read>> {
         archive.seek(SeekFrom::Start(self.offset))?;
         let packed = archive.take(self.bytes);

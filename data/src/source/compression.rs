@@ -1,4 +1,4 @@
-//! gzip and zstd, undone while reading.
+//! Streaming decompression of gzip and zstd, with a limit against decompression bombs.
 
 use super::error::Error;
 use ember_host::file_error::At;
@@ -17,7 +17,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What the first bytes of a file say (RFC 1952 and RFC 8878).
+    /// Recognised by the first bytes of a file (RFC 1952 and RFC 8878).
     pub fn of_content(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
@@ -26,7 +26,7 @@ impl Compression {
         }
     }
 
-    /// What a file's name says, and the name without that.
+    /// By the extension of a file's name; also the name without that extension.
     pub fn of_name(name: &str) -> (Self, &str) {
         let endings = [(".gz", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)];
         let found = endings.into_iter().find_map(|(ending, kind)| Some((kind, name.strip_suffix(ending)?)));
@@ -34,8 +34,8 @@ impl Compression {
     }
 }
 
-/// The content of a file, decompressed as it is read; broken compression shows as an error of the
-/// reader.
+/// The content of a file, decompressed as it is read; broken compression is an error of the
+/// returned reader.
 pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 'a>, Error> {
     let mut start = Vec::with_capacity(4);
     raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", name)?;
@@ -55,23 +55,23 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
     })
 }
 
-/// No text is compressed better than this.
+/// No text has a higher compression ratio.
 const MOST_RATIO: u64 = 500;
 
-/// Below so many bytes of content any ratio is read: it does no harm.
+/// Content up to this size is read whatever its ratio: it does no harm.
 const HARMLESS_BYTES: u64 = 64 << 20;
 
-/// Whether content that was packed so well is made to fill up memory or a disk.
+/// Whether so high a compression ratio means a bomb, made to fill up memory or a disk.
 pub fn is_bomb(packed_bytes: u64, content_bytes: u64) -> bool {
     content_bytes > HARMLESS_BYTES && content_bytes / MOST_RATIO > packed_bytes
 }
 
-/// Content that was packed so well.
+/// The error for a decompression bomb.
 #[derive(Debug, thiserror::Error)]
 #[error("unpacks to more than {MOST_RATIO} times its size, as no text does; leave it out")]
 pub struct Bomb;
 
-/// Counts what is read of a compressed file.
+/// Counts the compressed bytes that are read.
 struct Packed<R> {
     raw: R,
     bytes: Rc<Cell<u64>>,
@@ -85,7 +85,7 @@ impl<R: Read> Read for Packed<R> {
     }
 }
 
-/// Decompressed content, which ends in an error where it is a bomb.
+/// Decompressed content; a read fails once it proves to be a bomb.
 struct Bounded<'a> {
     content: Box<dyn Read + 'a>,
     packed: Rc<Cell<u64>>,
@@ -103,10 +103,10 @@ impl Read for Bounded<'_> {
     }
 }
 
-/// The members of a gzip file, one after another, up to its end or to the zeros that fill it up:
-/// tapes and archives pad with them, and gzip itself passes over them.
+/// The concatenated members of a gzip file. Zeros after a member are skipped, as gzip does: tapes
+/// and archives pad with them.
 struct Members<R> {
-    /// `None` behind the last.
+    /// `None` after the last.
     member: Option<GzDecoder<R>>,
 }
 
@@ -127,7 +127,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Whether something else comes behind the zeros that come next.
+/// Skips zeros; returns whether anything follows them.
 fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let block = reader.fill_buf()?;
@@ -140,7 +140,7 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// What was deflated (RFC 1951), inflated while it is read; an error where it is a bomb.
+/// Inflates deflated data (RFC 1951) as it is read; fails once it proves to be a bomb.
 pub fn inflated<'a>(raw: impl Read + 'a) -> Box<dyn Read + 'a> {
     let packed = Rc::new(Cell::new(0));
     let counted = Packed { raw, bytes: packed.clone() };

@@ -1,9 +1,9 @@
-//! Text in any encoding, turned into UTF-8 while reading.
+//! Converts text in any encoding to UTF-8 as it is read.
 //!
-//! A byte order mark decides; then what the user has set; then UTF-8, where the text is that. What
-//! is left is guessed from the first megabyte that begins with a byte outside ASCII: what stands
-//! before it is the same in every encoding that is guessed. ISO-2022-JP, all of whose bytes are
-//! ASCII, is known by its escape sequences.
+//! The encoding is, in this order: that of a byte order mark; the one that the user has set; UTF-8
+//! if the text looks like it; else a guess. The sample for a guess is about a megabyte from the
+//! first block with a non-ASCII byte on: the ASCII before it is the same in every encoding that is
+//! guessed. ISO-2022-JP, all of whose bytes are ASCII, is recognised by its escape sequences.
 
 use super::{compression::Bomb, error::Error, error::SaidBy, guess};
 use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
@@ -11,25 +11,25 @@ use std::{borrow::Cow, cell::Cell, io, io::Cursor, io::Read};
 
 pub use super::guess::Guess;
 
-/// How much is read at once.
+/// The bytes to read at once.
 const BLOCK_BYTES: u64 = 1 << 16;
 
-/// From how much of a text its encoding is guessed.
+/// The size of the sample from which the encoding is guessed.
 const GUESSED_FROM_BYTES: u64 = 1 << 20;
 
-/// How bytes become text.
+/// How the bytes are decoded.
 enum State {
-    /// Nothing but ASCII so far.
+    /// Only ASCII so far.
     Ascii,
     Utf8(SaidBy),
-    /// Whether the first byte of the four is the highest.
+    /// Whether it is big-endian.
     Utf32 {
         big: bool,
     },
     Other(Box<Decoder>, SaidBy),
 }
 
-/// The encoding that the mark at the beginning of a text says, and the bytes of the mark.
+/// The encoding that the byte order mark of a text declares, and the length of the mark.
 fn marked(start: &[u8]) -> Option<(State, usize)> {
     let sixteen = |encoding: &'static Encoding| other(encoding, SaidBy::Mark);
     Some(match start {
@@ -46,20 +46,20 @@ fn other(encoding: &'static Encoding, said_by: SaidBy) -> State {
     State::Other(Box::new(encoding.new_decoder_without_bom_handling()), said_by)
 }
 
-/// Whether the beginning of a text is such that zeros in it are no sign of another kind of file.
+/// Whether zero bytes in a file with this beginning are part of its text: it is UTF-16 or UTF-32.
 pub fn may_hold_zeros(start: &[u8]) -> bool {
     matches!(marked(start), Some((State::Utf32 { .. } | State::Other(..), _))) || guess::utf16(start).is_some()
 }
 
-/// Whether a text's bytes are its UTF-8, as far as its beginning shows.
+/// Whether a text is UTF-8, judging by its beginning, which may end within a character.
 pub fn is_utf8(start: &[u8]) -> bool {
     let cut = |error: std::str::Utf8Error| error.error_len().is_none() && !start.is_empty();
     let valid = std::str::from_utf8(start).map_or_else(cut, |_| true);
     valid && !may_hold_zeros(start) && !guess::has_escape_to_japanese(start)
 }
 
-/// `raw` as UTF-8, without its mark; what its encoding was guessed to be is put into `found`.
-/// Whatever the reader hands out is valid, but for a character that its end cuts.
+/// Converts `raw` to UTF-8, without its byte order mark; puts a guessed encoding into `found`. The
+/// returned bytes are valid, but the end of a read may cut a character.
 pub fn as_utf8<'a>(
     mut raw: Box<dyn Read + 'a>,
     set: Option<&'static Encoding>,
@@ -85,10 +85,10 @@ pub fn as_utf8<'a>(
     Ok(Box::new(Utf8 { raw, state, offset, bytes: Vec::new(), text: Cursor::default(), ended: false, found }))
 }
 
-/// All of a text whose file may declare its encoding, which counts where the bytes are not UTF-8.
+/// Decodes a whole text; uses the encoding `declared` only if the bytes are not valid UTF-8.
 ///
 /// # Errors
-/// When it is in another encoding than its mark says.
+/// When it is invalid in the encoding of its byte order mark, or in `declared`.
 pub fn text_of(bytes: &[u8], declared: Option<&'static Encoding>, found: &Cell<Option<Guess>>) -> io::Result<String> {
     let is_utf8 = std::str::from_utf8(bytes).is_ok();
     let mut text = String::new();
@@ -96,15 +96,15 @@ pub fn text_of(bytes: &[u8], declared: Option<&'static Encoding>, found: &Cell<O
     Ok(text)
 }
 
-/// UTF-8 of what `raw` holds behind its mark.
+/// A reader that converts `raw`, after its byte order mark, to UTF-8.
 struct Utf8<'a> {
     raw: Box<dyn Read + 'a>,
     state: State,
-    /// Where `bytes` begins in the text, mark included.
+    /// The offset of `bytes` in the text, including the mark.
     offset: u64,
-    /// Bytes that were read and not yet converted: a part of a character, at most.
+    /// Bytes that were read and not yet converted: between reads at most a part of a character.
     bytes: Vec<u8>,
-    /// What was converted last.
+    /// The converted text that the caller has not yet read.
     text: Cursor<Vec<u8>>,
     ended: bool,
     found: &'a Cell<Option<Guess>>,
@@ -123,7 +123,7 @@ impl Read for Utf8<'_> {
 }
 
 impl Utf8<'_> {
-    /// Converts the next block to `text`, which is empty; whether it was the last.
+    /// Converts the next block into the empty `text`; returns whether it was the last.
     fn convert(&mut self, text: &mut Vec<u8>) -> io::Result<bool> {
         let mut last = self.fill(BLOCK_BYTES)?;
         if matches!(self.state, State::Ascii) && (!self.bytes.is_ascii() || guess::has_escape_to_japanese(&self.bytes))
@@ -135,7 +135,7 @@ impl Utf8<'_> {
         let broken = |at: usize, encoding, said_by, byte| Broken { at: offset + at as u64, encoding, said_by, byte };
         let used = match &mut self.state {
             State::Ascii if last => self.bytes.len(),
-            // An escape sequence may go on in the next block.
+            // An escape sequence may continue in the next block.
             State::Ascii => self.bytes.len() - guess::begun_escape(&self.bytes),
             State::Utf8(said_by) => {
                 valid_utf8(&self.bytes, last).map_err(|at| broken(at, UTF_8.name(), *said_by, Some(self.bytes[at])))?
@@ -154,7 +154,7 @@ impl Utf8<'_> {
         };
         self.offset += used as u64;
         if matches!(self.state, State::Ascii | State::Utf8(_)) {
-            // It is text as it lies: the two change places, and only what is left is copied.
+            // The bytes are already UTF-8: swap the buffers, and copy only the unconverted rest.
             std::mem::swap(text, &mut self.bytes);
             self.bytes.extend_from_slice(&text[used..]);
             text.truncate(used);
@@ -164,16 +164,16 @@ impl Utf8<'_> {
         Ok(last)
     }
 
-    /// Reads until `bytes` holds so many more; whether these are the last.
+    /// Reads `more` bytes into `bytes`; returns whether the input has ended.
     fn fill(&mut self, more: u64) -> io::Result<bool> {
         let n = self.raw.by_ref().take(more).read_to_end(&mut self.bytes)?;
         Ok((n as u64) < more)
     }
 
-    /// What the first text outside ASCII is: UTF-8, or what it looks like.
+    /// Chooses the encoding from the first block with non-ASCII text: UTF-8, or a guess.
     fn decide(&mut self, last: bool) {
         self.state = match guess::other_than_utf8(&self.bytes, last) {
-            // An escape sequence that says nothing of an encoding.
+            // There was an escape sequence, but it is not ISO-2022-JP.
             None if self.bytes.is_ascii() => State::Ascii,
             None => State::Utf8(SaidBy::Nobody),
             Some(guess) => {
@@ -184,25 +184,25 @@ impl Utf8<'_> {
     }
 }
 
-/// The characters before the first byte that is none, or not a whole one. Not the standard library's
-/// check: where signs outside ASCII are strewn in, this one is several times faster.
+/// The text before the first invalid or incomplete character. With scattered non-ASCII characters
+/// `encoding_rs` validates several times faster than the standard library.
 pub fn valid_beginning(bytes: &[u8]) -> Cow<'_, str> {
     let text = |bytes| UTF_8.decode_without_bom_handling_and_without_replacement(bytes);
     text(bytes).or_else(|| text(&bytes[..Encoding::utf8_valid_up_to(bytes)])).expect("it was found valid")
 }
 
-/// How much of `bytes` is whole characters; else the first byte that does not belong there.
+/// The number of bytes in whole characters, or as an error the position of the first invalid byte.
 fn valid_utf8(bytes: &[u8], last: bool) -> Result<usize, usize> {
     let valid = Encoding::utf8_valid_up_to(bytes);
     match std::str::from_utf8(&bytes[valid..]) {
         Ok(_) => Ok(valid),
-        // A character may go on in the next block.
+        // A character may continue in the next block.
         Err(error) if error.error_len().is_none() && !last => Ok(valid),
         Err(_) => Err(valid),
     }
 }
 
-/// Converts UTF-32; how much of it was, or where it is broken.
+/// Converts UTF-32; returns the bytes converted, or as an error the offset of an invalid unit.
 fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usize, usize> {
     let mut at = 0;
     for unit in bytes.chunks_exact(4) {
@@ -215,8 +215,8 @@ fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usiz
     if last && at < bytes.len() { Err(at) } else { Ok(at) }
 }
 
-/// Converts all of `bytes`. Where the encoding is a guess, what does not belong is replaced, and
-/// counted; else it is an error, of its place.
+/// Converts all of `bytes`. If the encoding is a guess, replaces invalid sequences and returns
+/// their number; else the position of the first is the error.
 fn decode(decoder: &mut Decoder, said_by: SaidBy, bytes: &[u8], last: bool, text: &mut Vec<u8>) -> Result<u64, usize> {
     let (mut at, mut replaced) = (0, 0);
     loop {
@@ -239,14 +239,14 @@ fn decode(decoder: &mut Decoder, said_by: SaidBy, bytes: &[u8], last: bool, text
     }
 }
 
-/// Not what it is taken to be, from this byte on.
+/// Text that is invalid in its encoding at a byte.
 #[derive(Debug, thiserror::Error)]
 #[error("byte {at} does not belong there")]
 struct Broken {
     at: u64,
     encoding: &'static str,
     said_by: SaidBy,
-    /// The byte itself, where one alone tells.
+    /// The byte's value, for UTF-8.
     byte: Option<u8>,
 }
 
@@ -256,7 +256,7 @@ impl From<Broken> for io::Error {
     }
 }
 
-/// Why the text called `name` could not be read on; `place` says how far it was.
+/// The error for a failed read of the text `name`; `place` says how far the reader had come.
 pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
     if let Some(bomb) = error.get_ref().and_then(|inner| inner.downcast_ref::<Bomb>()) {
         return Error::unusable(name, bomb.to_string());

@@ -1,32 +1,32 @@
-//! What encoding a text looks to be in, and how sure that is.
+//! Guesses the encoding of a text, with a confidence.
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_16BE, UTF_16LE};
 use memchr::{memchr, memchr_iter};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// From how much of a text it is told whether it is UTF-16 without a mark.
+/// Bytes at the start of a text that are checked for UTF-16 without a byte order mark.
 pub const UTF16_FROM_BYTES: u64 = 8 << 10;
 
-/// A text is guessed once as a whole, and in so many pieces to see whether they agree.
+/// The text is guessed as a whole, and again in this many pieces to see whether they agree.
 const PIECES: usize = 8;
 
-/// A piece has at least so many bytes outside ASCII: a few say nothing.
+/// The fewest non-ASCII bytes in a piece: a few alone say nothing.
 const BYTES_A_PIECE: usize = 24;
 
-/// Text that was meant as UTF-8 has this share of its characters outside ASCII right.
+/// Damaged text counts as UTF-8 if at least this share of its non-ASCII characters is valid.
 const MEANT_AS_UTF8: f64 = 0.9;
 
-/// The encoding that a text looks to be in.
+/// A guessed encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Guess {
-    /// Its name in the WHATWG's standard.
+    /// Serialized by its name in the WHATWG Encoding Standard.
     #[serde(serialize_with = "name")]
     pub encoding: &'static Encoding,
-    /// How sure that is, from 0 to 1: of `n` pieces of the text (eight, fewer of a short one) so many
-    /// as look so too, by `n + 1`.
+    /// How sure the guess is, from 0 to 1: the number of pieces that give the same guess, divided
+    /// by `n + 1` for `n` pieces (eight, fewer for a short text).
     pub confidence: f64,
-    /// Characters that are none in this encoding, and were replaced by U+FFFD.
+    /// Invalid sequences that were replaced by U+FFFD.
     pub replaced: u64,
 }
 
@@ -49,8 +49,8 @@ impl<'de> Deserialize<'de> for Guess {
     }
 }
 
-/// What text with something outside ASCII, or an escape sequence, is, where it is not UTF-8 (or meant
-/// to be). `last`: the text ends with it.
+/// Guesses the encoding of a text with non-ASCII bytes or an escape sequence; `None` if it is
+/// UTF-8, even slightly damaged. `last`: the text ends with this sample.
 pub fn other_than_utf8(sample: &[u8], last: bool) -> Option<Guess> {
     if is_iso_2022_jp(sample, last) {
         return Some(Guess { encoding: ISO_2022_JP, confidence: 0.5, replaced: 0 });
@@ -71,12 +71,12 @@ fn guessed(sample: &[u8], last: bool) -> &'static Encoding {
     detector.guess(None, Utf8Detection::Deny)
 }
 
-/// Whether text has one of the escape sequences behind which ISO-2022-JP has Japanese characters.
+/// Whether a text has one of the escape sequences with which ISO-2022-JP switches to Japanese.
 pub fn has_escape_to_japanese(text: &[u8]) -> bool {
     memchr_iter(ESCAPE, text).any(|at| matches!(text[at + 1..], [b'$', b'@' | b'B', ..]))
 }
 
-/// How many bytes at the end of a text may be the beginning of such a sequence.
+/// The number of bytes at the end of a text that may begin such a sequence.
 pub fn begun_escape(text: &[u8]) -> usize {
     match text {
         [.., ESCAPE, b'$'] => 2,
@@ -87,7 +87,7 @@ pub fn begun_escape(text: &[u8]) -> usize {
 
 const ESCAPE: u8 = 0x1b;
 
-/// Whether text of nothing but ASCII is ISO-2022-JP without a fault.
+/// Whether a text is valid ISO-2022-JP, which consists of ASCII bytes only.
 fn is_iso_2022_jp(sample: &[u8], last: bool) -> bool {
     if !sample.is_ascii() || !has_escape_to_japanese(sample) {
         return false;
@@ -97,17 +97,17 @@ fn is_iso_2022_jp(sample: &[u8], last: bool) -> bool {
     detector.guess(None, Utf8Detection::Deny) == ISO_2022_JP
 }
 
-/// Whether what is outside ASCII is UTF-8 but for damage here and there.
+/// Whether the non-ASCII part of a text is UTF-8, with at most a little damage.
 fn is_meant_as_utf8(sample: &[u8]) -> bool {
     let (right, wrong) = right_and_wrong_in_utf8(sample);
-    // A character that the end cuts in its middle is no error; one byte alone may be one of another
-    // encoding.
+    // A character cut off at the end is not an error. If it is the only one and just one byte, that
+    // byte may be a character of another encoding.
     let cut = std::str::from_utf8(sample)
         .is_err_and(|error| error.error_len().is_none() && (right > 0 || sample.len() - error.valid_up_to() > 1));
     cut || wrong == 0 || right as f64 >= MEANT_AS_UTF8 * (right + wrong) as f64
 }
 
-/// How many characters outside ASCII are right in UTF-8, and how many places are not UTF-8.
+/// The number of valid non-ASCII characters in UTF-8, and the number of invalid sequences.
 pub fn right_and_wrong_in_utf8(text: &[u8]) -> (u64, u64) {
     let (mut right, mut wrong) = (0, 0);
     for chunk in text.utf8_chunks() {
@@ -117,7 +117,7 @@ pub fn right_and_wrong_in_utf8(text: &[u8]) -> (u64, u64) {
     (right, wrong)
 }
 
-/// Pieces of a text with about equally many bytes outside ASCII, cut at ends of lines or words.
+/// Cuts a text at spaces or line ends into pieces with about equally many non-ASCII bytes.
 fn pieces(sample: &[u8]) -> Vec<&[u8]> {
     let high = sample.iter().filter(|byte| !byte.is_ascii()).count();
     let each = (high / PIECES).max(BYTES_A_PIECE);
@@ -135,15 +135,15 @@ fn pieces(sample: &[u8]) -> Vec<&[u8]> {
     pieces
 }
 
-/// Whether a text is UTF-16 without a mark: nearly all zeros stand in one of two places, and what it
-/// says then are characters.
+/// Recognises UTF-16 without a byte order mark: nearly all zero bytes have even positions, or
+/// nearly all have odd ones, and the start decodes to valid characters.
 pub fn utf16(start: &[u8]) -> Option<Guess> {
     let start = &start[..start.len().min(UTF16_FROM_BYTES as usize) & !1];
-    // Of nearly all texts nothing more is asked.
+    // Nearly all texts have no zero byte and leave here.
     memchr(0, start)?;
     let zeros = |place: usize| start.iter().skip(place).step_by(2).filter(|&&byte| byte == 0).count();
     let (even, odd) = (zeros(0), zeros(1));
-    // A few characters end in a zero: 一, Ā.
+    // A few characters have a zero as their low byte: 一, Ā.
     let encoding = if odd > 4 * even {
         UTF_16LE
     } else if even > 4 * odd {
@@ -151,13 +151,13 @@ pub fn utf16(start: &[u8]) -> Option<Guess> {
     } else {
         return None;
     };
-    // Spaces and line ends alone are about a seventh of a text.
+    // A twentieth of the code units: spaces and line ends alone are about a seventh of a text.
     let enough = even.max(odd) * 20 >= start.len() / 2 && start.len() >= 8;
     (enough && reads_as_utf16(start, encoding)).then_some(Guess { encoding, confidence: 0.5, replaced: 0 })
 }
 
-/// Whether what a file begins with says characters in this UTF-16, and no signs of control but those of
-/// texts.
+/// Whether the start of a file is valid in this UTF-16, without control characters other than those
+/// usual in text.
 pub fn reads_as_utf16(start: &[u8], encoding: &Encoding) -> bool {
     let unit = |pair: &[u8]| match encoding == UTF_16LE {
         true => u16::from_le_bytes([pair[0], pair[1]]),
