@@ -1,5 +1,5 @@
-//! The characters of a text made uniform: Unicode NFC, line ends, odd blanks. A document of any
-//! length is cleaned line by line.
+//! Normalizes the characters of a text: Unicode NFC, line ends, unusual spaces. Works line by line,
+//! so that a document may have any length.
 
 use super::{Changes, Clean};
 use crate::source::event::{Documents, Event, Halt};
@@ -9,17 +9,17 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 /// A line longer than this is cleaned in parts.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
-/// Blank lines that may stand together.
+/// The most blank lines that are kept in a row.
 const MOST_BLANK_LINES: u32 = 2;
 
-/// The line ends of old Macintoshes, and Unicode's own.
+/// The line ends of classic Mac OS, and those of Unicode.
 const LINE_ENDS: [char; 4] = ['\r', '\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Cleans what a reader hands on.
+/// Cleans the events of a reader.
 pub struct Cleaner {
     clean: Clean,
     pub changes: Changes,
-    /// The line that is not yet whole.
+    /// The current line, not yet complete.
     line: String,
     blank_lines: u32,
 }
@@ -29,7 +29,7 @@ impl Cleaner {
         Self { clean, changes: Changes::default(), line: String::new(), blank_lines: 0 }
     }
 
-    /// Hands an event on, its text cleaned.
+    /// Passes an event to `sink` with its text cleaned.
     pub fn event(&mut self, event: Event<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         match event {
             Event::Text(text) => {
@@ -61,7 +61,7 @@ impl Cleaner {
         }
     }
 
-    /// Cleans the line that has ended, if there is one.
+    /// Cleans the current line, if there is one.
     fn end_line(&mut self, out: &mut String) {
         let whole = std::mem::take(&mut self.line);
         let (line, ended) = match whole.strip_suffix('\n') {
@@ -78,7 +78,7 @@ impl Cleaner {
         self.lines(line, ended, out);
     }
 
-    /// A line, of which other line ends than a line feed make several.
+    /// Cleans a line that may contain line ends other than a line feed.
     fn lines(&mut self, line: &str, ended: bool, out: &mut String) {
         let mut lines = line.split(LINE_ENDS).peekable();
         while let Some(line) = lines.next() {
@@ -107,8 +107,9 @@ impl Cleaner {
         }
     }
 
-    /// A part of a line that is too long to be held: to the last of other line ends, else to the last
-    /// place where no character goes on.
+    /// Cleans the beginning of a line that is too long to buffer: up to its last line end of
+    /// another kind, else to before its last printable ASCII character, so as not to cut combining
+    /// marks off.
     fn end_part(&mut self, out: &mut String) {
         // The last character may be half of a line end.
         let last = self.line.char_indices().next_back().map_or(0, |(at, _)| at);
@@ -125,7 +126,7 @@ impl Cleaner {
         self.blank_lines = 0;
     }
 
-    /// The same with plain spaces, and without what has no width.
+    /// The line with plain spaces and without zero-width characters.
     fn blanks(&mut self, line: &str) -> String {
         let mut cleaned = String::with_capacity(line.len());
         for character in line.chars() {
@@ -148,17 +149,17 @@ impl Cleaner {
         let composed: String = line.nfc().collect();
         if composed != line {
             let beyond_ascii = |text: &str| text.chars().filter(|character| !character.is_ascii()).count();
-            // A character that is written otherwise without being joined to another counts as one.
+            // One-for-one replacements leave the number equal, and count as one change.
             self.changes.composed += beyond_ascii(line).abs_diff(beyond_ascii(&composed)).max(1) as u64;
         }
         out.push_str(&composed);
     }
 }
 
-/// How often a text has two characters that are one of UTF-8 read as Windows-1252: a capital with a
-/// diacritic or a sign, then one of those that UTF-8's later bytes become.
+/// Counts pairs of characters that look like UTF-8 decoded as Windows-1252: the character of a lead
+/// byte, then that of a continuation byte.
 fn mojibake(text: &str) -> u64 {
-    // Whatever leads is written with this byte, which is found faster than a text is walked through.
+    // The UTF-8 of every such lead character begins with this byte; `memchr` finds it fast.
     const FIRST_BYTE: u8 = 0xc3;
     let is_mojibake = |at: &usize| {
         let mut two = text[*at..].chars();

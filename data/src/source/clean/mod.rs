@@ -1,4 +1,4 @@
-//! Cleaning: what is changed of a text, by choice, and how often.
+//! Optional cleaning of text, with counts of its changes.
 
 mod characters;
 pub mod pages;
@@ -8,15 +8,15 @@ pub use characters::Cleaner;
 
 use serde::{Deserialize, Serialize};
 
-/// What is cleaned.
+/// How much is cleaned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clean {
-    /// What pages, mails and other documents have around their text; the characters stay as they
-    /// are.
+    /// The surroundings of documents' text: page headers and footers, quoted mails, signatures.
+    /// Characters stay as they are.
     #[default]
     Auto,
-    /// The characters of all text as well: Unicode NFC, line ends, odd blanks.
+    /// Also the characters of all text: Unicode NFC, line ends, unusual spaces.
     All,
     /// Nothing.
     Off,
@@ -45,28 +45,28 @@ impl std::fmt::Display for Clean {
     }
 }
 
-/// How often cleaning changed something.
+/// The number of changes by cleaning, of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
-    /// Lines that stood at the top or bottom of page after page, and were left out.
+    /// Lines removed because they repeat at the top or bottom of pages.
     pub page_lines: u64,
-    /// Words that a page's line had cut, and were joined.
+    /// Words that were hyphenated at the end of a page's line, and were joined.
     pub hyphens: u64,
-    /// Lines of mails quoted in answers, with what announces them, and left out.
+    /// Quoted lines removed from mails, attribution lines ("Ann wrote:") included.
     pub quoted_lines: u64,
-    /// Lines of signatures below mails, left out.
+    /// Signature lines removed from mails.
     pub signature_lines: u64,
-    /// Characters that are written otherwise in Unicode's NFC.
+    /// Characters changed by Unicode normalization to NFC.
     pub composed: u64,
-    /// Line ends that were not a line feed.
+    /// Line ends other than a line feed, replaced by one.
     pub line_ends: u64,
-    /// Blanks at ends of lines, blank lines beyond two, spaces of odd widths, invisible characters.
+    /// Lines with trailing blanks, blank lines after two, unusual spaces, invisible characters.
     pub blanks: u64,
-    /// Characters such as Ã©, which are UTF-8 that was read as Windows-1252. They stay: this counts
-    /// what should be looked at.
+    /// Characters such as Ã©: UTF-8 that was decoded as Windows-1252. They stay; the count is a
+    /// warning.
     pub mojibake: u64,
-    /// Halves of characters that stood alone as escapes in JSON Lines: no text, and read as U+FFFD.
+    /// Unpaired surrogate escapes in JSON Lines, replaced by U+FFFD.
     pub lone_surrogates: u64,
 }
 

@@ -1,20 +1,19 @@
-//! Pages made into running text: what stands at the top and bottom of page after page goes, and words
-//! that a line had cut are joined.
+//! Joins pages into one text: removes repeated headers and footers, and joins hyphenated words.
 
 use super::Changes;
 use std::collections::HashMap;
 
-/// Lines at the top and at the bottom of a page among which what repeats is looked for.
+/// Lines at the top and at the bottom of a page that may be a header or footer.
 const EDGE_LINES: usize = 3;
 
-/// What stands on fewer pages than this does not repeat.
+/// A line must occur on this many pages to count as repeated.
 const FEWEST_PAGES: usize = 3;
 
-/// Pages among which a line that repeats is looked for: a chapter's heading changes.
+/// Repetitions are sought this many pages back and forth, not further: headers change by chapter.
 const NEIGHBOURS: usize = 10;
 
-/// The pages as one text. Lines at their edges go where the same stands, but for its numbers, at the
-/// same edge of at least three pages of the twenty around; so do page numbers, by the same rule.
+/// Joins pages into one text. Removes a line at a page's edge if, apart from its numbers, it is at
+/// that edge of at least three pages among this one and the twenty around it. So go page numbers.
 pub fn running(pages: &[String], changes: &mut Changes) -> String {
     let pages: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
     let repeated = Repeated::of(&pages);
@@ -38,16 +37,16 @@ enum Edge {
     Bottom,
 }
 
-/// The edges at which a line stands, in its place among the lines of a page.
+/// The edges to which the line at index `place` of a page with `lines` lines belongs.
 fn edges(place: usize, lines: usize) -> impl Iterator<Item = Edge> {
     let top = (place < EDGE_LINES).then_some(Edge::Top);
     let bottom = (place + EDGE_LINES >= lines).then_some(Edge::Bottom);
     top.into_iter().chain(bottom)
 }
 
-/// Where lines repeat, by what they are but for their numbers.
+/// The lines at page edges, to find those that repeat.
 struct Repeated {
-    /// The numbers of the pages that have a line at this edge.
+    /// The numbers of the pages that have this [`normalized`] line at this edge.
     pages: HashMap<(Edge, String), Vec<usize>>,
 }
 
@@ -67,7 +66,7 @@ impl Repeated {
         Self { pages: found }
     }
 
-    /// Whether the same as a line of page `number` stands at one of its edges on pages around.
+    /// Whether a line of page `number` repeats at one of its edges on the pages around.
     fn has(&self, number: usize, mut edges: impl Iterator<Item = Edge>, line: &str) -> bool {
         let form = form(line);
         edges.any(|edge| {
@@ -78,7 +77,7 @@ impl Repeated {
     }
 }
 
-/// What a line is but for its numbers and blanks.
+/// A line without its white space, with each number replaced by `0`.
 fn form(line: &str) -> String {
     let mut form = String::new();
     for character in line.trim().chars() {
@@ -95,8 +94,8 @@ fn form(line: &str) -> String {
     form
 }
 
-/// Lines as a text, in which a word that ends a line with a hyphen goes on with the small letter that
-/// begins the next.
+/// Joins lines into a text. A hyphenated word at the end of a line is joined with the next line if
+/// that begins with a lowercase letter.
 fn joined(lines: &[&str], changes: &mut Changes) -> String {
     let mut text = String::new();
     for line in lines {

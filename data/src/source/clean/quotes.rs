@@ -1,9 +1,9 @@
-//! Mails without what others wrote: quoted replies, and signatures.
+//! Removes quoted replies and signatures from mails.
 
 use super::Changes;
 
-/// Words with which programs announce what they quote, in the languages they speak; a line that
-/// ends in a colon and has one of them, right above a quotation.
+/// An attribution line ("On Monday, Ann wrote:") stands right above a quotation, ends in a colon
+/// and has one of these words, in the languages of mail programs.
 const ANNOUNCING: [&str; 12] = [
     "wrote",
     "writes",
@@ -19,10 +19,10 @@ const ANNOUNCING: [&str; 12] = [
     "escreveu",
 ];
 
-/// How the first of two lines begins that announce a quotation.
+/// Beginnings of the first line of an attribution that takes two.
 const BEGINNINGS: [&str; 10] = ["On ", "Am ", "Le ", "El ", "Il ", "Op ", "Den ", "Em ", "W dniu ", "Dnia "];
 
-/// Lines that stand above a whole mail that is quoted below.
+/// Separators above a whole quoted mail.
 const ORIGINALS: [&str; 7] = [
     "-----Original Message-----",
     "-----Ursprüngliche Nachricht-----",
@@ -33,8 +33,8 @@ const ORIGINALS: [&str; 7] = [
     "________________________________",
 ];
 
-/// The fields of the block of lines with which Outlook begins a mail that it quotes, in the languages
-/// it speaks: who wrote it, when, to whom and of what.
+/// The header fields at the start of a mail that Outlook quotes, in its languages: sender, date,
+/// recipients, subject.
 const FIELDS: [[&str; 4]; 20] = [
     ["From", "Sent", "To", "Subject"],
     ["From", "Date", "To", "Subject"],
@@ -58,21 +58,21 @@ const FIELDS: [[&str; 4]; 20] = [
     ["发件人", "发送时间", "收件人", "主题"],
 ];
 
-/// Which of these say a date that a memo may have as well: that of a mail has a time.
+/// Those date fields that a memo may have as well; in a mail the date has a time.
 const DATES: [&str; 3] = ["Date", "Datum", "Fecha"];
 
-/// Such a block has no more lines: names of many receivers take several.
+/// The most lines of such a header: many recipients take several.
 const MOST_FIELD_LINES: usize = 50;
 
-/// Below `-- `, which is the mark of a signature (RFC 3676), stand no more lines that say something: a
-/// firm's own are many.
+/// The most non-blank lines of a signature below its delimiter `-- ` (RFC 3676); those of companies
+/// are long.
 const MOST_SIGNATURE_LINES: usize = 25;
 
-/// Below dashes without a space no more: above more they are a divider.
+/// The most below dashes without the space: above more lines they are a divider.
 const MOST_UNMARKED_LINES: usize = 6;
 
-/// The text of a mail without quoted lines and what announces them, without what stands below
-/// another mail's beginning, and without a signature.
+/// The text of a mail without quoted lines and their attributions, without a whole quoted mail at
+/// its end, and without the signature.
 pub fn without(text: &str, changes: &mut Changes) -> String {
     let mut kept = without_quotations(text, changes);
     if let Some(at) = signature(&kept) {
@@ -96,7 +96,7 @@ fn without_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> 
             continue;
         }
         changes.quoted_lines += 1;
-        // What announces it stands above it, on one line or on two.
+        // The attribution is above it, on one line or two.
         pop_blank(&mut kept);
         if kept.last().is_some_and(|line| announces(line)) {
             let ends = kept.pop().unwrap_or_default();
@@ -120,14 +120,14 @@ fn without_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> 
     kept
 }
 
-/// Takes blank lines off the end.
+/// Removes blank lines at the end.
 fn pop_blank(lines: &mut Vec<&str>) {
     while lines.last().is_some_and(|line| line.trim().is_empty()) {
         lines.pop();
     }
 }
 
-/// Where the signature begins that ends a mail, with a line of `-- ` or `--`.
+/// The index of the delimiter, `-- ` or `--`, that begins a mail's signature.
 fn signature(lines: &[&str]) -> Option<usize> {
     let (mut begins, mut below) = (None, 0);
     for (at, &line) in lines.iter().enumerate().rev() {
@@ -142,8 +142,8 @@ fn signature(lines: &[&str]) -> Option<usize> {
     begins
 }
 
-/// Whether a mail that Outlook quotes begins with this line: the fields come in order, the first two
-/// right below each other, and no blank line parts them.
+/// Whether this line begins a mail that Outlook quotes: its header fields follow in order, the
+/// second right below the first, and no blank line comes between.
 fn begins_original<'a>(line: &str, below: impl Iterator<Item = &'a str> + Clone) -> bool {
     let first = field(line);
     FIELDS.iter().filter(|fields| fields[0] == first).any(|[_, sent, to, subject]| {
@@ -160,8 +160,8 @@ fn has_time(line: &str) -> bool {
     line.as_bytes().windows(4).any(is_time)
 }
 
-/// The name of the field that a line begins with. In French a blank stands before the colon, and bold
-/// letters may have become stars.
+/// The name of the header field on a line. French puts a blank before the colon, and bold type may
+/// have become asterisks.
 fn field(line: &str) -> &str {
     line.split_once(':').map_or("", |(name, _)| name.trim().trim_matches('*'))
 }
@@ -171,8 +171,8 @@ fn announces(line: &str) -> bool {
     line.ends_with(':') && ANNOUNCING.iter().any(|word| line.contains(word))
 }
 
-/// Whether this is the first half of what announces a quotation: it has a date or an address, or
-/// begins so, and it is no sentence, which were the author's own.
+/// Whether this may be the first of two attribution lines: it has a digit or an address, or a
+/// typical beginning, and does not end like a sentence, which would be the author's own.
 fn begins_to_announce(line: &str) -> bool {
     let line = line.trim();
     let has_some = line.contains(|character: char| character.is_ascii_digit() || character == '@');
