@@ -1,4 +1,4 @@
-//! JSON Lines: one JSON object a line, one of its fields the document.
+//! JSON Lines: one JSON object per line; one of its fields is the document.
 
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
@@ -6,7 +6,6 @@ use crate::source::{content::Content, error::Error, event::Event};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::{borrow::Cow, fmt};
 
-/// The kind.
 pub struct JsonLines;
 
 const ABOUT: About = About {
@@ -20,7 +19,7 @@ const ABOUT: About = About {
 /// The longest line that is read, which bounds the memory it takes.
 const LONGEST_LINE_BYTES: u64 = 64 << 20;
 
-/// So many of a line's fields are named where the wanted one is not among them.
+/// The most field names that the error for a missing field lists.
 const MOST_NAMES: usize = 32;
 
 impl Reader for JsonLines {
@@ -54,8 +53,7 @@ impl Reader for JsonLines {
     }
 }
 
-/// The text in one line, which stands at `place`, if there is one: a null is where a document would
-/// be.
+/// The text in a line; `None` if the field is null. `place` is the line's position for errors.
 fn document(place: &str, line: &str, field: &str) -> Result<Option<String>, Error> {
     let mut json = serde_json::Deserializer::from_str(line);
     let read = Fields { wanted: field }.deserialize(&mut json).and_then(|found| json.end().map(|()| found));
@@ -72,8 +70,8 @@ fn document(place: &str, line: &str, field: &str) -> Result<Option<String>, Erro
     }
 }
 
-/// The line with U+FFFD for every surrogate that is not half of a pair, and how many there are:
-/// programs that cut a text within a character write such escapes, which are no text.
+/// The line with every unpaired surrogate escape replaced by U+FFFD, and their number. Programs
+/// that cut a text within a character write such escapes.
 fn without_lone_surrogates(line: &str) -> (String, u64) {
     let (mut whole, mut lone, mut rest) = (String::with_capacity(line.len()), 0, line);
     while let Some(at) = rest.find('\\') {
@@ -85,7 +83,7 @@ fn without_lone_surrogates(line: &str) -> (String, u64) {
                 lone += 1;
                 ("\\ufffd", 6)
             }
-            // A backslash may stand behind a backslash, and begins no escape there.
+            // Skip both characters: after `\\` a second backslash does not begin an escape.
             (None, _) => {
                 let length: usize = escape.chars().take(2).map(char::len_utf8).sum();
                 (&escape[..length], length)
@@ -97,21 +95,21 @@ fn without_lone_surrogates(line: &str) -> (String, u64) {
     (whole + rest, lone)
 }
 
-/// The surrogate that `text` begins with, as JSON writes it: a half of a character beyond U+FFFF.
+/// The surrogate (half of a character beyond U+FFFF) of a `\u` escape at the start of `text`.
 fn surrogate(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
 }
 
-/// What a field is.
+/// The value of the wanted field.
 enum Found {
     Text(String),
     Null,
     Other,
 }
 
-/// An object whose `wanted` field is read, and of the others some names: what they hold takes no
-/// memory.
+/// Deserializes the `wanted` field of an object, and some names of the others, whose values are
+/// skipped without allocation.
 struct Fields<'a> {
     wanted: &'a str,
 }

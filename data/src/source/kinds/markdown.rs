@@ -1,4 +1,4 @@
-//! Markdown, as plain text but for the front matter, which is set apart.
+//! Markdown: plain text, from which the front matter is removed.
 
 use super::text::pieces;
 use crate::source::event::{Documents, Halt};
@@ -7,7 +7,6 @@ use crate::source::{content::Content, event::Event};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
-/// The kind.
 pub struct Markdown;
 
 const ABOUT: About = About {
@@ -18,7 +17,7 @@ const ABOUT: About = About {
     without: "the front matter, which has the title",
 };
 
-/// A front matter is no longer than this.
+/// The longest front matter.
 const MOST_BYTES: u64 = 64 << 10;
 
 impl Reader for Markdown {
@@ -37,8 +36,8 @@ impl Reader for Markdown {
     }
 }
 
-/// What was read and is no front matter, and the front matter: what stands between a first line of
-/// `---` (YAML) or `+++` (TOML) and the next, where it looks like that.
+/// Reads the front matter: the lines between a first line of `---` (YAML) or `+++` (TOML) and the
+/// next, if they look like it. Returns the bytes read that are text, and the front matter.
 fn front_matter(reader: &mut impl BufRead) -> std::io::Result<(Vec<u8>, String)> {
     let mut whole = Vec::new();
     let mut limited = reader.take(MOST_BYTES);
@@ -62,12 +61,12 @@ fn front_matter(reader: &mut impl BufRead) -> std::io::Result<(Vec<u8>, String)>
     Ok((whole, String::new()))
 }
 
-/// Whether what stands between two such lines is YAML or TOML, and not text between two rules.
+/// Whether the lines are YAML or TOML, and not text between two horizontal rules.
 fn is_matter(matter: &str, mark: &[u8]) -> bool {
     if mark == b"+++" { is_toml(matter) } else { is_yaml(matter) }
 }
 
-/// Whether this is TOML: behind comments it begins with a key or a table. The rest is free.
+/// Whether this looks like TOML: after comments it begins with a key or a table; no more checks.
 fn is_toml(matter: &str) -> bool {
     let mut lines = matter.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.next().is_none_or(|line| {
@@ -81,8 +80,8 @@ fn is_toml(matter: &str) -> bool {
     })
 }
 
-/// Whether this is YAML: it begins at once, and behind comments and items with a key; no name comes
-/// again, as who speaks does in a dialogue; most lines may be a part of it, and none is prose.
+/// Whether this looks like YAML: no blank line first; a key after any comments and list items; no
+/// key twice unless in lowercase (speakers recur in a dialogue); most lines fit, none is prose.
 fn is_yaml(matter: &str) -> bool {
     if matter.lines().next().is_some_and(|line| line.trim().is_empty()) {
         return false;
@@ -96,7 +95,7 @@ fn is_yaml(matter: &str) -> bool {
         } else if line == "-" || line.starts_with("- ") || line.starts_with('#') {
             fitting += 1;
         } else if let Some((key, value)) = key_of(line) {
-            // A sentence with a colon begins no front matter.
+            // Front matter does not begin with a sentence that has a colon.
             let is_sentence = keys.is_empty() && key.contains(' ') && ends_sentence(value);
             let is_speaker = !keys.insert(key) && !key.starts_with(char::is_lowercase);
             if is_sentence || is_speaker {
@@ -126,12 +125,12 @@ fn key_of(line: &str) -> Option<(&str, &str)> {
     (begins && !key.contains(". ") && key.chars().count() <= LONGEST_KEY).then_some((key, value.trim()))
 }
 
-/// Whether this ends as a sentence does.
+/// Whether this ends like a sentence.
 fn ends_sentence(text: &str) -> bool {
     text.trim_end_matches(['”', '’', ')', '*', '_']).ends_with(['.', '!', '?', '…', '。', '！', '？'])
 }
 
-/// The title that a line of YAML or TOML says.
+/// The value, if this line of YAML or TOML is the title.
 fn title(line: &str) -> Option<&str> {
     let value = line.strip_prefix("title")?.trim_start().strip_prefix([':', '='])?.trim();
     let quoted = |mark: char| value.strip_prefix(mark)?.strip_suffix(mark);

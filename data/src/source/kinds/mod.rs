@@ -1,4 +1,4 @@
-//! The table of all kinds of file, and which of them a file is.
+//! The table of all file formats, and how the format of a file is recognised.
 
 mod jsonl;
 mod markdown;
@@ -12,7 +12,7 @@ use super::reader::{About, Reader};
 use super::start::Start;
 use std::cmp::Ordering;
 
-/// The kinds that are always there, a reader each.
+/// The readers that every build has.
 static KINDS: &[&dyn Reader] =
     &[&text::Text, &markdown::Markdown, &jsonl::JsonLines, &parquet::Parquet, &whatsapp::WhatsApp];
 
@@ -21,40 +21,40 @@ use more::KINDS as MORE;
 #[cfg(not(feature = "readers"))]
 static MORE: &[&dyn Reader] = &[];
 
-/// A kind of file: a row of the table.
+/// A file format: a row of the table.
 #[derive(Clone, Copy)]
 pub struct Kind(&'static dyn Reader);
 
 impl Kind {
-    /// Every kind there is. A file is of the first whose content it has, else of the first that it is
-    /// named for, else plain text.
+    /// All formats, in order of precedence. A file has the first format that matches its content,
+    /// else the first that matches its name, else it is plain text.
     pub fn all() -> impl Iterator<Item = Self> {
         KINDS.iter().chain(MORE).map(|&reader| Self(reader))
     }
 
-    /// Plain text, whose bytes are its documents.
+    /// Plain text.
     pub fn text() -> Self {
         Self(&text::Text)
     }
 
-    /// The kind of a file, by its content first and its name second.
+    /// The format of a file, by its content first and its name second.
     pub fn of(start: &Start) -> Self {
         let named = |kind: &Self| kind.about().endings.iter().any(|ending| start.name.ends_with(ending));
         let found = Self::all().find(|kind| kind.0.begins(start)).or_else(|| Self::all().find(named));
         found.unwrap_or(Self::text())
     }
 
-    /// The kind that a manifest calls so.
+    /// The format with this name in a manifest.
     pub fn by_id(id: &str) -> Option<Self> {
         Self::all().find(|kind| kind.about().id == id)
     }
 
-    /// What is told of it.
+    /// Its description.
     pub fn about(self) -> &'static About {
         self.0.about()
     }
 
-    /// How it is read.
+    /// Its reader.
     pub fn reader(self) -> &'static dyn Reader {
         self.0
     }

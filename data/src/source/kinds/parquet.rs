@@ -1,4 +1,4 @@
-//! Parquet: one column of strings, a row a document.
+//! Parquet: each row of one column of strings is a document.
 
 mod pages;
 
@@ -20,7 +20,6 @@ type Strings = ColumnReaderImpl<ByteArrayType>;
 /// Rows decoded at once: few, since each may be a book.
 const ROWS: usize = 16;
 
-/// The kind.
 pub struct Parquet;
 
 const ABOUT: About = About {
@@ -70,7 +69,7 @@ impl Reader for Parquet {
     }
 }
 
-/// The file, and which of its columns is meant.
+/// Opens the file; returns the reader, and the index of the column called `field`.
 fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<File>, usize), Error> {
     let reader = of_library(name, || SerializedFileReader::new(file))?;
     let columns = reader.metadata().file_metadata().schema_descr().columns();
@@ -81,7 +80,7 @@ fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<Fil
     }
 }
 
-/// The column in one group of rows.
+/// Opens the column in one row group.
 fn strings(
     name: &str,
     field: &str,
@@ -111,7 +110,7 @@ fn strings(
     }
 }
 
-/// How many rows come next, and the strings in them; `None` behind the last.
+/// Reads the next rows: their number and the strings in them, without nulls; `None` after the last.
 fn next_rows(name: &str, column: &mut Strings) -> Result<Option<(u64, Vec<ByteArray>)>, Error> {
     let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
     let read = || column.read_records(ROWS, Some(&mut levels), None, &mut texts);
@@ -119,7 +118,7 @@ fn next_rows(name: &str, column: &mut Strings) -> Result<Option<(u64, Vec<ByteAr
     Ok((rows > 0).then_some((rows as u64, texts)))
 }
 
-/// Calls the library; its errors, and its panics over damaged files, are errors of the file.
+/// Calls the library; turns its errors, and its panics on damaged files, into errors of the file.
 fn of_library<T>(name: &str, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, Error> {
     let what = || format!("{name} as Parquet; it is damaged or something else: write it again");
     let failed = |source| Error::Unreadable { what: what(), source };

@@ -7,10 +7,10 @@ use crate::tokenizer::END_OF_TEXT;
 use memchr::memmem::Finder;
 use std::io::Read;
 
-/// How much is read at once.
+/// The bytes to read at once.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// The kind; source code is of it, too, and whatever else is text by another name.
+/// The format. Source code and all other text files count as plain text, too.
 pub struct Text;
 
 const ABOUT: About = About {
@@ -35,20 +35,20 @@ impl Reader for Text {
     }
 }
 
-/// Hands on the documents of a text; `cannot_read` makes an error of the system's, and of how much
-/// was read.
+/// Reads a text block by block and emits its documents. `cannot_read` turns the number of bytes
+/// read and an I/O error into an error.
 pub fn pieces(
     reader: &mut dyn Read,
     cannot_read: &dyn Fn(usize, std::io::Error) -> crate::source::Error,
     sink: &mut Documents<'_>,
 ) -> Result<(), Halt> {
-    let mut block = Vec::new(); // of a small file no larger than that
+    let mut block = Vec::new(); // without capacity: a small file takes no more than its size
     let mut offset = 0; // of the block's beginning, in the text
     loop {
         let wanted = (BLOCK_BYTES - block.len()) as u64;
         let n = reader.take(wanted).read_to_end(&mut block).map_err(|error| cannot_read(offset, error))?;
         let last = (n as u64) < wanted;
-        // The last character may go on in the next block.
+        // The last character may continue in the next block.
         let text = valid_beginning(&block);
         let done = hand_on(&text, last, sink)?;
         if last {
@@ -59,8 +59,8 @@ pub fn pieces(
     }
 }
 
-/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many
-/// bytes that was.
+/// Emits the documents in `text`, except what may be the beginning of a separator at its end;
+/// returns the number of bytes used.
 fn hand_on(text: &str, last: bool, sink: &mut Documents<'_>) -> Result<usize, Halt> {
     let mut rest = text;
     let end_of_text = Finder::new(END_OF_TEXT);

@@ -1,4 +1,4 @@
-//! A chat as WhatsApp exports it: a line says when, who and what, and the next may go on.
+//! WhatsApp's exported chats: a line has time, name and message, which may span more lines.
 
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
@@ -6,7 +6,6 @@ use crate::source::start::Start;
 use crate::source::{content::Content, event::Dated, event::Event};
 use std::collections::BTreeSet;
 
-/// The kind.
 pub struct WhatsApp;
 
 const ABOUT: About = About {
@@ -20,14 +19,14 @@ const ABOUT: About = About {
 /// The longest line that is read, which bounds the memory that it takes.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
-/// The longest name of somebody, and the longest sign of a picture that names no file, in characters.
+/// The longest name of a person, and media placeholder without a file name, in characters.
 const LONGEST_NAME: usize = 60;
 const LONGEST_SIGN: usize = 60;
 
-/// The mark that phones put before what the program says itself.
+/// The left-to-right mark, which phones put before WhatsApp's own words.
 const OWN_MARK: char = '\u{200e}';
 
-/// What the program says behind a message that was changed, where no mark stands before it.
+/// The notes that WhatsApp appends to an edited message, if no mark comes before them.
 const EDITED: [&str; 6] = [
     "This message was edited",
     "Diese Nachricht wurde bearbeitet",
@@ -37,15 +36,15 @@ const EDITED: [&str; 6] = [
     "Mensagem editada",
 ];
 
-/// The most words of a name that comes only once.
+/// The most words in a name that occurs only once.
 const MOST_WORDS: usize = 6;
 
-/// What is left out, before the word "omitted".
+/// The media in placeholders such as `image omitted`.
 const MEDIA: [&str; 10] =
     ["image", "photo", "video", "audio", "sticker", "GIF", "document", "Contact card", "video note", "voice message"];
 
-/// Whether this stands for a picture or a sound: `<Media omitted>`, in whatever language, or `image
-/// omitted`, behind a document's name and a mark, too; `null` for one that could be seen once.
+/// Whether a message is a placeholder for media: `<Media omitted>`, in any language; `image
+/// omitted`, possibly after a document's name and a mark; `null` for view-once media.
 fn is_media(said: &str) -> bool {
     if said == "null" || is_attached(said) {
         return true;
@@ -54,16 +53,16 @@ fn is_media(said: &str) -> bool {
         return what.rsplit(is_mark).next().is_some_and(|what| MEDIA.contains(&what));
     }
     let Some(sign) = said.strip_prefix('<').and_then(|sign| sign.strip_suffix('>')) else { return false };
-    // A word alone is somebody's own, but where words are not parted by spaces.
+    // A single word is a person's own, except in scripts without spaces between words.
     let is_sentence = sign.contains(' ') || !sign.is_ascii() || sign == "Multimedia";
-    // `attached: ` and a file, in whatever language.
+    // `attached: ` and a file name, in any language.
     let is_file = sign.split_once(": ").is_some_and(|(_, file)| has_ending(file));
     let is_short = is_file || sign.chars().count() <= LONGEST_SIGN;
     is_sentence && is_short && !sign.contains(['<', '>']) && sign.starts_with(char::is_alphabetic)
 }
 
-/// Whether this is a file beside the chat, `IMG-20210503-WA0001.jpg (file attached)`: in whatever
-/// language where the program has named the file.
+/// Whether this names a file beside the chat, `IMG-20210503-WA0001.jpg (file attached)`: in any
+/// language if WhatsApp has named the file.
 fn is_attached(said: &str) -> bool {
     let parts = said.strip_suffix(')').and_then(|said| said.rsplit_once(" ("));
     parts.is_some_and(|(file, words)| {
@@ -72,15 +71,15 @@ fn is_attached(said: &str) -> bool {
     })
 }
 
-/// Whether this may be the name of a file, by its ending.
+/// Whether this may be a file name, by its extension.
 fn has_ending(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, ending)| {
         (1..=5).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })
 }
 
-/// A line that somebody said, without what the program says behind it: that it was changed, or which
-/// file it stands under.
+/// A line of a message without WhatsApp's note at its end: that it was edited, or the file that it
+/// is the caption of.
 fn without_sign(line: &str) -> &str {
     let sign = line.trim_end().strip_suffix('>').and_then(|line| line.rsplit_once('<'));
     match sign {
@@ -91,8 +90,8 @@ fn without_sign(line: &str) -> &str {
     }
 }
 
-/// Whether what stands behind dates is a chat, not a diary or a log: a name before a colon comes
-/// again, or most of what stands before colons may be a name. What has no colon says nothing.
+/// Whether these lines, after their timestamps, are a chat and not a diary or a log: a name before
+/// a colon occurs twice, or at least two thirds of the texts before a colon may be names.
 fn is_chat<'a>(stamped: impl Iterator<Item = &'a str>) -> bool {
     let (mut lines, mut turns, mut named, mut names) = (0, 0, 0, BTreeSet::new());
     for rest in stamped {
@@ -106,11 +105,11 @@ fn is_chat<'a>(stamped: impl Iterator<Item = &'a str>) -> bool {
             named += usize::from(may_be_name(name));
         }
     }
-    // One colon among several lines is a diary's.
+    // A single colon in several lines suggests a diary.
     (turns > 1 || (turns == 1 && lines <= 2)) && named * 3 >= turns * 2
 }
 
-/// Whether this may be a name, not the start of a sentence: few words, and none in small letters.
+/// Whether this may be a name, not the start of a sentence: few words, and none in lowercase.
 fn may_be_name(text: &str) -> bool {
     let mut words = text.split_whitespace();
     text.split_whitespace().count() <= MOST_WORDS && words.all(|word| !word.starts_with(char::is_lowercase))
@@ -155,38 +154,38 @@ impl Reader for WhatsApp {
     }
 }
 
-/// What the lines of a turn are.
+/// Whose the lines of a message are.
 #[derive(PartialEq, Eq)]
 enum Turn {
-    /// What the program says itself.
+    /// WhatsApp's own.
     Program,
-    /// A picture, a sound or what the program says in somebody's name, and under it what this person
-    /// says of it.
+    /// A media placeholder or other words of WhatsApp in the name of this person, whose caption may
+    /// follow on the next line.
     Media(String),
-    /// What somebody says.
+    /// A person's.
     Words,
 }
 
 impl Turn {
-    /// The turn that begins with this behind the date.
+    /// The turn that begins with a line, by its text after the timestamp.
     fn of(rest: &str) -> Self {
         match rest.split_once(": ") {
             None => Self::Program,
             Some((name, said)) if is_media(said.trim_start_matches(is_mark)) => Self::Media(name.to_owned()),
-            // It says one line itself: below may stand a poll, or what somebody has pasted.
+            // Only this line is WhatsApp's: a poll or the person's pasted text may follow.
             Some((name, said)) if said.starts_with(OWN_MARK) => Self::Media(name.to_owned()),
             Some(_) => Self::Words,
         }
     }
 }
 
-/// Marks of the direction of writing, which the program puts before what it says itself.
+/// Marks of the text direction, which WhatsApp puts before its own words.
 fn is_mark(character: char) -> bool {
     matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
 }
 
-/// What stands behind the date and time that a line begins with, `[date, time] ` or `date, time - `;
-/// `None` where it begins with none.
+/// The text after the timestamp at the start of a line, `[date, time] ` or `date, time - `; `None`
+/// if it has no timestamp.
 fn stamped(line: &str) -> Option<&str> {
     let line = line.trim_start_matches(is_mark);
     let (stamp, rest) = match line.strip_prefix('[') {
@@ -199,15 +198,15 @@ fn stamped(line: &str) -> Option<&str> {
         let all_digits = found.clone().all(|part| part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit()));
         all_digits && found.count() >= parts
     };
-    // In French an "à" stands before the time.
+    // In French, "à" comes before the time.
     let time =
         time.trim().split([' ', '\u{202f}']).take(2).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     let is_time = time.contains(':') || is_pointed_time(date, time);
     (stamp.len() <= 40 && numbers(date, 3) && numbers(time, 2) && is_time).then_some(rest)
 }
 
-/// Whether this is a time with a point before the minutes, as in Finland and Denmark, where no date
-/// begins with its year: there it may be an amount.
+/// Whether this is a time with a point before the minutes, as in Finland and Denmark. Their dates
+/// do not begin with the year; after a date that does, the number may be an amount.
 fn is_pointed_time(date: &str, time: &str) -> bool {
     let begins_with_year = date.bytes().take_while(u8::is_ascii_digit).count() == 4;
     let is_below = |(part, most): (&str, u32)| part.parse().is_ok_and(|number: u32| number < most);

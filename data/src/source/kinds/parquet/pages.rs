@@ -1,5 +1,5 @@
-//! The pages of a column, of which none takes more memory than one may: the library believes what a
-//! page says of its size, and unpacks it whatever comes of it.
+//! Reads the pages of a column with a limit on the size of each: the library trusts the size in a
+//! page's header, and decompresses without a limit.
 
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
@@ -11,23 +11,23 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The largest page that is read, unpacked. Programs write pages of about a mebibyte.
+/// The largest page that is read, uncompressed. Programs write pages of about a mebibyte.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-/// The pages of a column's part in a group of so many rows.
+/// A reader of the pages of a column in a row group with `rows` rows.
 ///
 /// # Errors
-/// When they are packed in a way that the library does not know.
+/// When the library does not know their compression.
 pub fn of_column(file: File, column: &ColumnChunkMetaData, rows: usize) -> Result<SerializedPageReader<Pages>> {
     let pages = Pages { file, compression: column.compression(), header: Mutex::default() };
     SerializedPageReader::new(Arc::new(pages), column, rows, None)
 }
 
-/// A file of which pages are read, each header before what follows it.
+/// A file that checks each page as it is read. The library reads a page's header before its data.
 pub struct Pages {
     file: File,
     compression: Compression,
-    /// What the last header says.
+    /// The header that was read last.
     header: Mutex<Header>,
 }
 
@@ -40,7 +40,7 @@ impl Length for Pages {
 impl ChunkReader for Pages {
     type T = BufReader<File>;
 
-    /// The header of a page stands at `start`.
+    /// Called with the position of a page's header.
     fn get_read(&self, start: u64) -> Result<Self::T> {
         let mut reader = self.file.get_read(start)?;
         let header = Header::read(&mut reader.fill_buf()?).ok_or_else(|| refused("a page has no header"))?;
@@ -68,14 +68,14 @@ impl ChunkReader for Pages {
             Compression::ZSTD(_) => {
                 zstd::Decoder::with_buffer(packed).is_ok_and(|packed| unpacks_to_more(packed, most))
             }
-            // The others unpack into as much as the header says.
+            // The others decompress to the size in the header.
             _ => false,
         };
         if is_larger { Err(refused("a page unpacks to more than it says")) } else { Ok(bytes) }
     }
 }
 
-/// Whether there is more in it than so many bytes; what is damaged the library finds.
+/// Whether the data has more than `most` bytes. Damaged data has not: the library reports it.
 fn unpacks_to_more(unpacked: impl Read, most: u64) -> bool {
     io::copy(&mut unpacked.take(most + 1), &mut io::sink()).is_ok_and(|bytes| bytes > most)
 }
@@ -88,27 +88,27 @@ fn too_large() -> ParquetError {
     refused(&format!("a page has more than the {} MiB that are read at once", LARGEST_BYTES >> 20))
 }
 
-/// What a page says of itself: a [`PageHeader`], in Thrift's compact protocol.
+/// The part of a [`PageHeader`] that is needed here, in Thrift's compact protocol.
 ///
 /// [`PageHeader`]: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Header {
-    /// Bytes of the page, unpacked.
+    /// The size of the page, uncompressed.
     bytes: u64,
-    /// How many of them stand in front and are never packed: the levels of a page of the second
-    /// version.
+    /// The bytes at its start that are never compressed: the levels of a page of version 2.
     level_bytes: u64,
     is_packed: bool,
 }
 
-/// Types of fields.
+/// Field types of the compact protocol.
 const FALSE: u8 = 2;
 const I32: u8 = 5;
 const STRUCT: u8 = 12;
 
-/// The fields of a header, and of what it says of a page of the second version.
+/// Field numbers in a `PageHeader`: the uncompressed size, the header of version 2.
 const UNPACKED_BYTES: usize = 2;
 const SECOND_VERSION: usize = 8;
+/// Field numbers in a `DataPageHeaderV2`.
 const LEVEL_BYTES: [usize; 2] = [5, 6];
 const IS_PACKED: usize = 7;
 
@@ -127,8 +127,8 @@ impl Header {
     }
 }
 
-/// The integers that a structure begins with, by the numbers of their fields, which are below `N`;
-/// and the number and type of the field behind them.
+/// Reads the integers at the start of a structure, indexed by their field numbers below `N`; also
+/// returns the number and type of the field after them.
 fn integers<const N: usize>(bytes: &mut &[u8]) -> Option<([i64; N], usize, u8)> {
     let (mut values, mut field) = ([0; N], 0);
     loop {
@@ -142,7 +142,7 @@ fn integers<const N: usize>(bytes: &mut &[u8]) -> Option<([i64; N], usize, u8)> 
     }
 }
 
-/// A number in groups of seven bits, the sign in the lowest.
+/// Reads a zigzag varint: groups of seven bits, the sign in the lowest bit.
 fn integer(bytes: &mut &[u8]) -> Option<i64> {
     let mut number = 0u64;
     for group in 0..5 {
