@@ -1,9 +1,9 @@
-//! Chats as JSON: Telegram's export (of one chat, or of all), DiscordChatExporter's, and those of
-//! Facebook and Instagram.
+//! Chats in JSON: exports of Telegram (one chat, or all), DiscordChatExporter, Facebook and
+//! Instagram.
 //!
-//! The file is read message by message, so that its size is no matter; what Facebook hands out begins
-//! with the newest message, and is held until the first has come. What is odd in a message counts as
-//! not there.
+//! The file is streamed message by message, so that its size does not matter. Facebook's files
+//! begin with the newest message, so all turns are held in memory and emitted in reverse.
+//! Unexpected values in a message count as missing.
 
 use super::json_text::JsonText;
 use crate::source::event::{Documents, Halt};
@@ -14,7 +14,6 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde::{Deserialize, de};
 use std::{fmt, io::BufReader};
 
-/// The kind.
 pub struct ChatJson;
 
 const ABOUT: About = About {
@@ -25,7 +24,7 @@ const ABOUT: About = About {
     without: "times, reactions, what the program itself says, media",
 };
 
-/// What is held of a chat that begins with its newest message: Facebook's files have ten thousand.
+/// The most that is held of a chat in reverse order. Facebook's files have ten thousand messages.
 const MOST_HELD_BYTES: usize = 64 << 20;
 
 impl Reader for ChatJson {
@@ -38,7 +37,7 @@ impl Reader for ChatJson {
         let has = |key: &str| text.contains(key);
         let telegram = (has("\"messages\"") && has("\"type\"") && has("\"name\"")) || has("\"personal_information\"");
         let discord = has("\"guild\"") && has("\"channel\"");
-        // Who takes part comes first, and may be more than is looked at.
+        // The list of participants comes first, and may be longer than the known beginning.
         let mut signs = text.chars().filter(|sign| !sign.is_whitespace());
         let names_first = "{\"participants\":[{\"name\":".chars().all(|sign| signs.next() == Some(sign));
         let facebook = has("\"participants\"") && (names_first || has("\"sender_name\""));
@@ -64,7 +63,7 @@ impl Reader for ChatJson {
     }
 }
 
-/// A message of any of the programs.
+/// A message of any of the programs, with the fields of all of them.
 #[derive(Deserialize)]
 struct Message {
     /// Telegram's.
@@ -72,7 +71,7 @@ struct Message {
     from: Option<JsonText>,
     #[serde(default)]
     text: Option<JsonText>,
-    /// Discord's; Telegram signs what is said in a channel so.
+    /// Discord's; in Telegram the signature in a channel.
     #[serde(default)]
     author: Option<Author>,
     /// Discord's and Facebook's.
@@ -89,7 +88,7 @@ struct Message {
     call_duration: Option<IgnoredAny>,
 }
 
-/// What stands in a list of messages.
+/// An entry in a list of messages.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -119,19 +118,19 @@ impl Author {
     }
 }
 
-/// The text, where there is any.
+/// The text, unless it is empty.
 fn said(text: Option<JsonText>) -> Option<String> {
     text.map(|JsonText(text)| text).filter(|text| !text.is_empty())
 }
 
 impl Message {
-    /// Who says what; `None` where the program says it, or where it is no text.
+    /// The message as a line `name: text`; `None` for a system message or one without text.
     fn turn(self) -> Option<String> {
         let is_said = match said(self.kind).as_deref() {
-            // 20 and 23 are answers to commands, for which the exporter has no names.
+            // 20 and 23 are Discord's replies to commands, for which the exporter has no names.
             None | Some("message" | "Default" | "Reply" | "20" | "23") => true,
             Some("service" | "Call" | "Subscribe" | "Unsubscribe") => false,
-            // Of Discord's many kinds the others are what it says itself.
+            // Discord's many other types are system messages.
             Some(_) => self.author.is_none(),
         };
         if !is_said || self.call_duration.is_some() || self.is_unsent == Some(true) {
@@ -147,7 +146,7 @@ impl Message {
     }
 }
 
-/// Whether Facebook or Instagram says this in somebody's name, and has no key that says so.
+/// Whether this is a notice of Facebook or Instagram in a person's name; no key marks these.
 fn is_notice(name: &str, text: &str) -> bool {
     let text = text.trim();
     let is_reaction = text.starts_with("Reacted ") && text.ends_with(" to your message");
@@ -155,13 +154,13 @@ fn is_notice(name: &str, text: &str) -> bool {
     is_reaction || text == "Liked a message" || who.is_some_and(|who| who == name || who == "You")
 }
 
-/// The text whose UTF-8 Facebook has written byte by byte, each as a character: Ã© for é.
+/// Repairs Facebook's mojibake: it writes each byte of the UTF-8 as a character, Ã© for é.
 fn mended(text: String) -> String {
     let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(text)
 }
 
-/// An object with messages in it, or with chats.
+/// Deserializes an object that contains messages or chats, and emits them.
 struct Chat<'a, 'b> {
     sink: &'a mut Documents<'b>,
     halted: &'a mut Option<Halt>,
@@ -175,7 +174,7 @@ impl Chat<'_, '_> {
         })
     }
 
-    /// A chat begins that is called so.
+    /// Emits the title and date at the start of a chat.
     fn begin<E: de::Error>(&mut self, title: Option<String>) -> Result<(), E> {
         let title = in_one_line(title.as_deref().unwrap_or_default());
         if !title.is_empty() {
@@ -210,7 +209,7 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
             #[serde(default)]
             name: Option<JsonText>,
         }
-        // Facebook says first who takes part, and last what the chat is called.
+        // Facebook's objects begin with the participants, and have the title at the end.
         let (mut title, mut newest_first) = (None, None::<Vec<String>>);
         while let Some(key) = map.next_key::<String>()? {
             match (key.as_str(), &mut newest_first) {
@@ -247,14 +246,14 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
     }
 }
 
-/// A list of messages.
+/// Deserializes a list of messages.
 struct Messages<'a, 'b> {
     chat: Chat<'a, 'b>,
-    /// Where they are held that begin with the newest.
+    /// The destination of turns that come in reverse order; the others are emitted at once.
     held: Option<&'a mut Vec<String>>,
 }
 
-/// A list of chats.
+/// Deserializes a list of chats.
 struct Chats<'a, 'b>(Chat<'a, 'b>);
 
 impl<'de> DeserializeSeed<'de> for Messages<'_, '_> {

@@ -1,4 +1,4 @@
-//! Tables of comma-separated or tab-separated values (RFC 4180, and what else is called so).
+//! Tables of comma-separated or tab-separated values (RFC 4180, and variants in use).
 
 use crate::source::event::{Documents, Halt};
 use crate::source::reader::{About, Reader};
@@ -6,7 +6,6 @@ use crate::source::{content::Content, error::Error, event::Event};
 use csv::{ReaderBuilder, StringRecord};
 use std::{io, io::Read};
 
-/// The kind.
 pub struct Csv;
 
 const ABOUT: About = About {
@@ -17,13 +16,13 @@ const ABOUT: About = About {
     without: "the other fields",
 };
 
-/// The longest row that is read, which bounds the memory that it takes.
+/// The longest row that is read, to bound the memory.
 const LONGEST_ROW_BYTES: u64 = 64 << 20;
 
-/// How far into a table it is looked for what parts its fields.
+/// Bytes at the start of a table that are searched for the delimiter.
 const HEADER_BYTES: u64 = 64 << 10;
 
-/// What parts the fields of a table that has one: ASCII's own separator, which stands in no text.
+/// The delimiter for a table with one field: ASCII's unit separator, which no text contains.
 const OF_ONE_FIELD: u8 = 0x1f;
 
 impl Reader for Csv {
@@ -58,7 +57,7 @@ impl Reader for Csv {
                 );
                 return Err(Error::unusable(format!("{name}: row {number}"), what).into());
             }
-            // A row may lack its last fields.
+            // A row may have fewer fields than the first.
             if let Some(text) = row.get(index).filter(|text| !text.is_empty()) {
                 sink(Event::Text(text))?;
                 sink(Event::EndOfDocument)?;
@@ -68,7 +67,7 @@ impl Reader for Csv {
     }
 }
 
-/// Opens a table: what its beginning shows is how fields are parted, and whether they are quoted.
+/// Opens a table; detects from its beginning the delimiter and whether fields are quoted.
 fn open<'a>(content: &'a Content<'_>) -> Result<csv::Reader<Bounded<'a>>, Error> {
     let mut header = Vec::new();
     let mut text = content.text()?;
@@ -88,8 +87,8 @@ fn open<'a>(content: &'a Content<'_>) -> Result<csv::Reader<Bounded<'a>>, Error>
     Ok(ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded))
 }
 
-/// What parts the fields where a line before the first row says it, as Excel has it (`sep=;`); and the
-/// bytes of that line.
+/// The delimiter that Excel's line before the first row (`sep=;`) declares, and the length of that
+/// line.
 fn said_delimiter(start: &[u8]) -> Option<(u8, usize)> {
     let (said, rest) = start.split_at_checked(b"sep=".len()).filter(|(said, _)| said.eq_ignore_ascii_case(b"sep="))?;
     let is_delimiter = |byte: u8| byte == b'\t' || byte.is_ascii_punctuation() && byte != b'"';
@@ -100,7 +99,7 @@ fn said_delimiter(start: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// Several of what parts the fields, in a word.
+/// The delimiter's plural, for messages.
 fn word_for(delimiter: u8) -> &'static str {
     match delimiter {
         b',' => "commas",
@@ -110,8 +109,8 @@ fn word_for(delimiter: u8) -> &'static str {
     }
 }
 
-/// What parts the fields: what the first row has most of, outside quotes. A first row without any names
-/// one field, and commas behind it are text.
+/// The delimiter: the candidate that is most frequent in the first row, outside quotes. If the
+/// first row has none, the table has one field, and commas in later rows are text.
 fn delimiter(start: &[u8]) -> u8 {
     let mut quoted = false;
     let mut counts = [(b'\t', 0), (b';', 0), (b',', 0)];
@@ -127,8 +126,8 @@ fn delimiter(start: &[u8]) -> u8 {
     most.map_or(OF_ONE_FIELD, |(delimiter, _)| delimiter)
 }
 
-/// Whether quotation marks stand around fields, as far as a table begins. Where tabs part the fields,
-/// marks are often text, and then something stands behind one that would end a field.
+/// Whether fields are quoted, judging by the beginning of a table. In tab-separated ones quotation
+/// marks are often text: then text follows right after a mark that would close a field.
 fn is_quoted(start: &[u8], delimiter: u8) -> bool {
     let mut place = Place::Begin;
     let mut goes_on = |&byte: &u8| {
@@ -139,14 +138,14 @@ fn is_quoted(start: &[u8], delimiter: u8) -> bool {
     delimiter != b'\t' || !start.iter().any(&mut goes_on)
 }
 
-/// Where in a field one is, as the reader of tables sees it: a quotation mark counts where a field
-/// begins, and in a field that began with one.
+/// The state within a field, as the `csv` crate sees it: a quotation mark counts at the start of a
+/// field, and inside a field that began with one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Begin,
     Plain,
     Quoted,
-    /// Behind a quotation mark in a quoted field: the field's end, or the first of two that stand for
+    /// After a quotation mark in a quoted field: it ends the field, or is the first of a doubled
     /// one.
     QuoteInQuoted,
 }
@@ -164,16 +163,16 @@ impl Place {
     }
 }
 
-/// Text that ends in an error when a row goes on for too long, as behind a quote without its other
-/// one, and that tells at its end whether it lacks one.
+/// A reader that fails if a row is too long, as after an unclosed quotation mark, and that knows at
+/// the end whether one is unclosed.
 struct Bounded<'a> {
     text: Box<dyn Read + 'a>,
     delimiter: u8,
-    /// `None` where quotation marks are text.
+    /// `None` if quotation marks are text.
     place: Option<Place>,
-    /// Bytes that were read for the row that is read now.
+    /// Bytes that were read for the current row.
     row_bytes: u64,
-    /// Whether all was read, and a quoted field is still open.
+    /// Whether the table has ended within a quoted field.
     ends_quoted: bool,
 }
 
@@ -192,7 +191,7 @@ impl Read for Bounded<'_> {
 }
 
 impl Bounded<'_> {
-    /// Why the library could not read this row.
+    /// The error for a row that the library could not read.
     fn failed(&self, content: &Content<'_>, row: u64, error: csv::Error) -> Error {
         let place = format!("{}: row {row}", content.name());
         match error.into_kind() {
@@ -208,8 +207,8 @@ impl Bounded<'_> {
         }
     }
 
-    /// Refuses a table that ends within a quoted field. This row is its last, where that field begins:
-    /// which row lacks the mark, it or one before it, is not to be told.
+    /// Rejects a table that ends within a quoted field. The error names the last row, where that
+    /// field begins; whether the mark is missing there or in an earlier row cannot be known.
     fn ensure_closed(&self, name: &str, row: u64) -> Result<(), Error> {
         if self.ends_quoted {
             let what = "has a quotation mark without its other one; correct or remove it";

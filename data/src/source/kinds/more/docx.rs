@@ -8,7 +8,6 @@ use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 
-/// The kind.
 pub struct Docx;
 
 const ABOUT: About = About {
@@ -27,7 +26,7 @@ impl Reader for Docx {
     }
 
     fn begins(&self, start: &Start) -> bool {
-        // A folder of texts may be called so, too.
+        // A zip of texts may have a folder of this name, too.
         let is_xml = |name: &[u8]| name.ends_with(b".xml") || name.ends_with(b".rels");
         first_parts(start).any(|(name, _)| name.starts_with(b"word/") && is_xml(name))
     }
@@ -50,7 +49,7 @@ impl Reader for Docx {
     }
 }
 
-/// The main part as the package calls it, which some programs call otherwise.
+/// The name of the main part according to the package; some programs do not use the usual one.
 fn body(package: &Package<'_>) -> Result<String, Error> {
     let mut body = String::new();
     package.each("_rels/.rels", &mut |node| {
@@ -63,15 +62,15 @@ fn body(package: &Package<'_>) -> Result<String, Error> {
     Ok(body)
 }
 
-/// Elements whose text is no longer, or not yet, the document's: moved from here, an older form of
-/// what stands beside it, what Word says between two footnotes.
+/// Elements whose text does not belong to the document: moved away, a fallback for older readers,
+/// deleted, earlier paragraph properties.
 const SKIPPED: [&str; 4] = ["moveFrom", "Fallback", "del", "pPrChange"];
 
-/// Adds the text of a part; whether there is one.
+/// Adds the text of a part; returns whether the part exists.
 fn add(package: &Package<'_>, part: &str, prose: &mut Prose) -> Result<bool, Error> {
     let (mut skipped, mut in_text, mut in_box, mut boxes) = (0u32, false, 0u32, Prose::default());
     package.each(part, &mut |node| {
-        // A box comes behind the paragraph that it stands in.
+        // The text of a box comes after the paragraph that contains the box.
         let target = if in_box > 0 { &mut boxes } else { &mut *prose };
         match node {
             Node::Start(name, _) if SKIPPED.contains(&name) => skipped += 1,

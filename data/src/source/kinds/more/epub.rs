@@ -1,4 +1,4 @@
-//! E-books (EPUB 2 and 3): the chapters in the order in which they are read.
+//! E-books (EPUB 2 and 3): the chapters in reading order.
 
 use super::html::{Page, declared};
 use super::package::{Package, is_of_type};
@@ -9,7 +9,6 @@ use crate::source::start::Start;
 use crate::source::{content::Content, encoding, error::Error};
 use std::{cell::Cell, collections::BTreeMap, collections::BTreeSet};
 
-/// The kind.
 pub struct Epub;
 
 const ABOUT: About = About {
@@ -55,11 +54,11 @@ impl Reader for Epub {
             return Err(Error::unusable(content.name(), what).into());
         }
         for (number, chapter) in chapters.iter().enumerate() {
-            // A book that names what it lacks is read without it.
+            // A chapter that is listed but missing is skipped.
             let Some(bytes) = package.bytes(chapter)? else { continue };
             let text = encoding::text_of(&bytes, declared(&bytes), &Cell::new(None));
             let text = text.map_err(|error| package.damaged(chapter, error.into()))?;
-            // Nearly all chapters are XHTML, and what people read books with takes the others for it.
+            // Nearly all chapters are XHTML, and e-book readers parse the others as XHTML, too.
             let page = Page::of_xhtml(&text);
             content.tell_share(number as u64, chapters.len() as u64);
             hand_on(page.title.as_deref().or(title.as_deref()), &page.text, sink)?;
@@ -68,7 +67,7 @@ impl Reader for Epub {
     }
 }
 
-/// The parts that are chapters, in the order of reading.
+/// The parts that are chapters, in reading order.
 fn chapters(package: &Package<'_>, root: &str) -> Result<Vec<String>, Error> {
     let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
     let (mut parts, mut chapters) = (BTreeMap::new(), Vec::new());
@@ -85,11 +84,11 @@ fn chapters(package: &Package<'_>, root: &str) -> Result<Vec<String>, Error> {
         Node::Start("itemref", tag) => chapters.extend(attribute(tag, "idref")),
         _ => {}
     })?;
-    // Each once, however often it is named.
+    // `remove` yields each chapter only once, however often it is listed.
     Ok(chapters.iter().filter_map(|id| parts.remove(id)).collect())
 }
 
-/// The parts that are encrypted. Often they are fonts alone, and nothing is locked.
+/// The encrypted parts. Often these are only fonts, and the book can be read.
 fn locked(package: &Package<'_>) -> Result<BTreeSet<String>, Error> {
     let mut locked = BTreeSet::new();
     package.each("META-INF/encryption.xml", &mut |node| {
@@ -100,7 +99,7 @@ fn locked(package: &Package<'_>) -> Result<BTreeSet<String>, Error> {
     Ok(locked)
 }
 
-/// The name of a part that is named from another's folder, which may have escapes of `%`.
+/// Resolves a part's path, which may be percent-encoded, relative to `folder`.
 fn resolved(folder: &str, path: &str) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

@@ -1,4 +1,4 @@
-//! HTML: what a browser shows of a page as text.
+//! HTML: the text that a browser shows.
 
 use super::prose::Prose;
 use crate::source::compression::Compression;
@@ -11,7 +11,6 @@ use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// The kind.
 pub struct Html;
 
 const ABOUT: About = About {
@@ -22,10 +21,10 @@ const ABOUT: About = About {
     without: "scripts, styles, forms' choices, what only browsers without scripts show",
 };
 
-/// The largest page that is read, which bounds the memory that it takes.
+/// The largest page that is read, to bound the memory.
 const LARGEST_BYTES: u64 = 64 << 20;
 
-/// How far into a page its encoding is declared.
+/// Bytes at the start of a page that are searched for the declaration of its encoding.
 const DECLARED_WITHIN_BYTES: usize = 1024;
 
 impl Reader for Html {
@@ -49,7 +48,7 @@ impl Reader for Html {
     }
 }
 
-/// The encoding that a page declares in itself.
+/// The encoding that a page declares.
 pub fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(DECLARED_WITHIN_BYTES)]).to_ascii_lowercase();
     let after = ["charset=", "encoding="].iter().find_map(|word| Some(&start[start.find(word)? + word.len()..]))?;
@@ -58,19 +57,19 @@ pub fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
     Encoding::for_label(&label.as_bytes()[..end])
 }
 
-/// What a page says.
+/// The text extracted from a page.
 #[derive(Debug)]
 pub struct Page {
-    /// What it calls itself, else its first heading.
+    /// Its `<title>`, else its first heading.
     pub title: Option<String>,
-    /// What it shows.
+    /// The text that it shows.
     pub text: String,
 }
 
 /// Elements whose content is not shown as text.
 const HIDDEN: [&[u8]; 8] = [b"script", b"style", b"template", b"noscript", b"noframes", b"select", b"iframe", b"rp"];
 
-/// Elements that stand in blocks of their own.
+/// Elements that are separate blocks.
 const BLOCKS: [&[u8]; 26] = [
     b"address",
     b"article",
@@ -100,37 +99,37 @@ const BLOCKS: [&[u8]; 26] = [
     b"ul",
 ];
 
-/// Elements that stand on lines of their own.
+/// Elements that are on separate lines.
 const LINES: [&[u8]; 13] = [
     b"br", b"caption", b"dd", b"details", b"div", b"dt", b"li", b"nav", b"option", b"summary", b"tbody", b"title",
     b"tr",
 ];
 
-/// Elements that hold text without tags, where XHTML has them empty, so that what follows is no part of
-/// them: `<title/>`.
+/// Elements of raw text that XHTML may write as empty: `<title/>`. They are removed, since HTML's
+/// tokenizer would take all that follows for their content.
 static EMPTY: LazyLock<Regex> = LazyLock::new(|| {
     let names = "title|textarea|style|script|xmp|iframe|noembed|noframes|noscript|plaintext";
     Regex::new(&format!(r"(?i)<(?:{names})(?:\s[^<>]*)?/>")).expect("the pattern is valid")
 });
 
-/// Whether a page says itself that it is XML.
+/// Whether a page has an XML declaration.
 fn says_xml(text: &str) -> bool {
     text.trim_start().starts_with("<?xml")
 }
 
 impl Page {
-    /// Reads a page; whatever it holds is a page of some kind.
+    /// Extracts the text of a page; any input is accepted.
     pub fn of(text: &str) -> Self {
         Self::read(text, Reading { is_xml: says_xml(text), ..Reading::default() })
     }
 
-    /// Reads a page that is a mail: lines that it quotes then begin as those of plain mails do.
+    /// Extracts the text of a mail in HTML, with `> ` before quoted lines, as in plain mails.
     pub fn of_mail(text: &str) -> Self {
         Self::read(text, Reading { is_xml: says_xml(text), is_mail: true, ..Reading::default() })
     }
 
-    /// Reads a page that is XHTML by what is said of it from outside. What it says itself counts for
-    /// nothing: many pages are written as if they were, and read as HTML.
+    /// Extracts the text of a page that is XHTML according to its file. Its own doctype is ignored:
+    /// many pages declare XHTML, but browsers parse them as HTML.
     pub fn of_xhtml(text: &str) -> Self {
         Self::read(text, Reading { is_xml: true, ..Reading::default() })
     }
@@ -159,24 +158,24 @@ struct Reading {
     title: String,
     heading: String,
     in_title: bool,
-    /// In the first heading, or behind it.
+    /// Whether the first heading is open; `None` before it.
     in_heading: Option<bool>,
-    /// The outermost hidden element that is open, and how many of its name are.
+    /// The name of the outermost open hidden element, and the number of open elements of this name.
     hidden: Option<(Vec<u8>, u32)>,
     preformatted: u32,
-    /// Whether a table's cell is open, whose end tag may be left out.
+    /// Whether a table cell is open; its end tag may be omitted.
     in_cell: bool,
     is_mail: bool,
-    /// What ends the quotation that is open in a mail, and how many elements of this name are.
+    /// The name of a mail's open quotation element, and the number of open elements of this name.
     quotation: Option<(Vec<u8>, u32)>,
 }
 
-/// What a plain mail begins a quoted line with.
+/// The prefix of quoted lines in plain mails.
 const QUOTED: &str = "> ";
 
-/// The name of the element that ends with the quotation which begins here. Outlook marks where its own
-/// begins alone: nothing ends it. A `div` of Gmail's is none, because answers may stand in it between
-/// quotations.
+/// The name of the element whose end tag ends the quotation that begins with `tag`; `None` if none
+/// begins. Outlook marks only the beginning: the empty name never ends. Gmail's `div` does not
+/// count, because it may contain answers between quotations.
 fn quotation(tag: &StartTag<()>) -> Option<Vec<u8>> {
     let has = |attribute: &[u8], word: &str| {
         let value = tag.attributes.get(attribute).map(|value| String::from_utf8_lossy(value));
@@ -197,7 +196,7 @@ impl Reading {
             self.in_title = true;
         }
         if name == b"body" {
-            self.hidden = None; // whatever stands open in the head
+            self.hidden = None; // the body ends whatever is open in the head
         }
         self.end_parenthesis(name);
         match &mut self.hidden {
@@ -257,7 +256,7 @@ impl Reading {
         }
     }
 
-    /// A quotation begins, or an element of its name in it.
+    /// Begins a quotation, or counts an element of the same name inside the open one.
     fn start_of_quotation(&mut self, tag: &StartTag<()>) {
         match &mut self.quotation {
             Some((name, open)) => *open += u32::from(*name == *tag.name),
@@ -279,7 +278,7 @@ impl Reading {
         }
     }
 
-    /// A parenthesis of ruby text whose end tag is left out ends with what comes next.
+    /// Ends a ruby parenthesis (`<rp>`) without an end tag when the next element begins or ends.
     fn end_parenthesis(&mut self, next: &[u8]) {
         let is_open = self.hidden.as_ref().is_some_and(|(hidden, _)| hidden == b"rp");
         if is_open && (matches!(next, b"rp" | b"rt" | b"ruby") || BLOCKS.contains(&next)) {
@@ -287,7 +286,7 @@ impl Reading {
         }
     }
 
-    /// A cell or a row ends where the next begins, when its end tag is left out.
+    /// Ends a cell or row without an end tag when the next begins.
     fn start_of_table(&mut self, name: &[u8]) {
         let is_cell = matches!(name, b"td" | b"th");
         if self.in_cell && is_cell {

@@ -1,4 +1,4 @@
-//! Jupyter notebooks (nbformat 3 and 4): what people wrote into the cells.
+//! Jupyter notebooks (nbformat 3 and 4): the source of the cells.
 
 use super::{json_text::JsonText, prose::Prose};
 use crate::source::event::{Documents, Halt};
@@ -7,7 +7,6 @@ use crate::source::{content::Content, error::Error};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The kind.
 pub struct Notebook;
 
 const ABOUT: About = About {
@@ -18,11 +17,11 @@ const ABOUT: About = About {
     without: "outputs, pictures",
 };
 
-/// The largest notebook that is read; pictures in it count, but take no memory beyond this.
+/// The largest notebook that is read. Pictures in it count, but are not copied.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-/// A notebook, a list of its cells, or a cell; in version 3 worksheets stand between. What people
-/// wrote goes to the prose as it is read.
+/// Deserializes a notebook, a list of cells or worksheets (version 3), or a cell. Adds the source
+/// of each cell to the text as it is read.
 struct Cells<'a>(&'a mut Prose);
 
 impl<'de> DeserializeSeed<'de> for Cells<'_> {
@@ -49,7 +48,7 @@ impl<'de> Visitor<'de> for Cells<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "cells" | "worksheets" => map.next_value_seed(Cells(self.0))?,
-                // Code is `input` in version 3.
+                // In version 3 the source of code is `input`.
                 "source" | "input" => {
                     let JsonText(text) = map.next_value()?;
                     self.0.block();

@@ -1,15 +1,15 @@
-//! A text as programs write it into JSON: whole, or as a list of its parts, which are put together as
-//! they are read, so that many small ones take no memory.
+//! A text in JSON, as one string or as a list of parts. The parts are concatenated as they are
+//! read, so that many small ones take no extra memory.
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The text. A part of it is a text, or an object whose `text` is one: with a link, or in bold. What
-/// else stands there is no text, and costs nothing else.
+/// The text. A part is a string, or an object with a `text`: a link, or bold type. Other values are
+/// ignored.
 #[derive(Default)]
 pub struct JsonText(pub String);
 
-/// A part, put behind those before it.
+/// Deserializes a part and appends it to the text.
 struct Part<'a>(&'a mut String);
 
 impl<'de> Deserialize<'de> for JsonText {

@@ -1,4 +1,4 @@
-//! Mail (RFC 5322 and MIME): mailboxes in the mbox form, and a mail a file (`.eml`, Maildir).
+//! Mail (RFC 5322 and MIME): mbox mailboxes, and files with a single mail (`.eml`, Maildir).
 
 use super::html::{Page, declared};
 use crate::source::clean::{Clean, quotes};
@@ -13,13 +13,13 @@ use mail_parser::{Encoding, Message, MessageParser, MessagePart, MimeHeaders, Pa
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 
-/// What is read of a mail: what lies behind it are attachments.
+/// The most that is read of a mail: what comes after that is attachments.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Parts of a mail that are read: nobody writes more.
+/// The most MIME parts of a mail that are read.
 const MOST_PARTS: usize = 64;
 
-/// A mail a file.
+/// The format of a file with a single mail.
 pub struct Mail;
 
 const MAIL: About = About {
@@ -35,7 +35,7 @@ impl Reader for Mail {
         &MAIL
     }
 
-    /// In a Maildir, whose files have no ending, mails lie in `cur` and `new`.
+    /// Recognises the files of a Maildir, which have no extension, by the folders `cur` and `new`.
     fn begins(&self, start: &Start) -> bool {
         let mut folders = start.name.rsplit(['/', '\\']).skip(1);
         let in_maildir = folders.next().is_some_and(|folder| folder == "cur" || folder == "new");
@@ -54,7 +54,7 @@ impl Reader for Mail {
     }
 }
 
-/// What is read of a file that is one mail.
+/// Reads the beginning of a file with a single mail.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -65,7 +65,7 @@ pub fn beginning(content: &Content<'_>) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A mailbox.
+/// The format of a mailbox.
 pub struct Mbox;
 
 const MBOX: About = About {
@@ -93,11 +93,12 @@ impl Reader for Mbox {
         false // attachments may be of any kind
     }
 
-    /// A mail begins at a line of `From ` behind an empty one; `>From ` within it is `From `.
+    /// A mail begins with a line `From ...` after an empty line; `>From ` in a text means `From `.
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let mut reader = BufReader::with_capacity(1 << 16, content.bytes()?);
         let (mut mail, mut line, mut after_empty, mut begun) = (Vec::new(), Vec::new(), true, false);
-        // Not all programs escape what a mail says: where the first line has a date, those of all mails do.
+        // Not all programs escape `From ` in a mail's text. So if the file's first line has a date,
+        // only lines with a date begin a mail.
         let mut needs_date = false;
         loop {
             line.clear();
@@ -124,16 +125,16 @@ impl Reader for Mbox {
     }
 }
 
-/// Whether a line has a time of day and a year among its words.
+/// Whether a line has words that look like a time of day and a year.
 fn has_date(line: &[u8]) -> bool {
     let words = || line.split(u8::is_ascii_whitespace).filter(|word| word.first().is_some_and(u8::is_ascii_digit));
     words().any(|word| word.contains(&b':'))
         && words().any(|word| word.len() == 4 && word.iter().all(u8::is_ascii_digit))
 }
 
-/// Hands on a mail's text; whether it is one.
+/// Emits a mail's text; returns whether it is a mail.
 fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -> Result<bool, Halt> {
-    // A damaged mail of a mailbox is no reason to leave out all others.
+    // A damaged mail must not make the rest of a mailbox unreadable.
     let Ok(Some(message)) = quietly(|| MessageParser::default().parse(bytes)) else { return Ok(false) };
     let mut text = body(&message, content);
     if content.options.clean != Clean::Off {
@@ -146,11 +147,11 @@ fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -
     Ok(true)
 }
 
-/// What a mail says of a part whose encoding it does not know: programs write it of any.
+/// Charsets that programs declare for text whose encoding they do not know.
 const UNSURE: [&str; 5] = ["utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit"];
 
-/// The text of a part, which is `text` in the encoding that the mail says; where it says none, or
-/// says it unsurely, it is read as all text is.
+/// The text of a part: `text`, which the library has decoded, if the declared charset is reliable;
+/// else the part is decoded again, with our detection of the encoding.
 pub fn decoded<'a>(
     part: &MessagePart<'_>,
     text: &'a str,
@@ -169,19 +170,19 @@ pub fn decoded<'a>(
         Encoding::Base64 => base64_decode(raw),
     };
     let is_html = matches!(part.body, PartType::Html(_));
-    // A part that is damaged, or whose text is UTF-8 but for some broken bytes, is as the library reads it.
+    // A damaged part, or UTF-8 with some invalid bytes, stays as the library decoded it.
     let bytes = bytes.filter(|bytes| !is_mostly_utf8(bytes));
     let read = bytes.and_then(|bytes| content.text_of(&bytes, declared(&bytes).filter(|_| is_html)).ok());
     read.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Whether more of what is outside ASCII is UTF-8 than is not.
+/// Whether there are more valid non-ASCII characters in UTF-8 than invalid sequences.
 fn is_mostly_utf8(bytes: &[u8]) -> bool {
     let (right, wrong) = right_and_wrong_in_utf8(bytes);
     right > wrong
 }
 
-/// What somebody wrote: the parts of text, else those of HTML as text.
+/// The text of a mail's body: its plain text parts, else its HTML parts as text.
 fn body(message: &Message<'_>, content: &Content<'_>) -> String {
     let mut text = String::new();
     for part in message.text_bodies().take(MOST_PARTS) {

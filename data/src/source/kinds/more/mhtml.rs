@@ -1,4 +1,4 @@
-//! Web pages as browsers save them in one file (MHTML, RFC 2557): a mail whose attachments are the
+//! Web pages that browsers save in one file (MHTML, RFC 2557): a mail whose attachments are the
 //! pictures and styles of the page.
 
 use super::html::Page;
@@ -10,7 +10,6 @@ use crate::source::{content::Content, error::Error};
 use ember_host::panics::quietly;
 use mail_parser::{MessageParser, PartType};
 
-/// The kind.
 pub struct Mhtml;
 
 const ABOUT: About = About {
@@ -34,7 +33,7 @@ impl Reader for Mhtml {
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
         let bytes = beginning(content)?;
         let message = quietly(|| MessageParser::default().parse(&bytes)).ok().flatten();
-        // The first is the page, those behind it are its frames.
+        // The first part of HTML is the page; later ones are its frames.
         let page = message.as_ref().and_then(|message| {
             message.parts.iter().find_map(|part| match &part.body {
                 PartType::Html(page) => Some(Page::of(&decoded(part, page, message, content))),

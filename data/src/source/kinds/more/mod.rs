@@ -1,5 +1,5 @@
-//! The kinds that a build without the feature `readers` leaves out, with the libraries that they
-//! stand on, and what only they share: zip archives of parts, XML, and text put together from blocks.
+//! The formats that need the feature `readers`, and the code that only they share: zip packages,
+//! XML, and text assembled from blocks.
 
 mod chat_json;
 mod csv;
@@ -21,7 +21,7 @@ mod xml;
 
 use crate::source::reader::Reader;
 
-/// A reader each, as [`Kind::all`](super::Kind::all) has them.
+/// Their readers, in the order of [`Kind::all`](super::Kind::all).
 pub static KINDS: &[&dyn Reader] = &[
     &csv::Csv,
     &docx::Docx,

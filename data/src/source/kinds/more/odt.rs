@@ -1,4 +1,4 @@
-//! OpenDocument text (ISO/IEC 26300), as a package or as one file: the body, then its notes.
+//! OpenDocument text (ISO/IEC 26300), as a zip package or one XML file: the body, then the notes.
 
 use super::package::{Package, is_of_type};
 use super::prose::Prose;
@@ -8,7 +8,7 @@ use crate::source::reader::{About, Reader, hand_on};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 
-/// The kind.
+/// The format as a zip package.
 pub struct Odt;
 
 const ABOUT: About = About {
@@ -21,12 +21,12 @@ const ABOUT: About = About {
 
 const BODY: &str = "content.xml";
 
-/// Elements whose text is not the document's: what was deleted, comments, the numbers of notes,
-/// pictures.
+/// Elements whose text does not belong to the document: deleted text, comments, the numbers of
+/// notes, forms, pictures.
 const SKIPPED: [&str; 5] = ["tracked-changes", "annotation", "note-citation", "forms", "binary-data"];
 
-/// A document has no more spaces than these in runs, whatever it says: a few bytes of it could say
-/// very many.
+/// The most spaces that `<text:s>` elements may add in a document: a few bytes could request a huge
+/// run.
 const MOST_SPACES: usize = 1 << 20;
 
 impl Reader for Odt {
@@ -57,7 +57,7 @@ impl Reader for Odt {
     }
 }
 
-/// The same as one file of XML.
+/// The format as one XML file.
 pub struct Flat;
 
 const FLAT: About = About {
@@ -68,7 +68,7 @@ const FLAT: About = About {
     without: "page headers and footers, comments, deleted text, pictures",
 };
 
-/// The largest flat file that is read, which bounds the memory that it takes.
+/// The largest flat file that is read, to bound the memory.
 const LARGEST_BYTES: u64 = 64 << 20;
 
 impl Reader for Flat {
@@ -98,16 +98,16 @@ impl Reader for Flat {
     }
 }
 
-/// What a document says.
+/// The text extracted from a document.
 struct Document {
-    /// What stands before its body; in a package another part has it.
+    /// The title before the body of a flat file; in a package it is in another part.
     title: String,
     text: String,
     has_body: bool,
 }
 
 impl Document {
-    /// Reads the parts of a document that `nodes` hands on.
+    /// Extracts the text from the XML nodes that `nodes` passes to its callback.
     fn of(nodes: impl FnOnce(&mut dyn FnMut(Node<'_>)) -> Result<(), Error>) -> Result<Self, Error> {
         let mut reading = Reading::default();
         nodes(&mut |node| reading.node(node))?;
@@ -118,25 +118,25 @@ impl Document {
     }
 }
 
-/// Where in a document the reading is, and where its text goes.
+/// The state while the nodes of a document are visited.
 #[derive(Default)]
 struct Reading {
     title: String,
     body: Prose,
     notes: Prose,
-    /// The text of boxes, until the paragraph ends that they stand in.
+    /// The text of boxes, until the end of the paragraph that contains them.
     boxes: Prose,
     has_body: bool,
     in_body: bool,
     in_title: bool,
-    /// How many elements are open whose text is not the document's; titles and descriptions of pictures;
-    /// notes, boxes and paragraphs.
+    /// Counts of open elements: skipped ones, titles and descriptions of pictures, notes, boxes,
+    /// paragraphs.
     skipped: u32,
     picture_titles: u32,
     in_note: u32,
     in_box: u32,
     paragraphs: u32,
-    /// How many spaces in runs were written.
+    /// The spaces from `<text:s>` so far.
     spaces: usize,
 }
 
@@ -151,8 +151,8 @@ impl Reading {
             _ if !self.in_body => {}
             Node::Start(name, _) if SKIPPED.contains(&name) => self.skipped += 1,
             Node::End(name) if SKIPPED.contains(&name) => self.skipped -= 1,
-            // A field of the text may be called so, too; within a picture's title every start counts, as
-            // ends do not say whose they are.
+            // A text field may have this name, too, so the prefix decides. Inside a picture's title
+            // every start tag counts, because an end tag comes without its prefix.
             Node::Start("title" | "desc", tag)
                 if self.picture_titles > 0 || tag.name().into_inner().starts_with("svg:") =>
             {
@@ -195,17 +195,17 @@ impl Reading {
         }
     }
 
-    /// Where text goes.
+    /// The destination of text.
     fn prose(&mut self) -> &mut Prose {
         if self.in_box > 0 { &mut self.boxes } else { self.around() }
     }
 
-    /// Where text goes that stands in no box.
+    /// The destination of text outside boxes.
     fn around(&mut self) -> &mut Prose {
         if self.in_note > 0 { &mut self.notes } else { &mut self.body }
     }
 
-    /// Boxes come behind the paragraph that they stand in, once all of them have ended.
+    /// Adds the text of boxes after their paragraph, once all of them have ended.
     fn place_boxes(&mut self) {
         if self.in_box == 0 {
             let boxes = std::mem::take(&mut self.boxes);

@@ -1,4 +1,4 @@
-//! A document that is a zip archive of parts: Word's, OpenDocument's, e-books.
+//! Documents that are zip archives of parts: Word's, OpenDocument's, e-books.
 
 use super::xml::{self, Node};
 use crate::source::archive::{Archive, Entry};
@@ -10,10 +10,10 @@ use memchr::memmem;
 use std::io::Read;
 use std::{cell::Cell, collections::BTreeMap, fs::File};
 
-/// The largest part that is read, which bounds the memory that it takes.
+/// The largest part that is read, to bound the memory.
 const LARGEST_PART_BYTES: u64 = 64 << 20;
 
-/// A document's parts.
+/// A document's zip archive and its parts.
 pub struct Package<'a> {
     name: &'a str,
     file: File,
@@ -21,7 +21,7 @@ pub struct Package<'a> {
 }
 
 impl<'a> Package<'a> {
-    /// Finds the parts.
+    /// Opens the archive and lists its parts.
     ///
     /// # Errors
     /// When the archive is damaged.
@@ -32,10 +32,10 @@ impl<'a> Package<'a> {
         Ok(Self { name: content.name(), file, parts: parts.into_iter().collect() })
     }
 
-    /// The bytes of a part; `None` where there is none of this name.
+    /// The bytes of a part; `None` if there is none of this name.
     ///
     /// # Errors
-    /// When it is damaged, or larger than is read.
+    /// When it is damaged or too large.
     pub fn bytes(&self, part: &str) -> Result<Option<Vec<u8>>, Error> {
         let Some(entry) = self.parts.get(part) else { return Ok(None) };
         let mut bytes = Vec::new();
@@ -49,7 +49,7 @@ impl<'a> Package<'a> {
         Ok(Some(bytes))
     }
 
-    /// Hands on what a part of XML holds; whether there is one of this name.
+    /// Calls `visit` with each node of an XML part; returns whether there is a part of this name.
     ///
     /// # Errors
     /// As [`Self::bytes`], and when it is not well formed.
@@ -79,25 +79,25 @@ impl<'a> Package<'a> {
         Ok(found)
     }
 
-    /// The error of a part that cannot be read.
+    /// The error for a part that cannot be read.
     pub fn damaged(&self, part: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
         let name = self.name;
         Error::Unreadable { what: format!("{name}: {part:?} in it is damaged; save it again"), source }
     }
 
-    /// The error of a document that lacks a part which makes it what it is.
+    /// The error for a document without a necessary part.
     pub fn lacking(&self, part: &str) -> Halt {
         Error::unusable(self.name, format!("has no {part:?} in it, so it is damaged; save it again")).into()
     }
 }
 
-/// Whether a file begins as an archive that says in its part `mimetype` that it is of this type.
+/// Whether a file begins with an archive whose part `mimetype` has this content.
 pub fn is_of_type(start: &Start, kind: &[u8]) -> bool {
     first_parts(start).any(|(name, content)| name == b"mimetype" && content.starts_with(kind))
 }
 
-/// The parts that an archive begins with, as far as they are known: the name of each, and what is
-/// known of the file behind its header.
+/// The first parts of an archive that are within the known beginning: the name of each, and the
+/// known bytes after its header.
 pub fn first_parts(start: &Start) -> impl Iterator<Item = (&[u8], &[u8])> {
     const HEADER: &[u8] = b"PK\x03\x04";
     const HEADER_BYTES: usize = 30;
@@ -109,7 +109,7 @@ pub fn first_parts(start: &Start) -> impl Iterator<Item = (&[u8], &[u8])> {
         let packed_bytes = number(18) | (number(20) << 16);
         let name = rest.get(HEADER_BYTES..HEADER_BYTES + number(26))?;
         let content = rest.get(HEADER_BYTES + number(26) + number(28)..).unwrap_or_default();
-        // What is stored may be an archive itself, whose parts are none of this one.
+        // A stored part of unknown size may be an archive with headers of its own: stop there.
         let is_endless = says_size_behind && is_stored;
         let behind = content.get(packed_bytes..).filter(|_| !is_endless).unwrap_or_default();
         rest = memmem::find(behind, HEADER).map(|at| &behind[at..]).unwrap_or_default();

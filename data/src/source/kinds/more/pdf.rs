@@ -1,5 +1,5 @@
-//! PDF (ISO 32000): the text layer, each glyph by the character that it stands for, put in lines by
-//! where they stand.
+//! PDF (ISO 32000): the text layer. Glyphs are mapped to characters, and these are assembled into
+//! lines by their positions.
 
 use crate::source::clean::{Clean, pages::running};
 use crate::source::event::{Documents, Halt};
@@ -19,7 +19,6 @@ use hayro_interpret::{
 use std::io::{BufRead, BufReader};
 use std::panic::resume_unwind;
 
-/// The kind.
 pub struct Pdf;
 
 const ABOUT: About = About {
@@ -30,22 +29,22 @@ const ABOUT: About = About {
     without: "lines that repeat at the top and bottom of pages, page numbers, hyphens at ends of lines, pictures",
 };
 
-/// The largest file that is read, which bounds the memory that it takes.
+/// The largest file that is read, to bound the memory.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-/// What a small file may not do, since it can draw the same again and again, or unpack to more than
-/// there is memory: glyphs on a page, drawings and bytes of text of a file, and unpacked bytes of one
-/// of its streams and of all.
+/// Limits against hostile files, which can draw the same again and again, or decompress to more
+/// than the memory: glyphs on a page; drawings and bytes of text in a file; decompressed bytes of a
+/// stream and of all streams.
 const MOST_GLYPHS_A_PAGE: usize = 200_000;
 const MOST_DRAWINGS: u64 = 50_000_000;
 const MOST_BYTES: usize = 64 << 20;
 const MOST_STREAM_BYTES: u64 = 128 << 20;
 const MOST_STREAMS_BYTES: u64 = 8 << 30;
 
-/// Compression in compression is looked into so deep.
+/// The most layers of nested compression.
 const MOST_FILTERS: u32 = 4;
 
-/// The stack of the thread that reads a file: forms in forms are read by calls in calls.
+/// The stack of the thread that reads a file: the library reads nested forms recursively.
 const STACK_BYTES: usize = 64 << 20;
 
 impl Reader for Pdf {
@@ -106,7 +105,7 @@ fn pages(bytes: Vec<u8>) -> Result<(Option<String>, Vec<String>), String> {
     Ok((title, pages))
 }
 
-/// A string of a PDF's own: UTF-16 with its mark, UTF-8 with its, else nearly Latin-1.
+/// Decodes a PDF string: UTF-16 or UTF-8 with a byte order mark, else nearly Latin-1.
 fn of_pdf_string(bytes: &[u8]) -> String {
     let (text, _, _) = encoding_rs::WINDOWS_1252.decode(bytes);
     text.into_owned()
@@ -122,8 +121,8 @@ fn text_of<'a>(page: &'a Page<'a>, pdf: &'a File, cache: &InterpreterCache<'a>, 
     layer.text()
 }
 
-/// Unpacks every stream that zlib packed, without keeping it, to see how large it is: the library
-/// holds all of one.
+/// Measures every zlib stream by decompressing it without keeping the result: the library holds a
+/// whole decompressed stream in memory.
 fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
     const STREAM: &[u8] = b"stream";
     let mut all = 0;
@@ -145,7 +144,7 @@ fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// What comes out of zlib so many times.
+/// The content, decompressed by zlib `times` times.
 fn unpacking(content: &[u8], times: u32) -> Box<dyn BufRead + '_> {
     let mut content: Box<dyn BufRead + '_> = Box::new(content);
     for _ in 0..times {
@@ -154,7 +153,7 @@ fn unpacking(content: &[u8], times: u32) -> Box<dyn BufRead + '_> {
     content
 }
 
-/// Whether something begins as zlib's output does (RFC 1950).
+/// Whether the content begins with a zlib header (RFC 1950).
 fn is_packed(content: &mut dyn BufRead) -> bool {
     content.fill_buf().is_ok_and(|start| match start {
         [method, flags, ..] => method & 15 == 8 && u16::from_be_bytes([*method, *flags]).is_multiple_of(31),
@@ -162,7 +161,7 @@ fn is_packed(content: &mut dyn BufRead) -> bool {
     })
 }
 
-/// How long something is: up to where it is broken, and not much further than is allowed.
+/// The length of the content, up to the first error, and little beyond the limit.
 fn length(content: &mut dyn BufRead) -> u64 {
     let mut bytes = 0;
     while let Ok(length @ 1..) = content.fill_buf().map(<[u8]>::len) {
@@ -175,26 +174,26 @@ fn length(content: &mut dyn BufRead) -> u64 {
     bytes
 }
 
-/// A character and where it stands, from the top of the page.
+/// The text of a glyph, and its position on the page.
 struct Placed {
     text: String,
-    /// Where it begins and ends along its line, and how far the line is from the top.
+    /// Its start and end along its line, and the line's distance from the top.
     start: f64,
     end: f64,
     line: f64,
     size: f64,
 }
 
-/// The characters of a page in the order in which they are drawn.
+/// Collects the characters of a page in drawing order.
 struct TextLayer<'a> {
     placed: Vec<Placed>,
-    /// What was drawn of the file.
+    /// The drawings in the file so far.
     drawings: &'a mut u64,
 }
 
 impl TextLayer<'_> {
-    /// Counts what is drawn. The library draws on, whatever comes of it: too much ends in a panic,
-    /// which is caught where it was asked to.
+    /// Counts drawings. The library's callbacks cannot return an error, so too many end in a panic,
+    /// which the caller of the library catches.
     fn drawn(&mut self, drawings: usize) {
         *self.drawings += drawings as u64;
         if *self.drawings > MOST_DRAWINGS || self.placed.len() > MOST_GLYPHS_A_PAGE {
@@ -202,9 +201,8 @@ impl TextLayer<'_> {
         }
     }
 
-    /// The characters as lines. The order of drawing is kept, as poppler's `-raw` does: it is the
-    /// order of reading in what programs write. A line ends where the next character stands
-    /// elsewhere.
+    /// The characters as lines, in drawing order, as poppler's `-raw`: programs write a page in
+    /// reading order. A line ends where the next character does not follow on it.
     fn text(&self) -> String {
         let mut text = String::new();
         let mut rest = self.placed.as_slice();
@@ -224,15 +222,15 @@ impl TextLayer<'_> {
 }
 
 impl Placed {
-    /// A character whose glyph `to_page` takes to the page, from units of which a thousand are as much
-    /// as its font is high.
+    /// A character of this width. `to_page` maps glyph space, where 1000 units are the font's
+    /// height, to the page.
     fn new(text: String, width: f64, to_page: Affine) -> Self {
         let start = to_page * Point::ZERO;
         let end = to_page * Point::new(width, 0.0);
         let up = to_page * Point::new(0.0, 1000.0) - start;
         let along = Vec2::new(-up.y, up.x);
         let size = up.hypot();
-        // Along the line's own direction, so that turned text reads as well.
+        // Positions are measured along the direction of the line, so that rotated text can be read.
         let (along, up) = match size > 0.0 {
             true => (along / size, up / size),
             false => (Vec2::new(1.0, 0.0), Vec2::new(0.0, -1.0)),
@@ -242,8 +240,8 @@ impl Placed {
         Self { text, start: place(start), end: place(end), line: -start.to_vec2().dot(up), size }
     }
 
-    /// Whether it stands on the same line as the one before, behind it; or before it, where both are
-    /// of a script that is written to the left.
+    /// Whether it continues the line of the character before: to the right of it, or to the left if
+    /// either is of a right-to-left script.
     fn goes_on(&self, before: &Self) -> bool {
         let size = before.size.max(self.size).max(f64::EPSILON);
         let near = |gap: f64| (-0.5 * size..2.0 * size).contains(&gap);
@@ -251,26 +249,26 @@ impl Placed {
         (self.line - before.line).abs() < 0.5 * size && (self.start > before.end - 0.5 * size || leftward)
     }
 
-    /// Whether its script is written to the left: Hebrew, Arabic and their kin.
+    /// Whether its script is right-to-left: Hebrew, Arabic and related ones.
     fn is_leftward(&self) -> bool {
         self.text.starts_with(
             |first: char| matches!(first, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'),
         )
     }
 
-    /// Whether it is written to the right within a line to the left.
+    /// Whether it is left-to-right even within a right-to-left line: a number or foreign word.
     fn is_rightward(&self) -> bool {
         self.text.starts_with(char::is_alphanumeric) && !self.is_leftward()
     }
 }
 
-/// The characters of a line in the order of reading, with a space where a gap is wide.
+/// The characters of a line in reading order, with a space at each wide gap.
 fn words(line: &[Placed]) -> String {
     let leftward = line.iter().filter(|placed| placed.is_leftward()).count();
     if leftward * 2 <= line.iter().filter(|placed| placed.text != " ").count() {
         return spaced(line.iter());
     }
-    // From the right, but for numbers and foreign words, which are read to the right.
+    // From right to left, except numbers and foreign words.
     let mut ordered: Vec<&Placed> = line.iter().collect();
     ordered.sort_by(|one, other| other.start.total_cmp(&one.start));
     for run in ordered.chunk_by_mut(|one, other| one.is_rightward() && other.is_rightward()) {

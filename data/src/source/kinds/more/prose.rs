@@ -1,7 +1,7 @@
-//! Text that is put together from the parts of a marked-up document: blocks are parted by a blank
-//! line, rows and list items by a line end, cells by a tab.
+//! Assembles text from the parts of a marked-up document: separates blocks by a blank line, rows
+//! and list items by a line end, cells by a tab.
 
-/// What parts the next text from the one before; of several the strongest counts.
+/// The separator before the next text; of several the strongest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Gap {
     #[default]
@@ -12,14 +12,14 @@ enum Gap {
     Block,
 }
 
-/// A text that is being put together.
+/// A text that is being assembled.
 #[derive(Debug, Default)]
 pub struct Prose {
     text: String,
     gap: Gap,
-    /// Where in the text the open cell of a table begins, and what parts it from what stands before.
+    /// The offset of a table's open cell in the text, and the separator before it.
     cell: Option<(usize, Gap)>,
-    /// What each line begins with.
+    /// The prefix of each line.
     mark: &'static str,
 }
 
@@ -50,14 +50,14 @@ impl Prose {
         self.text.push_str(&text.replace('\n', &format!("\n{}", self.mark)));
     }
 
-    /// The lines that come next begin with this mark.
+    /// Sets the prefix of the next lines.
     pub fn begin_lines_with(&mut self, mark: &'static str) {
         self.mark = mark;
     }
 
-    /// Adds text in which any white space is one space, and none at a gap.
+    /// Adds text with each run of white space as one space, or nothing at a stronger separator.
     pub fn collapsed(&mut self, text: &str) {
-        // A space that nobody may break at is text.
+        // A no-break space is kept as text.
         let is_space = |character: char| matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{c}');
         for (number, word) in text.split(is_space).enumerate() {
             if number > 0 {
@@ -67,12 +67,12 @@ impl Prose {
         }
     }
 
-    /// What comes next stands in another block.
+    /// Begins another block.
     pub fn block(&mut self) {
         self.part(Gap::Block);
     }
 
-    /// Adds another text, in blocks of its own.
+    /// Adds another text as separate blocks.
     pub fn blocks_of(&mut self, other: Self) {
         let text = other.finish();
         if !text.trim_end().is_empty() {
@@ -82,29 +82,29 @@ impl Prose {
         }
     }
 
-    /// What comes next stands on another line of the same block.
+    /// Begins another line of the same block.
     pub fn line(&mut self) {
         self.part(Gap::Line);
     }
 
-    /// What comes next stands in another cell of a row.
+    /// Begins another cell of a row.
     pub fn cell(&mut self) {
         self.part(Gap::Cell);
     }
 
-    /// A cell of blocks begins, whose first block is not parted from what stands before the cell.
+    /// Begins a cell of blocks; its first block follows on the separator before the cell.
     pub fn begin_cell(&mut self) {
         self.cell = Some((self.text.len(), self.gap));
     }
 
-    /// The cell ends, and with it the block in it, which does not part it from the next cell. An empty
+    /// Ends the cell and its last block, so that only a tab comes before the next cell. An empty
     /// cell leaves no trace.
     pub fn cell_of_blocks(&mut self) {
         self.gap = self.before_cell().unwrap_or(Gap::Cell);
         self.cell = None;
     }
 
-    /// The row ends, and with it its cells and the blocks in them. A row of empty cells leaves no trace.
+    /// Ends the row and its open cell. A row of empty cells leaves no trace.
     pub fn row_of_blocks(&mut self) {
         if self.cell.is_some() {
             self.cell_of_blocks();
@@ -112,14 +112,14 @@ impl Prose {
         self.part(Gap::Line);
     }
 
-    /// The table ends, where its last row may not have ended.
+    /// Ends the table, even if its last row is still open.
     pub fn end_table(&mut self) {
         if self.cell.take().is_some() {
             self.gap = Gap::Block;
         }
     }
 
-    /// What stands before the open cell, as long as nothing is in it.
+    /// The separator before the open cell, if the cell is still empty.
     fn before_cell(&self) -> Option<Gap> {
         self.cell.filter(|(start, _)| *start == self.text.len()).map(|(_, gap)| gap)
     }
@@ -128,7 +128,7 @@ impl Prose {
         self.gap = self.gap.max(gap);
     }
 
-    /// The text, with a line end behind it where there is any.
+    /// The text, with a line end unless it is empty.
     pub fn finish(mut self) -> String {
         if !self.text.is_empty() {
             self.text.push('\n');

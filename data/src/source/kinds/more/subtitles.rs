@@ -1,4 +1,4 @@
-//! Subtitles (SubRip's .srt and WebVTT): what is said, line by line.
+//! Subtitles (SubRip's .srt and WebVTT): the text of the cues, line by line.
 
 use super::html::Page;
 use crate::source::event::{Documents, Halt};
@@ -8,7 +8,6 @@ use crate::source::{content::Content, event::Event};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// The kind.
 pub struct Subtitles;
 
 const ABOUT: About = About {
@@ -19,7 +18,7 @@ const ABOUT: About = About {
     without: "numbers, times, notes, styles, the marks of italics and voices",
 };
 
-/// The longest line that is read, which bounds the memory that it takes.
+/// The longest line that is read, to bound the memory.
 const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
 impl Reader for Subtitles {
@@ -44,22 +43,22 @@ impl Reader for Subtitles {
     }
 }
 
-/// Where in a file the reading is.
+/// The state while the lines of a file are read.
 #[derive(Default)]
 struct Reading {
-    /// There a blank line ends what is shown: names, notes and styles may follow. In SubRip's files
-    /// what is shown may have blank lines in it.
+    /// In WebVTT a blank line ends a cue; identifiers, notes and styles may follow. In SubRip's
+    /// files a cue may contain blank lines.
     is_webvtt: bool,
-    /// Behind a line that says a time, so that what comes is shown.
+    /// Whether the next lines are the text of a cue.
     shown: bool,
-    /// The line before was blank.
+    /// Whether the line before was blank.
     after_blank: bool,
-    /// A line that is a number, and whether it stands behind a blank one: that of what is shown next,
-    /// where a time follows.
+    /// A pending line that is a number, and whether it follows a blank one: it is the next cue's
+    /// number if a time follows, else text.
     number: Option<(String, bool)>,
-    /// Where words are timed one by one, as YouTube's are, a line is shown again above the next.
+    /// Whether words are timed one by one, as YouTube does: each line is repeated above the next.
     rolls: bool,
-    /// The line that was said last.
+    /// The last line emitted.
     last: String,
 }
 
@@ -68,7 +67,7 @@ impl Reading {
         self.rolls |= line.contains("<c>");
         let after_blank = std::mem::replace(&mut self.after_blank, line.is_empty());
         if is_time(line) {
-            // No blank line parts the number of what is shown from its time.
+            // A blank line between a number and a time: the number was text of the cue before.
             if after_blank && self.number.as_ref().is_some_and(|(_, after_blank)| !after_blank) {
                 self.say_number(sink)?;
             }
@@ -88,7 +87,7 @@ impl Reading {
         Ok(())
     }
 
-    /// A number behind a blank line at the end of a file is that of what was cut off.
+    /// At the end of a file, a number after a blank line belongs to a cue that was cut off.
     fn end(&mut self, sink: &mut Documents<'_>) -> Result<(), Halt> {
         self.number = self.number.take().filter(|(_, after_blank)| !after_blank);
         self.say_number(sink)?;
@@ -113,7 +112,7 @@ impl Reading {
     }
 }
 
-/// Whether a line says from when to when the next ones are shown.
+/// Whether a line is the time range of a cue.
 fn is_time(line: &str) -> bool {
     line.split_once("-->").is_some_and(|(from, to)| {
         let begins = |text: &str| text.trim().starts_with(|first: char| first.is_ascii_digit());
@@ -121,11 +120,11 @@ fn is_time(line: &str) -> bool {
     })
 }
 
-/// SubStation's marks such as `{\an8}`, and WebVTT's times of words.
+/// SubStation's tags such as `{\an8}`, and WebVTT's timestamps of words.
 static MARKS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\{\\[^}]*\}?|<[0-9]+:[0-9:.]+>").expect("the pattern is valid"));
 
-/// A line without what is not shown of it: marks, tags, entities.
+/// A line as it is shown: without tags, entities decoded.
 fn unmarked(line: &str) -> String {
     let line = MARKS.replace_all(line, "");
     match line.contains(['<', '&']) {

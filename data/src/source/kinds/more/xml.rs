@@ -1,20 +1,20 @@
-//! XML as office programs write it: tags by their local names, and text. Entities that a document
-//! defines itself are not expanded.
+//! Reads XML as office programs write it, with tags by their local names. Entities that a document
+//! defines are not expanded.
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion, escape::resolve_predefined_entity};
 
-/// A part of a document.
+/// A tag or a piece of text.
 pub enum Node<'a> {
-    /// A start tag, by its name without a prefix.
+    /// A start tag, with its name without a prefix.
     Start(&'a str, &'a BytesStart<'a>),
-    /// An end tag; one comes for every start tag.
+    /// An end tag; every start tag has one, also in `<a/>`.
     End(&'a str),
-    /// Text between tags, or a part of it.
+    /// A piece of the text between tags.
     Text(&'a str),
 }
 
-/// Hands on what a document holds, in order.
+/// Calls `visit` with each node of a document, in order.
 ///
 /// # Errors
 /// When it is not well formed.

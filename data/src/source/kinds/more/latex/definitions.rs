@@ -1,10 +1,10 @@
-//! Definitions, which are passed over with all that they say.
+//! Skips definitions with all their arguments.
 
 use super::Reading;
 use super::places::behind_comments;
 
 impl<'a> Reading<'a> {
-    /// Passes over what LaTeX's commands define: a name, and so many arguments, options among them.
+    /// Skips a LaTeX definition: a name, then `arguments` arguments with options among them.
     pub fn definition(&mut self, arguments: usize) {
         self.name();
         for _ in 0..arguments {
@@ -17,7 +17,8 @@ impl<'a> Reading<'a> {
         self.all_options();
     }
 
-    /// Passes over what TeX's own commands define: a name, its parameters, and the braces behind them.
+    /// Skips the definition of a TeX primitive such as `\def`: a name, parameters, a body in
+    /// braces.
     pub fn plain_definition(&mut self) {
         let paragraph = self.near().split("\n\n").next().unwrap_or_default();
         let line = paragraph.find('\n').unwrap_or(paragraph.len());
@@ -25,7 +26,7 @@ impl<'a> Reading<'a> {
         self.argument();
     }
 
-    /// Passes over a name, and what it is to stand for, another name.
+    /// Skips the arguments of `\let`: a new name, an optional `=`, and a name that it copies.
     pub fn second_name(&mut self) {
         self.name();
         self.go_to('=');
@@ -36,7 +37,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Passes over a command's name, which may stand in braces.
+    /// Skips a command's name, which may be in braces.
     fn name(&mut self) {
         self.go_to('\\');
         let Some(name) = self.rest().strip_prefix('\\') else {
@@ -48,13 +49,13 @@ impl<'a> Reading<'a> {
         self.at += 1 + letters.max(sign);
     }
 
-    /// The next argument, which may stand behind a line end and comments.
+    /// The next argument, possibly after a line end and comments.
     pub fn far_argument(&mut self) -> Option<&'a str> {
         self.go_to('{');
         self.argument()
     }
 
-    /// Goes on to this mark where only blanks, a line end and comments stand before it.
+    /// Advances to this character if only blanks, a line end and comments come before it.
     fn go_to(&mut self, mark: char) {
         let behind = behind_comments(self.rest());
         if behind.starts_with(mark) {

@@ -1,5 +1,5 @@
-//! LaTeX: the text of a document without its commands. Formulas stay as they are written, between
-//! dollars.
+//! LaTeX: the text of a document without its commands. Formulas stay as written, between dollar
+//! signs.
 
 mod definitions;
 mod names;
@@ -15,7 +15,6 @@ use names::{accent, arguments_without_text, definition, environment_settings, li
 use places::{begins_blank, behind_blanks, braces, formula_length, slides_length};
 use unicode_normalization::char::compose;
 
-/// The kind.
 pub struct Latex;
 
 const ABOUT: About = About {
@@ -26,10 +25,10 @@ const ABOUT: About = About {
     without: "comments, the preamble, commands, references, pictures",
 };
 
-/// The largest file that is read, which bounds the memory that it takes.
+/// The largest file that is read, to bound the memory.
 const LARGEST_BYTES: u64 = 16 << 20;
 
-/// Options, and what a definition has before its braces, are no longer than this.
+/// How far options, and the braces of a definition, are searched for.
 const LONGEST_OPTIONS_BYTES: usize = 1000;
 
 impl Reader for Latex {
@@ -58,7 +57,7 @@ impl Reader for Latex {
     }
 }
 
-/// What the argument of a command is.
+/// The role of a command's argument.
 #[derive(Clone, Copy, Default)]
 enum Part {
     #[default]
@@ -69,24 +68,24 @@ enum Part {
 
 struct Reading<'a> {
     text: &'a str,
-    /// How far it has been read.
+    /// The offset of the rest, still to be read.
     at: usize,
     body: Prose,
-    /// What comes behind the body.
+    /// Notes, which come after the body.
     notes: Prose,
-    /// How many notes are open.
+    /// The number of open notes.
     open_notes: usize,
-    /// Where each brace opens and closes ([`braces`]).
+    /// The offsets of each pair of braces ([`braces`]).
     braces: Vec<(u32, u32)>,
-    /// What ends with each brace that is open.
+    /// The stack of open braces, by the role of their content.
     open: Vec<Part>,
-    /// What begins with the next brace.
+    /// The role of the content of the next brace.
     begins: Part,
-    /// Up to where no formula ends, with one dollar and with two: it is not looked for again.
+    /// The offsets up to which no `$` or `$$` formula ends, so that text is searched only once.
     no_formula_to: [usize; 2],
 }
 
-/// The text without commands, as one line.
+/// The text without commands, on one line.
 fn plain(text: &str) -> String {
     let mut reading = Reading::of(text);
     reading.run();
@@ -108,13 +107,13 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What was read.
+    /// The extracted text, with the notes at its end.
     fn finish(mut self) -> String {
         self.body.blocks_of(self.notes);
         self.body.finish()
     }
 
-    /// Where text goes.
+    /// The destination of text.
     fn prose(&mut self) -> &mut Prose {
         if self.open_notes > 0 { &mut self.notes } else { &mut self.body }
     }
@@ -138,7 +137,7 @@ impl<'a> Reading<'a> {
                 '\\' if self.command() => return,
                 '\\' => {}
                 '%' => {
-                    // The line end behind a comment, and what indents the next line, are part of it.
+                    // A comment includes its line end and the indentation of the next line.
                     self.at += self.rest().find('\n').map_or(self.rest().len(), |end| end + 1);
                     self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
                 }
@@ -158,14 +157,14 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Behind a brace that opens.
+    /// Handles an opening brace.
     fn begin(&mut self) {
         let part = std::mem::take(&mut self.begins);
         self.open_notes += usize::from(matches!(part, Part::Note));
         self.open.push(part);
     }
 
-    /// Behind a brace that closes.
+    /// Handles a closing brace.
     fn end(&mut self) {
         match self.open.pop() {
             None | Some(Part::Text) => {}
@@ -177,7 +176,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// A formula, behind its first dollar; one that its paragraph does not end is a dollar.
+    /// Reads a formula, after its first `$`; if it does not end in its paragraph, the sign is text.
     fn formula(&mut self) {
         let mark = if self.rest().starts_with('$') { "$$" } else { "$" };
         let start = self.at + mark.len() - 1;
@@ -196,7 +195,7 @@ impl<'a> Reading<'a> {
         self.at += length + mark.len();
     }
 
-    /// What stands behind a backslash; whether the document ends with it.
+    /// Reads a command, after its backslash; returns whether it ends the document.
     fn command(&mut self) -> bool {
         let rest = self.rest();
         let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
@@ -221,8 +220,7 @@ impl<'a> Reading<'a> {
         self.obey(name)
     }
 
-    /// Does what a command of letters asks for, from behind its name on; whether the document ends with
-    /// it.
+    /// Executes a control word, after its name; returns whether it ends the document.
     fn obey(&mut self, name: &str) -> bool {
         if let Some(arguments) = definition(name) {
             self.definition(arguments);
@@ -287,7 +285,7 @@ impl<'a> Reading<'a> {
         false
     }
 
-    /// The space behind a command of letters, or the empty group, is part of it.
+    /// Skips the blanks or the empty group `{}` after a control word.
     fn swallow(&mut self) {
         let rest = self.rest();
         if rest.starts_with("{}") {
@@ -297,7 +295,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What stands in `[options]`, which are passed over.
+    /// Skips `[options]` and returns their content.
     fn options(&mut self) -> Option<&'a str> {
         let near = self.near().strip_prefix('[')?;
         let (options, _) = near.split_once(']')?;
@@ -305,25 +303,25 @@ impl<'a> Reading<'a> {
         Some(options)
     }
 
-    /// Passes over options, however many.
+    /// Skips any number of options.
     fn all_options(&mut self) {
         while self.options().is_some() {}
     }
 
-    /// The beginning of what comes.
+    /// The beginning of the rest, for a bounded search.
     fn near(&self) -> &'a str {
         let rest = self.rest();
         &rest[..rest.floor_char_boundary(LONGEST_OPTIONS_BYTES)]
     }
 
-    /// The next argument, which is passed over.
+    /// Skips the next argument and returns its content.
     fn argument(&mut self) -> Option<&'a str> {
         let (open, close) = self.next_braces()?;
         self.at = close + 1;
         Some(&self.text[open + 1..close])
     }
 
-    /// Where the braces around the next argument stand.
+    /// The offsets of the braces around the next argument.
     fn next_braces(&self) -> Option<(usize, usize)> {
         let open = self.at + self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
         let pair = self.braces.binary_search_by_key(&(open as u32), |&(open, _)| open).ok()?;
@@ -331,7 +329,7 @@ impl<'a> Reading<'a> {
         Some((open, close as usize))
     }
 
-    /// A command that is one sign.
+    /// Executes a control symbol: a command of one character that is not a letter.
     fn sign(&mut self) {
         let Some(sign) = self.rest().chars().next() else { return };
         self.at += sign.len_utf8();
@@ -360,7 +358,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The letter behind an accent, with it.
+    /// Adds the letter after an accent command, with the accent.
     fn accented(&mut self, accent: char) {
         let behind = behind_blanks(self.rest());
         if behind.starts_with('{') {
@@ -380,7 +378,7 @@ impl<'a> Reading<'a> {
         };
         let mut letters = text.trim().chars();
         let Some(letter) = letters.next() else { return };
-        // TeX takes the dot off an i itself; Unicode's composed letter has none.
+        // Unicode composes accents with `i`, not with the dotless `ı`.
         let base = if letter == 'ı' { 'i' } else { letter };
         match compose(base, accent) {
             Some(composed) => self.prose().exactly(&format!("{composed}{}", letters.as_str())),
@@ -388,7 +386,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// `\verb|...|`.
+    /// Reads `\verb|...|`, after its name.
     fn verbatim(&mut self) {
         let Some(mark) = self.rest().chars().next() else { return };
         let start = self.at + mark.len_utf8();
@@ -398,7 +396,7 @@ impl<'a> Reading<'a> {
         self.at = (end + mark.len_utf8()).min(self.text.len());
     }
 
-    /// Behind `\begin` or `\end`; whether the document ends.
+    /// Handles `\begin` or `\end`; returns whether the document ends.
     fn environment(&mut self, begins: bool) -> bool {
         let name = self.argument().unwrap_or_default();
         if !begins {

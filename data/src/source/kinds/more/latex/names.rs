@@ -1,6 +1,6 @@
-//! What the names of commands and environments stand for.
+//! The meaning of the names of commands and environments.
 
-/// Commands whose argument is no text of the document.
+/// Commands whose arguments are not text of the document.
 pub const WITHOUT_ARGUMENT: [&str; 37] = [
     "label",
     "ref",
@@ -41,7 +41,7 @@ pub const WITHOUT_ARGUMENT: [&str; 37] = [
     "url",
 ];
 
-/// How many arguments such a command has.
+/// The number of arguments of such a command.
 pub fn arguments_without_text(command: &str) -> usize {
     match command {
         "definecolor" => 3,
@@ -50,7 +50,7 @@ pub fn arguments_without_text(command: &str) -> usize {
     }
 }
 
-/// How many arguments a command has behind the name that it defines or sets.
+/// The number of arguments after the name in a definition; `None` for other commands.
 pub fn definition(command: &str) -> Option<usize> {
     Some(match command {
         "newif" | "newlength" | "newcounter" | "newsavebox" => 0,
@@ -75,7 +75,7 @@ pub fn definition(command: &str) -> Option<usize> {
     })
 }
 
-/// How many arguments of a command say where or how its last one is set, which is text.
+/// The number of layout arguments before the last one, which is text; `None` for other commands.
 pub fn settings(command: &str) -> Option<usize> {
     Some(match command {
         "href" | "hypertarget" | "hyperlink" | "textcolor" | "color" | "colorbox" | "parbox" | "raisebox"
@@ -85,7 +85,7 @@ pub fn settings(command: &str) -> Option<usize> {
     })
 }
 
-/// How many arguments of an environment say how it is set.
+/// The number of layout arguments of an environment.
 pub fn environment_settings(environment: &str) -> usize {
     match environment {
         "tabular*" | "tabularx" | "tabulary" | "wrapfigure" | "wrapfigure*" | "wraptable" | "wraptable*" => 2,
@@ -95,10 +95,10 @@ pub fn environment_settings(environment: &str) -> usize {
     }
 }
 
-/// Environments that are kept as they are written.
+/// Environments that are kept as written.
 pub const AS_WRITTEN: [&str; 3] = ["verbatim", "lstlisting", "minted"];
 
-/// Environments of formulas, which are kept as they are written, too.
+/// Environments of formulas, also kept as written.
 pub const FORMULAS: [&str; 11] = [
     "equation",
     "equation*",
@@ -113,14 +113,14 @@ pub const FORMULAS: [&str; 11] = [
     "math",
 ];
 
-/// Commands that begin a block; their argument is its text.
+/// Commands whose argument is the text of a block.
 pub const HEADINGS: [&str; 8] =
     ["part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph", "caption"];
 
-/// Commands whose argument is a note, which comes behind the document.
+/// Commands whose argument is a note, which comes after the document.
 pub const NOTES: [&str; 5] = ["footnote", "footnotetext", "endnote", "marginpar", "thanks"];
 
-/// The combining character of an accent's command.
+/// The combining character of an accent command.
 pub fn accent(command: &str) -> Option<char> {
     Some(match command {
         "`" => '\u{300}',
@@ -141,7 +141,7 @@ pub fn accent(command: &str) -> Option<char> {
     })
 }
 
-/// What a command of letters stands for.
+/// The text that a control word stands for.
 pub fn symbol(name: &str) -> Option<&'static str> {
     Some(match name {
         "ss" => "ß",
@@ -180,8 +180,8 @@ pub fn symbol(name: &str) -> Option<&'static str> {
     })
 }
 
-/// What a quotation mark or a dash is set as that is typed as several characters: how many follow the
-/// first, and the sign.
+/// The typeset form of `mark`, a quotation mark or dash that may be typed as several characters:
+/// the number of characters after the first that belong to it, and the sign.
 pub fn ligature(mark: char, rest: &str) -> (usize, &'static str) {
     match mark {
         '`' if rest.starts_with('`') => (1, "“"),

@@ -1,17 +1,17 @@
-//! Where formulas, braces and paragraphs of LaTeX begin and end.
+//! Finds the ends of formulas, braces and paragraphs in LaTeX.
 
-/// Whether the line that comes is blank, which parts paragraphs.
+/// Whether the next line is blank, which ends a paragraph.
 pub fn begins_blank(text: &str) -> bool {
     text.trim_start_matches([' ', '\t']).starts_with('\n')
 }
 
-/// What stands behind blanks, which may have a line end among them.
+/// The text after blanks and at most one line end.
 pub fn behind_blanks(text: &str) -> &str {
     let line = text.trim_start_matches([' ', '\t']);
     line.strip_prefix('\n').map_or(line, |next| next.trim_start_matches([' ', '\t']))
 }
 
-/// What stands behind blanks, a line end and comments: an argument may stand there.
+/// The text after blanks, a line end and comments, where an argument may follow.
 pub fn behind_comments(text: &str) -> &str {
     let mut behind = behind_blanks(text);
     while let Some(comment) = behind.strip_prefix('%') {
@@ -20,8 +20,7 @@ pub fn behind_comments(text: &str) -> &str {
     behind
 }
 
-/// How long the words are that say on which of Beamer's slides something stands, `<2->`; 0 where there
-/// are none.
+/// The length of a Beamer overlay specification, such as `<2->`; 0 if there is none.
 pub fn slides_length(text: &str) -> usize {
     const LONGEST: usize = 40;
     let Some(inside) = text.strip_prefix('<').map(str::as_bytes) else { return 0 };
@@ -31,7 +30,7 @@ pub fn slides_length(text: &str) -> usize {
     if has_number && inside.get(length) == Some(&b'>') { length + 2 } else { 0 }
 }
 
-/// How long a formula is that ends with `mark`; where its paragraph ends before, how far that is.
+/// The length of a formula up to its end `mark`; if its paragraph ends first, `Err` of its length.
 pub fn formula_length(text: &str, mark: &str) -> Result<usize, usize> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -46,7 +45,7 @@ pub fn formula_length(text: &str, mark: &str) -> Result<usize, usize> {
     Err(text.len())
 }
 
-/// Where each brace that is opened is closed, in order.
+/// The offsets of each opening brace and its closing brace (`u32::MAX` if none), in order.
 pub fn braces(text: &str) -> Vec<(u32, u32)> {
     let (mut open, mut pairs) = (Vec::new(), Vec::new());
     let mut escaped = false;

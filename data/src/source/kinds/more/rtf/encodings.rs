@@ -1,8 +1,8 @@
-//! Which encodings the numbers of code pages and character sets mean.
+//! The encodings of code page and character set numbers.
 
 use encoding_rs::{Encoding, WINDOWS_1252};
 
-/// The encoding of a code page of Windows; Windows-1252 for what is not known.
+/// The encoding of a Windows code page; Windows-1252 if it is unknown.
 pub fn of_code_page(page: i32) -> &'static Encoding {
     let label = match page {
         932 => "shift_jis".to_owned(),
@@ -17,7 +17,7 @@ pub fn of_code_page(page: i32) -> &'static Encoding {
     Encoding::for_label(label.as_bytes()).unwrap_or(WINDOWS_1252)
 }
 
-/// The encoding of a font's character set; `None` where the document's is meant.
+/// The encoding of a font's character set; `None` for the document's.
 pub fn of_charset(set: i32) -> Option<&'static Encoding> {
     let page = match set {
         0 => 1252,

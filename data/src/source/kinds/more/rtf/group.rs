@@ -1,23 +1,23 @@
-//! What holds until a group of RTF ends.
+//! The state of an RTF group.
 
 use encoding_rs::{Encoding, WINDOWS_1252};
 
-/// What holds until a group ends; one in it begins with the same.
+/// The state that lasts until a group ends; nested groups inherit it.
 #[derive(Clone, Copy)]
 pub struct Group {
     pub skipped: bool,
     pub in_title: bool,
     pub in_fonts: bool,
     pub in_note: bool,
-    /// It is skipped as what a shape is, in which its text may stand.
+    /// It is skipped as the properties of a shape, which may contain the shape's text.
     pub in_shape: bool,
-    /// In how many boxes it is, and whether the text of the shape was met.
+    /// The number of boxes around it, and whether the shape's text was found.
     pub boxes: usize,
     pub has_box: bool,
     pub hidden: bool,
     pub deleted: bool,
     pub encoding: &'static Encoding,
-    /// Bytes that stand for a character of Unicode where a reader does not know that.
+    /// The number of substitute bytes after a Unicode character, for readers without Unicode.
     pub substitutes: usize,
 }
 
@@ -40,12 +40,12 @@ impl Default for Group {
 }
 
 impl Group {
-    /// What stands in it is no text of the document.
+    /// Whether its text does not belong to the document.
     pub fn is_skipped(&self) -> bool {
         (self.skipped || self.hidden || self.deleted) && !self.in_title
     }
 
-    /// Its text goes to the document itself, not to a note or a box.
+    /// Whether its text belongs to the main document, not to a note or box.
     pub fn is_main(&self) -> bool {
         !self.in_note && self.boxes == 0
     }

@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use text::Text;
 use words::{OPTIONAL, Part, SKIPPED, character, part};
 
-/// The kind.
 pub struct Rtf;
 
 const ABOUT: About = About {
@@ -27,10 +26,10 @@ const ABOUT: About = About {
     without: "page headers and footers, comments, deleted text, styles, pictures",
 };
 
-/// The largest file that is read, which bounds the memory that it takes; pictures count.
+/// The largest file that is read, to bound the memory; pictures count.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-/// Groups in groups beyond this are no document.
+/// The deepest nesting of groups.
 const DEEPEST: usize = 4096;
 
 impl Reader for Rtf {
@@ -63,28 +62,28 @@ impl Reader for Rtf {
 
 #[derive(Default)]
 struct Reading<'a> {
-    /// What is still to be read.
+    /// The input that is still to be read.
     rest: &'a [u8],
-    /// The groups that are open, the outermost first.
+    /// The stack of open groups, outermost first.
     groups: Vec<Group>,
     text: Text,
     title: String,
-    /// Bytes of text that wait to be decoded together.
+    /// Bytes of text that are still to be decoded, together because characters may take several.
     bytes: Vec<u8>,
-    /// The first half of a character that is written as two units of UTF-16.
+    /// The high surrogate of an incomplete UTF-16 pair.
     high: Option<u16>,
-    /// Bytes of substitutes that are still to be passed over.
+    /// Substitute bytes (`\uc`) that are still to be skipped.
     pass: usize,
-    /// The encodings of fonts, by the fonts' numbers.
+    /// The encodings of fonts, by font number.
     fonts: HashMap<i32, &'static Encoding>,
-    /// The font that was named last.
+    /// The number of the last font command, `\f`.
     font: i32,
     default_font: Option<i32>,
-    /// The document names its code page.
+    /// Whether the document declares its code page.
     has_page: bool,
-    /// A group has just begun.
+    /// Whether a group has just begun.
     begins: bool,
-    /// It began with `\*`: a reader that does not know the word behind it may pass over the group.
+    /// Whether it began with `\*`: a reader that does not know the next word may skip the group.
     optional: bool,
     too_deep: bool,
 }
@@ -138,7 +137,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What stands behind a backslash.
+    /// Reads a control word or symbol, after its backslash.
     fn control(&mut self, begins: bool) {
         let Some((&first, rest)) = self.rest.split_first() else { return };
         if !first.is_ascii_alphabetic() {
@@ -171,7 +170,7 @@ impl Reading<'_> {
         self.word(word, number, begins);
     }
 
-    /// A control word with its number; `begins`: it is the first of its group.
+    /// Handles a control word with its number; `begins`: it is the first in its group.
     fn word(&mut self, word: &str, number: Option<i32>, begins: bool) {
         let optional = std::mem::take(&mut self.optional);
         if word == "bin" {
@@ -183,7 +182,7 @@ impl Reading<'_> {
             self.pass -= 1;
             return;
         }
-        // What stands for a shape where a reader does not know its text.
+        // The fallback for readers that do not support the text of a shape.
         let is_fallback = word == "shprslt" && self.group().has_box;
         if begins && (is_fallback || SKIPPED.contains(&word) || (optional && !OPTIONAL.contains(&word))) {
             self.skip_group(word);
@@ -192,7 +191,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Passes over the group that this word begins: its text is not the document's.
+    /// Marks the group that this word begins as skipped: its text does not belong to the document.
     fn skip_group(&mut self, word: &str) {
         self.flush();
         let group = self.group();
@@ -201,7 +200,7 @@ impl Reading<'_> {
         group.skipped = true;
     }
 
-    /// Does what a control word asks for.
+    /// Executes a control word.
     fn obey(&mut self, word: &str, number: Option<i32>) {
         match (word, number) {
             ("title", _) => {
@@ -220,7 +219,7 @@ impl Reading<'_> {
                 self.use_font(Some(font));
             }
             ("plain", _) => {
-                // The default font is often said to be "ANSI", whatever the document's code page is.
+                // The default font is often declared as "ANSI" despite another code page.
                 let font = self.default_font;
                 let is_ansi = font.and_then(|font| self.fonts.get(&font)) == Some(&WINDOWS_1252);
                 self.use_font(font.filter(|_| !(is_ansi && self.has_page)));
@@ -256,7 +255,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Text comes in the encoding of a font, or in the document's where the font says none.
+    /// Switches to the encoding of a font, or to the document's if the font has none.
     fn use_font(&mut self, font: Option<i32>) {
         self.flush();
         let of_document = self.groups[0].encoding;
@@ -275,7 +274,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A group has ended, and perhaps a box with it.
+    /// Handles the end of a group, which may also end a text box.
     fn ended(&mut self, ended: &Group) {
         let group = self.group();
         group.has_box |= ended.has_box;

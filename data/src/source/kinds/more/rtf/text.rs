@@ -1,34 +1,34 @@
-//! Where the text of RTF goes: notes come behind the document, boxes behind the paragraph that they stand in.
+//! Assembles the text of RTF: notes come after the document, boxes after their paragraph.
 
 use super::{group::Group, words::Part};
 use crate::source::kinds::more::prose::Prose;
 
-/// The text that was read.
+/// The text read so far.
 #[derive(Default)]
 pub struct Text {
     prose: Prose,
     notes: Prose,
-    /// Text of boxes that waits for the end of the paragraph that they stand in.
+    /// The text of boxes, until the end of the paragraph that contains them.
     boxes: Prose,
     in_paragraph: bool,
     place: Place,
 }
 
-/// Whether the paragraph stands in a table.
+/// Whether the paragraph is in a table.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Outside,
     InTable,
-    /// The one before did, and nothing says so of this one yet.
+    /// The paragraph before was; for this one it is not known yet.
     Unsaid,
 }
 
 impl Text {
-    /// Adds what a group says.
+    /// Adds text of a group.
     pub fn add(&mut self, group: &Group, text: &str) {
         if group.in_note {
-            // Its number is not written, and neither is the blank behind it.
+            // The number of the note is left out, and so is the blank after it.
             return self.notes.collapsed(text);
         }
         if group.is_main() {
@@ -41,7 +41,7 @@ impl Text {
         self.of(group).exactly(text);
     }
 
-    /// Parts the text of a group.
+    /// Applies the structure of paragraphs and tables to the text of a group.
     pub fn part(&mut self, group: &Group, part: Part) {
         match part {
             Part::Default if group.is_main() && self.place == Place::InTable => self.place = Place::Unsaid,
@@ -65,17 +65,17 @@ impl Text {
         }
     }
 
-    /// A note begins.
+    /// Begins a note.
     pub fn note_begins(&mut self) {
         self.notes.block();
     }
 
-    /// A box begins in a group.
+    /// Begins a text box in a group.
     pub fn box_begins(&mut self, group: &Group) {
         self.of(group).block();
     }
 
-    /// A box has ended, and its group with it; `outer` is the one around.
+    /// Ends a text box and its group; `outer` is the group around it.
     pub fn box_ended(&mut self, outer: &Group) {
         if !outer.is_main() {
             self.of(outer).block();
@@ -84,7 +84,7 @@ impl Text {
         }
     }
 
-    /// All of it.
+    /// The text with the notes at its end.
     pub fn finish(mut self) -> String {
         self.place_boxes();
         self.prose.blocks_of(self.notes);

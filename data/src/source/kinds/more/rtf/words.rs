@@ -1,6 +1,6 @@
-//! What some control words of RTF stand for.
+//! The meaning of RTF control words.
 
-/// Groups whose text is not the document's.
+/// Groups whose text does not belong to the document.
 pub const SKIPPED: [&str; 27] = [
     "fonttbl",
     "colortbl",
@@ -28,19 +28,19 @@ pub const SKIPPED: [&str; 27] = [
     "revtbl",
     "annotation",
     "fldinst",
-    // What stands for a table in a table where a reader does not know it.
+    // The fallback for readers that do not support nested tables.
     "nonesttables",
 ];
 
-/// Groups that a reader may pass over, but that hold text of the document or end its rows.
+/// Groups that a reader may skip, but that contain text of the document or end its rows.
 pub const OPTIONAL: [&str; 3] = ["footnote", "shptxt", "nesttableprops"];
 
-/// Where paragraphs and tables begin and end.
+/// The structure of paragraphs and tables.
 #[derive(Clone, Copy)]
 pub enum Part {
-    /// The properties of paragraphs are those of none.
+    /// Paragraph properties are reset.
     Default,
-    /// The paragraph stands in a table.
+    /// The paragraph is in a table.
     InTable,
     ParagraphEnds,
     LineEnds,
@@ -49,7 +49,7 @@ pub enum Part {
     RowEnds,
 }
 
-/// What a control word says of paragraphs and tables.
+/// The structure that a control word marks.
 pub fn part(word: &str) -> Option<Part> {
     Some(match word {
         "pard" => Part::Default,
