@@ -1,4 +1,4 @@
-//! What a reader is given of a file: its text, its bytes, or a file to seek in.
+//! A reader's access to a file: as text, as bytes, or as a file to seek in.
 
 use super::archive::{self, Entry};
 use super::clean::Changes;
@@ -12,25 +12,24 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::{cell::Cell, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
-/// Where a file is.
+/// Where a file's bytes are.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
-    /// What errors call it.
+    /// Its name in error messages.
     pub name: &'a str,
-    /// The file, or the archive that it stands in.
+    /// The file itself, or the archive that contains it.
     pub path: &'a Path,
-    /// Where it stands there.
+    /// Its entry in that archive.
     pub entry: Option<Entry>,
     /// Its size on the disk.
     pub bytes: u64,
 }
 
-/// A file that is being read.
+/// A file that is being read, with the findings about it so far.
 pub struct Content<'a> {
     file: Place<'a>,
-    /// What the user wants of the reading.
     pub options: &'a ReadOptions,
-    /// What is told of the bytes read from the disk: of all files, and of this one.
+    /// Bytes read from the disk so far, as shown to the user: of all files, and of this one.
     read_bytes: &'a AtomicU64,
     told: Cell<u64>,
     guess: Cell<Option<Guess>>,
@@ -42,7 +41,7 @@ impl<'a> Content<'a> {
         Self { file, options, read_bytes, told: Cell::new(0), guess: Cell::new(None), changes: Cell::default() }
     }
 
-    /// What errors call the file.
+    /// The file's name in error messages.
     pub fn name(&self) -> &'a str {
         self.file.name
     }
@@ -50,7 +49,7 @@ impl<'a> Content<'a> {
     /// Its bytes, decompressed as they are read.
     ///
     /// # Errors
-    /// When it cannot be opened, or is named as a compressed file and is none.
+    /// When it cannot be opened, or has the name of a compressed file and is not compressed.
     pub fn bytes(&self) -> Result<Box<dyn Read + '_>, Error> {
         compression::reader(
             Counted { raw: archive::open(self.file.path, self.file.entry, self.file.name)?, content: self },
@@ -68,8 +67,8 @@ impl<'a> Content<'a> {
         text.map_err(|error| self.cannot_read("0 bytes of text", error))
     }
 
-    /// Hands its lines on with their numbers, from 1, and their ends. None may have more than
-    /// `most_bytes`, which bounds the memory that it takes; of a longer one `too_long` is said.
+    /// Calls `sink` with each line, including its line end, and its number, from 1. To bound the
+    /// memory, a line of more than `most_bytes` is an error with the message `too_long`.
     ///
     /// # Errors
     /// As [`Self::text`], when a line is too long, and those of `sink`.
@@ -96,7 +95,7 @@ impl<'a> Content<'a> {
         Ok(())
     }
 
-    /// All of its text, of at most so many bytes.
+    /// Its whole text, of at most `most_bytes`.
     ///
     /// # Errors
     /// As [`Self::text`], and when it is longer.
@@ -105,7 +104,7 @@ impl<'a> Content<'a> {
         Ok(String::from_utf8(whole).expect("the reader checks it"))
     }
 
-    /// All of its text, of at most so many bytes, where the file may declare its encoding.
+    /// Its whole text, of at most `most_bytes`; `declared` finds the file's declared encoding.
     ///
     /// # Errors
     /// As [`Self::text`], and when it is longer.
@@ -118,15 +117,15 @@ impl<'a> Content<'a> {
         self.text_of(&bytes, declared(&bytes)).map_err(|error| self.cannot_read("0 bytes of text", error))
     }
 
-    /// The text of bytes that stand in it, which may declare their encoding.
+    /// Decodes a part of its bytes, for which the file may declare an encoding.
     ///
     /// # Errors
-    /// When they are in another encoding than is said.
+    /// When they are not in the encoding that is set or declared.
     pub fn text_of(&self, bytes: &[u8], declared: Option<&'static Encoding>) -> io::Result<String> {
         encoding::text_of(bytes, self.options.encoding.or(declared), &self.guess)
     }
 
-    /// All of its bytes, of which there may be so many.
+    /// All of its bytes, at most `most_bytes`.
     ///
     /// # Errors
     /// As [`Self::bytes`], and when there are more.
@@ -145,8 +144,7 @@ impl<'a> Content<'a> {
         Ok(whole)
     }
 
-    /// A file that can be read at any place: itself, or a temporary one with its decompressed
-    /// content.
+    /// A file to seek in: the file itself, or a temporary copy of its decompressed content.
     ///
     /// # Errors
     /// When it cannot be opened or decompressed.
@@ -167,27 +165,27 @@ impl<'a> Content<'a> {
         Ok(whole)
     }
 
-    /// Tells that this share of the file has been read, where it is not read from its beginning to
-    /// its end.
+    /// Reports that `done` of `total` parts of the file have been read, for a format that is not
+    /// read from beginning to end.
     pub fn tell_share(&self, done: u64, of: u64) {
         let bytes = u128::from(self.file.bytes) * u128::from(done) / u128::from(of.max(1));
         self.tell((bytes as u64).saturating_sub(self.told.get()));
     }
 
-    /// Tells of bytes read from the disk, but of no more than the file has: one that is decompressed
-    /// into another is read twice.
+    /// Counts bytes read from the disk, up to the size of the file: a file that is first
+    /// decompressed into a temporary one is read twice.
     fn tell(&self, bytes: u64) {
         let news = bytes.min(self.file.bytes.saturating_sub(self.told.get()));
         self.told.set(self.told.get() + news);
         self.read_bytes.fetch_add(news, Ordering::Relaxed);
     }
 
-    /// Why the file could not be read on; `place` says how far it was.
+    /// The error for a failed read; `place` says how far the reader had come.
     pub fn cannot_read(&self, place: &str, error: io::Error) -> Error {
         encoding::cannot_read(self.name(), place, error)
     }
 
-    /// Lends the counts of what cleaning changed to whoever cleans.
+    /// Calls `clean` with the counts of cleaning's changes, which it adds to.
     pub fn with_changes<T>(&self, clean: impl FnOnce(&mut Changes) -> T) -> T {
         let mut changes = self.changes.get();
         let cleaned = clean(&mut changes);
@@ -195,13 +193,13 @@ impl<'a> Content<'a> {
         cleaned
     }
 
-    /// What the encoding was guessed to be, where it was.
+    /// The guessed encoding, if it had to be guessed.
     pub fn guess(&self) -> Option<Guess> {
         self.guess.get()
     }
 }
 
-/// Counts what is read from a file.
+/// Counts the bytes that are read from a file.
 struct Counted<'a> {
     raw: Box<dyn Read>,
     content: &'a Content<'a>,

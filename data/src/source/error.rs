@@ -3,24 +3,24 @@
 use ember_host::file_error::FileError;
 use std::path::PathBuf;
 
-/// Who says in which encoding a text is.
+/// Where the encoding of a text was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaidBy {
-    /// The byte order mark at its beginning, whatever else is said.
+    /// Its byte order mark, which takes precedence.
     Mark,
-    /// The user, or the file where it declares it.
+    /// The user, or a declaration in the file.
     User,
-    /// Nobody: the text looks so.
+    /// A guess from the text itself.
     Nobody,
 }
 
-/// Why a text cannot be read; every message names the file as the user does, and counts lines from
+/// Why a text cannot be read. Every message names the file as the user does, and counts lines from
 /// 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
-    /// The system does not let a file or folder be read.
+    /// The operating system could not read a file or folder.
     #[error(transparent)]
     File(#[from] FileError),
     /// A file is missing, broken, or ends too early.
@@ -29,23 +29,23 @@ pub enum Error {
     /// The folder of a run.
     #[error("{0} is a run, not text; name the text itself")]
     Run(PathBuf),
-    /// A folder that a text was prepared into.
+    /// A prepared folder.
     #[error("{0} is a prepared text already; name the text itself")]
     Prepared(PathBuf),
-    /// An input that cannot be used: no file, no text, nothing in it, or named twice.
+    /// An input that cannot be used: not a file, not text, empty, or named twice.
     #[error("{name} {what}")]
     Unusable { name: String, what: String },
-    /// Text that is in another encoding than it is taken to be, or damaged: what it is not, and where;
-    /// which encoding that is, and who says it.
+    /// Text that is damaged or not in the expected encoding: what is wrong and where, the expected
+    /// encoding, and where that was taken from.
     #[error("{name} {what}; {}", remedy(encoding, *said_by))]
     Encoding { name: String, what: String, encoding: &'static str, said_by: SaidBy },
-    /// No encoding is called so.
+    /// No encoding has this name.
     #[error("no encoding is called \"{0}\"; give one such as utf-8, windows-1252, shift_jis, gb18030 or koi8-r")]
     UnknownEncoding(String),
-    /// A table or JSON Lines without the field that was asked for.
+    /// A table or JSON Lines file without the requested field.
     #[error("{what}; name one of these: {}", fields.join(", "))]
     NoField { what: String, fields: Vec<String> },
-    /// The field that was asked for holds something else than text: where, what, and to name
+    /// The requested field does not hold text: where, what it holds, and the advice to name
     /// another.
     #[error("{0}")]
     NoTextField(String),
@@ -57,7 +57,7 @@ impl Error {
     }
 }
 
-/// What helps where something does not belong into a text of this encoding.
+/// Advice for text that is invalid in this encoding.
 fn remedy(encoding: &str, said_by: SaidBy) -> String {
     let drop = format!("drop such bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
     match said_by {

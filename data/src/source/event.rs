@@ -1,19 +1,19 @@
-//! What a reader hands on, and how it is ended early.
+//! The events that a reader emits, and why it may stop early.
 
 use super::error::Error;
 use serde::{Deserialize, Serialize};
 
-/// What a reader hands on, in order.
+/// An event that a reader emits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// What the document is called, where its file says: a heading, a subject. At most once, before
-    /// its text.
+    /// The document's title, if the file has one: a heading, a subject. At most once, before the
+    /// text.
     Title(&'a str),
-    /// When the document was written, where its file says. At most once, before its text.
+    /// When the document was written, if the file says so. At most once, before the text.
     Dated(Dated),
-    /// The next piece of the document.
+    /// The next piece of the document's text.
     Text(&'a str),
-    /// The document is complete; what follows belongs to the next.
+    /// The document is complete; the next event belongs to the next document.
     EndOfDocument,
 }
 
@@ -22,22 +22,22 @@ pub enum Event<'a> {
 pub enum Dated {
     /// At a time, in seconds since 1970 (UTC).
     At(i64),
-    /// From its beginning to its end, as a chat goes on.
+    /// Over a period, from its beginning to its end, as a chat.
     Throughout,
 }
 
-/// Who receives events; an error of its own ends the reading.
+/// Callback that receives events; an error from it stops the reader.
 pub type Sink<'a, E> = dyn FnMut(Event<'_>) -> Result<(), E> + 'a;
 
-/// Who receives what a reader hands on.
+/// Callback that receives a reader's events.
 pub type Documents<'a> = Sink<'a, Halt>;
 
-/// Why a reader ends early.
+/// Why a reader stops early.
 #[derive(Debug)]
 pub enum Halt {
-    /// The file cannot be read on.
+    /// The file cannot be read any further.
     Unreadable(Error),
-    /// Who receives the documents wants no more.
+    /// The sink wants no more events.
     Enough,
 }
 

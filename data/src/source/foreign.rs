@@ -1,26 +1,26 @@
-//! What people keep their words in that no reader here takes, and what to make of it instead.
-//! Half of it is zip archives, whose insides would pass for text.
+//! Files of other programs that no reader here supports, and what to save them as instead. Half of
+//! them are zip archives, whose XML would otherwise be read as text.
 
 use super::{archive::Archive, encoding, start::Start};
 
-/// Files of other programs that are not read.
+/// A kind of unsupported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Foreign {
-    /// What a word processor wrote that is neither Word's of today nor OpenDocument.
+    /// A word processor's document that is neither `.docx` nor OpenDocument.
     Document,
     /// A spreadsheet.
     Spreadsheet,
-    /// Slides.
+    /// A presentation.
     Slides,
-    /// A book for Amazon's readers.
+    /// A book for Amazon's e-book readers.
     KindleBook,
     /// Outlook's mail.
     OutlookMail,
-    /// What was compressed, or packed into an archive, by a program whose files are not read.
+    /// A file in an unsupported compression or archive format.
     Packed,
 }
 
-/// What packed files begin with: those of xz, bzip2, RAR, 7-Zip, LZ4, lzip and compress.
+/// The magic numbers of xz, bzip2, RAR, 7-Zip, LZ4, lzip and compress.
 const PACKED: [&[u8]; 7] =
     [b"\xfd7zXZ\0", b"BZh", b"Rar!\x1a\x07", b"7z\xbc\xaf\x27\x1c", b"\x04\x22\x4d\x18", b"LZIP\x01", b"\x1f\x9d"];
 
@@ -29,8 +29,8 @@ impl Foreign {
     pub const ALL: [Self; 6] =
         [Self::Document, Self::Spreadsheet, Self::Slides, Self::KindleBook, Self::OutlookMail, Self::Packed];
 
-    /// What a file is by its name, unless it is plain text all the same; what is packed, also by what it
-    /// begins with.
+    /// Recognises a file by its name, unless its content is plain text all the same; a packed file
+    /// also by its magic number.
     pub fn of(start: &Start) -> Option<Self> {
         let holds = |is_odd: fn(&u8) -> bool| start.bytes.iter().any(is_odd) && !encoding::may_hold_zeros(&start.bytes);
         let is_archive = Archive::of(start).is_some();
@@ -38,7 +38,7 @@ impl Foreign {
             let is_named = foreign.endings().iter().any(|ending| start.name.ends_with(ending));
             let begins = || PACKED.iter().any(|magic| start.bytes.starts_with(magic));
             match foreign {
-                // A short one may have no zero. No text has these signs.
+                // A short one may have no zero byte. No text has these control characters.
                 Self::Packed => {
                     !is_archive && (is_named || begins()) && holds(|byte| matches!(byte, 0..=8 | 0x0e..=0x19))
                 }
@@ -61,7 +61,7 @@ impl Foreign {
         }
     }
 
-    /// What a manifest calls it.
+    /// Its name in a manifest.
     pub fn id(self) -> &'static str {
         match self {
             Self::Document => "document",
@@ -73,7 +73,7 @@ impl Foreign {
         }
     }
 
-    /// One of it in words, in two parts: what stands before and behind the `s` of several.
+    /// Its name for people, in two parts: before and after the plural `s`.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Document => ("document", " of a kind that is not read"),
@@ -85,7 +85,7 @@ impl Foreign {
         }
     }
 
-    /// What it is and what helps, behind the file's name.
+    /// What it is and what to do about it; put after the file's name.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Document => {

@@ -1,4 +1,4 @@
-//! What stands in a folder of text and is not read, and why.
+//! The files in a folder of text that are not read, and why.
 
 use super::{foreign::Foreign, kinds::Kind};
 use crate::numbers::counted;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A file or folder inside a folder of text that is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Where it is.
+    /// Its path.
     pub name: String,
     /// What it is.
     pub kind: LeftOutKind,
@@ -16,23 +16,23 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// Kinds of what is left out, told together; in a manifest a word each.
+/// Why something is left out. Reports group by it; a manifest has one word for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOutKind {
-    /// A file of another program that would have to be saved as something else.
+    /// A file of another program that has to be saved in another format first.
     Foreign(Foreign),
-    /// A file without a byte.
+    /// An empty file.
     Empty,
-    /// A file that is no text.
+    /// A file that is not text.
     Binary,
-    /// A file that cannot be used: broken, in another encoding, without the field that was asked
-    /// for, or not readable to the user.
+    /// A file that cannot be used: damaged, in another encoding, without the requested field, or
+    /// without permission to read it.
     Unusable(Kind),
-    /// A zip or tar file that cannot be read as a folder.
+    /// A zip or tar archive that cannot be read.
     Archive,
-    /// A link to a file that is not there, or that an archive has in its place.
+    /// A link to a missing file, or any link in an archive.
     Link,
-    /// A folder that the user may not look into.
+    /// A folder without permission to read it.
     Folder,
     /// The folder of a run.
     Run,
@@ -61,7 +61,7 @@ impl LeftOutKind {
         }
     }
 
-    /// So many of the kind, in words.
+    /// A count of the kind in words.
     fn words(self, count: usize) -> String {
         let (what, rest) = match self {
             Self::Foreign(foreign) => foreign.words(),
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for LeftOutKind {
 }
 
 impl LeftOut {
-    /// Each kind of `all` with its number and the first of it.
+    /// A line for each kind in `all`: the count, and the reason of the first.
     pub fn told(all: &[Self]) -> Vec<String> {
         let mut kinds: BTreeMap<LeftOutKind, Vec<&str>> = BTreeMap::new();
         for Self { kind, reason, .. } in all {

@@ -1,4 +1,4 @@
-//! Which files there are to read.
+//! Finds the files to read: lists folders and archives, and recognises the format of each file.
 
 use super::archive::{self, Archive, Entry, is_passed_over};
 use super::content::Place;
@@ -17,10 +17,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::{fs::File, io, io::Read, path::Path, path::PathBuf, sync::Arc};
 use tempfile::NamedTempFile;
 
-/// How far into a file its kind is looked for.
+/// Bytes at the start of a file by which its format is recognised.
 const SNIFFED_BYTES: u64 = 8 << 10;
 
-/// One place that text comes from.
+/// One source of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the variant says what its field is
 pub enum Input {
@@ -32,50 +32,50 @@ pub enum Input {
     Stories { count: u64 },
 }
 
-/// A file with text in it. A folder may hold a million: so it is small.
+/// A file with text. The struct is small because a folder may hold a million files.
 #[derive(Clone, Debug)]
 pub struct TextFile {
-    /// What to call it: its path as the user gave it, or "standard input".
+    /// Its name for the user: its path as the user gave it, or "standard input".
     pub name: Box<str>,
-    /// Where it is, where its name is not its path.
+    /// Its path, if that is not its name.
     elsewhere: Option<Arc<Path>>,
     /// Its size on the disk.
     pub bytes: u64,
-    /// How it holds its documents.
+    /// Its format.
     pub kind: Kind,
-    /// Where it stands in the archive at `path`, if it does.
+    /// Its entry, if it is in the archive at `path`.
     pub(super) entry: Option<Entry>,
-    /// Whether it was found in a folder, where what cannot be used is left out; what was named by
-    /// itself must be usable.
+    /// Whether it was found in a folder or archive, so that it is left out if it cannot be used. A
+    /// file that the user named must be usable.
     pub found: bool,
 }
 
-/// The files of a few inputs, in the order in which they are read.
+/// The files of all inputs, in the order in which they are read.
 #[derive(Default)]
 pub struct Listing {
     /// The files; those of a folder are sorted by name.
     pub files: Vec<TextFile>,
-    /// What stands in the folders and is not read.
+    /// Files and folders in the inputs that are not read.
     pub left_out: Vec<LeftOut>,
     /// The copy of standard input, and archives that were compressed as a whole: deleted when the
     /// listing is dropped.
     spooled: Vec<NamedTempFile>,
-    /// Whether standard input is among them.
+    /// Whether standard input is among the inputs.
     has_stdin: bool,
-    /// The encoding of text without a mark, where the user says it.
+    /// The encoding of text without a byte order mark, if the user has set one.
     encoding: Option<&'static Encoding>,
 }
 
 impl Listing {
-    /// None yet, to be read so.
+    /// An empty listing, for reading with these options.
     pub fn new(options: &ReadOptions) -> Self {
         Self { encoding: options.encoding, ..Self::default() }
     }
 
-    /// Adds a file, or all files under a folder but those that are empty, binary or written by
-    /// these programs. Hidden files, what Word keeps beside an open document, and what a
-    /// `.gitignore` in the folder names are passed over in silence, unless nothing else is there. zip
-    /// and tar are folders here.
+    /// Adds a file, or all files under a folder except those that are empty, binary or written by
+    /// these programs. Hidden files, Word's lock files and files that a `.gitignore` in the folder
+    /// names are skipped without a report, unless there is nothing else. zip and tar archives count
+    /// as folders.
     ///
     /// # Errors
     /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
@@ -115,7 +115,7 @@ impl Listing {
 
     fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
         std::fs::read_dir(folder).at("cannot read the folder", folder)?;
-        // The walk keeps its filter, which therefore cannot write into the list itself.
+        // The walk owns its filter, which so cannot borrow the list: it sends through a channel.
         let (tell, told) = channel();
         for entry in walk(folder, true, tell) {
             match entry {
@@ -127,7 +127,7 @@ impl Listing {
                         reason,
                     });
                 }
-                // What a link leads to counts.
+                // `is_file` follows links.
                 Ok(entry) if entry.path().is_file() => {
                     let name = entry.path().display().to_string();
                     if let Err((kind, error)) = self.add_file(entry.path(), &name, true) {
@@ -153,14 +153,14 @@ impl Listing {
         self.left_out.push(LeftOut { name, kind, reason });
     }
 
-    /// Adds a file, or the files in it; else what it is instead of text, and what is wrong with it.
+    /// Adds a file, or the files of an archive. An error has the kind under which it is left out.
     fn add_file(&mut self, path: &Path, name: &str, found: bool) -> Result<(), (LeftOutKind, Error)> {
         let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
         let elsewhere = (path.to_str() != Some(name)).then(|| path.into());
         let mut file = TextFile { name: name.into(), elsewhere, bytes, kind: Kind::text(), entry: None, found };
         let start = file.start().map_err(unreadable)?;
         if bytes == 0 {
-            // What the system makes up as it is read, as in /proc, says no length.
+            // Files that the kernel generates, as in /proc, have the length 0.
             file.bytes = start.bytes.len() as u64;
         }
         match file.as_archive(&start) {
@@ -213,7 +213,7 @@ impl Listing {
     }
 
     /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read
-    /// twice, and adds that; `false` when `interrupted` said to end.
+    /// twice, and adds that; `false` if `interrupted` returned true.
     ///
     /// # Errors
     /// When it cannot be copied, is empty, or was added before.
@@ -241,18 +241,18 @@ impl Listing {
         Ok(true)
     }
 
-    /// Bytes of all files on the disk.
+    /// The size of all files on the disk, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 }
 
-/// What a file counts as whose beginning cannot be read, and why it cannot.
+/// A file whose beginning cannot be read is left out as unusable text.
 fn unreadable(error: impl Into<Error>) -> (LeftOutKind, Error) {
     (LeftOutKind::Unusable(Kind::text()), error.into())
 }
 
-/// How many files in a folder are passed over since a `.gitignore` there names them.
+/// The number of files in a folder that are skipped because a `.gitignore` there names them.
 fn ignored_in(folder: &Path) -> usize {
     let files = |obeys_git| {
         let (tell, _told) = channel();
@@ -261,12 +261,12 @@ fn ignored_in(folder: &Path) -> usize {
     files(false).saturating_sub(files(true))
 }
 
-/// What lies in a folder, and in those in it, sorted by name. What is passed over in silence is not
-/// among it, nor, where the walk obeys, what a `.gitignore` names; nor what the folders hold that these
-/// programs wrote: of each of these `tell` is told.
+/// Walks a folder and its subfolders, sorted by name. Skips hidden files and, if `obeys_git`, those
+/// that a `.gitignore` names. Skips also the folders that these programs wrote, and sends each of
+/// these to `left_out`.
 fn walk(folder: &Path, obeys_git: bool, tell: Sender<LeftOut>) -> Walk {
-    // Links to folders are not followed: they may lead in circles. Of the rules that hide files only
-    // those count that lie in the folder itself: it may be hidden from its repository.
+    // Links to folders are not followed: they may form cycles. Only the `.gitignore` files inside
+    // the folder count, because a repository around it may ignore the whole folder.
     let mut walk = WalkBuilder::new(folder);
     walk.standard_filters(false).hidden(true).git_ignore(obeys_git).require_git(false).sort_by_file_name(Ord::cmp);
     walk.filter_entry(move |entry| {
@@ -279,14 +279,14 @@ fn walk(folder: &Path, obeys_git: bool, tell: Sender<LeftOut>) -> Walk {
         let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
         let Some(kind) = is_folder.then(|| kind_of_folder(entry.path())).flatten() else { return true };
         let name = entry.path().display().to_string();
-        let _ = tell.send(LeftOut { name: name.clone(), kind, reason: name }); // there is who listens
+        let _ = tell.send(LeftOut { name: name.clone(), kind, reason: name }); // fails only without a receiver
         false
     });
     walk.build()
 }
 
 impl TextFile {
-    /// Where it is.
+    /// The path of the file, or of the archive that contains it.
     pub fn path(&self) -> &Path {
         self.elsewhere.as_deref().unwrap_or(Path::new(&*self.name))
     }
@@ -296,12 +296,12 @@ impl TextFile {
         Place { name: &self.name, path: self.path(), entry: self.entry, bytes: self.bytes }
     }
 
-    /// Its bytes as they are on the disk, or in an archive there.
+    /// Its bytes as stored on the disk, or in an archive.
     fn open_raw(&self) -> Result<Box<dyn Read>, Error> {
         archive::open(self.path(), self.entry, &self.name)
     }
 
-    /// What it begins with.
+    /// Reads its beginning.
     fn start(&self) -> Result<Start, Error> {
         let lower = self.name.to_lowercase();
         let name = Compression::of_name(&lower).1.to_owned();
@@ -310,7 +310,7 @@ impl TextFile {
         raw.at("cannot read", &*self.name)?;
         if Compression::of_content(&bytes) != Compression::None {
             let mut content = room_for_start();
-            // Of what is broken, so much as there is: reading it will tell.
+            // Errors are ignored: what can be read of a damaged file will do here.
             if let Ok(reader) = compression::reader(self.open_raw()?, &self.name) {
                 let _ = reader.take(SNIFFED_BYTES).read_to_end(&mut content);
             }
@@ -319,16 +319,16 @@ impl TextFile {
         Ok(Start { bytes, name })
     }
 
-    /// The archive that it is, unless its documents are of a kind that is an archive itself, or it
-    /// is another program's file.
+    /// Its archive format, if it is to be read as a folder: not a document format that is itself an
+    /// archive, and not another program's file.
     fn as_archive(&self, start: &Start) -> Option<Archive> {
         let archive = Archive::of(start)?;
         let is_folder = Kind::of(start).reader().is_text() && Foreign::of(start).is_none();
         is_folder.then_some(archive)
     }
 
-    /// This file with its kind, its text in this encoding where that is said; else what it is instead
-    /// of text, and what is wrong with it.
+    /// This file with its format set; `said` is the encoding that the user has set. An error has
+    /// the kind under which the file is left out.
     fn of_kind(mut self, start: &Start, said: Option<&Encoding>) -> Result<Self, (LeftOutKind, Error)> {
         if self.bytes == 0 {
             return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
@@ -350,7 +350,7 @@ impl TextFile {
             && !encoding::may_hold_zeros(&start.bytes)
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
         {
-            // Nobody meant the pictures in a folder for text.
+            // No advice for files found in a folder: its pictures were never meant as text.
             let advice = "; give text, or if it is UTF-16 save it with its byte order mark";
             let what = format!("looks binary (byte {at} is zero){}", if self.found { "" } else { advice });
             return Err((LeftOutKind::Binary, Error::unusable(&self.name, what)));
@@ -358,18 +358,18 @@ impl TextFile {
         Ok(self)
     }
 
-    /// This file as one that could not be read.
+    /// The report of this file as unusable.
     pub(crate) fn left_out(&self, reason: String) -> LeftOut {
         LeftOut { name: self.name.to_string(), kind: LeftOutKind::Unusable(self.kind), reason }
     }
 }
 
-/// Memory for the first bytes of a file: without it they would be read in many small pieces.
+/// A buffer for the first bytes of a file, so that they are not read in many small pieces.
 fn room_for_start() -> Vec<u8> {
     Vec::with_capacity(SNIFFED_BYTES as usize)
 }
 
-/// The first bytes of a file.
+/// Reads the first bytes of a file.
 pub(super) fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut start = room_for_start();
     let read = File::open(path).and_then(|file| file.take(SNIFFED_BYTES).read_to_end(&mut start));

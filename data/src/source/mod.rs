@@ -1,20 +1,20 @@
-//! Text from where people keep it: files, folders and archives of many kinds, standard input,
-//! compressed or not, in any encoding.
+//! Reads text from files, folders and archives of many formats, and from standard input, compressed
+//! or not, in any encoding.
 //!
-//! Everything streams: a reader hands on pieces of at most a few megabytes, whatever the size of a
-//! file; a kind that must be read as a whole says how large a file may be.
+//! Everything streams: a reader emits pieces of at most a few megabytes, whatever the size of the
+//! file. A format that must be read as a whole sets a limit on the size of a file.
 //!
-//! What a document is, and what of a file is not text, stands with each kind ([`Kind::about`]); the
-//! kinds are a table ([`Kind::all`]), a reader each. gzip, zstd, zip and tar are recognised by
-//! what the file holds, and a file that is named for a compression must be it.
+//! [`Kind::about`] says for each format what counts as a document and what is left out.
+//! [`Kind::all`] is the table of formats, with one reader each. gzip, zstd, zip and tar are
+//! recognised by their content; a file with the extension of a compression must be compressed.
 //!
 //! Plain text is kept as it is, Windows line ends included; only a byte order mark at the beginning
 //! of a file is dropped. Text that is not UTF-8 is converted ([`Guess`]).
 //!
-//! A file that is named by itself must be usable. In a folder, what is not is left out and said
+//! A file that the user names must be usable. In a folder, unusable files are left out and reported
 //! ([`LeftOut`]), and so are the folders, pages and recipes that these programs wrote.
 
-// Without the readers some of what they stand on is not used.
+// Without the readers some of their helpers are unused.
 #![cfg_attr(not(feature = "readers"), allow(dead_code))]
 
 mod archive;
@@ -52,17 +52,17 @@ use content::Content;
 use event::Halt;
 use std::sync::atomic::AtomicU64;
 
-/// What is known of a file once it was read.
+/// What reading a file has shown about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FileNotes {
-    /// The encoding that its text looked to be in, where nothing said it and it was not UTF-8.
+    /// The guessed encoding, if none was declared and the text was not UTF-8.
     pub guess: Option<Guess>,
     /// What cleaning changed.
     pub changes: Changes,
 }
 
-/// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the
-/// disk.
+/// Reads a file and passes its documents to `sink` as events; adds the bytes read from the disk to
+/// `read_bytes`.
 ///
 /// # Errors
 /// Those of `sink`, and those of the file, which name it and the place: another encoding, broken
@@ -76,7 +76,7 @@ pub fn read<E: From<Error>>(
     let content = Content::new(file.place(), options, read_bytes);
     let mut stopped = None;
     let mut cleaner = Cleaner::new(options.clean);
-    // The readers are compiled once, and not for every sink.
+    // A dynamic sink with a fixed error type, so that the readers are compiled once, not per `E`.
     let mut told = |event: Event<'_>| {
         sink(event).map_err(|error| {
             stopped = Some(error);
@@ -98,8 +98,8 @@ pub fn read<E: From<Error>>(
     }
 }
 
-/// Whether a file's bytes are its text: it is plain text, neither compressed nor in another encoding
-/// than UTF-8, as far as its beginning shows.
+/// Whether a file is uncompressed plain text in UTF-8, so that its bytes are its text. Only its
+/// first bytes are checked.
 ///
 /// # Errors
 /// When the file cannot be read.

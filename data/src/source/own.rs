@@ -1,36 +1,36 @@
-//! The folders, pages and recipes that these programs wrote, and by what they are known: whatever text
-//! is in them, they are no text to learn from.
+//! Recognises the folders, pages and recipes that these programs wrote, whose text must not become
+//! training text.
 
 use super::{left_out::LeftOutKind, start::Start};
 use crate::tokens::is_token_file;
 use serde_json::Value;
 use std::{fs::File, io::BufReader, path::Path};
 
-/// The name of what a prepared folder says about itself.
+/// The name of a prepared folder's manifest.
 pub const MANIFEST: &str = "manifest.json";
 
-/// Its files of tokens, training first.
+/// The token files of a prepared folder, training first.
 pub const TOKEN_FILES: [&str; 2] = ["train.bin", "val.bin"];
 
-/// Whether a text was prepared into this folder, or began to be.
+/// Whether this is a prepared folder, finished or not.
 pub fn is_prepared(folder: &Path) -> bool {
     let manifest =
         || -> Option<Value> { serde_json::from_reader(BufReader::new(File::open(folder.join(MANIFEST)).ok()?)).ok() };
-    // Two keys tell our manifest from any other file of that name.
+    // Two keys distinguish our manifest from other files of that name.
     let is_ours = |keys: Value| keys["format_version"].is_u64() && keys["tokenizer_checksum"].is_string();
-    // Without its manifest, or with a damaged one, the folder is known by the tokens, which come
-    // first.
+    // The token files are written before the manifest, so they identify a folder whose manifest is
+    // missing or damaged.
     is_token_file(&folder.join(TOKEN_FILES[0])) || manifest().is_some_and(is_ours)
 }
 
-/// What stands in the head of every page that these programs write.
+/// In the head of every page that these programs write.
 const PAGE_MARK: &str = "<meta name=\"generator\" content=\"ember-page\">";
 
-/// What a recipe begins with that a plan wrote.
+/// The beginning of a recipe that `plan` wrote.
 pub const RECIPE_HEAD: &str = "# Planned by ember-train for";
 
-/// Whether a file that begins so is a page or a recipe that these programs wrote. Who writes about
-/// such pages has their marks elsewhere than in the head of one.
+/// Whether these programs wrote the page or recipe that begins like this. An article about such
+/// pages may quote their marks, but not in its own head.
 pub fn is_own(start: &Start) -> bool {
     const PAGE: &str = "<!doctype html>";
     let text = start.text();
@@ -38,8 +38,8 @@ pub fn is_own(start: &Start) -> bool {
     is_page && text.contains(PAGE_MARK) || text.starts_with(RECIPE_HEAD)
 }
 
-/// Which of the folders that these programs wrote this is; `None` for any other. A run's files are
-/// named again here: what names them (`run_folder` of ember-decoding) lies above this crate.
+/// Which kind of folder this is, if these programs wrote it. The names of a run's files are
+/// repeated here: they are defined in a crate above this one (`run_folder` of ember-decoding).
 pub fn kind_of_folder(folder: &Path) -> Option<LeftOutKind> {
     let has = |name: &str| folder.join(name).exists();
     if is_prepared(folder) {

@@ -1,25 +1,25 @@
-//! Input that may never come, such as a terminal that nobody types into.
+//! Copies input that may never come, such as a terminal that nobody types into.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::{thread, time::Duration};
 
-/// How much is read at once, in bytes.
+/// The bytes to read at once.
 const BLOCK: usize = 64 << 10;
 
-/// How many blocks may wait to be written.
+/// The capacity of the queue of blocks to be written.
 const WAITING: usize = 16;
 
-/// How long a block is waited for before it is asked again whether to end.
+/// How long to wait for a block before `interrupted` is called again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Copies `input` to its end, and says how many bytes that were; `None` when `interrupted` said so.
+/// Copies `input` to its end; returns the number of bytes, or `None` if `interrupted` was true.
 ///
-/// A read cannot be called back. So it is done by a thread of its own, which then stays in it until
-/// something comes or the process ends.
+/// A blocking read cannot be cancelled. So a separate thread reads, and after an interruption it
+/// stays in its read until input comes or the process ends.
 ///
 /// # Errors
-/// When it cannot be read, or `copy` not be written.
+/// When `input` cannot be read, or `copy` cannot be written.
 pub(super) fn copy(
     input: impl Read + Send + 'static,
     copy: &mut impl Write,
@@ -42,7 +42,7 @@ pub(super) fn copy(
     Ok(None)
 }
 
-/// Hands on all that comes, until its end or until nobody wants more.
+/// Sends all input to the channel, until the input ends or the receiver is gone.
 fn read(mut input: impl Read, blocks: &SyncSender<io::Result<Vec<u8>>>) {
     let mut block = vec![0; BLOCK];
     loop {

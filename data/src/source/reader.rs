@@ -1,60 +1,60 @@
-//! What a kind of file is: what is told of it, and how its documents are read.
+//! The trait that each file format implements: its description, and how its documents are read.
 
 use super::content::Content;
 use super::event::{Documents, Event, Halt};
 use super::start::Start;
 
-/// A kind of file that documents are read from. Each is one file of `kinds`, and a row of the table
+/// A file format that documents are read from. Each is one file in `kinds` and one row of the table
 /// there.
 pub trait Reader: Sync {
-    /// What is told of the kind.
+    /// The format's description.
     fn about(&self) -> &About;
 
-    /// Whether a file that begins so is of this kind, whatever it is called; a kind that is known
-    /// by its name alone says no.
+    /// Whether a file with this beginning is of this format, whatever its name. A format that is
+    /// recognised by name only returns `false`.
     fn begins(&self, _start: &Start) -> bool {
         false
     }
 
-    /// Whether what a file holds is text to be looked into: its encoding is found out, and a file
-    /// with a byte of zero in it is refused.
+    /// Whether the bytes of a file are text: its encoding is then detected, and a file with a zero
+    /// byte is rejected.
     fn is_text(&self) -> bool {
         true
     }
 
-    /// Hands the documents of a file to `sink`.
+    /// Emits the documents of a file to `sink`.
     ///
     /// # Errors
     /// [`Halt::Unreadable`] names the file and the place.
     fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt>;
 }
 
-/// What is told of a kind of file.
+/// The description of a file format.
 pub struct About {
-    /// The kind's name in a manifest; never changed.
+    /// Its name in a manifest; never changed.
     pub id: &'static str,
-    /// What people call it, before the word "file".
+    /// Its name for people, put before the word "file".
     pub name: &'static str,
-    /// How names of such files end, in lower case.
+    /// The endings of such files' names, in lower case.
     pub endings: &'static [&'static str],
-    /// What is a document there.
+    /// What counts as one document.
     pub document: &'static str,
-    /// What of it is no text to learn from; empty where all is.
+    /// What is left out of the text; empty if nothing is.
     pub without: &'static str,
 }
 
-/// A text with single spaces in the place of all its white space, as a title is written.
+/// The text on one line, as in a title: each run of white space becomes a single space.
 pub fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The most that is handed on at once.
+/// The largest piece of text in one event.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Hands on a document that is held as a whole, and what it is called where that says anything.
+/// Emits a document that is in memory as a whole, with its title unless that is empty.
 ///
 /// # Errors
-/// The sink's.
+/// Those of `sink`.
 pub fn hand_on(title: Option<&str>, text: &str, sink: &mut Documents<'_>) -> Result<(), Halt> {
     let title = in_one_line(title.unwrap_or_default());
     if !title.is_empty() {

@@ -1,21 +1,21 @@
-//! What is known of a file before it is read.
+//! The beginning and the name of a file, by which its format is recognised.
 
-/// What a file begins with.
+/// The beginning and the name of a file.
 pub struct Start {
-    /// Its first bytes, decompressed where that can be done.
+    /// Its first bytes, decompressed if it is a compressed file.
     pub bytes: Vec<u8>,
-    /// Its name in lower case, without what says that it is compressed.
+    /// Its name in lower case, without the extension of a compression.
     pub name: String,
 }
 
 impl Start {
-    /// Whether the name says nothing of what is in the file, so that its content may.
+    /// Whether the name (without extension, or `.txt`) leaves the format to the content.
     pub fn is_unnamed(&self) -> bool {
         let file = self.name.rsplit(['/', '\\']).next().unwrap_or_default();
         !file.contains('.') || file.ends_with(".txt")
     }
 
-    /// The first bytes as text, without a byte order mark and the white space before it.
+    /// The valid UTF-8 at the beginning, without a byte order mark and leading white space.
     pub fn text(&self) -> &str {
         let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.bytes);
         let valid = match std::str::from_utf8(bytes) {
