@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use crate::terminal::typed;
-use ember_data::{prepare, source, source::SaidBy, tokenizer};
+use ember_data::{prepare, source, source::EncodingOrigin, tokenizer};
 use ember_decoding::run_folder;
 
 /// The program's line, where flags or commands would help.
@@ -36,13 +36,13 @@ fn of_source(error: &source::Error) -> Option<String> {
             "{what}; name one of these with --field, or in run and plan with --set field=NAME: {}",
             fields.join(", ")
         ),
-        Encoding { name, what, encoding, said_by } => {
+        Encoding { name, what, encoding, origin } => {
             let flags = "with --encoding, or in run and plan with --set encoding=NAME";
             let drop = format!("drop such bytes with `iconv -c -f {encoding} -t UTF-8 FILE > NEW`");
-            match said_by {
-                SaidBy::Mark => format!("{name} {what}; {drop}"),
-                SaidBy::User => format!("{name} {what}; name another {flags}, or {drop}"),
-                SaidBy::Nobody => format!("{name} {what}; {drop}, or name the encoding that it is in {flags}"),
+            match origin {
+                EncodingOrigin::Mark => format!("{name} {what}; {drop}"),
+                EncodingOrigin::User => format!("{name} {what}; name another {flags}, or {drop}"),
+                EncodingOrigin::Guess => format!("{name} {what}; {drop}, or name the encoding that it is in {flags}"),
             }
         }
         NoTextField(_) => format!("{error} with --field, or in run and plan with --set field=NAME"),
@@ -92,15 +92,15 @@ mod tests {
 
     #[test]
     fn an_encoding_that_was_named_is_not_asked_for_again() {
-        let words = |said_by| {
+        let words = |origin| {
             let (name, what) = ("a.txt".to_owned(), "is not UTF-8 text".to_owned());
-            words(&source::Error::Encoding { name, what, encoding: "UTF-8", said_by })
+            words(&source::Error::Encoding { name, what, encoding: "UTF-8", origin })
         };
         let drop = "drop such bytes with `iconv -c -f UTF-8 -t UTF-8 FILE > NEW`";
         let flags = "with --encoding, or in run and plan with --set encoding=NAME";
-        assert_eq!(words(SaidBy::Mark), format!("a.txt is not UTF-8 text; {drop}"));
-        assert_eq!(words(SaidBy::User), format!("a.txt is not UTF-8 text; name another {flags}, or {drop}"));
+        assert_eq!(words(EncodingOrigin::Mark), format!("a.txt is not UTF-8 text; {drop}"));
+        assert_eq!(words(EncodingOrigin::User), format!("a.txt is not UTF-8 text; name another {flags}, or {drop}"));
         let expected = format!("a.txt is not UTF-8 text; {drop}, or name the encoding that it is in {flags}");
-        assert_eq!(words(SaidBy::Nobody), expected);
+        assert_eq!(words(EncodingOrigin::Guess), expected);
     }
 }

@@ -29,14 +29,14 @@ enum Packing {
     Stored,
     Deflated,
     /// Encrypted, or compressed by another method.
-    Unread,
+    Unsupported,
     /// A link: the name of another file.
     Link,
 }
 
 /// Whether a file or folder of this name is skipped without a report: hidden files, the metadata
 /// that macOS adds to archives, and Word's lock files beside open documents.
-pub fn is_passed_over(name: &str) -> bool {
+pub fn is_skipped_silently(name: &str) -> bool {
     name.starts_with('.') || name == "__MACOSX" || name.starts_with("~$")
 }
 
@@ -58,7 +58,7 @@ impl Archive {
     /// As [`Self::list`].
     pub fn entries(self, path: &Path, name: &str) -> Result<Vec<(String, Entry)>, Error> {
         let mut files = self.list(File::open(path).at("cannot open", name)?, name)?;
-        files.retain(|(name, _)| !name.split('/').any(is_passed_over));
+        files.retain(|(name, _)| !name.split('/').any(is_skipped_silently));
         files.sort_by(|(one, _), (other, _)| one.split('/').cmp(other.split('/')));
         Ok(files)
     }
@@ -72,8 +72,8 @@ impl Archive {
         let damaged =
             |source| Error::Unreadable { what: format!("{name} as an archive; it is damaged: make it again"), source };
         let listed = quietly(|| match self {
-            Self::Zip => of_zip(file),
-            Self::Tar => of_tar(file),
+            Self::Zip => list_zip(file),
+            Self::Tar => list_tar(file),
         });
         let Listed { files, content_bytes } = listed.map_err(|panic| damaged(panic.into()))?.map_err(damaged)?;
         let packed_bytes = files.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
@@ -90,9 +90,9 @@ struct Listed {
     content_bytes: u64,
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-fn of_zip(file: File) -> Result<Listed, Failed> {
+fn list_zip(file: File) -> Result<Listed, BoxError> {
     let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
     let archive = ZipArchive::from_file(file, &mut buffer)?;
     let (mut found, mut content_bytes) = (Vec::new(), 0u64);
@@ -103,10 +103,10 @@ fn of_zip(file: File) -> Result<Listed, Failed> {
         }
         let packing = match entry.compression_method() {
             _ if entry.mode().is_symlink() => Packing::Link,
-            _ if entry.flags().is_encrypted() => Packing::Unread,
+            _ if entry.flags().is_encrypted() => Packing::Unsupported,
             CompressionMethod::STORE => Packing::Stored,
             CompressionMethod::DEFLATE => Packing::Deflated,
-            _ => Packing::Unread,
+            _ => Packing::Unsupported,
         };
         let name = match entry.file_path().try_normalize() {
             Ok(name) => name.as_ref().to_owned(),
@@ -123,7 +123,7 @@ fn of_zip(file: File) -> Result<Listed, Failed> {
     Ok(Listed { files, content_bytes })
 }
 
-fn of_tar(file: File) -> Result<Listed, Failed> {
+fn list_tar(file: File) -> Result<Listed, BoxError> {
     let mut archive = tar::Archive::new(file);
     let (mut files, mut content_bytes) = (Vec::new(), 0u64);
     for entry in archive.entries_with_seek()? {
@@ -170,7 +170,7 @@ impl Entry {
         match self.packing {
             Packing::Stored => Ok(Box::new(packed)),
             Packing::Deflated => Ok(compression::inflated(packed)),
-            Packing::Unread => {
+            Packing::Unsupported => {
                 Err(io::Error::other("it is encrypted, or packed by a method that is not read; unpack the archive"))
             }
             Packing::Link => Err(io::Error::other("it is a link; unpack the archive")),

@@ -41,7 +41,7 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
     raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", name)?;
     let found = Compression::of_content(&start);
     let packed = Rc::new(Cell::new(0));
-    let counted = Packed { raw: Cursor::new(start).chain(raw), bytes: packed.clone() };
+    let counted = Counted { raw: Cursor::new(start).chain(raw), bytes: packed.clone() };
     let whole = BufReader::with_capacity(BUFFER_BYTES, counted);
     let bounded = |content: Box<dyn Read + 'a>| Box::new(Bounded { content, packed, bytes: 0 });
     Ok(match (found, Compression::of_name(name).0) {
@@ -72,12 +72,12 @@ pub fn is_bomb(packed_bytes: u64, content_bytes: u64) -> bool {
 pub struct Bomb;
 
 /// Counts the compressed bytes that are read.
-struct Packed<R> {
+struct Counted<R> {
     raw: R,
     bytes: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Packed<R> {
+impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.raw.read(buffer)?;
         self.bytes.set(self.bytes.get() + n as u64);
@@ -143,7 +143,7 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
 /// Inflates deflated data (RFC 1951) as it is read; fails once it proves to be a bomb.
 pub fn inflated<'a>(raw: impl Read + 'a) -> Box<dyn Read + 'a> {
     let packed = Rc::new(Cell::new(0));
-    let counted = Packed { raw, bytes: packed.clone() };
+    let counted = Counted { raw, bytes: packed.clone() };
     let content = Box::new(DeflateDecoder::new(BufReader::with_capacity(BUFFER_BYTES, counted)));
     Box::new(Bounded { content, packed, bytes: 0 })
 }

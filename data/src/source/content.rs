@@ -14,7 +14,7 @@ use std::{cell::Cell, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Where a file's bytes are.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct Location<'a> {
     /// Its name in error messages.
     pub name: &'a str,
     /// The file itself, or the archive that contains it.
@@ -27,18 +27,18 @@ pub struct Place<'a> {
 
 /// A file that is being read, with the findings about it so far.
 pub struct Content<'a> {
-    file: Place<'a>,
+    file: Location<'a>,
     pub options: &'a ReadOptions,
     /// Bytes read from the disk so far, as shown to the user: of all files, and of this one.
     read_bytes: &'a AtomicU64,
-    told: Cell<u64>,
+    counted: Cell<u64>,
     guess: Cell<Option<Guess>>,
     changes: Cell<Changes>,
 }
 
 impl<'a> Content<'a> {
-    pub(super) fn new(file: Place<'a>, options: &'a ReadOptions, read_bytes: &'a AtomicU64) -> Self {
-        Self { file, options, read_bytes, told: Cell::new(0), guess: Cell::new(None), changes: Cell::default() }
+    pub(super) fn new(file: Location<'a>, options: &'a ReadOptions, read_bytes: &'a AtomicU64) -> Self {
+        Self { file, options, read_bytes, counted: Cell::new(0), guess: Cell::new(None), changes: Cell::default() }
     }
 
     /// The file's name in error messages.
@@ -167,16 +167,16 @@ impl<'a> Content<'a> {
 
     /// Reports that `done` of `total` parts of the file have been read, for a format that is not
     /// read from beginning to end.
-    pub fn tell_share(&self, done: u64, of: u64) {
-        let bytes = u128::from(self.file.bytes) * u128::from(done) / u128::from(of.max(1));
-        self.tell((bytes as u64).saturating_sub(self.told.get()));
+    pub fn report_progress(&self, done: u64, total: u64) {
+        let bytes = u128::from(self.file.bytes) * u128::from(done) / u128::from(total.max(1));
+        self.count((bytes as u64).saturating_sub(self.counted.get()));
     }
 
     /// Counts bytes read from the disk, up to the size of the file: a file that is first
     /// decompressed into a temporary one is read twice.
-    fn tell(&self, bytes: u64) {
-        let news = bytes.min(self.file.bytes.saturating_sub(self.told.get()));
-        self.told.set(self.told.get() + news);
+    fn count(&self, bytes: u64) {
+        let news = bytes.min(self.file.bytes.saturating_sub(self.counted.get()));
+        self.counted.set(self.counted.get() + news);
         self.read_bytes.fetch_add(news, Ordering::Relaxed);
     }
 
@@ -208,7 +208,7 @@ struct Counted<'a> {
 impl Read for Counted<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.raw.read(buffer)?;
-        self.content.tell(n as u64);
+        self.content.count(n as u64);
         Ok(n)
     }
 }

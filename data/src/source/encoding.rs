@@ -5,7 +5,7 @@
 //! first block with a non-ASCII byte on: the ASCII before it is the same in every encoding that is
 //! guessed. ISO-2022-JP, all of whose bytes are ASCII, is recognised by its escape sequences.
 
-use super::{compression::Bomb, error::Error, error::SaidBy, guess};
+use super::{compression::Bomb, error::EncodingOrigin, error::Error, guess};
 use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use std::{borrow::Cow, cell::Cell, io, io::Cursor, io::Read};
 
@@ -15,40 +15,40 @@ pub use super::guess::Guess;
 const BLOCK_BYTES: u64 = 1 << 16;
 
 /// The size of the sample from which the encoding is guessed.
-const GUESSED_FROM_BYTES: u64 = 1 << 20;
+const SAMPLE_BYTES: u64 = 1 << 20;
 
 /// How the bytes are decoded.
 enum State {
     /// Only ASCII so far.
     Ascii,
-    Utf8(SaidBy),
+    Utf8(EncodingOrigin),
     /// Whether it is big-endian.
     Utf32 {
         big: bool,
     },
-    Other(Box<Decoder>, SaidBy),
+    Other(Box<Decoder>, EncodingOrigin),
 }
 
 /// The encoding that the byte order mark of a text declares, and the length of the mark.
-fn marked(start: &[u8]) -> Option<(State, usize)> {
-    let sixteen = |encoding: &'static Encoding| other(encoding, SaidBy::Mark);
+fn by_mark(start: &[u8]) -> Option<(State, usize)> {
+    let utf16 = |encoding: &'static Encoding| decoder_for(encoding, EncodingOrigin::Mark);
     Some(match start {
         [0xff, 0xfe, 0, 0, ..] => (State::Utf32 { big: false }, 4),
         [0, 0, 0xfe, 0xff, ..] => (State::Utf32 { big: true }, 4),
-        [0xff, 0xfe, ..] => (sixteen(UTF_16LE), 2),
-        [0xfe, 0xff, ..] => (sixteen(UTF_16BE), 2),
-        [0xef, 0xbb, 0xbf, ..] => (State::Utf8(SaidBy::Mark), 3),
+        [0xff, 0xfe, ..] => (utf16(UTF_16LE), 2),
+        [0xfe, 0xff, ..] => (utf16(UTF_16BE), 2),
+        [0xef, 0xbb, 0xbf, ..] => (State::Utf8(EncodingOrigin::Mark), 3),
         _ => return None,
     })
 }
 
-fn other(encoding: &'static Encoding, said_by: SaidBy) -> State {
-    State::Other(Box::new(encoding.new_decoder_without_bom_handling()), said_by)
+fn decoder_for(encoding: &'static Encoding, origin: EncodingOrigin) -> State {
+    State::Other(Box::new(encoding.new_decoder_without_bom_handling()), origin)
 }
 
 /// Whether zero bytes in a file with this beginning are part of its text: it is UTF-16 or UTF-32.
 pub fn may_hold_zeros(start: &[u8]) -> bool {
-    matches!(marked(start), Some((State::Utf32 { .. } | State::Other(..), _))) || guess::utf16(start).is_some()
+    matches!(by_mark(start), Some((State::Utf32 { .. } | State::Other(..), _))) || guess::utf16(start).is_some()
 }
 
 /// Whether a text is UTF-8, judging by its beginning, which may end within a character.
@@ -66,15 +66,15 @@ pub fn as_utf8<'a>(
     found: &'a Cell<Option<Guess>>,
 ) -> io::Result<Box<dyn Read + 'a>> {
     let mut start = Vec::new();
-    raw.by_ref().take(guess::UTF16_FROM_BYTES).read_to_end(&mut start)?;
-    let (state, mark_bytes) = match (marked(&start), set) {
+    raw.by_ref().take(guess::UTF16_SAMPLE_BYTES).read_to_end(&mut start)?;
+    let (state, mark_bytes) = match (by_mark(&start), set) {
         (Some((state, bytes)), _) => (state, bytes),
-        (None, Some(encoding)) if encoding == UTF_8 => (State::Utf8(SaidBy::User), 0),
-        (None, Some(encoding)) => (other(encoding, SaidBy::User), 0),
+        (None, Some(encoding)) if encoding == UTF_8 => (State::Utf8(EncodingOrigin::User), 0),
+        (None, Some(encoding)) => (decoder_for(encoding, EncodingOrigin::User), 0),
         (None, None) => match guess::utf16(&start) {
             Some(guess) => {
                 found.set(Some(guess));
-                (other(guess.encoding, SaidBy::Nobody), 0)
+                (decoder_for(guess.encoding, EncodingOrigin::Guess), 0)
             }
             None => (State::Ascii, 0),
         },
@@ -128,24 +128,24 @@ impl Utf8<'_> {
         let mut last = self.fill(BLOCK_BYTES)?;
         if matches!(self.state, State::Ascii) && (!self.bytes.is_ascii() || guess::has_escape_to_japanese(&self.bytes))
         {
-            last = self.fill(GUESSED_FROM_BYTES)?;
+            last = self.fill(SAMPLE_BYTES)?;
             self.decide(last);
         }
         let offset = self.offset;
-        let broken = |at: usize, encoding, said_by, byte| Broken { at: offset + at as u64, encoding, said_by, byte };
+        let broken = |at: usize, encoding, origin, byte| Broken { at: offset + at as u64, encoding, origin, byte };
         let used = match &mut self.state {
             State::Ascii if last => self.bytes.len(),
             // An escape sequence may continue in the next block.
-            State::Ascii => self.bytes.len() - guess::begun_escape(&self.bytes),
-            State::Utf8(said_by) => {
-                valid_utf8(&self.bytes, last).map_err(|at| broken(at, UTF_8.name(), *said_by, Some(self.bytes[at])))?
+            State::Ascii => self.bytes.len() - guess::partial_escape_bytes(&self.bytes),
+            State::Utf8(origin) => {
+                valid_utf8(&self.bytes, last).map_err(|at| broken(at, UTF_8.name(), *origin, Some(self.bytes[at])))?
             }
             State::Utf32 { big } => {
-                utf32(&self.bytes, *big, last, text).map_err(|at| broken(at, "UTF-32", SaidBy::Mark, None))?
+                utf32(&self.bytes, *big, last, text).map_err(|at| broken(at, "UTF-32", EncodingOrigin::Mark, None))?
             }
-            State::Other(decoder, said_by) => {
-                let replaced = decode(decoder, *said_by, &self.bytes, last, text)
-                    .map_err(|at| broken(at, decoder.encoding().name(), *said_by, None))?;
+            State::Other(decoder, origin) => {
+                let replaced = decode(decoder, *origin, &self.bytes, last, text)
+                    .map_err(|at| broken(at, decoder.encoding().name(), *origin, None))?;
                 if let Some(guess) = self.found.get() {
                     self.found.set(Some(Guess { replaced: guess.replaced + replaced, ..guess }));
                 }
@@ -172,13 +172,13 @@ impl Utf8<'_> {
 
     /// Chooses the encoding from the first block with non-ASCII text: UTF-8, or a guess.
     fn decide(&mut self, last: bool) {
-        self.state = match guess::other_than_utf8(&self.bytes, last) {
+        self.state = match guess::guess_unless_utf8(&self.bytes, last) {
             // There was an escape sequence, but it is not ISO-2022-JP.
             None if self.bytes.is_ascii() => State::Ascii,
-            None => State::Utf8(SaidBy::Nobody),
+            None => State::Utf8(EncodingOrigin::Guess),
             Some(guess) => {
                 self.found.set(Some(guess));
-                other(guess.encoding, SaidBy::Nobody)
+                decoder_for(guess.encoding, EncodingOrigin::Guess)
             }
         };
     }
@@ -217,7 +217,13 @@ fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usiz
 
 /// Converts all of `bytes`. If the encoding is a guess, replaces invalid sequences and returns
 /// their number; else the position of the first is the error.
-fn decode(decoder: &mut Decoder, said_by: SaidBy, bytes: &[u8], last: bool, text: &mut Vec<u8>) -> Result<u64, usize> {
+fn decode(
+    decoder: &mut Decoder,
+    origin: EncodingOrigin,
+    bytes: &[u8],
+    last: bool,
+    text: &mut Vec<u8>,
+) -> Result<u64, usize> {
     let (mut at, mut replaced) = (0, 0);
     loop {
         let start = text.len();
@@ -230,7 +236,7 @@ fn decode(decoder: &mut Decoder, said_by: SaidBy, bytes: &[u8], last: bool, text
         match result {
             DecoderResult::InputEmpty => return Ok(replaced),
             DecoderResult::OutputFull => {}
-            DecoderResult::Malformed(..) if said_by == SaidBy::Nobody => {
+            DecoderResult::Malformed(..) if origin == EncodingOrigin::Guess => {
                 replaced += 1;
                 text.extend_from_slice("\u{fffd}".as_bytes());
             }
@@ -245,7 +251,7 @@ fn decode(decoder: &mut Decoder, said_by: SaidBy, bytes: &[u8], last: bool, text
 struct Broken {
     at: u64,
     encoding: &'static str,
-    said_by: SaidBy,
+    origin: EncodingOrigin,
     /// The byte's value, for UTF-8.
     byte: Option<u8>,
 }
@@ -262,17 +268,17 @@ pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
         return Error::unusable(name, bomb.to_string());
     }
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
-        Some(&Broken { at, encoding, said_by, byte }) => {
-            let why = match said_by {
-                SaidBy::Mark => "as its byte order mark says",
-                SaidBy::User => "as was asked for",
-                SaidBy::Nobody => "as it looks to be",
+        Some(&Broken { at, encoding, origin, byte }) => {
+            let why = match origin {
+                EncodingOrigin::Mark => "as its byte order mark says",
+                EncodingOrigin::User => "as was asked for",
+                EncodingOrigin::Guess => "as it looks to be",
             };
             let what = match byte {
                 Some(byte) => format!("is not {encoding} text: byte {at} (0x{byte:02X}) does not belong there"),
                 None => format!("is not {encoding} text, {why}: byte {at} does not belong there"),
             };
-            Error::Encoding { name: name.to_owned(), what, encoding, said_by }
+            Error::Encoding { name: name.to_owned(), what, encoding, origin }
         }
         None => {
             let what = format!("{name} after {place}; if it is compressed, it is broken: compress it again");

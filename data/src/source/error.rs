@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 /// Where the encoding of a text was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaidBy {
+pub enum EncodingOrigin {
     /// Its byte order mark, which takes precedence.
     Mark,
     /// The user, or a declaration in the file.
     User,
     /// A guess from the text itself.
-    Nobody,
+    Guess,
 }
 
 /// Why a text cannot be read. Every message names the file as the user does, and counts lines from
@@ -37,8 +37,8 @@ pub enum Error {
     Unusable { name: String, what: String },
     /// Text that is damaged or not in the expected encoding: what is wrong and where, the expected
     /// encoding, and where that was taken from.
-    #[error("{name} {what}; {}", remedy(encoding, *said_by))]
-    Encoding { name: String, what: String, encoding: &'static str, said_by: SaidBy },
+    #[error("{name} {what}; {}", remedy(encoding, *origin))]
+    Encoding { name: String, what: String, encoding: &'static str, origin: EncodingOrigin },
     /// No encoding has this name.
     #[error("no encoding is called \"{0}\"; give one such as utf-8, windows-1252, shift_jis, gb18030 or koi8-r")]
     UnknownEncoding(String),
@@ -58,11 +58,11 @@ impl Error {
 }
 
 /// Advice for text that is invalid in this encoding.
-fn remedy(encoding: &str, said_by: SaidBy) -> String {
+fn remedy(encoding: &str, origin: EncodingOrigin) -> String {
     let drop = format!("drop such bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
-    match said_by {
-        SaidBy::Mark => drop,
-        SaidBy::User => format!("set another encoding, or {drop}"),
-        SaidBy::Nobody => format!("{drop}, or set the encoding that it is in"),
+    match origin {
+        EncodingOrigin::Mark => drop,
+        EncodingOrigin::User => format!("set another encoding, or {drop}"),
+        EncodingOrigin::Guess => format!("{drop}, or set the encoding that it is in"),
     }
 }

@@ -30,15 +30,15 @@ pub enum Dated {
 pub type Sink<'a, E> = dyn FnMut(Event<'_>) -> Result<(), E> + 'a;
 
 /// Callback that receives a reader's events.
-pub type Documents<'a> = Sink<'a, Halt>;
+pub type EventSink<'a> = Sink<'a, Halt>;
 
 /// Why a reader stops early.
 #[derive(Debug)]
 pub enum Halt {
     /// The file cannot be read any further.
     Unreadable(Error),
-    /// The sink wants no more events.
-    Enough,
+    /// The sink returned an error, which [`read`](super::read) passes on.
+    Stopped,
 }
 
 impl<E: Into<Error>> From<E> for Halt {

@@ -6,16 +6,16 @@ use memchr::{memchr, memchr_iter};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Bytes at the start of a text that are checked for UTF-16 without a byte order mark.
-pub const UTF16_FROM_BYTES: u64 = 8 << 10;
+pub const UTF16_SAMPLE_BYTES: u64 = 8 << 10;
 
 /// The text is guessed as a whole, and again in this many pieces to see whether they agree.
 const PIECES: usize = 8;
 
 /// The fewest non-ASCII bytes in a piece: a few alone say nothing.
-const BYTES_A_PIECE: usize = 24;
+const MIN_PIECE_BYTES: usize = 24;
 
 /// Damaged text counts as UTF-8 if at least this share of its non-ASCII characters is valid.
-const MEANT_AS_UTF8: f64 = 0.9;
+const MIN_VALID_SHARE: f64 = 0.9;
 
 /// A guessed encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -37,12 +37,12 @@ fn name<S: Serializer>(encoding: &&'static Encoding, serializer: S) -> Result<S:
 impl<'de> Deserialize<'de> for Guess {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Said {
+        struct Fields {
             encoding: String,
             confidence: f64,
             replaced: u64,
         }
-        let Said { encoding, confidence, replaced } = Said::deserialize(deserializer)?;
+        let Fields { encoding, confidence, replaced } = Fields::deserialize(deserializer)?;
         let unknown = || serde::de::Error::custom(format!("no encoding is called {encoding}"));
         let encoding = Encoding::for_label(encoding.as_bytes()).ok_or_else(unknown)?;
         Ok(Self { encoding, confidence, replaced })
@@ -51,21 +51,21 @@ impl<'de> Deserialize<'de> for Guess {
 
 /// Guesses the encoding of a text with non-ASCII bytes or an escape sequence; `None` if it is
 /// UTF-8, even slightly damaged. `last`: the text ends with this sample.
-pub fn other_than_utf8(sample: &[u8], last: bool) -> Option<Guess> {
+pub fn guess_unless_utf8(sample: &[u8], last: bool) -> Option<Guess> {
     if is_iso_2022_jp(sample, last) {
         return Some(Guess { encoding: ISO_2022_JP, confidence: 0.5, replaced: 0 });
     }
-    if is_meant_as_utf8(sample) {
+    if is_nearly_utf8(sample) {
         return None;
     }
-    let encoding = guessed(sample, last);
+    let encoding = detect(sample, last);
     let pieces: Vec<&[u8]> = pieces(sample);
-    let agreeing = pieces.iter().filter(|piece| guessed(piece, last) == encoding).count();
+    let agreeing = pieces.iter().filter(|piece| detect(piece, last) == encoding).count();
     let confidence = agreeing as f64 / (pieces.len() + 1) as f64;
     Some(Guess { encoding, confidence, replaced: 0 })
 }
 
-fn guessed(sample: &[u8], last: bool) -> &'static Encoding {
+fn detect(sample: &[u8], last: bool) -> &'static Encoding {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(sample, last);
     detector.guess(None, Utf8Detection::Deny)
@@ -77,7 +77,7 @@ pub fn has_escape_to_japanese(text: &[u8]) -> bool {
 }
 
 /// The number of bytes at the end of a text that may begin such a sequence.
-pub fn begun_escape(text: &[u8]) -> usize {
+pub fn partial_escape_bytes(text: &[u8]) -> usize {
     match text {
         [.., ESCAPE, b'$'] => 2,
         [.., ESCAPE] => 1,
@@ -98,29 +98,29 @@ fn is_iso_2022_jp(sample: &[u8], last: bool) -> bool {
 }
 
 /// Whether the non-ASCII part of a text is UTF-8, with at most a little damage.
-fn is_meant_as_utf8(sample: &[u8]) -> bool {
-    let (right, wrong) = right_and_wrong_in_utf8(sample);
+fn is_nearly_utf8(sample: &[u8]) -> bool {
+    let (valid, invalid) = count_valid_and_invalid(sample);
     // A character cut off at the end is not an error. If it is the only one and just one byte, that
     // byte may be a character of another encoding.
     let cut = std::str::from_utf8(sample)
-        .is_err_and(|error| error.error_len().is_none() && (right > 0 || sample.len() - error.valid_up_to() > 1));
-    cut || wrong == 0 || right as f64 >= MEANT_AS_UTF8 * (right + wrong) as f64
+        .is_err_and(|error| error.error_len().is_none() && (valid > 0 || sample.len() - error.valid_up_to() > 1));
+    cut || invalid == 0 || valid as f64 >= MIN_VALID_SHARE * (valid + invalid) as f64
 }
 
 /// The number of valid non-ASCII characters in UTF-8, and the number of invalid sequences.
-pub fn right_and_wrong_in_utf8(text: &[u8]) -> (u64, u64) {
-    let (mut right, mut wrong) = (0, 0);
+pub fn count_valid_and_invalid(text: &[u8]) -> (u64, u64) {
+    let (mut valid, mut invalid) = (0, 0);
     for chunk in text.utf8_chunks() {
-        right += chunk.valid().chars().filter(|character| !character.is_ascii()).count() as u64;
-        wrong += u64::from(!chunk.invalid().is_empty());
+        valid += chunk.valid().chars().filter(|character| !character.is_ascii()).count() as u64;
+        invalid += u64::from(!chunk.invalid().is_empty());
     }
-    (right, wrong)
+    (valid, invalid)
 }
 
 /// Cuts a text at spaces or line ends into pieces with about equally many non-ASCII bytes.
 fn pieces(sample: &[u8]) -> Vec<&[u8]> {
     let high = sample.iter().filter(|byte| !byte.is_ascii()).count();
-    let each = (high / PIECES).max(BYTES_A_PIECE);
+    let each = (high / PIECES).max(MIN_PIECE_BYTES);
     let (mut pieces, mut start, mut seen) = (Vec::new(), 0, 0);
     for (at, byte) in sample.iter().enumerate() {
         seen += usize::from(!byte.is_ascii());
@@ -129,7 +129,7 @@ fn pieces(sample: &[u8]) -> Vec<&[u8]> {
             (start, seen) = (at + 1, 0);
         }
     }
-    if seen >= BYTES_A_PIECE || pieces.is_empty() {
+    if seen >= MIN_PIECE_BYTES || pieces.is_empty() {
         pieces.push(&sample[start..]);
     }
     pieces
@@ -138,7 +138,7 @@ fn pieces(sample: &[u8]) -> Vec<&[u8]> {
 /// Recognises UTF-16 without a byte order mark: nearly all zero bytes have even positions, or
 /// nearly all have odd ones, and the start decodes to valid characters.
 pub fn utf16(start: &[u8]) -> Option<Guess> {
-    let start = &start[..start.len().min(UTF16_FROM_BYTES as usize) & !1];
+    let start = &start[..start.len().min(UTF16_SAMPLE_BYTES as usize) & !1];
     // Nearly all texts have no zero byte and leave here.
     memchr(0, start)?;
     let zeros = |place: usize| start.iter().skip(place).step_by(2).filter(|&&byte| byte == 0).count();

@@ -106,10 +106,10 @@ impl LeftOut {
         for Self { kind, reason, .. } in all {
             kinds.entry(*kind).or_default().push(reason);
         }
-        let told = kinds.into_iter().map(|(kind, reasons)| {
+        let lines = kinds.into_iter().map(|(kind, reasons)| {
             let first = if reasons.len() == 1 { "" } else { ", the first" };
             format!("{}{first}: {}", kind.words(reasons.len()), reasons[0])
         });
-        told.collect()
+        lines.collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the files to read: lists folders and archives, and recognises the format of each file.
 
-use super::archive::{self, Archive, Entry, is_passed_over};
-use super::content::Place;
+use super::archive::{self, Archive, Entry, is_skipped_silently};
+use super::content::Location;
 use super::foreign::Foreign;
 use super::guess;
 use super::left_out::{LeftOut, LeftOutKind};
@@ -101,12 +101,12 @@ impl Listing {
             return Err(Error::unusable(path.display(), "is not a file; pipe it into standard input instead"));
         }
         if self.files.len() == files {
-            let mut told = LeftOut::told(&self.left_out[left_out..]);
+            let mut reasons = LeftOut::told(&self.left_out[left_out..]);
             let ignored = if metadata.is_dir() { ignored_in(path) } else { 0 };
             if ignored > 0 {
-                told.push(format!("a .gitignore names {}", counted(ignored, "file")));
+                reasons.push(format!("a .gitignore names {}", counted(ignored, "file")));
             }
-            let in_brackets = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
+            let in_brackets = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
             let what = format!("holds no file with text; give another folder{in_brackets}");
             return Err(Error::unusable(path.display(), what));
         }
@@ -116,8 +116,8 @@ impl Listing {
     fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
         std::fs::read_dir(folder).at("cannot read the folder", folder)?;
         // The walk owns its filter, which so cannot borrow the list: it sends through a channel.
-        let (tell, told) = channel();
-        for entry in walk(folder, true, tell) {
+        let (sender, left_out) = channel();
+        for entry in walk(folder, true, sender) {
             match entry {
                 Err(error) => {
                     let reason = format!("cannot read {}", with_causes(&error));
@@ -141,9 +141,9 @@ impl Listing {
                 }
                 Ok(_) => {}
             }
-            self.left_out.extend(told.try_iter());
+            self.left_out.extend(left_out.try_iter());
         }
-        self.left_out.extend(told.try_iter());
+        self.left_out.extend(left_out.try_iter());
         Ok(())
     }
 
@@ -255,8 +255,8 @@ fn unreadable(error: impl Into<Error>) -> (LeftOutKind, Error) {
 /// The number of files in a folder that are skipped because a `.gitignore` there names them.
 fn ignored_in(folder: &Path) -> usize {
     let files = |obeys_git| {
-        let (tell, _told) = channel();
-        walk(folder, obeys_git, tell).flatten().filter(|entry| entry.path().is_file()).count()
+        let (sender, _receiver) = channel();
+        walk(folder, obeys_git, sender).flatten().filter(|entry| entry.path().is_file()).count()
     };
     files(false).saturating_sub(files(true))
 }
@@ -264,7 +264,7 @@ fn ignored_in(folder: &Path) -> usize {
 /// Walks a folder and its subfolders, sorted by name. Skips hidden files and, if `obeys_git`, those
 /// that a `.gitignore` names. Skips also the folders that these programs wrote, and sends each of
 /// these to `left_out`.
-fn walk(folder: &Path, obeys_git: bool, tell: Sender<LeftOut>) -> Walk {
+fn walk(folder: &Path, obeys_git: bool, left_out: Sender<LeftOut>) -> Walk {
     // Links to folders are not followed: they may form cycles. Only the `.gitignore` files inside
     // the folder count, because a repository around it may ignore the whole folder.
     let mut walk = WalkBuilder::new(folder);
@@ -273,13 +273,13 @@ fn walk(folder: &Path, obeys_git: bool, tell: Sender<LeftOut>) -> Walk {
         if entry.depth() == 0 {
             return true;
         }
-        if is_passed_over(&entry.file_name().to_string_lossy()) {
+        if is_skipped_silently(&entry.file_name().to_string_lossy()) {
             return false;
         }
         let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
         let Some(kind) = is_folder.then(|| kind_of_folder(entry.path())).flatten() else { return true };
         let name = entry.path().display().to_string();
-        let _ = tell.send(LeftOut { name: name.clone(), kind, reason: name }); // fails only without a receiver
+        let _ = left_out.send(LeftOut { name: name.clone(), kind, reason: name }); // fails only without a receiver
         false
     });
     walk.build()
@@ -292,8 +292,8 @@ impl TextFile {
     }
 
     /// Where its bytes are.
-    pub(super) fn place(&self) -> Place<'_> {
-        Place { name: &self.name, path: self.path(), entry: self.entry, bytes: self.bytes }
+    pub(super) fn location(&self) -> Location<'_> {
+        Location { name: &self.name, path: self.path(), entry: self.entry, bytes: self.bytes }
     }
 
     /// Its bytes as stored on the disk, or in an archive.

@@ -36,7 +36,7 @@ mod reader;
 mod start;
 
 pub use clean::{Changes, Clean};
-pub use error::{Error, SaidBy};
+pub use error::{EncodingOrigin, Error};
 pub use event::{Dated, Event, Sink};
 pub use foreign::Foreign;
 pub use guess::Guess;
@@ -73,22 +73,22 @@ pub fn read<E: From<Error>>(
     read_bytes: &AtomicU64,
     sink: &mut Sink<'_, E>,
 ) -> Result<FileNotes, E> {
-    let content = Content::new(file.place(), options, read_bytes);
-    let mut stopped = None;
+    let content = Content::new(file.location(), options, read_bytes);
+    let mut sink_error = None;
     let mut cleaner = Cleaner::new(options.clean);
     // A dynamic sink with a fixed error type, so that the readers are compiled once, not per `E`.
-    let mut told = |event: Event<'_>| {
+    let mut forward = |event: Event<'_>| {
         sink(event).map_err(|error| {
-            stopped = Some(error);
-            Halt::Enough
+            sink_error = Some(error);
+            Halt::Stopped
         })
     };
-    let read = file.kind.reader().read(&content, &mut |event| cleaner.event(event, &mut told));
-    match (read, stopped) {
+    let read = file.kind.reader().read(&content, &mut |event| cleaner.event(event, &mut forward));
+    match (read, sink_error) {
         (_, Some(error)) => Err(error),
         (Err(Halt::Unreadable(error)), None) => Err(error.into()),
-        (Ok(()) | Err(Halt::Enough), None) => {
-            content.tell_share(1, 1);
+        (Ok(()) | Err(Halt::Stopped), None) => {
+            content.report_progress(1, 1);
             let changes = content.with_changes(|changes| {
                 *changes += cleaner.changes;
                 *changes

@@ -5,13 +5,13 @@ use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::{thread, time::Duration};
 
 /// The bytes to read at once.
-const BLOCK: usize = 64 << 10;
+const BLOCK_BYTES: usize = 64 << 10;
 
 /// The capacity of the queue of blocks to be written.
-const WAITING: usize = 16;
+const QUEUED_BLOCKS: usize = 16;
 
 /// How long to wait for a block before `interrupted` is called again.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Copies `input` to its end; returns the number of bytes, or `None` if `interrupted` was true.
 ///
@@ -25,11 +25,11 @@ pub(super) fn copy(
     copy: &mut impl Write,
     interrupted: &dyn Fn() -> bool,
 ) -> io::Result<Option<u64>> {
-    let (sender, blocks) = mpsc::sync_channel(WAITING);
+    let (sender, blocks) = mpsc::sync_channel(QUEUED_BLOCKS);
     thread::Builder::new().name("standard input".into()).spawn(move || read(input, &sender))?;
     let mut bytes = 0;
     while !interrupted() {
-        match blocks.recv_timeout(PATIENCE) {
+        match blocks.recv_timeout(POLL_INTERVAL) {
             Ok(block) => {
                 let block: Vec<u8> = block?;
                 copy.write_all(&block)?;
@@ -44,7 +44,7 @@ pub(super) fn copy(
 
 /// Sends all input to the channel, until the input ends or the receiver is gone.
 fn read(mut input: impl Read, blocks: &SyncSender<io::Result<Vec<u8>>>) {
-    let mut block = vec![0; BLOCK];
+    let mut block = vec![0; BLOCK_BYTES];
     loop {
         let read = match input.read(&mut block) {
             Ok(0) => return,
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn all_is_copied_and_an_error_is_told() {
-        let text = vec![7; 5 * BLOCK + 3];
+        let text = vec![7; 5 * BLOCK_BYTES + 3];
         let mut copied = Vec::new();
         assert_eq!(copy(io::Cursor::new(text.clone()), &mut copied, &|| false).unwrap(), Some(text.len() as u64));
         assert_eq!(copied, text);

@@ -1,7 +1,7 @@
 //! The trait that each file format implements: its description, and how its documents are read.
 
 use super::content::Content;
-use super::event::{Documents, Event, Halt};
+use super::event::{Event, EventSink, Halt};
 use super::start::Start;
 
 /// A file format that documents are read from. Each is one file in `kinds` and one row of the table
@@ -12,7 +12,7 @@ pub trait Reader: Sync {
 
     /// Whether a file with this beginning is of this format, whatever its name. A format that is
     /// recognised by name only returns `false`.
-    fn begins(&self, _start: &Start) -> bool {
+    fn matches(&self, _start: &Start) -> bool {
         false
     }
 
@@ -26,7 +26,7 @@ pub trait Reader: Sync {
     ///
     /// # Errors
     /// [`Halt::Unreadable`] names the file and the place.
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt>;
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt>;
 }
 
 /// The description of a file format.
@@ -55,7 +55,7 @@ const PIECE_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// Those of `sink`.
-pub fn hand_on(title: Option<&str>, text: &str, sink: &mut Documents<'_>) -> Result<(), Halt> {
+pub fn emit_document(title: Option<&str>, text: &str, sink: &mut EventSink<'_>) -> Result<(), Halt> {
     let title = in_one_line(title.unwrap_or_default());
     if !title.is_empty() {
         sink(Event::Title(&title))?;

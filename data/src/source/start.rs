@@ -10,7 +10,7 @@ pub struct Start {
 
 impl Start {
     /// Whether the name (without extension, or `.txt`) leaves the format to the content.
-    pub fn is_unnamed(&self) -> bool {
+    pub fn has_generic_name(&self) -> bool {
         let file = self.name.rsplit(['/', '\\']).next().unwrap_or_default();
         !file.contains('.') || file.ends_with(".txt")
     }

@@ -2,7 +2,7 @@
 //! so that a document may have any length.
 
 use super::{Changes, Clean};
-use crate::source::event::{Documents, Event, Halt};
+use crate::source::event::{Event, EventSink, Halt};
 use memchr::memchr_iter;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
@@ -30,7 +30,7 @@ impl Cleaner {
     }
 
     /// Passes an event to `sink` with its text cleaned.
-    pub fn event(&mut self, event: Event<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    pub fn event(&mut self, event: Event<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         match event {
             Event::Text(text) => {
                 self.changes.mojibake += mojibake(text);

@@ -14,7 +14,7 @@ const NEIGHBOURS: usize = 10;
 
 /// Joins pages into one text. Removes a line at a page's edge if, apart from its numbers, it is at
 /// that edge of at least three pages among this one and the twenty around it. So go page numbers.
-pub fn running(pages: &[String], changes: &mut Changes) -> String {
+pub fn join_pages(pages: &[String], changes: &mut Changes) -> String {
     let pages: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
     let repeated = Repeated::of(&pages);
     let mut lines: Vec<&str> = Vec::new();
@@ -27,7 +27,7 @@ pub fn running(pages: &[String], changes: &mut Changes) -> String {
             }
         }
     }
-    joined(&lines, changes)
+    join_lines(&lines, changes)
 }
 
 /// An edge of a page.
@@ -56,7 +56,7 @@ impl Repeated {
         for (number, page) in pages.iter().enumerate() {
             for (place, line) in page.iter().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
                 for edge in edges(place, page.len()) {
-                    let on = found.entry((edge, form(line))).or_default();
+                    let on = found.entry((edge, normalized(line))).or_default();
                     if on.last() != Some(&number) {
                         on.push(number);
                     }
@@ -68,7 +68,7 @@ impl Repeated {
 
     /// Whether a line of page `number` repeats at one of its edges on the pages around.
     fn has(&self, number: usize, mut edges: impl Iterator<Item = Edge>, line: &str) -> bool {
-        let form = form(line);
+        let form = normalized(line);
         edges.any(|edge| {
             let on = self.pages.get(&(edge, form.clone())).map_or(&[][..], Vec::as_slice);
             let before = |end: usize| on.partition_point(|&page| page < end);
@@ -78,7 +78,7 @@ impl Repeated {
 }
 
 /// A line without its white space, with each number replaced by `0`.
-fn form(line: &str) -> String {
+fn normalized(line: &str) -> String {
     let mut form = String::new();
     for character in line.trim().chars() {
         match character {
@@ -96,7 +96,7 @@ fn form(line: &str) -> String {
 
 /// Joins lines into a text. A hyphenated word at the end of a line is joined with the next line if
 /// that begins with a lowercase letter.
-fn joined(lines: &[&str], changes: &mut Changes) -> String {
+fn join_lines(lines: &[&str], changes: &mut Changes) -> String {
     let mut text = String::new();
     for line in lines {
         let goes_on = line.starts_with(char::is_lowercase);
@@ -127,7 +127,7 @@ mod tests {
             .collect();
         let mut changes = Changes::default();
         let expected = "One line is long enough to be hyphenated on the next page.\nWell-\nKnown.\n";
-        assert_eq!(running(&pages, &mut changes), expected);
+        assert_eq!(join_pages(&pages, &mut changes), expected);
         assert_eq!((changes.page_lines, changes.hyphens), (8, 1));
     }
 
@@ -135,7 +135,7 @@ mod tests {
     fn what_does_not_repeat_stays() {
         let pages = ["1\nOne\n".to_owned(), "2\nTwo\n".to_owned()];
         let mut changes = Changes::default();
-        assert_eq!(running(&pages, &mut changes), "1\nOne\n2\nTwo\n");
+        assert_eq!(join_pages(&pages, &mut changes), "1\nOne\n2\nTwo\n");
         assert_eq!(changes, Changes::default());
     }
 }

@@ -4,7 +4,7 @@ use super::Changes;
 
 /// An attribution line ("On Monday, Ann wrote:") stands right above a quotation, ends in a colon
 /// and has one of these words, in the languages of mail programs.
-const ANNOUNCING: [&str; 12] = [
+const ATTRIBUTION_WORDS: [&str; 12] = [
     "wrote",
     "writes",
     "schrieb",
@@ -20,10 +20,10 @@ const ANNOUNCING: [&str; 12] = [
 ];
 
 /// Beginnings of the first line of an attribution that takes two.
-const BEGINNINGS: [&str; 10] = ["On ", "Am ", "Le ", "El ", "Il ", "Op ", "Den ", "Em ", "W dniu ", "Dnia "];
+const ATTRIBUTION_STARTS: [&str; 10] = ["On ", "Am ", "Le ", "El ", "Il ", "Op ", "Den ", "Em ", "W dniu ", "Dnia "];
 
 /// Separators above a whole quoted mail.
-const ORIGINALS: [&str; 7] = [
+const SEPARATORS: [&str; 7] = [
     "-----Original Message-----",
     "-----Ursprüngliche Nachricht-----",
     "-----Message d'origine-----",
@@ -35,7 +35,7 @@ const ORIGINALS: [&str; 7] = [
 
 /// The header fields at the start of a mail that Outlook quotes, in its languages: sender, date,
 /// recipients, subject.
-const FIELDS: [[&str; 4]; 20] = [
+const HEADER_FIELDS: [[&str; 4]; 20] = [
     ["From", "Sent", "To", "Subject"],
     ["From", "Date", "To", "Subject"],
     ["Von", "Gesendet", "An", "Betreff"],
@@ -59,10 +59,10 @@ const FIELDS: [[&str; 4]; 20] = [
 ];
 
 /// Those date fields that a memo may have as well; in a mail the date has a time.
-const DATES: [&str; 3] = ["Date", "Datum", "Fecha"];
+const DATE_FIELDS: [&str; 3] = ["Date", "Datum", "Fecha"];
 
 /// The most lines of such a header: many recipients take several.
-const MOST_FIELD_LINES: usize = 50;
+const MOST_HEADER_LINES: usize = 50;
 
 /// The most non-blank lines of a signature below its delimiter `-- ` (RFC 3676); those of companies
 /// are long.
@@ -73,8 +73,8 @@ const MOST_UNMARKED_LINES: usize = 6;
 
 /// The text of a mail without quoted lines and their attributions, without a whole quoted mail at
 /// its end, and without the signature.
-pub fn without(text: &str, changes: &mut Changes) -> String {
-    let mut kept = without_quotations(text, changes);
+pub fn remove(text: &str, changes: &mut Changes) -> String {
+    let mut kept = remove_quotations(text, changes);
     if let Some(at) = signature(&kept) {
         changes.signature_lines += (kept.len() - at) as u64;
         kept.truncate(at);
@@ -83,11 +83,11 @@ pub fn without(text: &str, changes: &mut Changes) -> String {
     kept.into_iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-fn without_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> {
+fn remove_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> {
     let mut kept: Vec<&str> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        if ORIGINALS.contains(&line.trim()) || begins_original(line, lines.clone()) {
+        if SEPARATORS.contains(&line.trim()) || begins_quoted_mail(line, lines.clone()) {
             changes.quoted_lines += 1 + lines.count() as u64;
             break;
         }
@@ -98,11 +98,11 @@ fn without_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> 
         changes.quoted_lines += 1;
         // The attribution is above it, on one line or two.
         pop_blank(&mut kept);
-        if kept.last().is_some_and(|line| announces(line)) {
+        if kept.last().is_some_and(|line| is_attribution(line)) {
             let ends = kept.pop().unwrap_or_default();
             changes.quoted_lines += 1;
             let is_whole = ends.contains(|character: char| character.is_ascii_digit()) || ends.starts_with("On ");
-            if !is_whole && kept.last().is_some_and(|line| begins_to_announce(line)) {
+            if !is_whole && kept.last().is_some_and(|line| may_begin_attribution(line)) {
                 kept.pop();
                 changes.quoted_lines += 1;
             }
@@ -144,12 +144,12 @@ fn signature(lines: &[&str]) -> Option<usize> {
 
 /// Whether this line begins a mail that Outlook quotes: its header fields follow in order, the
 /// second right below the first, and no blank line comes between.
-fn begins_original<'a>(line: &str, below: impl Iterator<Item = &'a str> + Clone) -> bool {
-    let first = field(line);
-    FIELDS.iter().filter(|fields| fields[0] == first).any(|[_, sent, to, subject]| {
-        let block = below.clone().take_while(|line| !line.trim().is_empty()).take(MOST_FIELD_LINES);
-        let mut names = block.map(field);
-        let is_mails = !DATES.contains(sent) || below.clone().next().is_some_and(has_time);
+fn begins_quoted_mail<'a>(line: &str, below: impl Iterator<Item = &'a str> + Clone) -> bool {
+    let first = field_name(line);
+    HEADER_FIELDS.iter().filter(|fields| fields[0] == first).any(|[_, sent, to, subject]| {
+        let block = below.clone().take_while(|line| !line.trim().is_empty()).take(MOST_HEADER_LINES);
+        let mut names = block.map(field_name);
+        let is_mails = !DATE_FIELDS.contains(sent) || below.clone().next().is_some_and(has_time);
         is_mails && names.next() == Some(*sent) && names.any(|name| name == *to) && names.any(|name| name == *subject)
     })
 }
@@ -162,21 +162,21 @@ fn has_time(line: &str) -> bool {
 
 /// The name of the header field on a line. French puts a blank before the colon, and bold type may
 /// have become asterisks.
-fn field(line: &str) -> &str {
+fn field_name(line: &str) -> &str {
     line.split_once(':').map_or("", |(name, _)| name.trim().trim_matches('*'))
 }
 
-fn announces(line: &str) -> bool {
+fn is_attribution(line: &str) -> bool {
     let line = line.trim();
-    line.ends_with(':') && ANNOUNCING.iter().any(|word| line.contains(word))
+    line.ends_with(':') && ATTRIBUTION_WORDS.iter().any(|word| line.contains(word))
 }
 
 /// Whether this may be the first of two attribution lines: it has a digit or an address, or a
 /// typical beginning, and does not end like a sentence, which would be the author's own.
-fn begins_to_announce(line: &str) -> bool {
+fn may_begin_attribution(line: &str) -> bool {
     let line = line.trim();
     let has_some = line.contains(|character: char| character.is_ascii_digit() || character == '@');
-    (has_some || BEGINNINGS.iter().any(|beginning| line.starts_with(beginning))) && !line.ends_with(['.', '!', '?'])
+    (has_some || ATTRIBUTION_STARTS.iter().any(|start| line.starts_with(start))) && !line.ends_with(['.', '!', '?'])
 }
 
 #[cfg(test)]
@@ -187,35 +187,35 @@ mod tests {
     fn what_others_wrote_is_left_out_and_counted() {
         let mail = "Yes, at nine.\n\nOn Monday, 3 May 2021, Ann wrote:\n> Shall we meet?\n>\n>> When?\n\nSee you\n-- \nTom\nOslo\n";
         let mut changes = Changes::default();
-        assert_eq!(without(mail, &mut changes), "Yes, at nine.\n\nSee you\n");
+        assert_eq!(remove(mail, &mut changes), "Yes, at nine.\n\nSee you\n");
         assert_eq!(changes, Changes { quoted_lines: 4, signature_lines: 3, ..Changes::default() });
         let two_lines =
             "Fine.\n\nAm 3. Mai um 10:00 Uhr hat Ann <ann@example.org>\nfolgendes geschrieben (schrieb):\n> Gut?\n";
-        assert_eq!(without(two_lines, &mut Changes::default()), "Fine.\n");
+        assert_eq!(remove(two_lines, &mut Changes::default()), "Fine.\n");
         let by_name = "Fine.\n\nOn Monday Ann of the long name\nwrote:\n> Gut?\n";
-        assert_eq!(without(by_name, &mut Changes::default()), "Fine.\n");
+        assert_eq!(remove(by_name, &mut Changes::default()), "Fine.\n");
         for own in ["Hello,\n\nI do not agree with any of this.\n", "We meet at 9!\n", "Nor do I\n"] {
-            assert_eq!(without(&format!("{own}Ann wrote:\n> a quote\n"), &mut Changes::default()), own);
+            assert_eq!(remove(&format!("{own}Ann wrote:\n> a quote\n"), &mut Changes::default()), own);
         }
         let outlook = "Fine.\n\n-----Original Message-----\nFrom: Ann\nGood?\n";
-        assert_eq!(without(outlook, &mut Changes::default()), "Fine.\n");
+        assert_eq!(remove(outlook, &mut Changes::default()), "Fine.\n");
         for whole in ["A line that ends in a colon:\nand goes on\n", "a > b\n", "-- a dash begins this\n", ""] {
-            assert_eq!(without(whole, &mut Changes::default()), whole);
+            assert_eq!(remove(whole, &mut Changes::default()), whole);
         }
     }
 
     #[test]
     fn what_stands_below_the_fields_of_another_mail_is_left_out_in_every_language() {
-        for [from, sent, to, subject] in FIELDS {
+        for [from, sent, to, subject] in HEADER_FIELDS {
             let block = format!("{from}: Ann\n{sent}: 3.5.2021 10:00\n{to}: Tom; Eve;\n Cy\nCc: Bob\n{subject}: Tea");
             let mut changes = Changes::default();
-            assert_eq!(without(&format!("Fine.\n\n{block}\n\nGood?\n"), &mut changes), "Fine.\n", "{block}");
+            assert_eq!(remove(&format!("Fine.\n\n{block}\n\nGood?\n"), &mut changes), "Fine.\n", "{block}");
             assert_eq!(changes.quoted_lines, 8);
         }
         let bold = "Fine.\n\n*From:* Ann\n*Sent:* Monday\n*To:* Tom\n*Subject:* Tea\n\nGood?\n";
-        assert_eq!(without(bold, &mut Changes::default()), "Fine.\n");
+        assert_eq!(remove(bold, &mut Changes::default()), "Fine.\n");
         let french = "Bien.\n\nDe\u{a0}: Ann\nEnvoyé : lundi\nÀ : Tom\nObjet : Thé\n\nBon ?\n";
-        assert_eq!(without(french, &mut Changes::default()), "Bien.\n");
+        assert_eq!(remove(french, &mut Changes::default()), "Bien.\n");
         for own in [
             "From: the sea\nTo: the hills\nSubject: a walk\n",
             "To: All\nFrom: The head\nDate: 3 May\nSubject: Parking\n\nPlease park behind the house.\n",
@@ -224,7 +224,7 @@ mod tests {
             "Von: Berlin\nDatum: 3.5.2021\nAn: Paris\nBetreff: zwei Plätze\n\nGern am Fenster.\n",
             "From: Ann\n",
         ] {
-            assert_eq!(without(own, &mut Changes::default()), own);
+            assert_eq!(remove(own, &mut Changes::default()), own);
         }
     }
 
@@ -232,15 +232,15 @@ mod tests {
     fn a_signature_is_short_and_ends_the_mail() {
         let divided = format!("One.\n--\n{}", "Two.\n\n".repeat(7));
         let mut changes = Changes::default();
-        assert_eq!(without(&divided, &mut changes), divided.trim_end().to_owned() + "\n");
+        assert_eq!(remove(&divided, &mut changes), divided.trim_end().to_owned() + "\n");
         assert!(changes.is_none());
-        assert_eq!(without(&format!("{divided}-- \nTom\n"), &mut changes), divided.trim_end().to_owned() + "\n");
+        assert_eq!(remove(&format!("{divided}-- \nTom\n"), &mut changes), divided.trim_end().to_owned() + "\n");
         assert_eq!(changes.signature_lines, 2);
         let above = "One.\n-- \nTom\n\n-----Original Message-----\nFrom: Ann\n1\n2\n3\n4\n5\n6\n7\n";
-        assert_eq!(without(above, &mut Changes::default()), "One.\n");
+        assert_eq!(remove(above, &mut Changes::default()), "One.\n");
         let firms = format!("One.\n-- \n{}", "A line of a firm\n".repeat(12));
-        assert_eq!(without(&firms, &mut Changes::default()), "One.\n");
+        assert_eq!(remove(&firms, &mut Changes::default()), "One.\n");
         let two = "One.\n-- \nTom\nOslo\n--\nThe list\n";
-        assert_eq!(without(two, &mut Changes::default()), "One.\n");
+        assert_eq!(remove(two, &mut Changes::default()), "One.\n");
     }
 }

@@ -1,6 +1,6 @@
 //! JSON Lines: one JSON object per line; one of its fields is the document.
 
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, error::Error, event::Event};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -28,7 +28,7 @@ impl Reader for JsonLines {
     }
 
     /// Empty lines are skipped.
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let (name, field) = (content.name(), &content.options.field);
         let too_long = format!("the line is longer than {} MiB; split the document", LONGEST_LINE_BYTES >> 20);
         content.each_line(LONGEST_LINE_BYTES, &too_long, &mut |number, line| {
@@ -61,9 +61,9 @@ fn document(place: &str, line: &str, field: &str) -> Result<Option<String>, Erro
         Error::unusable(place, format!("not a line with a JSON object ({reason}); correct or remove it"))
     })?;
     match found {
-        Some(Found::Text(text)) => Ok(Some(text)),
-        Some(Found::Null) => Ok(None),
-        Some(Found::Other) => {
+        Some(FieldValue::Text(text)) => Ok(Some(text)),
+        Some(FieldValue::Null) => Ok(None),
+        Some(FieldValue::Other) => {
             Err(Error::NoTextField(format!("{place} the field \"{field}\" is not a string; name another")))
         }
         None => Err(Error::NoField { what: format!("{place} no field \"{field}\""), fields }),
@@ -102,7 +102,7 @@ fn surrogate(text: &str) -> Option<u16> {
 }
 
 /// The value of the wanted field.
-enum Found {
+enum FieldValue {
     Text(String),
     Null,
     Other,
@@ -115,7 +115,7 @@ struct Fields<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Fields<'_> {
-    type Value = (Option<Found>, Vec<String>);
+    type Value = (Option<FieldValue>, Vec<String>);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -123,7 +123,7 @@ impl<'de> DeserializeSeed<'de> for Fields<'_> {
 }
 
 impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = (Option<Found>, Vec<String>);
+    type Value = (Option<FieldValue>, Vec<String>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
@@ -145,53 +145,53 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-impl<'de> Deserialize<'de> for Found {
+impl<'de> Deserialize<'de> for FieldValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FoundVisitor)
+        deserializer.deserialize_any(FieldValueVisitor)
     }
 }
 
-struct FoundVisitor;
+struct FieldValueVisitor;
 
-impl<'de> Visitor<'de> for FoundVisitor {
-    type Value = Found;
+impl<'de> Visitor<'de> for FieldValueVisitor {
+    type Value = FieldValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Found, E> {
-        Ok(Found::Text(text.to_owned()))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<FieldValue, E> {
+        Ok(FieldValue::Text(text.to_owned()))
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Found, E> {
-        Ok(Found::Null)
+    fn visit_unit<E: de::Error>(self) -> Result<FieldValue, E> {
+        Ok(FieldValue::Null)
     }
 
-    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<FieldValue, E> {
+        Ok(FieldValue::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FieldValue, A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Found::Other)
+        Ok(FieldValue::Other)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldValue, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Found::Other)
+        Ok(FieldValue::Other)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Markdown: plain text, from which the front matter is removed.
 
-use super::text::pieces;
-use crate::source::event::{Documents, Halt};
+use super::text::stream_documents;
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, event::Event};
 use std::collections::BTreeSet;
@@ -25,14 +25,14 @@ impl Reader for Markdown {
         &ABOUT
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let cannot_read = |offset, error| content.cannot_read(&format!("{offset} bytes of text"), error);
         let mut reader = BufReader::new(content.text()?);
         let (start, matter) = front_matter(&mut reader).map_err(|error| cannot_read(0, error))?;
         if let Some(title) = matter.lines().find_map(title) {
             sink(Event::Title(title))?;
         }
-        pieces(&mut Cursor::new(start).chain(reader), &cannot_read, sink)
+        stream_documents(&mut Cursor::new(start).chain(reader), &cannot_read, sink)
     }
 }
 

@@ -40,7 +40,7 @@ impl Kind {
     /// The format of a file, by its content first and its name second.
     pub fn of(start: &Start) -> Self {
         let named = |kind: &Self| kind.about().endings.iter().any(|ending| start.name.ends_with(ending));
-        let found = Self::all().find(|kind| kind.0.begins(start)).or_else(|| Self::all().find(named));
+        let found = Self::all().find(|kind| kind.0.matches(start)).or_else(|| Self::all().find(named));
         found.unwrap_or(Self::text())
     }
 
@@ -59,7 +59,7 @@ impl Kind {
         self.0
     }
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         Self::all().take_while(|kind| kind.about().id != self.about().id).count()
     }
 }
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Kind {
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
+        self.index() == other.index()
     }
 }
 
@@ -86,7 +86,7 @@ impl PartialOrd for Kind {
 
 impl Ord for Kind {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
+        self.index().cmp(&other.index())
     }
 }
 

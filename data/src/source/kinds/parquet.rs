@@ -2,7 +2,7 @@
 
 mod pages;
 
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Event};
@@ -35,7 +35,7 @@ impl Reader for Parquet {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"PAR1")
     }
 
@@ -43,7 +43,7 @@ impl Reader for Parquet {
         false
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let (name, field) = (content.name(), content.options.field.as_str());
         let file = content.seekable()?;
         let copy = || file.try_clone().at("cannot open", name);
@@ -51,7 +51,7 @@ impl Reader for Parquet {
         let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
         let mut seen_rows = 0;
         for group in 0..reader.num_row_groups() {
-            let mut column = strings(name, field, reader.metadata(), copy()?, group, index)?;
+            let mut column = open_column(name, field, reader.metadata(), copy()?, group, index)?;
             while let Some((rows, texts)) = next_rows(name, &mut column)? {
                 for text in &texts {
                     let Ok(text) = std::str::from_utf8(text.data()) else {
@@ -62,7 +62,7 @@ impl Reader for Parquet {
                     sink(Event::EndOfDocument)?;
                 }
                 seen_rows = all_rows.min(seen_rows + rows);
-                content.tell_share(seen_rows, all_rows);
+                content.report_progress(seen_rows, all_rows);
             }
         }
         Ok(())
@@ -71,7 +71,7 @@ impl Reader for Parquet {
 
 /// Opens the file; returns the reader, and the index of the column called `field`.
 fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<File>, usize), Error> {
-    let reader = of_library(name, || SerializedFileReader::new(file))?;
+    let reader = call_library(name, || SerializedFileReader::new(file))?;
     let columns = reader.metadata().file_metadata().schema_descr().columns();
     let fields: Vec<String> = columns.iter().map(|column| column.path().string()).collect();
     match fields.iter().position(|column| column == field) {
@@ -81,7 +81,7 @@ fn open(name: &str, file: File, field: &str) -> Result<(SerializedFileReader<Fil
 }
 
 /// Opens the column in one row group.
-fn strings(
+fn open_column(
     name: &str,
     field: &str,
     metadata: &ParquetMetaData,
@@ -101,7 +101,7 @@ fn strings(
         let pages = pages::of_column(file, group.column(index), usize::try_from(group.num_rows())?)?;
         Ok(get_column_reader(about.clone(), Box::new(pages)))
     };
-    let ColumnReader::ByteArrayColumnReader(column) = of_library(name, column)? else {
+    let ColumnReader::ByteArrayColumnReader(column) = call_library(name, column)? else {
         return no_text("holds no strings; name another");
     };
     match about.max_rep_level() {
@@ -114,12 +114,12 @@ fn strings(
 fn next_rows(name: &str, column: &mut Strings) -> Result<Option<(u64, Vec<ByteArray>)>, Error> {
     let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
     let read = || column.read_records(ROWS, Some(&mut levels), None, &mut texts);
-    let (rows, _, _) = of_library(name, read)?;
+    let (rows, _, _) = call_library(name, read)?;
     Ok((rows > 0).then_some((rows as u64, texts)))
 }
 
 /// Calls the library; turns its errors, and its panics on damaged files, into errors of the file.
-fn of_library<T>(name: &str, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, Error> {
+fn call_library<T>(name: &str, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, Error> {
     let what = || format!("{name} as Parquet; it is damaged or something else: write it again");
     let failed = |source| Error::Unreadable { what: what(), source };
     quietly(call).map_err(|panic| failed(panic.into()))?.map_err(|error| failed(error.into()))

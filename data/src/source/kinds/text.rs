@@ -1,6 +1,6 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, encoding::valid_beginning, event::Event};
 use crate::tokenizer::END_OF_TEXT;
@@ -26,8 +26,8 @@ impl Reader for Text {
         &ABOUT
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        pieces(
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        stream_documents(
             &mut content.text()?,
             &|offset, error| content.cannot_read(&format!("{offset} bytes of text"), error),
             sink,
@@ -37,10 +37,10 @@ impl Reader for Text {
 
 /// Reads a text block by block and emits its documents. `cannot_read` turns the number of bytes
 /// read and an I/O error into an error.
-pub fn pieces(
+pub fn stream_documents(
     reader: &mut dyn Read,
     cannot_read: &dyn Fn(usize, std::io::Error) -> crate::source::Error,
-    sink: &mut Documents<'_>,
+    sink: &mut EventSink<'_>,
 ) -> Result<(), Halt> {
     let mut block = Vec::new(); // without capacity: a small file takes no more than its size
     let mut offset = 0; // of the block's beginning, in the text
@@ -50,7 +50,7 @@ pub fn pieces(
         let last = (n as u64) < wanted;
         // The last character may continue in the next block.
         let text = valid_beginning(&block);
-        let done = hand_on(&text, last, sink)?;
+        let done = emit_documents(&text, last, sink)?;
         if last {
             return sink(Event::EndOfDocument);
         }
@@ -61,7 +61,7 @@ pub fn pieces(
 
 /// Emits the documents in `text`, except what may be the beginning of a separator at its end;
 /// returns the number of bytes used.
-fn hand_on(text: &str, last: bool, sink: &mut Documents<'_>) -> Result<usize, Halt> {
+fn emit_documents(text: &str, last: bool, sink: &mut EventSink<'_>) -> Result<usize, Halt> {
     let mut rest = text;
     let end_of_text = Finder::new(END_OF_TEXT);
     while let Some(at) = end_of_text.find(rest.as_bytes()) {

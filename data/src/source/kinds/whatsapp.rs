@@ -1,6 +1,6 @@
 //! WhatsApp's exported chats: a line has time, name and message, which may span more lines.
 
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
 use crate::source::{content::Content, event::Dated, event::Event};
@@ -21,13 +21,13 @@ const LONGEST_LINE_BYTES: u64 = 1 << 20;
 
 /// The longest name of a person, and media placeholder without a file name, in characters.
 const LONGEST_NAME: usize = 60;
-const LONGEST_SIGN: usize = 60;
+const LONGEST_PLACEHOLDER: usize = 60;
 
 /// The left-to-right mark, which phones put before WhatsApp's own words.
-const OWN_MARK: char = '\u{200e}';
+const SYSTEM_MARK: char = '\u{200e}';
 
 /// The notes that WhatsApp appends to an edited message, if no mark comes before them.
-const EDITED: [&str; 6] = [
+const EDITED_NOTES: [&str; 6] = [
     "This message was edited",
     "Diese Nachricht wurde bearbeitet",
     "Ce message a été modifié",
@@ -45,26 +45,26 @@ const MEDIA: [&str; 10] =
 
 /// Whether a message is a placeholder for media: `<Media omitted>`, in any language; `image
 /// omitted`, possibly after a document's name and a mark; `null` for view-once media.
-fn is_media(said: &str) -> bool {
-    if said == "null" || is_attached(said) {
+fn is_media(message: &str) -> bool {
+    if message == "null" || is_attached(message) {
         return true;
     }
-    if let Some(what) = said.strip_suffix(" omitted") {
+    if let Some(what) = message.strip_suffix(" omitted") {
         return what.rsplit(is_mark).next().is_some_and(|what| MEDIA.contains(&what));
     }
-    let Some(sign) = said.strip_prefix('<').and_then(|sign| sign.strip_suffix('>')) else { return false };
+    let Some(placeholder) = message.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else { return false };
     // A single word is a person's own, except in scripts without spaces between words.
-    let is_sentence = sign.contains(' ') || !sign.is_ascii() || sign == "Multimedia";
+    let is_sentence = placeholder.contains(' ') || !placeholder.is_ascii() || placeholder == "Multimedia";
     // `attached: ` and a file name, in any language.
-    let is_file = sign.split_once(": ").is_some_and(|(_, file)| has_ending(file));
-    let is_short = is_file || sign.chars().count() <= LONGEST_SIGN;
-    is_sentence && is_short && !sign.contains(['<', '>']) && sign.starts_with(char::is_alphabetic)
+    let is_file = placeholder.split_once(": ").is_some_and(|(_, file)| has_ending(file));
+    let is_short = is_file || placeholder.chars().count() <= LONGEST_PLACEHOLDER;
+    is_sentence && is_short && !placeholder.contains(['<', '>']) && placeholder.starts_with(char::is_alphabetic)
 }
 
 /// Whether this names a file beside the chat, `IMG-20210503-WA0001.jpg (file attached)`: in any
 /// language if WhatsApp has named the file.
-fn is_attached(said: &str) -> bool {
-    let parts = said.strip_suffix(')').and_then(|said| said.rsplit_once(" ("));
+fn is_attached(message: &str) -> bool {
+    let parts = message.strip_suffix(')').and_then(|message| message.rsplit_once(" ("));
     parts.is_some_and(|(file, words)| {
         let is_named = file.contains("-WA") && !file.contains(' ');
         has_ending(file) && (is_named || words == "file attached")
@@ -80,11 +80,11 @@ fn has_ending(name: &str) -> bool {
 
 /// A line of a message without WhatsApp's note at its end: that it was edited, or the file that it
 /// is the caption of.
-fn without_sign(line: &str) -> &str {
-    let sign = line.trim_end().strip_suffix('>').and_then(|line| line.rsplit_once('<'));
-    match sign {
-        Some((said, sign)) if said.ends_with(OWN_MARK) || EDITED.contains(&sign.trim_end_matches('.')) => {
-            said.trim_end_matches([OWN_MARK, ' '])
+fn without_note(line: &str) -> &str {
+    let note = line.trim_end().strip_suffix('>').and_then(|line| line.rsplit_once('<'));
+    match note {
+        Some((text, note)) if text.ends_with(SYSTEM_MARK) || EDITED_NOTES.contains(&note.trim_end_matches('.')) => {
+            text.trim_end_matches([SYSTEM_MARK, ' '])
         }
         _ => line,
     }
@@ -92,9 +92,9 @@ fn without_sign(line: &str) -> &str {
 
 /// Whether these lines, after their timestamps, are a chat and not a diary or a log: a name before
 /// a colon occurs twice, or at least two thirds of the texts before a colon may be names.
-fn is_chat<'a>(stamped: impl Iterator<Item = &'a str>) -> bool {
+fn is_chat<'a>(timestamped: impl Iterator<Item = &'a str>) -> bool {
     let (mut lines, mut turns, mut named, mut names) = (0, 0, 0, BTreeSet::new());
-    for rest in stamped {
+    for rest in timestamped {
         lines += 1;
         let Some((name, _)) = rest.split_once(": ") else { continue };
         turns += 1;
@@ -120,32 +120,32 @@ impl Reader for WhatsApp {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let mut lines = start.text().lines();
-        start.is_unnamed()
-            && lines.next().is_some_and(|line| stamped(line).is_some())
-            && is_chat(start.text().lines().filter_map(stamped))
+        start.has_generic_name()
+            && lines.next().is_some_and(|line| after_timestamp(line).is_some())
+            && is_chat(start.text().lines().filter_map(after_timestamp))
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         sink(Event::Dated(Dated::Throughout))?;
-        let mut turn = Turn::Program;
+        let mut turn = Turn::System;
         content.each_line(LONGEST_LINE_BYTES, "no line of a chat is so long; leave it out", &mut |_, line| {
             let text = line.trim_end_matches(['\n', '\r']);
-            let said = match (stamped(text), &turn) {
+            let message = match (after_timestamp(text), &turn) {
                 (Some(rest), _) => {
                     turn = Turn::of(rest);
                     rest.to_owned()
                 }
                 (None, Turn::Media(name)) if !text.trim().is_empty() => {
                     let caption = format!("{name}: {text}");
-                    turn = Turn::Words;
+                    turn = Turn::Message;
                     caption
                 }
                 (None, _) => text.to_owned(),
             };
-            if turn == Turn::Words {
-                sink(Event::Text(&without_sign(&said).replace(is_mark, "")))?;
+            if turn == Turn::Message {
+                sink(Event::Text(&without_note(&message).replace(is_mark, "")))?;
                 sink(Event::Text("\n"))?;
             }
             Ok(())
@@ -158,23 +158,23 @@ impl Reader for WhatsApp {
 #[derive(PartialEq, Eq)]
 enum Turn {
     /// WhatsApp's own.
-    Program,
+    System,
     /// A media placeholder or other words of WhatsApp in the name of this person, whose caption may
     /// follow on the next line.
     Media(String),
     /// A person's.
-    Words,
+    Message,
 }
 
 impl Turn {
     /// The turn that begins with a line, by its text after the timestamp.
     fn of(rest: &str) -> Self {
         match rest.split_once(": ") {
-            None => Self::Program,
-            Some((name, said)) if is_media(said.trim_start_matches(is_mark)) => Self::Media(name.to_owned()),
+            None => Self::System,
+            Some((name, message)) if is_media(message.trim_start_matches(is_mark)) => Self::Media(name.to_owned()),
             // Only this line is WhatsApp's: a poll or the person's pasted text may follow.
-            Some((name, said)) if said.starts_with(OWN_MARK) => Self::Media(name.to_owned()),
-            Some(_) => Self::Words,
+            Some((name, message)) if message.starts_with(SYSTEM_MARK) => Self::Media(name.to_owned()),
+            Some(_) => Self::Message,
         }
     }
 }
@@ -186,7 +186,7 @@ fn is_mark(character: char) -> bool {
 
 /// The text after the timestamp at the start of a line, `[date, time] ` or `date, time - `; `None`
 /// if it has no timestamp.
-fn stamped(line: &str) -> Option<&str> {
+fn after_timestamp(line: &str) -> Option<&str> {
     let line = line.trim_start_matches(is_mark);
     let (stamp, rest) = match line.strip_prefix('[') {
         Some(line) => line.split_once("] ")?,
@@ -201,13 +201,13 @@ fn stamped(line: &str) -> Option<&str> {
     // In French, "à" comes before the time.
     let time =
         time.trim().split([' ', '\u{202f}']).take(2).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-    let is_time = time.contains(':') || is_pointed_time(date, time);
+    let is_time = time.contains(':') || is_dotted_time(date, time);
     (stamp.len() <= 40 && numbers(date, 3) && numbers(time, 2) && is_time).then_some(rest)
 }
 
 /// Whether this is a time with a point before the minutes, as in Finland and Denmark. Their dates
 /// do not begin with the year; after a date that does, the number may be an amount.
-fn is_pointed_time(date: &str, time: &str) -> bool {
+fn is_dotted_time(date: &str, time: &str) -> bool {
     let begins_with_year = date.bytes().take_while(u8::is_ascii_digit).count() == 4;
     let is_below = |(part, most): (&str, u32)| part.parse().is_ok_and(|number: u32| number < most);
     let has_two_digits = |part: &str| part.len() == 2;
@@ -256,14 +256,14 @@ mod tests {
             ("1 > 0 ", "1 > 0 "),
             ("<3", "<3"),
         ] {
-            assert_eq!(without_sign(line), said);
+            assert_eq!(without_note(line), said);
         }
     }
 
     #[test]
     fn a_point_may_stand_before_the_minutes() {
         for stamp in ["12.3.2024 klo 18.05 - ", "12.03.24, 18.05 - ", "[12.03.2024 18.05.12] ", "12/03/24 9.05 - "] {
-            assert_eq!(stamped(&format!("{stamp}Ann: Yes")), Some("Ann: Yes"), "{stamp}");
+            assert_eq!(after_timestamp(&format!("{stamp}Ann: Yes")), Some("Ann: Yes"), "{stamp}");
         }
         for line in [
             "2024-03-12 18.50 - Groceries: milk",
@@ -272,13 +272,13 @@ mod tests {
             "12.03.24, 18 - a: b",
             "12.03.24, 1.234 - a: b",
         ] {
-            assert_eq!(stamped(line), None, "{line}");
+            assert_eq!(after_timestamp(line), None, "{line}");
         }
     }
 
     #[test]
     fn a_diary_with_colons_is_no_chat() {
-        let begins = |text: &str| WhatsApp.begins(&Start { bytes: text.into(), name: "a.txt".to_owned() });
+        let begins = |text: &str| WhatsApp.matches(&Start { bytes: text.into(), name: "a.txt".to_owned() });
         let chat = "31/12/21, 10:14 - Messages are encrypted.\n31/12/21, 10:15 - Bob: hello\n\
                     31/12/21, 10:16 - Ann: one\n31/12/21, 10:17 - Ann: two\nand more\n";
         assert!(begins(chat));
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn short_chats_and_those_of_groups_are_chats() {
-        let begins = |text: &str| WhatsApp.begins(&Start { bytes: text.into(), name: "a.txt".to_owned() });
+        let begins = |text: &str| WhatsApp.matches(&Start { bytes: text.into(), name: "a.txt".to_owned() });
         let line = |rest: &str| format!("31/12/21, 10:14 - {rest}\n");
         let chat = |lines: &[&str]| lines.iter().map(|rest| line(rest)).collect::<String>();
         assert!(begins(&chat(&["Bob: hello", "Ann: hi"])));

@@ -6,7 +6,7 @@
 //! Unexpected values in a message count as missing.
 
 use super::json_text::JsonText;
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader, in_one_line};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
@@ -32,7 +32,7 @@ impl Reader for ChatJson {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let text = start.text();
         let has = |key: &str| text.contains(key);
         let telegram = (has("\"messages\"") && has("\"type\"") && has("\"name\"")) || has("\"personal_information\"");
@@ -44,7 +44,7 @@ impl Reader for ChatJson {
         start.name.ends_with(".json") && text.starts_with('{') && (telegram || discord || facebook)
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let mut halted = None;
         let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, content.text()?));
         let read = Chat { sink, halted: &mut halted }.deserialize(&mut json);
@@ -93,7 +93,7 @@ struct Message {
 #[serde(untagged)]
 enum Entry {
     Message(Box<Message>),
-    Odd(IgnoredAny),
+    Other(IgnoredAny),
 }
 
 #[derive(Deserialize)]
@@ -105,7 +105,7 @@ enum Author {
         #[serde(default)]
         nickname: Option<String>,
     },
-    Odd(IgnoredAny),
+    Other(IgnoredAny),
 }
 
 impl Author {
@@ -113,34 +113,34 @@ impl Author {
         match self {
             Self::Signature(name) => Some(name),
             Self::Account { name, nickname } => Some(nickname.unwrap_or(name)),
-            Self::Odd(_) => None,
+            Self::Other(_) => None,
         }
     }
 }
 
 /// The text, unless it is empty.
-fn said(text: Option<JsonText>) -> Option<String> {
+fn non_empty(text: Option<JsonText>) -> Option<String> {
     text.map(|JsonText(text)| text).filter(|text| !text.is_empty())
 }
 
 impl Message {
     /// The message as a line `name: text`; `None` for a system message or one without text.
     fn turn(self) -> Option<String> {
-        let is_said = match said(self.kind).as_deref() {
+        let is_message = match non_empty(self.kind).as_deref() {
             // 20 and 23 are Discord's replies to commands, for which the exporter has no names.
             None | Some("message" | "Default" | "Reply" | "20" | "23") => true,
             Some("service" | "Call" | "Subscribe" | "Unsubscribe") => false,
             // Discord's many other types are system messages.
             Some(_) => self.author.is_none(),
         };
-        if !is_said || self.call_duration.is_some() || self.is_unsent == Some(true) {
+        if !is_message || self.call_duration.is_some() || self.is_unsent == Some(true) {
             return None;
         }
         let is_facebooks = self.sender_name.is_some();
-        let mend = |text: String| if is_facebooks { mended(text) } else { text };
+        let fix = |text: String| if is_facebooks { fix_mojibake(text) } else { text };
         let author = self.author.and_then(Author::name);
-        let name = said(self.from).or(said(self.sender_name)).or(author).map_or_else(|| "?".to_owned(), mend);
-        let text = said(self.text).or(said(self.content)).map(mend)?;
+        let name = non_empty(self.from).or(non_empty(self.sender_name)).or(author).map_or_else(|| "?".to_owned(), fix);
+        let text = non_empty(self.text).or(non_empty(self.content)).map(fix)?;
         let is_notice = is_facebooks && is_notice(&name, &text);
         (!text.trim().is_empty() && !is_notice).then(|| format!("{name}: {text}\n"))
     }
@@ -155,19 +155,19 @@ fn is_notice(name: &str, text: &str) -> bool {
 }
 
 /// Repairs Facebook's mojibake: it writes each byte of the UTF-8 as a character, Ã© for é.
-fn mended(text: String) -> String {
+fn fix_mojibake(text: String) -> String {
     let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(text)
 }
 
 /// Deserializes an object that contains messages or chats, and emits them.
 struct Chat<'a, 'b> {
-    sink: &'a mut Documents<'b>,
+    sink: &'a mut EventSink<'b>,
     halted: &'a mut Option<Halt>,
 }
 
 impl Chat<'_, '_> {
-    fn tell<E: de::Error>(&mut self, event: Event<'_>) -> Result<(), E> {
+    fn emit<E: de::Error>(&mut self, event: Event<'_>) -> Result<(), E> {
         (self.sink)(event).map_err(|halt| {
             *self.halted = Some(halt);
             E::custom("stopped")
@@ -175,12 +175,12 @@ impl Chat<'_, '_> {
     }
 
     /// Emits the title and date at the start of a chat.
-    fn begin<E: de::Error>(&mut self, title: Option<String>) -> Result<(), E> {
+    fn begin_chat<E: de::Error>(&mut self, title: Option<String>) -> Result<(), E> {
         let title = in_one_line(title.as_deref().unwrap_or_default());
         if !title.is_empty() {
-            self.tell::<E>(Event::Title(&title))?;
+            self.emit::<E>(Event::Title(&title))?;
         }
-        self.tell(Event::Dated(Dated::Throughout))
+        self.emit(Event::Dated(Dated::Throughout))
     }
 
     fn reborrow(&mut self) -> Chat<'_, '_> {
@@ -213,9 +213,9 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
         let (mut title, mut newest_first) = (None, None::<Vec<String>>);
         while let Some(key) = map.next_key::<String>()? {
             match (key.as_str(), &mut newest_first) {
-                ("name" | "title", _) => title = said(map.next_value()?),
+                ("name" | "title", _) => title = non_empty(map.next_value()?),
                 ("channel", _) => {
-                    title = map.next_value::<Option<Channel>>()?.and_then(|channel| said(channel.name));
+                    title = map.next_value::<Option<Channel>>()?.and_then(|channel| non_empty(channel.name));
                 }
                 ("participants", None) => {
                     map.next_value::<IgnoredAny>()?;
@@ -226,9 +226,9 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
                     map.next_value_seed(Messages { chat: self.reborrow(), held: Some(held) })?;
                 }
                 ("messages", None) => {
-                    self.begin::<A::Error>(title.take())?;
+                    self.begin_chat::<A::Error>(title.take())?;
                     map.next_value_seed(Messages { chat: self.reborrow(), held: None })?;
-                    self.tell::<A::Error>(Event::EndOfDocument)?;
+                    self.emit::<A::Error>(Event::EndOfDocument)?;
                 }
                 ("chats" | "left_chats", None) => map.next_value_seed(self.reborrow())?,
                 ("list", None) => map.next_value_seed(Chats(self.reborrow()))?,
@@ -236,11 +236,11 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
             }
         }
         if let Some(turns) = newest_first.filter(|turns| !turns.is_empty()) {
-            self.begin::<A::Error>(title.map(mended))?;
+            self.begin_chat::<A::Error>(title.map(fix_mojibake))?;
             for turn in turns.iter().rev() {
-                self.tell::<A::Error>(Event::Text(turn))?;
+                self.emit::<A::Error>(Event::Text(turn))?;
             }
-            self.tell::<A::Error>(Event::EndOfDocument)?;
+            self.emit::<A::Error>(Event::EndOfDocument)?;
         }
         Ok(())
     }
@@ -277,7 +277,7 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
             let Entry::Message(message) = entry else { continue };
             let Some(turn) = message.turn() else { continue };
             let Some(held) = &mut self.held else {
-                self.chat.tell::<A::Error>(Event::Text(&turn))?;
+                self.chat.emit::<A::Error>(Event::Text(&turn))?;
                 continue;
             };
             held_bytes += size_of::<String>() + turn.len();

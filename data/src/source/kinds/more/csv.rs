@@ -1,6 +1,6 @@
 //! Tables of comma-separated or tab-separated values (RFC 4180, and variants in use).
 
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::{content::Content, error::Error, event::Event};
 use csv::{ReaderBuilder, StringRecord};
@@ -20,17 +20,17 @@ const ABOUT: About = About {
 const LONGEST_ROW_BYTES: u64 = 64 << 20;
 
 /// Bytes at the start of a table that are searched for the delimiter.
-const HEADER_BYTES: u64 = 64 << 10;
+const SNIFFED_BYTES: u64 = 64 << 10;
 
 /// The delimiter for a table with one field: ASCII's unit separator, which no text contains.
-const OF_ONE_FIELD: u8 = 0x1f;
+const SINGLE_FIELD_DELIMITER: u8 = 0x1f;
 
 impl Reader for Csv {
     fn about(&self) -> &About {
         &ABOUT
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let name = content.name();
         let mut table = open(content)?;
         let delimiter = table.get_ref().delimiter;
@@ -53,7 +53,7 @@ impl Reader for Csv {
             if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
                 let what = format!(
                     "has more fields than the first row names; name them there too, or put text with {} in it in quotation marks",
-                    word_for(delimiter)
+                    delimiter_plural(delimiter)
                 );
                 return Err(Error::unusable(format!("{name}: row {number}"), what).into());
             }
@@ -71,36 +71,36 @@ impl Reader for Csv {
 fn open<'a>(content: &'a Content<'_>) -> Result<csv::Reader<Bounded<'a>>, Error> {
     let mut header = Vec::new();
     let mut text = content.text()?;
-    let read = text.by_ref().take(HEADER_BYTES).read_to_end(&mut header);
+    let read = text.by_ref().take(SNIFFED_BYTES).read_to_end(&mut header);
     read.map_err(|error| content.cannot_read("0 bytes of text", error))?;
-    let delimiter = match said_delimiter(&header) {
-        Some((said, line_bytes)) => {
+    let delimiter = match declared_delimiter(&header) {
+        Some((declared, line_bytes)) => {
             header.drain(..line_bytes);
-            said
+            declared
         }
         None => delimiter(&header),
     };
     let is_quoted = is_quoted(&header, delimiter);
     let text = Box::new(io::Cursor::new(header).chain(text));
-    let place = is_quoted.then_some(Place::Begin);
-    let bounded = Bounded { text, delimiter, place, row_bytes: 0, ends_quoted: false };
+    let state = is_quoted.then_some(FieldState::Begin);
+    let bounded = Bounded { text, delimiter, state, row_bytes: 0, ends_quoted: false };
     Ok(ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded))
 }
 
 /// The delimiter that Excel's line before the first row (`sep=;`) declares, and the length of that
 /// line.
-fn said_delimiter(start: &[u8]) -> Option<(u8, usize)> {
-    let (said, rest) = start.split_at_checked(b"sep=".len()).filter(|(said, _)| said.eq_ignore_ascii_case(b"sep="))?;
+fn declared_delimiter(start: &[u8]) -> Option<(u8, usize)> {
+    let (head, rest) = start.split_at_checked(b"sep=".len()).filter(|(head, _)| head.eq_ignore_ascii_case(b"sep="))?;
     let is_delimiter = |byte: u8| byte == b'\t' || byte.is_ascii_punctuation() && byte != b'"';
     match *rest {
-        [byte, b'\n', ..] if is_delimiter(byte) => Some((byte, said.len() + 2)),
-        [byte, b'\r', b'\n', ..] if is_delimiter(byte) => Some((byte, said.len() + 3)),
+        [byte, b'\n', ..] if is_delimiter(byte) => Some((byte, head.len() + 2)),
+        [byte, b'\r', b'\n', ..] if is_delimiter(byte) => Some((byte, head.len() + 3)),
         _ => None,
     }
 }
 
 /// The delimiter's plural, for messages.
-fn word_for(delimiter: u8) -> &'static str {
+fn delimiter_plural(delimiter: u8) -> &'static str {
     match delimiter {
         b',' => "commas",
         b';' => "semicolons",
@@ -123,25 +123,25 @@ fn delimiter(start: &[u8]) -> u8 {
         }
     }
     let most = counts.into_iter().max_by_key(|&(_, count)| count).filter(|&(_, count)| count > 0);
-    most.map_or(OF_ONE_FIELD, |(delimiter, _)| delimiter)
+    most.map_or(SINGLE_FIELD_DELIMITER, |(delimiter, _)| delimiter)
 }
 
 /// Whether fields are quoted, judging by the beginning of a table. In tab-separated ones quotation
 /// marks are often text: then text follows right after a mark that would close a field.
 fn is_quoted(start: &[u8], delimiter: u8) -> bool {
-    let mut place = Place::Begin;
-    let mut goes_on = |&byte: &u8| {
-        let before = place;
-        place = before.behind(byte, delimiter);
-        before == Place::QuoteInQuoted && place == Place::Plain
+    let mut state = FieldState::Begin;
+    let mut text_after_quote = |&byte: &u8| {
+        let before = state;
+        state = before.after(byte, delimiter);
+        before == FieldState::QuoteInQuoted && state == FieldState::Plain
     };
-    delimiter != b'\t' || !start.iter().any(&mut goes_on)
+    delimiter != b'\t' || !start.iter().any(&mut text_after_quote)
 }
 
 /// The state within a field, as the `csv` crate sees it: a quotation mark counts at the start of a
 /// field, and inside a field that began with one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FieldState {
     Begin,
     Plain,
     Quoted,
@@ -150,8 +150,8 @@ enum Place {
     QuoteInQuoted,
 }
 
-impl Place {
-    fn behind(self, byte: u8, delimiter: u8) -> Self {
+impl FieldState {
+    fn after(self, byte: u8, delimiter: u8) -> Self {
         match (self, byte) {
             (Self::Begin | Self::QuoteInQuoted, b'"') => Self::Quoted,
             (Self::Quoted, b'"') => Self::QuoteInQuoted,
@@ -169,7 +169,7 @@ struct Bounded<'a> {
     text: Box<dyn Read + 'a>,
     delimiter: u8,
     /// `None` if quotation marks are text.
-    place: Option<Place>,
+    state: Option<FieldState>,
     /// Bytes that were read for the current row.
     row_bytes: u64,
     /// Whether the table has ended within a quoted field.
@@ -179,9 +179,9 @@ struct Bounded<'a> {
 impl Read for Bounded<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.text.read(buffer)?;
-        let behind = |place: Place| buffer[..n].iter().fold(place, |place, &byte| place.behind(byte, self.delimiter));
-        self.place = self.place.map(behind);
-        self.ends_quoted = n == 0 && self.place == Some(Place::Quoted);
+        let after = |old: FieldState| buffer[..n].iter().fold(old, |state, &byte| state.after(byte, self.delimiter));
+        self.state = self.state.map(after);
+        self.ends_quoted = n == 0 && self.state == Some(FieldState::Quoted);
         self.row_bytes += n as u64;
         if self.row_bytes > LONGEST_ROW_BYTES {
             return Err(io::Error::other("the row is too long"));

@@ -1,10 +1,10 @@
 //! E-books (EPUB 2 and 3): the chapters in reading order.
 
-use super::html::{Page, declared};
-use super::package::{Package, is_of_type};
+use super::html::{Page, declared_encoding};
+use super::package::{Package, has_mimetype};
 use super::xml::{Node, attribute};
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, encoding, error::Error};
 use std::{cell::Cell, collections::BTreeMap, collections::BTreeSet};
@@ -26,27 +26,27 @@ impl Reader for Epub {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
-        is_of_type(start, b"application/epub+zip")
+    fn matches(&self, start: &Start) -> bool {
+        has_mimetype(start, b"application/epub+zip")
     }
 
     fn is_text(&self) -> bool {
         false
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let package = Package::open(content)?;
         let mut root = None;
-        package.each(CONTAINER, &mut |node| {
+        package.for_each_node(CONTAINER, &mut |node| {
             if let Node::Start("rootfile", tag) = node {
                 root = root.take().or_else(|| attribute(tag, "full-path"));
             }
         })?;
-        let Some(root) = root else { return Err(package.lacking(CONTAINER)) };
-        let title = package.first(&root, "title")?;
+        let Some(root) = root else { return Err(package.missing(CONTAINER)) };
+        let title = package.first_text(&root, "title")?;
         let chapters = chapters(&package, &root)?;
         if chapters.is_empty() {
-            return Err(package.lacking(&root));
+            return Err(package.missing(&root));
         }
         let locked = locked(&package)?;
         if chapters.iter().any(|chapter| locked.contains(chapter)) {
@@ -56,12 +56,12 @@ impl Reader for Epub {
         for (number, chapter) in chapters.iter().enumerate() {
             // A chapter that is listed but missing is skipped.
             let Some(bytes) = package.bytes(chapter)? else { continue };
-            let text = encoding::text_of(&bytes, declared(&bytes), &Cell::new(None));
+            let text = encoding::text_of(&bytes, declared_encoding(&bytes), &Cell::new(None));
             let text = text.map_err(|error| package.damaged(chapter, error.into()))?;
             // Nearly all chapters are XHTML, and e-book readers parse the others as XHTML, too.
             let page = Page::of_xhtml(&text);
-            content.tell_share(number as u64, chapters.len() as u64);
-            hand_on(page.title.as_deref().or(title.as_deref()), &page.text, sink)?;
+            content.report_progress(number as u64, chapters.len() as u64);
+            emit_document(page.title.as_deref().or(title.as_deref()), &page.text, sink)?;
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Reader for Epub {
 fn chapters(package: &Package<'_>, root: &str) -> Result<Vec<String>, Error> {
     let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
     let (mut parts, mut chapters) = (BTreeMap::new(), Vec::new());
-    package.each(root, &mut |node| match node {
+    package.for_each_node(root, &mut |node| match node {
         Node::Start("item", tag) => {
             let is_contents = attribute(tag, "properties").is_some_and(|all| all.split(' ').any(|one| one == "nav"));
             let is_page = attribute(tag, "media-type").is_some_and(|kind| kind.contains("html"));
@@ -91,7 +91,7 @@ fn chapters(package: &Package<'_>, root: &str) -> Result<Vec<String>, Error> {
 /// The encrypted parts. Often these are only fonts, and the book can be read.
 fn locked(package: &Package<'_>) -> Result<BTreeSet<String>, Error> {
     let mut locked = BTreeSet::new();
-    package.each("META-INF/encryption.xml", &mut |node| {
+    package.for_each_node("META-INF/encryption.xml", &mut |node| {
         if let Node::Start("CipherReference", tag) = node {
             locked.extend(attribute(tag, "URI").map(|path| resolved("", &path)));
         }

@@ -3,8 +3,8 @@
 use super::prose::Prose;
 use crate::source::compression::Compression;
 use crate::source::content::Content;
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use encoding_rs::Encoding;
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
@@ -32,24 +32,24 @@ impl Reader for Html {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let text = start.text().get(..14).unwrap_or_default().to_ascii_lowercase();
-        start.is_unnamed() && (text == "<!doctype html" || text.starts_with("<html"))
+        start.has_generic_name() && (text == "<!doctype html" || text.starts_with("<html"))
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let text = content.whole_declared(LARGEST_BYTES, declared)?;
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        let text = content.whole_declared(LARGEST_BYTES, declared_encoding)?;
         let name = content.name().to_lowercase();
         let page = match Compression::of_name(&name).1.ends_with(".xhtml") {
             true => Page::of_xhtml(&text),
             false => Page::of(&text),
         };
-        hand_on(page.title.as_deref(), &page.text, sink)
+        emit_document(page.title.as_deref(), &page.text, sink)
     }
 }
 
 /// The encoding that a page declares.
-pub fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
+pub fn declared_encoding(bytes: &[u8]) -> Option<&'static Encoding> {
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(DECLARED_WITHIN_BYTES)]).to_ascii_lowercase();
     let after = ["charset=", "encoding="].iter().find_map(|word| Some(&start[start.find(word)? + word.len()..]))?;
     let label = after.trim_start_matches(['"', '\'', ' ']);
@@ -113,46 +113,46 @@ static EMPTY: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Whether a page has an XML declaration.
-fn says_xml(text: &str) -> bool {
+fn has_xml_declaration(text: &str) -> bool {
     text.trim_start().starts_with("<?xml")
 }
 
 impl Page {
     /// Extracts the text of a page; any input is accepted.
     pub fn of(text: &str) -> Self {
-        Self::read(text, Reading { is_xml: says_xml(text), ..Reading::default() })
+        Self::read(text, Extractor { is_xml: has_xml_declaration(text), ..Extractor::default() })
     }
 
     /// Extracts the text of a mail in HTML, with `> ` before quoted lines, as in plain mails.
     pub fn of_mail(text: &str) -> Self {
-        Self::read(text, Reading { is_xml: says_xml(text), is_mail: true, ..Reading::default() })
+        Self::read(text, Extractor { is_xml: has_xml_declaration(text), is_mail: true, ..Extractor::default() })
     }
 
     /// Extracts the text of a page that is XHTML according to its file. Its own doctype is ignored:
     /// many pages declare XHTML, but browsers parse them as HTML.
     pub fn of_xhtml(text: &str) -> Self {
-        Self::read(text, Reading { is_xml: true, ..Reading::default() })
+        Self::read(text, Extractor { is_xml: true, ..Extractor::default() })
     }
 
-    fn read(text: &str, mut reading: Reading) -> Self {
-        let text = if reading.is_xml { EMPTY.replace_all(text, "") } else { text.into() };
+    fn read(text: &str, mut extractor: Extractor) -> Self {
+        let text = if extractor.is_xml { EMPTY.replace_all(text, "") } else { text.into() };
         let mut emitter = DefaultEmitter::default();
         emitter.naively_switch_states(true);
         for token in Tokenizer::new_with_emitter(&*text, emitter) {
             match token {
-                Ok(Token::StartTag(tag)) => reading.start(&tag),
-                Ok(Token::EndTag(tag)) => reading.end(&tag.name),
-                Ok(Token::String(string)) => reading.text(&String::from_utf8_lossy(&string)),
+                Ok(Token::StartTag(tag)) => extractor.start(&tag),
+                Ok(Token::EndTag(tag)) => extractor.end(&tag.name),
+                Ok(Token::String(string)) => extractor.text(&String::from_utf8_lossy(&string)),
                 _ => {}
             }
         }
-        let said = |text: String| Some(text).filter(|text| !text.trim().is_empty());
-        Self { title: said(reading.title).or(said(reading.heading)), text: reading.prose.finish() }
+        let non_empty = |text: String| Some(text).filter(|text| !text.trim().is_empty());
+        Self { title: non_empty(extractor.title).or(non_empty(extractor.heading)), text: extractor.prose.finish() }
     }
 }
 
 #[derive(Default)]
-struct Reading {
+struct Extractor {
     is_xml: bool,
     prose: Prose,
     title: String,
@@ -188,7 +188,7 @@ fn quotation(tag: &StartTag<()>) -> Option<Vec<u8>> {
     }
 }
 
-impl Reading {
+impl Extractor {
     fn start(&mut self, tag: &StartTag<()>) {
         let name: &[u8] = &tag.name;
         let stays_open = !(tag.self_closing && self.is_xml);
@@ -211,7 +211,7 @@ impl Reading {
                     self.in_heading = Some(true);
                 }
                 self.start_of_table(name);
-                self.part(name);
+                self.separate(name);
                 if self.is_mail && stays_open {
                     self.start_of_quotation(tag);
                 }
@@ -238,19 +238,19 @@ impl Reading {
                     b"h1" | b"h2" => self.in_heading = self.in_heading.map(|_| false),
                     b"td" | b"th" => {
                         self.in_cell = false;
-                        return self.prose.cell_of_blocks();
+                        return self.prose.end_cell();
                     }
                     b"tr" => {
                         self.in_cell = false;
-                        return self.prose.row_of_blocks();
+                        return self.prose.end_row();
                     }
                     b"table" if self.in_cell => {
                         self.in_cell = false;
-                        self.prose.row_of_blocks();
+                        self.prose.end_row();
                     }
                     _ => {}
                 }
-                self.part(name);
+                self.separate(name);
                 self.end_of_quotation(name);
             }
         }
@@ -263,7 +263,7 @@ impl Reading {
             None => {
                 self.quotation = quotation(tag).map(|name| (name, 1));
                 if self.quotation.is_some() {
-                    self.prose.begin_lines_with(QUOTED);
+                    self.prose.set_line_prefix(QUOTED);
                 }
             }
         }
@@ -274,7 +274,7 @@ impl Reading {
         *open -= u32::from(*name == ended);
         if *open == 0 {
             self.quotation = None;
-            self.prose.begin_lines_with("");
+            self.prose.set_line_prefix("");
         }
     }
 
@@ -290,9 +290,9 @@ impl Reading {
     fn start_of_table(&mut self, name: &[u8]) {
         let is_cell = matches!(name, b"td" | b"th");
         if self.in_cell && is_cell {
-            self.prose.cell_of_blocks();
+            self.prose.end_cell();
         } else if self.in_cell && name == b"tr" {
-            self.prose.row_of_blocks();
+            self.prose.end_row();
         }
         if is_cell || matches!(name, b"tr" | b"table") {
             self.in_cell = is_cell;
@@ -302,7 +302,7 @@ impl Reading {
         }
     }
 
-    fn part(&mut self, name: &[u8]) {
+    fn separate(&mut self, name: &[u8]) {
         if BLOCKS.contains(&name) {
             self.prose.block();
         } else if LINES.contains(&name) {
@@ -318,8 +318,8 @@ impl Reading {
                 self.heading.push_str(text);
             }
             match self.preformatted {
-                0 => self.prose.collapsed(text),
-                _ => self.prose.exactly(text),
+                0 => self.prose.push_collapsed(text),
+                _ => self.prose.push(text),
             }
         }
     }

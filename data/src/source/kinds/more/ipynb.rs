@@ -1,8 +1,8 @@
 //! Jupyter notebooks (nbformat 3 and 4): the source of the cells.
 
 use super::{json_text::JsonText, prose::Prose};
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::{content::Content, error::Error};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for Cells<'_> {
                 "source" | "input" => {
                     let JsonText(text) = map.next_value()?;
                     self.0.block();
-                    self.0.exactly(text.trim_end_matches('\n'));
+                    self.0.push(text.trim_end_matches('\n'));
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -66,12 +66,12 @@ impl Reader for Notebook {
         &ABOUT
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let text = content.whole_text(LARGEST_BYTES)?;
         let mut prose = Prose::default();
         let mut json = serde_json::Deserializer::from_str(&text);
         let read = Cells(&mut prose).deserialize(&mut json).and_then(|()| json.end());
         read.map_err(|reason| Error::unusable(content.name(), format!("is no notebook ({reason}); save it again")))?;
-        hand_on(None, &prose.finish(), sink)
+        emit_document(None, &prose.finish(), sink)
     }
 }

@@ -1,10 +1,10 @@
 //! Mail (RFC 5322 and MIME): mbox mailboxes, and files with a single mail (`.eml`, Maildir).
 
-use super::html::{Page, declared};
+use super::html::{Page, declared_encoding};
 use crate::source::clean::{Clean, quotes};
-use crate::source::event::{Documents, Halt};
-use crate::source::guess::right_and_wrong_in_utf8;
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::event::{EventSink, Halt};
+use crate::source::guess::count_valid_and_invalid;
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use ember_host::panics::quietly;
@@ -36,7 +36,7 @@ impl Reader for Mail {
     }
 
     /// Recognises the files of a Maildir, which have no extension, by the folders `cur` and `new`.
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let mut folders = start.name.rsplit(['/', '\\']).skip(1);
         let in_maildir = folders.next().is_some_and(|folder| folder == "cur" || folder == "new");
         let line = start.text().lines().next().unwrap_or_default();
@@ -46,8 +46,8 @@ impl Reader for Mail {
         in_maildir && is_header
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        if !hand_on_mail(&beginning(content)?, content, sink)? {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        if !emit_mail(&read_beginning(content)?, content, sink)? {
             return Err(Error::unusable(content.name(), "is no mail: it has no headers; leave it out").into());
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Reader for Mail {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn beginning(content: &Content<'_>) -> Result<Vec<u8>, Error> {
+pub fn read_beginning(content: &Content<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read = content.bytes()?.take(MOST_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| content.cannot_read("0 bytes", error))?;
@@ -81,10 +81,10 @@ impl Reader for Mbox {
         &MBOX
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let mut lines = start.text().lines();
         let header = |line: &str| line.split_once(": ").is_some_and(|(name, _)| !name.contains(' '));
-        start.is_unnamed()
+        start.has_generic_name()
             && lines.next().is_some_and(|line| line.starts_with("From ") && line.contains(':'))
             && lines.next().is_some_and(header)
     }
@@ -94,7 +94,7 @@ impl Reader for Mbox {
     }
 
     /// A mail begins with a line `From ...` after an empty line; `>From ` in a text means `From `.
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let mut reader = BufReader::with_capacity(1 << 16, content.bytes()?);
         let (mut mail, mut line, mut after_empty, mut begun) = (Vec::new(), Vec::new(), true, false);
         // Not all programs escape `From ` in a mail's text. So if the file's first line has a date,
@@ -107,7 +107,7 @@ impl Reader for Mbox {
             let begins = after_empty && line.starts_with(b"From ") && (!needs_date || has_date(&line));
             if n == 0 || begins {
                 if begun {
-                    hand_on_mail(&mail, content, sink)?;
+                    emit_mail(&mail, content, sink)?;
                 }
                 mail.clear();
                 needs_date |= !begun && has_date(&line);
@@ -133,22 +133,22 @@ fn has_date(line: &[u8]) -> bool {
 }
 
 /// Emits a mail's text; returns whether it is a mail.
-fn hand_on_mail(bytes: &[u8], content: &Content<'_>, sink: &mut Documents<'_>) -> Result<bool, Halt> {
+fn emit_mail(bytes: &[u8], content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<bool, Halt> {
     // A damaged mail must not make the rest of a mailbox unreadable.
     let Ok(Some(message)) = quietly(|| MessageParser::default().parse(bytes)) else { return Ok(false) };
     let mut text = body(&message, content);
     if content.options.clean != Clean::Off {
-        text = content.with_changes(|changes| quotes::without(&text, changes));
+        text = content.with_changes(|changes| quotes::remove(&text, changes));
     }
     if let Some(date) = message.date() {
         sink(Event::Dated(Dated::At(date.to_timestamp())))?;
     }
-    hand_on(message.subject(), &text, sink)?;
+    emit_document(message.subject(), &text, sink)?;
     Ok(true)
 }
 
 /// Charsets that programs declare for text whose encoding they do not know.
-const UNSURE: [&str; 5] = ["utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit"];
+const UNRELIABLE_CHARSETS: [&str; 5] = ["utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit"];
 
 /// The text of a part: `text`, which the library has decoded, if the declared charset is reliable;
 /// else the part is decoded again, with our detection of the encoding.
@@ -158,9 +158,10 @@ pub fn decoded<'a>(
     message: &Message<'_>,
     content: &Content<'_>,
 ) -> Cow<'a, str> {
-    let said = part.content_type().and_then(|kind| kind.attribute("charset"));
-    let is_sure = said.is_some_and(|said| !UNSURE.iter().any(|unsure| unsure.eq_ignore_ascii_case(said)));
-    if is_sure || text.is_ascii() {
+    let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
+    let is_reliable =
+        charset.is_some_and(|charset| !UNRELIABLE_CHARSETS.iter().any(|other| other.eq_ignore_ascii_case(charset)));
+    if is_reliable || text.is_ascii() {
         return Cow::Borrowed(text);
     }
     let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize).unwrap_or_default();
@@ -172,14 +173,14 @@ pub fn decoded<'a>(
     let is_html = matches!(part.body, PartType::Html(_));
     // A damaged part, or UTF-8 with some invalid bytes, stays as the library decoded it.
     let bytes = bytes.filter(|bytes| !is_mostly_utf8(bytes));
-    let read = bytes.and_then(|bytes| content.text_of(&bytes, declared(&bytes).filter(|_| is_html)).ok());
+    let read = bytes.and_then(|bytes| content.text_of(&bytes, declared_encoding(&bytes).filter(|_| is_html)).ok());
     read.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 /// Whether there are more valid non-ASCII characters in UTF-8 than invalid sequences.
 fn is_mostly_utf8(bytes: &[u8]) -> bool {
-    let (right, wrong) = right_and_wrong_in_utf8(bytes);
-    right > wrong
+    let (valid, invalid) = count_valid_and_invalid(bytes);
+    valid > invalid
 }
 
 /// The text of a mail's body: its plain text parts, else its HTML parts as text.

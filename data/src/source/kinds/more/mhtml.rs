@@ -2,9 +2,9 @@
 //! pictures and styles of the page.
 
 use super::html::Page;
-use super::mail::{beginning, decoded};
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use super::mail::{decoded, read_beginning};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 use ember_host::panics::quietly;
@@ -25,13 +25,13 @@ impl Reader for Mhtml {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let text = start.text();
-        start.is_unnamed() && (text.starts_with("From: <Saved by ") || text.starts_with("From: \"Saved by "))
+        start.has_generic_name() && (text.starts_with("From: <Saved by ") || text.starts_with("From: \"Saved by "))
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let bytes = beginning(content)?;
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        let bytes = read_beginning(content)?;
         let message = quietly(|| MessageParser::default().parse(&bytes)).ok().flatten();
         // The first part of HTML is the page; later ones are its frames.
         let page = message.as_ref().and_then(|message| {
@@ -43,6 +43,6 @@ impl Reader for Mhtml {
         let Some(page) = page else {
             return Err(Error::unusable(content.name(), "is no saved page: no HTML is in it; save it as HTML").into());
         };
-        hand_on(page.title.as_deref(), &page.text, sink)
+        emit_document(page.title.as_deref(), &page.text, sink)
     }
 }

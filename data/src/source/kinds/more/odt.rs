@@ -1,10 +1,10 @@
 //! OpenDocument text (ISO/IEC 26300), as a zip package or one XML file: the body, then the notes.
 
-use super::package::{Package, is_of_type};
+use super::package::{Package, has_mimetype};
 use super::prose::Prose;
 use super::xml::{self, Node, attribute};
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 
@@ -34,26 +34,26 @@ impl Reader for Odt {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
-        is_of_type(start, b"application/vnd.oasis.opendocument.text")
+    fn matches(&self, start: &Start) -> bool {
+        has_mimetype(start, b"application/vnd.oasis.opendocument.text")
     }
 
     fn is_text(&self) -> bool {
         false
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let package = Package::open(content)?;
         let mut has_part = false;
         let document = Document::of(|visit| {
-            has_part = package.each(BODY, visit)?;
+            has_part = package.for_each_node(BODY, visit)?;
             Ok(())
         })?;
         if !has_part {
-            return Err(package.lacking(BODY));
+            return Err(package.missing(BODY));
         }
-        let title = package.first("meta.xml", "title").unwrap_or_default();
-        hand_on(title.as_deref(), &document.text, sink)
+        let title = package.first_text("meta.xml", "title").unwrap_or_default();
+        emit_document(title.as_deref(), &document.text, sink)
     }
 }
 
@@ -76,17 +76,17 @@ impl Reader for Flat {
         &FLAT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let root = start.text().strip_prefix("<?xml").and_then(|text| text.split_once("?>"));
         root.is_some_and(|(_, root)| {
             root.trim_start().starts_with("<office:document ") && root.contains("opendocument.text\"")
         })
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let whole = content.whole_text(LARGEST_BYTES)?;
         let document = Document::of(|visit| {
-            xml::each(&whole, visit).map_err(|error| {
+            xml::for_each_node(&whole, visit).map_err(|error| {
                 let what = format!("{} as OpenDocument; it is damaged, save it again", content.name());
                 Error::Unreadable { what, source: error.into() }
             })
@@ -94,7 +94,7 @@ impl Reader for Flat {
         if !document.has_body {
             return Err(Error::unusable(content.name(), "is no document of OpenDocument's; save it again").into());
         }
-        hand_on(Some(&document.title), &document.text, sink)
+        emit_document(Some(&document.title), &document.text, sink)
     }
 }
 
@@ -109,18 +109,18 @@ struct Document {
 impl Document {
     /// Extracts the text from the XML nodes that `nodes` passes to its callback.
     fn of(nodes: impl FnOnce(&mut dyn FnMut(Node<'_>)) -> Result<(), Error>) -> Result<Self, Error> {
-        let mut reading = Reading::default();
-        nodes(&mut |node| reading.node(node))?;
-        let Reading { title, mut body, notes, boxes, has_body, .. } = reading;
-        body.blocks_of(boxes);
-        body.blocks_of(notes);
+        let mut extractor = Extractor::default();
+        nodes(&mut |node| extractor.visit(node))?;
+        let Extractor { title, mut body, notes, boxes, has_body, .. } = extractor;
+        body.append_blocks(boxes);
+        body.append_blocks(notes);
         Ok(Self { title, text: body.finish(), has_body })
     }
 }
 
 /// The state while the nodes of a document are visited.
 #[derive(Default)]
-struct Reading {
+struct Extractor {
     title: String,
     body: Prose,
     notes: Prose,
@@ -140,8 +140,8 @@ struct Reading {
     spaces: usize,
 }
 
-impl Reading {
-    fn node(&mut self, node: Node<'_>) {
+impl Extractor {
+    fn visit(&mut self, node: Node<'_>) {
         match node {
             Node::Start("body", _) => (self.in_body, self.has_body) = (true, true),
             Node::End("body") => self.in_body = false,
@@ -178,18 +178,18 @@ impl Reading {
                 self.prose().block();
                 self.place_boxes();
             }
-            Node::Text(text) if self.paragraphs > 0 => self.prose().collapsed(text),
+            Node::Text(text) if self.paragraphs > 0 => self.prose().push_collapsed(text),
             Node::Start("s", tag) => {
-                let said: usize = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1);
-                let count = said.min(MOST_SPACES - self.spaces);
+                let requested: usize = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1);
+                let count = requested.min(MOST_SPACES - self.spaces);
                 self.spaces += count;
-                self.prose().exactly(&" ".repeat(count));
+                self.prose().push(&" ".repeat(count));
             }
-            Node::Start("tab", _) => self.prose().exactly("\t"),
+            Node::Start("tab", _) => self.prose().push("\t"),
             Node::Start("line-break", _) => self.prose().line(),
             Node::Start("table-cell", _) => self.prose().begin_cell(),
-            Node::End("table-cell") => self.prose().cell_of_blocks(),
-            Node::End("table-row") => self.prose().row_of_blocks(),
+            Node::End("table-cell") => self.prose().end_cell(),
+            Node::End("table-row") => self.prose().end_row(),
             Node::Start("table", _) | Node::End("table") => self.prose().block(),
             _ => {}
         }
@@ -197,11 +197,11 @@ impl Reading {
 
     /// The destination of text.
     fn prose(&mut self) -> &mut Prose {
-        if self.in_box > 0 { &mut self.boxes } else { self.around() }
+        if self.in_box > 0 { &mut self.boxes } else { self.outside_boxes() }
     }
 
     /// The destination of text outside boxes.
-    fn around(&mut self) -> &mut Prose {
+    fn outside_boxes(&mut self) -> &mut Prose {
         if self.in_note > 0 { &mut self.notes } else { &mut self.body }
     }
 
@@ -209,7 +209,7 @@ impl Reading {
     fn place_boxes(&mut self) {
         if self.in_box == 0 {
             let boxes = std::mem::take(&mut self.boxes);
-            self.around().blocks_of(boxes);
+            self.outside_boxes().append_blocks(boxes);
         }
     }
 }

@@ -53,21 +53,21 @@ impl<'a> Package<'a> {
     ///
     /// # Errors
     /// As [`Self::bytes`], and when it is not well formed.
-    pub fn each(&self, part: &str, visit: &mut dyn FnMut(Node<'_>)) -> Result<bool, Error> {
+    pub fn for_each_node(&self, part: &str, visit: &mut dyn FnMut(Node<'_>)) -> Result<bool, Error> {
         let Some(bytes) = self.bytes(part)? else { return Ok(false) };
         let text = encoding::text_of(&bytes, None, &Cell::new(None));
         let text = text.map_err(|error| self.damaged(part, error.into()))?;
-        xml::each(&text, visit).map_err(|error| self.damaged(part, error.into()))?;
+        xml::for_each_node(&text, visit).map_err(|error| self.damaged(part, error.into()))?;
         Ok(true)
     }
 
     /// The text of the first element of this name in a part.
     ///
     /// # Errors
-    /// As [`Self::each`].
-    pub fn first(&self, part: &str, element: &str) -> Result<Option<String>, Error> {
+    /// As [`Self::for_each_node`].
+    pub fn first_text(&self, part: &str, element: &str) -> Result<Option<String>, Error> {
         let (mut found, mut inside) = (None::<String>, false);
-        self.each(part, &mut |node| match node {
+        self.for_each_node(part, &mut |node| match node {
             Node::Start(name, _) if name == element && found.is_none() => {
                 inside = true;
                 found = Some(String::new());
@@ -86,13 +86,13 @@ impl<'a> Package<'a> {
     }
 
     /// The error for a document without a necessary part.
-    pub fn lacking(&self, part: &str) -> Halt {
+    pub fn missing(&self, part: &str) -> Halt {
         Error::unusable(self.name, format!("has no {part:?} in it, so it is damaged; save it again")).into()
     }
 }
 
 /// Whether a file begins with an archive whose part `mimetype` has this content.
-pub fn is_of_type(start: &Start, kind: &[u8]) -> bool {
+pub fn has_mimetype(start: &Start, kind: &[u8]) -> bool {
     first_parts(start).any(|(name, content)| name == b"mimetype" && content.starts_with(kind))
 }
 
@@ -105,14 +105,14 @@ pub fn first_parts(start: &Start) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let header = rest.get(..HEADER_BYTES).filter(|header| header.starts_with(HEADER))?;
         let number = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-        let (says_size_behind, is_stored) = (number(6) & 8 != 0, number(8) == 0);
+        let (size_follows, is_stored) = (number(6) & 8 != 0, number(8) == 0);
         let packed_bytes = number(18) | (number(20) << 16);
         let name = rest.get(HEADER_BYTES..HEADER_BYTES + number(26))?;
         let content = rest.get(HEADER_BYTES + number(26) + number(28)..).unwrap_or_default();
         // A stored part of unknown size may be an archive with headers of its own: stop there.
-        let is_endless = says_size_behind && is_stored;
-        let behind = content.get(packed_bytes..).filter(|_| !is_endless).unwrap_or_default();
-        rest = memmem::find(behind, HEADER).map(|at| &behind[at..]).unwrap_or_default();
+        let has_unknown_size = size_follows && is_stored;
+        let after = content.get(packed_bytes..).filter(|_| !has_unknown_size).unwrap_or_default();
+        rest = memmem::find(after, HEADER).map(|at| &after[at..]).unwrap_or_default();
         Some((name, content))
     })
 }

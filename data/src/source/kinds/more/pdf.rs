@@ -1,9 +1,9 @@
 //! PDF (ISO 32000): the text layer. Glyphs are mapped to characters, and these are assembled into
 //! lines by their positions.
 
-use crate::source::clean::{Clean, pages::running};
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::clean::{Clean, pages::join_pages};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 use ember_host::panics::quietly;
@@ -52,7 +52,7 @@ impl Reader for Pdf {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"%PDF-")
     }
 
@@ -60,7 +60,7 @@ impl Reader for Pdf {
         false
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let bytes = content.whole_bytes(LARGEST_BYTES)?;
         let damaged = |why: String| Error::Unreadable {
             what: format!("{} as a PDF; it is damaged or locked: print it into another", content.name()),
@@ -81,9 +81,9 @@ impl Reader for Pdf {
         }
         let text = match content.options.clean {
             Clean::Off => pages.concat(),
-            _ => content.with_changes(|changes| running(&pages, changes)),
+            _ => content.with_changes(|changes| join_pages(&pages, changes)),
         };
-        hand_on(title.as_deref(), &text, sink)
+        emit_document(title.as_deref(), &text, sink)
     }
 }
 
@@ -91,7 +91,7 @@ impl Reader for Pdf {
 fn pages(bytes: Vec<u8>) -> Result<(Option<String>, Vec<String>), String> {
     ensure_no_bomb(&bytes)?;
     let pdf = File::new(bytes).map_err(|error| format!("{error:?}"))?;
-    let title = pdf.metadata().title.as_deref().map(of_pdf_string);
+    let title = pdf.metadata().title.as_deref().map(decode_string);
     let cache = InterpreterCache::new();
     let (mut pages, mut length, mut drawings) = (Vec::new(), 0, 0);
     for page in pdf.pages().iter() {
@@ -106,7 +106,7 @@ fn pages(bytes: Vec<u8>) -> Result<(Option<String>, Vec<String>), String> {
 }
 
 /// Decodes a PDF string: UTF-16 or UTF-8 with a byte order mark, else nearly Latin-1.
-fn of_pdf_string(bytes: &[u8]) -> String {
+fn decode_string(bytes: &[u8]) -> String {
     let (text, _, _) = encoding_rs::WINDOWS_1252.decode(bytes);
     text.into_owned()
 }
@@ -131,12 +131,12 @@ fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
         rest = &rest[at + STREAM.len()..];
         let content = rest.strip_prefix(b"\r").unwrap_or(rest);
         let content = content.strip_prefix(b"\n").unwrap_or(content);
-        let mut times = 0;
-        while is_packed(&mut unpacking(content, times)) {
-            times += 1;
-            let unpacked = length(&mut unpacking(content, times));
+        let mut layers = 0;
+        while is_zlib(&mut decompressed(content, layers)) {
+            layers += 1;
+            let unpacked = length(&mut decompressed(content, layers));
             all += unpacked;
-            if unpacked > MOST_STREAM_BYTES || all > MOST_STREAMS_BYTES || times > MOST_FILTERS {
+            if unpacked > MOST_STREAM_BYTES || all > MOST_STREAMS_BYTES || layers > MOST_FILTERS {
                 return Err("it unpacks to more than any text".to_owned());
             }
         }
@@ -144,17 +144,17 @@ fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The content, decompressed by zlib `times` times.
-fn unpacking(content: &[u8], times: u32) -> Box<dyn BufRead + '_> {
+/// The content, decompressed by zlib `layers` times.
+fn decompressed(content: &[u8], layers: u32) -> Box<dyn BufRead + '_> {
     let mut content: Box<dyn BufRead + '_> = Box::new(content);
-    for _ in 0..times {
+    for _ in 0..layers {
         content = Box::new(BufReader::new(ZlibDecoder::new(content)));
     }
     content
 }
 
 /// Whether the content begins with a zlib header (RFC 1950).
-fn is_packed(content: &mut dyn BufRead) -> bool {
+fn is_zlib(content: &mut dyn BufRead) -> bool {
     content.fill_buf().is_ok_and(|start| match start {
         [method, flags, ..] => method & 15 == 8 && u16::from_be_bytes([*method, *flags]).is_multiple_of(31),
         _ => false,
@@ -175,7 +175,7 @@ fn length(content: &mut dyn BufRead) -> u64 {
 }
 
 /// The text of a glyph, and its position on the page.
-struct Placed {
+struct PlacedText {
     text: String,
     /// Its start and end along its line, and the line's distance from the top.
     start: f64,
@@ -186,7 +186,7 @@ struct Placed {
 
 /// Collects the characters of a page in drawing order.
 struct TextLayer<'a> {
-    placed: Vec<Placed>,
+    placed: Vec<PlacedText>,
     /// The drawings in the file so far.
     drawings: &'a mut u64,
 }
@@ -194,7 +194,7 @@ struct TextLayer<'a> {
 impl TextLayer<'_> {
     /// Counts drawings. The library's callbacks cannot return an error, so too many end in a panic,
     /// which the caller of the library catches.
-    fn drawn(&mut self, drawings: usize) {
+    fn count_drawings(&mut self, drawings: usize) {
         *self.drawings += drawings as u64;
         if *self.drawings > MOST_DRAWINGS || self.placed.len() > MOST_GLYPHS_A_PAGE {
             resume_unwind(Box::new("it draws more than any text".to_owned()));
@@ -206,14 +206,14 @@ impl TextLayer<'_> {
     fn text(&self) -> String {
         let mut text = String::new();
         let mut rest = self.placed.as_slice();
-        let mut last: Option<&Placed> = None;
+        let mut last: Option<&PlacedText> = None;
         while let Some(first) = rest.first() {
-            let length = 1 + rest.windows(2).take_while(|pair| pair[1].goes_on(&pair[0])).count();
+            let length = 1 + rest.windows(2).take_while(|pair| pair[1].continues(&pair[0])).count();
             let (line, later) = rest.split_at(length);
             if last.is_some_and(|last| (first.line - last.line).abs() > 1.8 * first.size.max(last.size)) {
                 text.push('\n');
             }
-            text.push_str(&words(line));
+            text.push_str(&line_text(line));
             text.push('\n');
             (rest, last) = (later, line.last());
         }
@@ -221,7 +221,7 @@ impl TextLayer<'_> {
     }
 }
 
-impl Placed {
+impl PlacedText {
     /// A character of this width. `to_page` maps glyph space, where 1000 units are the font's
     /// height, to the page.
     fn new(text: String, width: f64, to_page: Affine) -> Self {
@@ -242,44 +242,44 @@ impl Placed {
 
     /// Whether it continues the line of the character before: to the right of it, or to the left if
     /// either is of a right-to-left script.
-    fn goes_on(&self, before: &Self) -> bool {
+    fn continues(&self, before: &Self) -> bool {
         let size = before.size.max(self.size).max(f64::EPSILON);
         let near = |gap: f64| (-0.5 * size..2.0 * size).contains(&gap);
-        let leftward = (self.is_leftward() || before.is_leftward()) && near(before.start - self.end);
-        (self.line - before.line).abs() < 0.5 * size && (self.start > before.end - 0.5 * size || leftward)
+        let right_to_left = (self.is_right_to_left() || before.is_right_to_left()) && near(before.start - self.end);
+        (self.line - before.line).abs() < 0.5 * size && (self.start > before.end - 0.5 * size || right_to_left)
     }
 
     /// Whether its script is right-to-left: Hebrew, Arabic and related ones.
-    fn is_leftward(&self) -> bool {
+    fn is_right_to_left(&self) -> bool {
         self.text.starts_with(
             |first: char| matches!(first, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'),
         )
     }
 
     /// Whether it is left-to-right even within a right-to-left line: a number or foreign word.
-    fn is_rightward(&self) -> bool {
-        self.text.starts_with(char::is_alphanumeric) && !self.is_leftward()
+    fn is_left_to_right(&self) -> bool {
+        self.text.starts_with(char::is_alphanumeric) && !self.is_right_to_left()
     }
 }
 
 /// The characters of a line in reading order, with a space at each wide gap.
-fn words(line: &[Placed]) -> String {
-    let leftward = line.iter().filter(|placed| placed.is_leftward()).count();
-    if leftward * 2 <= line.iter().filter(|placed| placed.text != " ").count() {
+fn line_text(line: &[PlacedText]) -> String {
+    let right_to_left = line.iter().filter(|placed| placed.is_right_to_left()).count();
+    if right_to_left * 2 <= line.iter().filter(|placed| placed.text != " ").count() {
         return spaced(line.iter());
     }
     // From right to left, except numbers and foreign words.
-    let mut ordered: Vec<&Placed> = line.iter().collect();
+    let mut ordered: Vec<&PlacedText> = line.iter().collect();
     ordered.sort_by(|one, other| other.start.total_cmp(&one.start));
-    for run in ordered.chunk_by_mut(|one, other| one.is_rightward() && other.is_rightward()) {
+    for run in ordered.chunk_by_mut(|one, other| one.is_left_to_right() && other.is_left_to_right()) {
         run.reverse();
     }
     spaced(ordered.into_iter())
 }
 
-fn spaced<'a>(line: impl Iterator<Item = &'a Placed>) -> String {
+fn spaced<'a>(line: impl Iterator<Item = &'a PlacedText>) -> String {
     let mut text = String::new();
-    let mut before: Option<&Placed> = None;
+    let mut before: Option<&PlacedText> = None;
     for placed in line {
         let gap = before.map_or(0.0, |before| (placed.start - before.end).max(before.start - placed.end));
         if gap > 0.15 * placed.size && !text.ends_with(' ') && placed.text != " " {
@@ -294,7 +294,7 @@ fn spaced<'a>(line: impl Iterator<Item = &'a Placed>) -> String {
 
 impl Device<'_> for TextLayer<'_> {
     fn draw_glyph_run(&mut self, run: &GlyphRun<'_, '_>, props: DrawProps<'_>, _: &DrawMode) {
-        self.drawn(1 + run.glyphs().len());
+        self.count_drawings(1 + run.glyphs().len());
         for glyph in run.glyphs() {
             let text = match glyph.as_unicode() {
                 Some(BfString::Char(character)) => character.to_string(),
@@ -309,24 +309,24 @@ impl Device<'_> for TextLayer<'_> {
                 Glyph::Outline(outline) => f64::from(outline.advance_width().unwrap_or(500.0)),
                 Glyph::Type3(_) => 0.0,
             };
-            self.placed.push(Placed::new(text, width, props.transform * glyph.transform()));
+            self.placed.push(PlacedText::new(text, width, props.transform * glyph.transform()));
         }
     }
 
     fn draw_path(&mut self, _: &BezPath, _: DrawProps<'_>, _: &DrawMode) {
-        self.drawn(1);
+        self.count_drawings(1);
     }
 
     fn push_clip_path(&mut self, _: &ClipPath) {
-        self.drawn(1);
+        self.count_drawings(1);
     }
 
     fn push_transparency_group(&mut self, _: f32, _: Option<SoftMask<'_>>, _: BlendMode) {
-        self.drawn(1);
+        self.count_drawings(1);
     }
 
     fn draw_image(&mut self, _: Image<'_, '_>, _: ImageDrawProps<'_>) {
-        self.drawn(1);
+        self.count_drawings(1);
     }
 
     fn pop_clip(&mut self) {}

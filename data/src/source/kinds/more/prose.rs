@@ -20,12 +20,12 @@ pub struct Prose {
     /// The offset of a table's open cell in the text, and the separator before it.
     cell: Option<(usize, Gap)>,
     /// The prefix of each line.
-    mark: &'static str,
+    line_prefix: &'static str,
 }
 
 impl Prose {
     /// Adds text as it is.
-    pub fn exactly(&mut self, text: &str) {
+    pub fn push(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
@@ -41,55 +41,55 @@ impl Prose {
             });
         }
         self.gap = Gap::None;
-        if self.mark.is_empty() {
+        if self.line_prefix.is_empty() {
             return self.text.push_str(text);
         }
         if begins_line {
-            self.text.push_str(self.mark);
+            self.text.push_str(self.line_prefix);
         }
-        self.text.push_str(&text.replace('\n', &format!("\n{}", self.mark)));
+        self.text.push_str(&text.replace('\n', &format!("\n{}", self.line_prefix)));
     }
 
     /// Sets the prefix of the next lines.
-    pub fn begin_lines_with(&mut self, mark: &'static str) {
-        self.mark = mark;
+    pub fn set_line_prefix(&mut self, line_prefix: &'static str) {
+        self.line_prefix = line_prefix;
     }
 
     /// Adds text with each run of white space as one space, or nothing at a stronger separator.
-    pub fn collapsed(&mut self, text: &str) {
+    pub fn push_collapsed(&mut self, text: &str) {
         // A no-break space is kept as text.
         let is_space = |character: char| matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{c}');
         for (number, word) in text.split(is_space).enumerate() {
             if number > 0 {
-                self.part(Gap::Space);
+                self.separate(Gap::Space);
             }
-            self.exactly(word);
+            self.push(word);
         }
     }
 
     /// Begins another block.
     pub fn block(&mut self) {
-        self.part(Gap::Block);
+        self.separate(Gap::Block);
     }
 
     /// Adds another text as separate blocks.
-    pub fn blocks_of(&mut self, other: Self) {
+    pub fn append_blocks(&mut self, other: Self) {
         let text = other.finish();
         if !text.trim_end().is_empty() {
             self.block();
-            self.exactly(text.trim_end());
+            self.push(text.trim_end());
             self.block();
         }
     }
 
     /// Begins another line of the same block.
     pub fn line(&mut self) {
-        self.part(Gap::Line);
+        self.separate(Gap::Line);
     }
 
     /// Begins another cell of a row.
     pub fn cell(&mut self) {
-        self.part(Gap::Cell);
+        self.separate(Gap::Cell);
     }
 
     /// Begins a cell of blocks; its first block follows on the separator before the cell.
@@ -99,17 +99,17 @@ impl Prose {
 
     /// Ends the cell and its last block, so that only a tab comes before the next cell. An empty
     /// cell leaves no trace.
-    pub fn cell_of_blocks(&mut self) {
+    pub fn end_cell(&mut self) {
         self.gap = self.before_cell().unwrap_or(Gap::Cell);
         self.cell = None;
     }
 
     /// Ends the row and its open cell. A row of empty cells leaves no trace.
-    pub fn row_of_blocks(&mut self) {
+    pub fn end_row(&mut self) {
         if self.cell.is_some() {
-            self.cell_of_blocks();
+            self.end_cell();
         }
-        self.part(Gap::Line);
+        self.separate(Gap::Line);
     }
 
     /// Ends the table, even if its last row is still open.
@@ -124,7 +124,7 @@ impl Prose {
         self.cell.filter(|(start, _)| *start == self.text.len()).map(|(_, gap)| gap)
     }
 
-    fn part(&mut self, gap: Gap) {
+    fn separate(&mut self, gap: Gap) {
         self.gap = self.gap.max(gap);
     }
 

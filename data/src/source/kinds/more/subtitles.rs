@@ -1,7 +1,7 @@
 //! Subtitles (SubRip's .srt and WebVTT): the text of the cues, line by line.
 
 use super::html::Page;
-use crate::source::event::{Documents, Halt};
+use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader};
 use crate::source::start::Start;
 use crate::source::{content::Content, event::Event};
@@ -26,84 +26,84 @@ impl Reader for Subtitles {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         let text = start.text();
         let second = text.lines().nth(1).unwrap_or_default();
-        start.is_unnamed() && (text.starts_with("WEBVTT") || (text.starts_with(['0', '1']) && is_time(second)))
+        start.has_generic_name() && (text.starts_with("WEBVTT") || (text.starts_with(['0', '1']) && is_time(second)))
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let mut reading = Reading::default();
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        let mut parser = Parser::default();
         let too_long = "no line of subtitles is so long; leave it out";
         content.each_line(LONGEST_LINE_BYTES, too_long, &mut |number, line| {
-            reading.is_webvtt |= number == 1 && line.starts_with("WEBVTT");
-            reading.line(line.trim(), sink)
+            parser.is_webvtt |= number == 1 && line.starts_with("WEBVTT");
+            parser.line(line.trim(), sink)
         })?;
-        reading.end(sink)
+        parser.end(sink)
     }
 }
 
 /// The state while the lines of a file are read.
 #[derive(Default)]
-struct Reading {
+struct Parser {
     /// In WebVTT a blank line ends a cue; identifiers, notes and styles may follow. In SubRip's
     /// files a cue may contain blank lines.
     is_webvtt: bool,
     /// Whether the next lines are the text of a cue.
-    shown: bool,
+    in_cue: bool,
     /// Whether the line before was blank.
     after_blank: bool,
     /// A pending line that is a number, and whether it follows a blank one: it is the next cue's
     /// number if a time follows, else text.
     number: Option<(String, bool)>,
     /// Whether words are timed one by one, as YouTube does: each line is repeated above the next.
-    rolls: bool,
+    repeats_lines: bool,
     /// The last line emitted.
     last: String,
 }
 
-impl Reading {
-    fn line(&mut self, line: &str, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        self.rolls |= line.contains("<c>");
+impl Parser {
+    fn line(&mut self, line: &str, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        self.repeats_lines |= line.contains("<c>");
         let after_blank = std::mem::replace(&mut self.after_blank, line.is_empty());
         if is_time(line) {
             // A blank line between a number and a time: the number was text of the cue before.
             if after_blank && self.number.as_ref().is_some_and(|(_, after_blank)| !after_blank) {
-                self.say_number(sink)?;
+                self.emit_number(sink)?;
             }
-            self.shown = true;
+            self.in_cue = true;
             self.number = None;
         } else if line.is_empty() && self.is_webvtt {
-            self.shown = false;
-            self.say_number(sink)?;
-        } else if !line.is_empty() && self.shown {
-            self.say_number(sink)?;
+            self.in_cue = false;
+            self.emit_number(sink)?;
+        } else if !line.is_empty() && self.in_cue {
+            self.emit_number(sink)?;
             let text = unmarked(line);
             match text.bytes().all(|byte| byte.is_ascii_digit()) {
                 true => self.number = Some((text, after_blank)),
-                false => self.say(text, sink)?,
+                false => self.emit(text, sink)?,
             }
         }
         Ok(())
     }
 
     /// At the end of a file, a number after a blank line belongs to a cue that was cut off.
-    fn end(&mut self, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn end(&mut self, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         self.number = self.number.take().filter(|(_, after_blank)| !after_blank);
-        self.say_number(sink)?;
+        self.emit_number(sink)?;
         sink(Event::EndOfDocument)
     }
 
-    fn say_number(&mut self, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn emit_number(&mut self, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         match self.number.take() {
-            Some((number, _)) => self.say(number, sink),
+            Some((number, _)) => self.emit(number, sink),
             None => Ok(()),
         }
     }
 
-    fn say(&mut self, text: String, sink: &mut Documents<'_>) -> Result<(), Halt> {
-        let is_again = self.rolls && text == self.last;
-        if !text.is_empty() && !is_again {
+    fn emit(&mut self, text: String, sink: &mut EventSink<'_>) -> Result<(), Halt> {
+        let is_repeated = self.repeats_lines && text == self.last;
+        if !text.is_empty() && !is_repeated {
             sink(Event::Text(&text))?;
             sink(Event::Text("\n"))?;
             self.last = text;

@@ -18,7 +18,7 @@ pub enum Node<'a> {
 ///
 /// # Errors
 /// When it is not well formed.
-pub fn each(document: &str, visit: &mut dyn FnMut(Node<'_>)) -> Result<(), quick_xml::Error> {
+pub fn for_each_node(document: &str, visit: &mut dyn FnMut(Node<'_>)) -> Result<(), quick_xml::Error> {
     let mut reader = Reader::from_str(document);
     reader.config_mut().expand_empty_elements = true;
     loop {

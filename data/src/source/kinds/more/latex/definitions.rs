@@ -1,11 +1,11 @@
 //! Skips definitions with all their arguments.
 
-use super::Reading;
-use super::places::behind_comments;
+use super::Parser;
+use super::places::after_comments;
 
-impl<'a> Reading<'a> {
+impl<'a> Parser<'a> {
     /// Skips a LaTeX definition: a name, then `arguments` arguments with options among them.
-    pub fn definition(&mut self, arguments: usize) {
+    pub fn skip_definition(&mut self, arguments: usize) {
         self.name();
         for _ in 0..arguments {
             self.go_to('[');
@@ -19,15 +19,15 @@ impl<'a> Reading<'a> {
 
     /// Skips the definition of a TeX primitive such as `\def`: a name, parameters, a body in
     /// braces.
-    pub fn plain_definition(&mut self) {
-        let paragraph = self.near().split("\n\n").next().unwrap_or_default();
+    pub fn skip_tex_definition(&mut self) {
+        let paragraph = self.lookahead().split("\n\n").next().unwrap_or_default();
         let line = paragraph.find('\n').unwrap_or(paragraph.len());
         self.at += paragraph.find('{').unwrap_or(line);
         self.argument();
     }
 
     /// Skips the arguments of `\let`: a new name, an optional `=`, and a name that it copies.
-    pub fn second_name(&mut self) {
+    pub fn skip_let(&mut self) {
         self.name();
         self.go_to('=');
         self.at += usize::from(self.rest().starts_with('='));
@@ -57,7 +57,7 @@ impl<'a> Reading<'a> {
 
     /// Advances to this character if only blanks, a line end and comments come before it.
     fn go_to(&mut self, mark: char) {
-        let behind = behind_comments(self.rest());
+        let behind = after_comments(self.rest());
         if behind.starts_with(mark) {
             self.at = self.text.len() - behind.len();
         }

@@ -7,12 +7,12 @@ mod places;
 
 use super::prose::Prose;
 use crate::source::content::Content;
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on, in_one_line};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document, in_one_line};
 use crate::source::start::Start;
-use names::{AS_WRITTEN, FORMULAS, HEADINGS, NOTES, WITHOUT_ARGUMENT};
-use names::{accent, arguments_without_text, definition, environment_settings, ligature, settings, symbol};
-use places::{begins_blank, behind_blanks, braces, formula_length, slides_length};
+use names::{FORMULAS, HEADINGS, NOTES, VERBATIM, WITHOUT_ARGUMENT};
+use names::{accent, arguments_without_text, definition_arguments, environment_arguments, ligature, settings, symbol};
+use places::{after_blanks, begins_blank, braces, formula_length, overlay_length};
 use unicode_normalization::char::compose;
 
 pub struct Latex;
@@ -36,37 +36,37 @@ impl Reader for Latex {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
-        start.is_unnamed() && start.text().starts_with("\\documentclass")
+    fn matches(&self, start: &Start) -> bool {
+        start.has_generic_name() && start.text().starts_with("\\documentclass")
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let text = content.whole_text(LARGEST_BYTES)?.replace("\r\n", "\n");
-        let mut reading = Reading::of(&text);
+        let mut parser = Parser::of(&text);
         let title = text.find("\\title{").and_then(|at| {
-            reading.at = at + "\\title".len();
-            reading.argument()
+            parser.at = at + "\\title".len();
+            parser.argument()
         });
         let title = title.map(plain);
-        reading.at = 0;
+        parser.at = 0;
         if let Some(at) = text.find("\\begin{document}") {
-            reading.at = at + "\\begin{document}".len();
+            parser.at = at + "\\begin{document}".len();
         }
-        reading.run();
-        hand_on(title.as_deref(), &reading.finish(), sink)
+        parser.run();
+        emit_document(title.as_deref(), &parser.finish(), sink)
     }
 }
 
 /// The role of a command's argument.
 #[derive(Clone, Copy, Default)]
-enum Part {
+enum Role {
     #[default]
     Text,
     Block,
     Note,
 }
 
-struct Reading<'a> {
+struct Parser<'a> {
     text: &'a str,
     /// The offset of the rest, still to be read.
     at: usize,
@@ -78,21 +78,21 @@ struct Reading<'a> {
     /// The offsets of each pair of braces ([`braces`]).
     braces: Vec<(u32, u32)>,
     /// The stack of open braces, by the role of their content.
-    open: Vec<Part>,
+    open: Vec<Role>,
     /// The role of the content of the next brace.
-    begins: Part,
+    next_role: Role,
     /// The offsets up to which no `$` or `$$` formula ends, so that text is searched only once.
     no_formula_to: [usize; 2],
 }
 
 /// The text without commands, on one line.
 fn plain(text: &str) -> String {
-    let mut reading = Reading::of(text);
-    reading.run();
-    in_one_line(&reading.finish())
+    let mut parser = Parser::of(text);
+    parser.run();
+    in_one_line(&parser.finish())
 }
 
-impl<'a> Reading<'a> {
+impl<'a> Parser<'a> {
     fn of(text: &'a str) -> Self {
         Self {
             text,
@@ -102,14 +102,14 @@ impl<'a> Reading<'a> {
             open_notes: 0,
             braces: braces(text),
             open: Vec::new(),
-            begins: Part::Text,
+            next_role: Role::Text,
             no_formula_to: [0; 2],
         }
     }
 
     /// The extracted text, with the notes at its end.
     fn finish(mut self) -> String {
-        self.body.blocks_of(self.notes);
+        self.body.append_blocks(self.notes);
         self.body.finish()
     }
 
@@ -128,7 +128,7 @@ impl<'a> Reading<'a> {
             let plain = self.rest().find(special).unwrap_or(self.rest().len());
             if plain > 0 {
                 let text = &self.rest()[..plain];
-                self.prose().collapsed(text);
+                self.prose().push_collapsed(text);
                 self.at += plain;
                 continue;
             }
@@ -145,13 +145,13 @@ impl<'a> Reading<'a> {
                 '}' => self.end(),
                 '$' => self.formula(),
                 '&' => self.prose().cell(),
-                '~' => self.prose().exactly("\u{a0}"),
+                '~' => self.prose().push("\u{a0}"),
                 '\n' if begins_blank(self.rest()) => self.prose().block(),
-                '\n' => self.prose().collapsed(" "),
+                '\n' => self.prose().push_collapsed(" "),
                 mark => {
                     let (typed, set) = ligature(mark, self.rest());
                     self.at += typed;
-                    self.prose().exactly(set);
+                    self.prose().push(set);
                 }
             }
         }
@@ -159,17 +159,17 @@ impl<'a> Reading<'a> {
 
     /// Handles an opening brace.
     fn begin(&mut self) {
-        let part = std::mem::take(&mut self.begins);
-        self.open_notes += usize::from(matches!(part, Part::Note));
-        self.open.push(part);
+        let role = std::mem::take(&mut self.next_role);
+        self.open_notes += usize::from(matches!(role, Role::Note));
+        self.open.push(role);
     }
 
     /// Handles a closing brace.
     fn end(&mut self) {
         match self.open.pop() {
-            None | Some(Part::Text) => {}
-            Some(Part::Block) => self.prose().block(),
-            Some(Part::Note) => {
+            None | Some(Role::Text) => {}
+            Some(Role::Block) => self.prose().block(),
+            Some(Role::Note) => {
                 self.prose().block();
                 self.open_notes -= 1;
             }
@@ -187,11 +187,11 @@ impl<'a> Reading<'a> {
             Ok(length) => length,
             Err(looked) => {
                 self.no_formula_to[mark.len() - 1] = start + looked;
-                return self.prose().exactly(mark);
+                return self.prose().push(mark);
             }
         };
         let formula = format!("{mark}{}{mark}", &self.rest()[..length]);
-        self.prose().exactly(&formula);
+        self.prose().push(&formula);
         self.at += length + mark.len();
     }
 
@@ -200,16 +200,16 @@ impl<'a> Reading<'a> {
         let rest = self.rest();
         let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         if letters == 0 {
-            self.sign();
+            self.control_symbol();
             return false;
         }
         let name = &rest[..letters];
         self.at += letters;
         self.at += usize::from(self.rest().starts_with('*'));
         if name != "verb" {
-            self.at += slides_length(self.rest());
+            self.at += overlay_length(self.rest());
         }
-        let behind = behind_blanks(self.rest());
+        let behind = after_blanks(self.rest());
         let blanks = self.rest().len() - behind.len();
         let has_letter = behind.starts_with('{') || (blanks > 0 && behind.starts_with(char::is_alphabetic));
         if let Some(accent) = accent(name).filter(|_| has_letter) {
@@ -217,13 +217,13 @@ impl<'a> Reading<'a> {
             self.accented(accent);
             return false;
         }
-        self.obey(name)
+        self.execute(name)
     }
 
     /// Executes a control word, after its name; returns whether it ends the document.
-    fn obey(&mut self, name: &str) -> bool {
-        if let Some(arguments) = definition(name) {
-            self.definition(arguments);
+    fn execute(&mut self, name: &str) -> bool {
+        if let Some(arguments) = definition_arguments(name) {
+            self.skip_definition(arguments);
             return false;
         }
         if let Some(settings) = settings(name) {
@@ -239,13 +239,13 @@ impl<'a> Reading<'a> {
             "item" => {
                 self.prose().line();
                 if let Some(label) = self.options() {
-                    self.prose().collapsed(&plain(label));
-                    self.prose().collapsed(" ");
+                    self.prose().push_collapsed(&plain(label));
+                    self.prose().push_collapsed(" ");
                 }
             }
             "par" => self.prose().block(),
-            "def" | "edef" | "gdef" | "xdef" => self.plain_definition(),
-            "let" => self.second_name(),
+            "def" | "edef" | "gdef" | "xdef" => self.skip_tex_definition(),
+            "let" => self.skip_let(),
             "bibitem" => {
                 self.prose().line();
                 self.all_options();
@@ -256,13 +256,13 @@ impl<'a> Reading<'a> {
             name if HEADINGS.contains(&name) => {
                 self.options();
                 self.prose().block();
-                self.begins = Part::Block;
+                self.next_role = Role::Block;
             }
             name if NOTES.contains(&name) => {
                 self.options();
                 if let Some((open, _)) = self.next_braces() {
                     self.at = open;
-                    self.begins = Part::Note;
+                    self.next_role = Role::Note;
                 }
             }
             name if WITHOUT_ARGUMENT.contains(&name) => {
@@ -273,12 +273,12 @@ impl<'a> Reading<'a> {
             }
             name => match symbol(name) {
                 Some(symbol) => {
-                    self.prose().exactly(symbol);
-                    self.swallow();
+                    self.prose().push(symbol);
+                    self.skip_space();
                 }
                 None => {
                     self.all_options();
-                    self.swallow();
+                    self.skip_space();
                 }
             },
         }
@@ -286,7 +286,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Skips the blanks or the empty group `{}` after a control word.
-    fn swallow(&mut self) {
+    fn skip_space(&mut self) {
         let rest = self.rest();
         if rest.starts_with("{}") {
             self.at += 2;
@@ -297,7 +297,7 @@ impl<'a> Reading<'a> {
 
     /// Skips `[options]` and returns their content.
     fn options(&mut self) -> Option<&'a str> {
-        let near = self.near().strip_prefix('[')?;
+        let near = self.lookahead().strip_prefix('[')?;
         let (options, _) = near.split_once(']')?;
         self.at += options.len() + 2;
         Some(options)
@@ -309,7 +309,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The beginning of the rest, for a bounded search.
-    fn near(&self) -> &'a str {
+    fn lookahead(&self) -> &'a str {
         let rest = self.rest();
         &rest[..rest.floor_char_boundary(LONGEST_OPTIONS_BYTES)]
     }
@@ -330,7 +330,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Executes a control symbol: a command of one character that is not a letter.
-    fn sign(&mut self) {
+    fn control_symbol(&mut self) {
         let Some(sign) = self.rest().chars().next() else { return };
         self.at += sign.len_utf8();
         match sign {
@@ -343,12 +343,12 @@ impl<'a> Reading<'a> {
                 let (open, close) = if sign == '(' { ("$", "\\)") } else { ("$$", "\\]") };
                 let end = self.rest().find(close).unwrap_or(self.rest().len());
                 let formula = format!("{open}{}{open}", &self.rest()[..end]);
-                self.prose().exactly(&formula);
+                self.prose().push(&formula);
                 self.at = (self.at + end + 2).min(self.text.len());
             }
-            '%' | '&' | '$' | '#' | '_' | '{' | '}' => self.prose().exactly(sign.encode_utf8(&mut [0; 4])),
-            ' ' | '\n' => self.prose().collapsed(" "),
-            ',' => self.prose().exactly("\u{202f}"),
+            '%' | '&' | '$' | '#' | '_' | '{' | '}' => self.prose().push(sign.encode_utf8(&mut [0; 4])),
+            ' ' | '\n' => self.prose().push_collapsed(" "),
+            ',' => self.prose().push("\u{202f}"),
             '-' | '/' | '!' | ';' | ':' | '>' | '@' => {}
             sign => {
                 if let Some(accent) = accent(sign.encode_utf8(&mut [0; 4])) {
@@ -360,7 +360,7 @@ impl<'a> Reading<'a> {
 
     /// Adds the letter after an accent command, with the accent.
     fn accented(&mut self, accent: char) {
-        let behind = behind_blanks(self.rest());
+        let behind = after_blanks(self.rest());
         if behind.starts_with('{') {
             self.at += self.rest().len() - behind.len();
         }
@@ -381,8 +381,8 @@ impl<'a> Reading<'a> {
         // Unicode composes accents with `i`, not with the dotless `ı`.
         let base = if letter == 'ı' { 'i' } else { letter };
         match compose(base, accent) {
-            Some(composed) => self.prose().exactly(&format!("{composed}{}", letters.as_str())),
-            None => self.prose().exactly(&format!("{base}{accent}{}", letters.as_str())),
+            Some(composed) => self.prose().push(&format!("{composed}{}", letters.as_str())),
+            None => self.prose().push(&format!("{base}{accent}{}", letters.as_str())),
         }
     }
 
@@ -392,7 +392,7 @@ impl<'a> Reading<'a> {
         let start = self.at + mark.len_utf8();
         let end = self.text[start..].find(mark).map_or(self.text.len(), |end| start + end);
         let text = &self.text[start..end];
-        self.prose().exactly(text);
+        self.prose().push(text);
         self.at = (end + mark.len_utf8()).min(self.text.len());
     }
 
@@ -404,23 +404,23 @@ impl<'a> Reading<'a> {
             return name == "document";
         }
         let is_formula = FORMULAS.contains(&name);
-        if is_formula || AS_WRITTEN.contains(&name) || name == "comment" {
+        if is_formula || VERBATIM.contains(&name) || name == "comment" {
             let close = format!("\\end{{{name}}}");
             let end = self.rest().find(&close).unwrap_or(self.rest().len());
             let inside = &self.rest()[..end];
             self.prose().block();
             match name {
                 "comment" => {}
-                _ if is_formula => self.prose().exactly(&format!("$${inside}$$")),
-                _ => self.prose().exactly(inside.trim_matches('\n')),
+                _ if is_formula => self.prose().push(&format!("$${inside}$$")),
+                _ => self.prose().push(inside.trim_matches('\n')),
             }
             self.prose().block();
             self.at = (self.at + end + close.len()).min(self.text.len());
             return false;
         }
-        self.at += slides_length(self.rest());
+        self.at += overlay_length(self.rest());
         self.all_options();
-        for _ in 0..environment_settings(name) {
+        for _ in 0..environment_arguments(name) {
             self.all_options();
             self.argument();
         }

@@ -51,7 +51,7 @@ pub fn arguments_without_text(command: &str) -> usize {
 }
 
 /// The number of arguments after the name in a definition; `None` for other commands.
-pub fn definition(command: &str) -> Option<usize> {
+pub fn definition_arguments(command: &str) -> Option<usize> {
     Some(match command {
         "newif" | "newlength" | "newcounter" | "newsavebox" => 0,
         "newcommand"
@@ -86,7 +86,7 @@ pub fn settings(command: &str) -> Option<usize> {
 }
 
 /// The number of layout arguments of an environment.
-pub fn environment_settings(environment: &str) -> usize {
+pub fn environment_arguments(environment: &str) -> usize {
     match environment {
         "tabular*" | "tabularx" | "tabulary" | "wrapfigure" | "wrapfigure*" | "wraptable" | "wraptable*" => 2,
         "tabular" | "array" | "longtable" | "longtable*" | "minipage" | "multicols" | "multicols*" | "column"
@@ -96,7 +96,7 @@ pub fn environment_settings(environment: &str) -> usize {
 }
 
 /// Environments that are kept as written.
-pub const AS_WRITTEN: [&str; 3] = ["verbatim", "lstlisting", "minted"];
+pub const VERBATIM: [&str; 3] = ["verbatim", "lstlisting", "minted"];
 
 /// Environments of formulas, also kept as written.
 pub const FORMULAS: [&str; 11] = [

@@ -6,14 +6,14 @@ pub fn begins_blank(text: &str) -> bool {
 }
 
 /// The text after blanks and at most one line end.
-pub fn behind_blanks(text: &str) -> &str {
+pub fn after_blanks(text: &str) -> &str {
     let line = text.trim_start_matches([' ', '\t']);
     line.strip_prefix('\n').map_or(line, |next| next.trim_start_matches([' ', '\t']))
 }
 
 /// The text after blanks, a line end and comments, where an argument may follow.
-pub fn behind_comments(text: &str) -> &str {
-    let mut behind = behind_blanks(text);
+pub fn after_comments(text: &str) -> &str {
+    let mut behind = after_blanks(text);
     while let Some(comment) = behind.strip_prefix('%') {
         behind = comment.split_once('\n').map_or("", |(_, next)| next.trim_start_matches([' ', '\t']));
     }
@@ -21,7 +21,7 @@ pub fn behind_comments(text: &str) -> &str {
 }
 
 /// The length of a Beamer overlay specification, such as `<2->`; 0 if there is none.
-pub fn slides_length(text: &str) -> usize {
+pub fn overlay_length(text: &str) -> usize {
     const LONGEST: usize = 40;
     let Some(inside) = text.strip_prefix('<').map(str::as_bytes) else { return 0 };
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-+,.:|@() ".contains(byte);

@@ -2,9 +2,9 @@ use super::*;
 
 /// The text of a document's body.
 fn text(body: &str) -> String {
-    let mut reading = Reading::of(body);
-    reading.run();
-    reading.finish()
+    let mut parser = Parser::of(body);
+    parser.run();
+    parser.finish()
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod group;
 mod text;
 mod words;
 
-use crate::source::event::{Documents, Halt};
-use crate::source::reader::{About, Reader, hand_on};
+use crate::source::event::{EventSink, Halt};
+use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error};
 use encoding_rs::{Encoding, WINDOWS_1252};
@@ -14,7 +14,7 @@ use encodings::{of_charset, of_code_page};
 use group::Group;
 use std::collections::HashMap;
 use text::Text;
-use words::{OPTIONAL, Part, SKIPPED, character, part};
+use words::{OPTIONAL, SKIPPED, Structure, character, structure};
 
 pub struct Rtf;
 
@@ -37,7 +37,7 @@ impl Reader for Rtf {
         &ABOUT
     }
 
-    fn begins(&self, start: &Start) -> bool {
+    fn matches(&self, start: &Start) -> bool {
         start.bytes.starts_with(b"{\\rtf")
     }
 
@@ -45,23 +45,23 @@ impl Reader for Rtf {
         false // a picture in it may be binary
     }
 
-    fn read(&self, content: &Content<'_>, sink: &mut Documents<'_>) -> Result<(), Halt> {
+    fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let bytes = content.whole_bytes(LARGEST_BYTES)?;
         if !bytes.starts_with(b"{\\rtf") {
             return Err(Error::unusable(content.name(), "is named as RTF, but is something else; rename it").into());
         }
-        let mut reading = Reading { rest: &bytes, groups: vec![Group::default()], ..Reading::default() };
-        reading.run();
-        reading.flush();
-        if reading.too_deep {
+        let mut parser = Parser { rest: &bytes, groups: vec![Group::default()], ..Parser::default() };
+        parser.run();
+        parser.flush();
+        if parser.too_deep {
             return Err(Error::unusable(content.name(), "nests deeper than any document; leave it out").into());
         }
-        hand_on(Some(&reading.title), &reading.text.finish(), sink)
+        emit_document(Some(&parser.title), &parser.text.finish(), sink)
     }
 }
 
 #[derive(Default)]
-struct Reading<'a> {
+struct Parser<'a> {
     /// The input that is still to be read.
     rest: &'a [u8],
     /// The stack of open groups, outermost first.
@@ -71,9 +71,9 @@ struct Reading<'a> {
     /// Bytes of text that are still to be decoded, together because characters may take several.
     bytes: Vec<u8>,
     /// The high surrogate of an incomplete UTF-16 pair.
-    high: Option<u16>,
+    high_surrogate: Option<u16>,
     /// Substitute bytes (`\uc`) that are still to be skipped.
-    pass: usize,
+    to_skip: usize,
     /// The encodings of fonts, by font number.
     fonts: HashMap<i32, &'static Encoding>,
     /// The number of the last font command, `\f`.
@@ -82,13 +82,13 @@ struct Reading<'a> {
     /// Whether the document declares its code page.
     has_page: bool,
     /// Whether a group has just begun.
-    begins: bool,
+    group_begins: bool,
     /// Whether it began with `\*`: a reader that does not know the next word may skip the group.
     optional: bool,
     too_deep: bool,
 }
 
-impl Reading<'_> {
+impl Parser<'_> {
     fn run(&mut self) {
         while let Some((&byte, rest)) = self.rest.split_first() {
             self.rest = rest;
@@ -101,7 +101,7 @@ impl Reading<'_> {
                     }
                     let outer = *self.group();
                     self.groups.push(outer);
-                    (self.begins, self.optional, self.pass) = (true, false, 0);
+                    (self.group_begins, self.optional, self.to_skip) = (true, false, 0);
                     continue;
                 }
                 b'}' => {
@@ -109,19 +109,19 @@ impl Reading<'_> {
                     if self.groups.len() > 1
                         && let Some(ended) = self.groups.pop()
                     {
-                        self.ended(&ended);
+                        self.group_ended(&ended);
                     }
-                    self.pass = 0;
+                    self.to_skip = 0;
                 }
                 b'\\' => {
-                    let begins = std::mem::take(&mut self.begins);
+                    let begins = std::mem::take(&mut self.group_begins);
                     self.control(begins);
                     continue;
                 }
                 b'\r' | b'\n' => continue,
                 byte => self.byte(byte),
             }
-            (self.begins, self.optional) = (false, false);
+            (self.group_begins, self.optional) = (false, false);
         }
     }
 
@@ -130,8 +130,8 @@ impl Reading<'_> {
     }
 
     fn byte(&mut self, byte: u8) {
-        if self.pass > 0 {
-            self.pass -= 1;
+        if self.to_skip > 0 {
+            self.to_skip -= 1;
         } else {
             self.bytes.push(byte);
         }
@@ -150,7 +150,7 @@ impl Reading<'_> {
                         self.byte(byte);
                     }
                 }
-                b'*' => (self.begins, self.optional) = (begins, true),
+                b'*' => (self.group_begins, self.optional) = (begins, true),
                 b'\\' | b'{' | b'}' => self.byte(first),
                 b'~' => self.character("\u{a0}"),
                 b'_' => self.character("\u{2011}"),
@@ -178,8 +178,8 @@ impl Reading<'_> {
             self.rest = self.rest.get(bytes..).unwrap_or_default();
             return;
         }
-        if self.pass > 0 && word != "u" {
-            self.pass -= 1;
+        if self.to_skip > 0 && word != "u" {
+            self.to_skip -= 1;
             return;
         }
         // The fallback for readers that do not support the text of a shape.
@@ -187,7 +187,7 @@ impl Reading<'_> {
         if begins && (is_fallback || SKIPPED.contains(&word) || (optional && !OPTIONAL.contains(&word))) {
             self.skip_group(word);
         } else {
-            self.obey(word, number);
+            self.execute(word, number);
         }
     }
 
@@ -201,7 +201,7 @@ impl Reading<'_> {
     }
 
     /// Executes a control word.
-    fn obey(&mut self, word: &str, number: Option<i32>) {
+    fn execute(&mut self, word: &str, number: Option<i32>) {
         match (word, number) {
             ("title", _) => {
                 self.flush();
@@ -247,9 +247,9 @@ impl Reading<'_> {
             }
             ("shp" | "shpgrp", _) => self.group().has_box = false,
             ("shptxt" | "dptxbxtext" | "shprslt", _) => self.box_begins(),
-            _ => match (character(word), part(word)) {
+            _ => match (character(word), structure(word)) {
                 (Some(character), _) => self.character(character),
-                (None, Some(part)) => self.part(part),
+                (None, Some(structure)) => self.structure(structure),
                 (None, None) => {}
             },
         }
@@ -275,7 +275,7 @@ impl Reading<'_> {
     }
 
     /// Handles the end of a group, which may also end a text box.
-    fn ended(&mut self, ended: &Group) {
+    fn group_ended(&mut self, ended: &Group) {
         let group = self.group();
         group.has_box |= ended.has_box;
         if ended.boxes > group.boxes {
@@ -284,23 +284,23 @@ impl Reading<'_> {
         }
     }
 
-    fn part(&mut self, part: Part) {
+    fn structure(&mut self, structure: Structure) {
         self.flush();
         let group = *self.group();
         if !group.is_skipped() {
-            self.text.part(&group, part);
+            self.text.structure(&group, structure);
         }
     }
 
     fn unicode(&mut self, unit: u16) {
-        let units = self.high.take().into_iter().chain([unit]);
+        let units = self.high_surrogate.take().into_iter().chain([unit]);
         if (0xd800..0xdc00).contains(&unit) {
-            self.high = Some(unit);
+            self.high_surrogate = Some(unit);
         } else {
             let text: String = char::decode_utf16(units).map(|character| character.unwrap_or('\u{fffd}')).collect();
             self.character(&text);
         }
-        self.pass = self.group().substitutes;
+        self.to_skip = self.group().substitutes;
     }
 
     fn character(&mut self, text: &str) {

@@ -1,6 +1,6 @@
 //! Assembles the text of RTF: notes come after the document, boxes after their paragraph.
 
-use super::{group::Group, words::Part};
+use super::{group::Group, words::Structure};
 use crate::source::kinds::more::prose::Prose;
 
 /// The text read so far.
@@ -11,17 +11,17 @@ pub struct Text {
     /// The text of boxes, until the end of the paragraph that contains them.
     boxes: Prose,
     in_paragraph: bool,
-    place: Place,
+    table: TableState,
 }
 
 /// Whether the paragraph is in a table.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
+enum TableState {
     #[default]
     Outside,
     InTable,
     /// The paragraph before was; for this one it is not known yet.
-    Unsaid,
+    Unknown,
 }
 
 impl Text {
@@ -29,38 +29,40 @@ impl Text {
     pub fn add(&mut self, group: &Group, text: &str) {
         if group.in_note {
             // The number of the note is left out, and so is the blank after it.
-            return self.notes.collapsed(text);
+            return self.notes.push_collapsed(text);
         }
         if group.is_main() {
             self.in_paragraph = true;
-            if self.place == Place::Unsaid {
-                self.place = Place::Outside;
+            if self.table == TableState::Unknown {
+                self.table = TableState::Outside;
                 self.prose.end_table();
             }
         }
-        self.of(group).exactly(text);
+        self.of(group).push(text);
     }
 
     /// Applies the structure of paragraphs and tables to the text of a group.
-    pub fn part(&mut self, group: &Group, part: Part) {
-        match part {
-            Part::Default if group.is_main() && self.place == Place::InTable => self.place = Place::Unsaid,
-            Part::InTable if group.is_main() => self.place = Place::InTable,
-            Part::Default | Part::InTable => {}
-            Part::ParagraphEnds => {
+    pub fn structure(&mut self, group: &Group, structure: Structure) {
+        match structure {
+            Structure::Default if group.is_main() && self.table == TableState::InTable => {
+                self.table = TableState::Unknown;
+            }
+            Structure::InTable if group.is_main() => self.table = TableState::InTable,
+            Structure::Default | Structure::InTable => {}
+            Structure::ParagraphEnds => {
                 self.of(group).block();
                 self.paragraph_ends(group);
             }
-            Part::LineEnds => self.of(group).line(),
-            Part::RowBegins => self.of(group).begin_cell(),
-            Part::CellEnds => {
-                self.of(group).cell_of_blocks();
+            Structure::LineEnds => self.of(group).line(),
+            Structure::RowBegins => self.of(group).begin_cell(),
+            Structure::CellEnds => {
+                self.of(group).end_cell();
                 self.of(group).begin_cell();
             }
-            Part::RowEnds => {
-                self.of(group).row_of_blocks();
+            Structure::RowEnds => {
+                self.of(group).end_row();
                 self.paragraph_ends(group);
-                self.place = Place::Outside;
+                self.table = TableState::Outside;
             }
         }
     }
@@ -87,7 +89,7 @@ impl Text {
     /// The text with the notes at its end.
     pub fn finish(mut self) -> String {
         self.place_boxes();
-        self.prose.blocks_of(self.notes);
+        self.prose.append_blocks(self.notes);
         self.prose.finish()
     }
 
@@ -109,6 +111,6 @@ impl Text {
     }
 
     fn place_boxes(&mut self) {
-        self.prose.blocks_of(std::mem::take(&mut self.boxes));
+        self.prose.append_blocks(std::mem::take(&mut self.boxes));
     }
 }

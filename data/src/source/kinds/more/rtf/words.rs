@@ -37,7 +37,7 @@ pub const OPTIONAL: [&str; 3] = ["footnote", "shptxt", "nesttableprops"];
 
 /// The structure of paragraphs and tables.
 #[derive(Clone, Copy)]
-pub enum Part {
+pub enum Structure {
     /// Paragraph properties are reset.
     Default,
     /// The paragraph is in a table.
@@ -50,15 +50,15 @@ pub enum Part {
 }
 
 /// The structure that a control word marks.
-pub fn part(word: &str) -> Option<Part> {
+pub fn structure(word: &str) -> Option<Structure> {
     Some(match word {
-        "pard" => Part::Default,
-        "intbl" => Part::InTable,
-        "par" | "sect" | "page" => Part::ParagraphEnds,
-        "line" => Part::LineEnds,
-        "trowd" => Part::RowBegins,
-        "cell" | "nestcell" => Part::CellEnds,
-        "row" | "nestrow" => Part::RowEnds,
+        "pard" => Structure::Default,
+        "intbl" => Structure::InTable,
+        "par" | "sect" | "page" => Structure::ParagraphEnds,
+        "line" => Structure::LineEnds,
+        "trowd" => Structure::RowBegins,
+        "cell" | "nestcell" => Structure::CellEnds,
+        "row" | "nestrow" => Structure::RowEnds,
         _ => return None,
     })
 }
