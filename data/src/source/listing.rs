@@ -115,7 +115,7 @@ impl Listing {
 
     fn add_folder(&mut self, folder: &Path) -> Result<(), Error> {
         std::fs::read_dir(folder).at("cannot read the folder", folder)?;
-        // The walk owns its filter, which so cannot borrow the list: it sends through a channel.
+        // The walk's filter cannot borrow the list, so it sends through a channel.
         let (sender, left_out) = channel();
         for entry in walk(folder, true, sender) {
             match entry {

@@ -12,8 +12,8 @@ const FEWEST_PAGES: usize = 3;
 /// Repetitions are sought this many pages back and forth, not further: headers change by chapter.
 const NEIGHBOURS: usize = 10;
 
-/// Joins pages into one text. Removes a line at a page's edge if, apart from its numbers, it is at
-/// that edge of at least three pages among this one and the twenty around it. So go page numbers.
+/// Joins pages into one text. Removes a line at a page's edge (so also page numbers) if, apart from
+/// its numbers, it is at that edge of at least three pages among this one and the twenty around it.
 pub fn join_pages(pages: &[String], changes: &mut Changes) -> String {
     let pages: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
     let repeated = Repeated::of(&pages);

@@ -58,7 +58,7 @@ const HEADER_FIELDS: [[&str; 4]; 20] = [
     ["发件人", "发送时间", "收件人", "主题"],
 ];
 
-/// Those date fields that a memo may have as well; in a mail the date has a time.
+/// Date fields that a memo may have as well; the date of a mail has a time.
 const DATE_FIELDS: [&str; 3] = ["Date", "Datum", "Fecha"];
 
 /// The most lines of such a header: many recipients take several.

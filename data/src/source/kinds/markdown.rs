@@ -81,7 +81,7 @@ fn is_toml(matter: &str) -> bool {
 }
 
 /// Whether this looks like YAML: no blank line first; a key after any comments and list items; no
-/// key twice unless in lowercase (speakers recur in a dialogue); most lines fit, none is prose.
+/// key twice unless lowercase (speakers recur in a dialogue); most lines fit, and none is prose.
 fn is_yaml(matter: &str) -> bool {
     if matter.lines().next().is_some_and(|line| line.trim().is_empty()) {
         return false;

@@ -92,7 +92,7 @@ impl Prose {
         self.separate(Gap::Cell);
     }
 
-    /// Begins a cell of blocks; its first block follows on the separator before the cell.
+    /// Begins a cell of blocks, whose first block keeps the separator before the cell.
     pub fn begin_cell(&mut self) {
         self.cell = Some((self.text.len(), self.gap));
     }
