@@ -1,5 +1,5 @@
-//! How a model comes to its parameters: each is asked for by name, and put where the forward pass
-//! finds it.
+//! Builds a model: asks a source for every parameter by name, and puts it into the modules of the
+//! forward pass.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::{GptConfig, ParameterMapper, WeightType, device::multiplies, operatio
 use crate::{error::Error, error::Result};
 use ember_kernels::{arena::Memory, is_cpu, limits::Use, limits::check, packed::Packed, packed::Source};
 
-/// Standard deviation of the initial weights, as GPT-2 has it.
+/// Standard deviation of GPT-2's initial weights.
 const STANDARD_DEVIATION: f64 = 0.02;
 
 impl Gpt {
-    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections
-    /// back into the residual stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each
-    /// tensor is drawn from (seed, its name).
+    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, multiplied by `1
+    /// / sqrt(2 n_layer)` in the projections back into the residual stream; biases 0 and scales 1.
+    /// Each tensor is drawn from (seed, its name).
     ///
     /// # Errors
     /// When the shape is impossible ([`GptConfig::validate`]).
@@ -30,7 +30,7 @@ impl Gpt {
     /// A model whose weights come from `source`, by name.
     ///
     /// # Errors
-    /// When the shape is impossible, on this device or on any, or the source has no such tensor.
+    /// When the shape is impossible, on this device or on any, or the source lacks a tensor.
     pub fn build(config: &GptConfig, source: &dyn ParameterSource, device: &Device) -> Result<Self> {
         config.validate()?;
         check(config.demand(Use::Inference), device)?;
@@ -42,7 +42,7 @@ impl Gpt {
     /// computed in bfloat16.
     ///
     /// # Errors
-    /// As [`Self::build`], and when the device does not know the type, or has not enough memory.
+    /// As [`Self::build`], and when the device does not support the type, or has not enough memory.
     pub fn for_inference(
         config: &GptConfig,
         source: &dyn ParameterSource,
@@ -66,8 +66,9 @@ impl Gpt {
     }
 }
 
-/// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built:
-/// that of the forward pass, but for a tied head, which is built first, as the token embedding.
+/// Sizes `[n_in, n_out]` of the matrices that a token is multiplied with, in the order in which
+/// they are built: that of the forward pass, except that a tied head comes first, as the token
+/// embedding.
 fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     let operations = config.operations();
     let block: Vec<_> = operations.matrices_of_a_block().collect();
@@ -76,9 +77,9 @@ fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     before.into_iter().chain((0..config.n_layer).flat_map(move |_| block.clone())).chain(after)
 }
 
-/// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in
-/// float32, and a cast for each product of each token would cost a GPU more than the bytes it
-/// spares.
+/// Casts the matrices to bfloat16. Biases, norms and position embeddings stay float32: kernels add
+/// in float32, and a cast for each product of each token would cost a GPU more than the bytes it
+/// saves.
 struct ToBf16;
 
 impl ParameterMapper for ToBf16 {
@@ -87,7 +88,7 @@ impl ParameterMapper for ToBf16 {
     }
 }
 
-/// Makes modules out of the tensors that a source has under their names.
+/// Builds modules from a source's tensors.
 struct Builder<'a> {
     source: &'a dyn ParameterSource,
     config: &'a GptConfig,
@@ -114,15 +115,16 @@ impl Builder<'_> {
         let config = self.config;
         let (n_embd, heads) = (config.n_embd, config.heads());
         let normal = Init::Normal(STANDARD_DEVIATION);
-        // Each block adds to the residual stream twice: the sum is to be no larger with more of them.
+        // Each block adds to the residual stream twice; the smaller deviation keeps the sum from
+        // growing with the number of blocks.
         let onto_residual = Init::Normal(STANDARD_DEVIATION / (2.0 * config.n_layer as f64).sqrt());
         Ok(Block {
             ln_1: self.norm(&format!("h.{i}.ln_1"), n_embd)?,
             attn: Attention {
                 c_attn: self.linear(&format!("h.{i}.attn.c_attn"), n_embd, heads.width(), normal)?,
                 c_proj: self.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), n_embd, onto_residual)?,
-                q_norm: self.norm_of_heads(&format!("h.{i}.attn.q_norm"))?,
-                k_norm: self.norm_of_heads(&format!("h.{i}.attn.k_norm"))?,
+                q_norm: self.head_norm(&format!("h.{i}.attn.q_norm"))?,
+                k_norm: self.head_norm(&format!("h.{i}.attn.k_norm"))?,
             },
             ln_2: self.norm(&format!("h.{i}.ln_2"), n_embd)?,
             mlp: Mlp {
@@ -143,7 +145,7 @@ impl Builder<'_> {
         Ok(Embedding { weight: Matrix::Values(weight) })
     }
 
-    /// An embedding with which the last vectors are multiplied.
+    /// An embedding table that serves as the head.
     fn head(&self, name: &str) -> Result<Embedding> {
         let (n_embd, rows) = (self.config.n_embd, self.config.vocab_size);
         let Some((weights, memory)) = &self.packing else { return self.embedding(name, rows) };
@@ -172,8 +174,8 @@ impl Builder<'_> {
         })
     }
 
-    /// A norm over the values of one head, which only scales.
-    fn norm_of_heads(&self, name: &str) -> Result<Option<Norm>> {
+    /// QK-norm over the values of one head, which only scales; `None` if the model has no QK-norm.
+    fn head_norm(&self, name: &str) -> Result<Option<Norm>> {
         let weight = || self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0));
         let norm = self.config.qk_norm.then(|| Ok(Norm { weight: weight()?, bias: None }));
         norm.transpose()

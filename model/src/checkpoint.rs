@@ -1,4 +1,4 @@
-//! A model to and from a Hugging Face folder.
+//! Loads a model from a Hugging Face folder, and saves it to one.
 
 use std::{borrow::Cow, path::Path};
 
@@ -16,8 +16,8 @@ pub fn load(dir: &Path, device: &Device) -> Result<Gpt> {
     load_changed(dir, |_| (), device)
 }
 
-/// As [`load`], with what `change` changes: the dropout, or the context, which can only become
-/// shorter. Of learned positions the first are kept.
+/// As [`load`], with the config edited by `change`: the dropout, or the context, which can only
+/// become shorter. Of learned positions the first are kept.
 ///
 /// # Errors
 /// As [`load`].
@@ -33,15 +33,16 @@ pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &De
 /// bfloat16.
 ///
 /// # Errors
-/// As [`load`], and when the device does not know the type.
+/// As [`load`], and when the device does not support the type.
 pub fn load_for_inference(dir: &Path, weights: WeightType, device: &Device) -> Result<Gpt> {
     let stored = StoredWeights::of(dir)?;
     Gpt::for_inference(&stored.config, &stored, weights, device)
 }
 
 /// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder
-/// `dir`; the caller makes the folder appear whole. `end_of_text` is the tokenizer's end token,
-/// which transformers wants to know, and `settings` are more keys of `generation_config.json`.
+/// `dir`; making the folder appear atomically is the caller's task. `end_of_text` is the
+/// tokenizer's end token, which transformers needs, and `settings` are more keys of
+/// `generation_config.json`.
 ///
 /// # Errors
 /// When a file cannot be written; the line names it.
@@ -58,7 +59,7 @@ impl ParameterSource for StoredWeights {
         if name != "wpe.weight" {
             return Ok(StoredWeights::values(self, name, shape)?);
         }
-        // A context that was made shorter has the first positions.
+        // A shortened context keeps the first positions.
         let all = StoredWeights::values(self, name, &[self.config.context_length, self.config.n_embd])?;
         let wanted = shape.iter().product();
         Ok(if all.len() == wanted { all } else { all[..wanted].to_vec().into() })

@@ -1,21 +1,21 @@
-//! The shape of a GPT. What follows from it (parameters, FLOPs, memory) is counted from its
+//! The shape of a GPT. Its costs (parameters, FLOPs, memory) are counted from its
 //! [operations](crate::operations).
 
 use serde::{Deserialize, Serialize};
 
 use ember_kernels::Heads;
 
-/// The largest size that is taken for one.
+/// The largest size that is accepted.
 const LARGEST: usize = 1 << 28;
 
-/// How a model knows where in the text a token stands.
+/// How a model encodes the position of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Positions {
-    /// A learned vector for each place, added to the token's (GPT-2).
+    /// A learned vector for each position, added to the token's (GPT-2).
     Learned,
-    /// Queries and keys turned by an angle that grows with the place
-    /// ([Su et al. 2021](https://arxiv.org/abs/2104.09864)), so that only distances count.
+    /// Queries and keys rotated by an angle that grows with the position ([Su et al.
+    /// 2021](https://arxiv.org/abs/2104.09864)), so that only distances matter.
     Rotary,
 }
 
@@ -31,25 +31,25 @@ pub enum NormKind {
     RmsNorm,
 }
 
-/// What stands between the two layers of a block's MLP.
+/// The non-linear function inside a block's MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MlpKind {
-    /// GPT-2's GELU, by the tanh form.
+    /// GPT-2's GELU, in the tanh approximation.
     Gelu,
-    /// GELU by the error function, as nanoGPT has it: up to 5e-4 from the tanh form.
+    /// GELU by the error function, as in nanoGPT: up to 5e-4 from the tanh approximation.
     #[serde(rename = "exact-gelu")]
     ExactGelu,
-    /// One half of the hidden layer, through SiLU, opens and closes the other ([Shazeer
+    /// One half of the hidden layer, through SiLU, gates the other ([Shazeer
     /// 2020](https://arxiv.org/abs/2002.05202)).
     SwiGlu,
 }
 
 impl MlpKind {
-    /// What all of them are called.
+    /// The names of all kinds.
     pub const NAMES: &'static [&'static str] = &[Self::Gelu.name(), Self::ExactGelu.name(), Self::SwiGlu.name()];
 
-    /// What it is called, in configurations too.
+    /// Its name, in configurations too.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gelu => "gelu",
@@ -58,7 +58,7 @@ impl MlpKind {
         }
     }
 
-    /// Whether a gate as wide as the hidden layer comes out of the first layer beside it.
+    /// Whether the first layer also computes a gate, as wide as the hidden layer.
     pub fn is_gated(self) -> bool {
         match self {
             Self::Gelu | Self::ExactGelu => false,
@@ -72,7 +72,7 @@ impl MlpKind {
 pub struct GptConfig {
     /// Number of token ids; the width of the logits.
     pub vocab_size: usize,
-    /// Most tokens the model can look back on.
+    /// Most tokens that the model can attend to.
     pub context_length: usize,
     /// Number of transformer blocks.
     pub n_layer: usize,
@@ -85,31 +85,31 @@ pub struct GptConfig {
     pub head_size: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// Width of the MLP's hidden layer, after the gate where there is one; `4 n_embd` in GPT-2.
+    /// Width of the MLP's hidden layer, after any gate; `4 n_embd` in GPT-2.
     pub n_inner: usize,
-    /// How places are told apart.
+    /// How positions are encoded.
     pub positions: Positions,
     /// Base of the rotary angles; unused by learned positions.
     pub rope_theta: f64,
-    /// What stands before each branch and before the head.
+    /// The norm before each branch and before the head.
     pub norm: NormKind,
     /// Added to the variance, or to the mean square, in every norm.
     pub norm_epsilon: f64,
-    /// What stands inside the MLP.
+    /// The MLP's non-linear function.
     pub mlp: MlpKind,
-    /// Whether every head's queries and keys are brought to unit size too ([Henry et al.
+    /// Whether every head's queries and keys are normalised too ([Henry et al.
     /// 2020](https://arxiv.org/abs/2010.04245)).
     pub qk_norm: bool,
     /// Whether linear layers add a bias.
     pub bias: bool,
-    /// Whether the head is the token embedding itself (GPT-2) or has weights of its own.
+    /// Whether the head is the token embedding itself (GPT-2) or has its own weights.
     pub tied_head: bool,
     /// Probability with which training drops an activation, where GPT-2 does: after the embeddings,
     /// on the attention weights, and on what each block adds to the residual stream.
     pub dropout: f64,
 }
 
-/// Why no model has a shape: which value is at fault, and what it may be.
+/// Why a shape is impossible: which value is at fault, and what it may be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct ShapeError(String);
@@ -138,8 +138,8 @@ impl GptConfig {
         }
     }
 
-    /// The architecture that its positions and QK-norm are of, by the word for it in configurations;
-    /// whether its other parts are too is another matter.
+    /// The configuration's name for the architecture with these positions and QK-norm; the other
+    /// parts may differ from that architecture's.
     pub fn architecture(&self) -> &'static str {
         match (self.positions, self.qk_norm) {
             (Positions::Learned, _) => "gpt2",
@@ -148,21 +148,21 @@ impl GptConfig {
         }
     }
 
-    /// How attention divides its width.
+    /// The number and width of attention's heads.
     pub fn heads(&self) -> Heads {
         Heads { n_head: self.n_head, n_kv_head: self.n_kv_head, head_size: self.head_size }
     }
 
-    /// Whether heads are not `n_embd / n_head` wide, but as a folder's `head_dim` says.
+    /// Whether heads are not `n_embd / n_head` wide, but as wide as a folder's `head_dim` says.
     pub fn has_head_dim(&self) -> bool {
         self.head_size != self.n_embd / self.n_head.max(1)
     }
 
-    /// Refuses a shape that no model can have, naming the value at fault.
+    /// Rejects a shape that no model can have, naming the value at fault.
     ///
     /// # Errors
-    /// When a size is 0, `n_head` does not divide `n_embd`, a probability is outside `[0, 1)`, or
-    /// the sizes multiply past what can be addressed.
+    /// When a size is 0, sizes do not divide as they must, a probability is outside `[0, 1)`,
+    /// another value is out of range, or the model would be too large for any machine.
     pub fn validate(&self) -> Result<(), ShapeError> {
         for (name, value) in [
             ("vocab_size", self.vocab_size),

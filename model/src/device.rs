@@ -1,4 +1,4 @@
-//! Which device computes: what this build and this machine offer, and which of them truly works.
+//! Devices: which ones this build and this machine offer, and which of them really work.
 
 mod details;
 
@@ -15,15 +15,15 @@ use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu, limits::Limits, li
 
 pub use details::{Described, Details, described};
 
-/// Why a device that was asked for cannot compute.
+/// Why a requested device cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages name the fields
 pub enum DeviceError {
-    /// This build knows no devices of this kind.
+    /// This build does not support devices of this kind.
     #[error("device {choice}: built without {kind}")]
     NotBuilt { choice: DeviceChoice, kind: &'static str },
-    /// There are not as many.
+    /// No device has this number.
     #[error("device {choice}: no such device ({})", there(*count))]
     Absent { choice: DeviceChoice, count: usize },
     /// It failed a small computation.
@@ -31,12 +31,12 @@ pub enum DeviceError {
     Failed { choice: DeviceChoice, name: String, problem: String },
 }
 
-/// How many devices there are, in words.
+/// The number of devices, in words.
 pub fn there(count: usize) -> String {
     if count == 0 { "none was found".to_owned() } else { format!("{count} found, numbered from 0") }
 }
 
-/// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
+/// The user's choice of a device: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// The first that works: CUDA, then a GPU through wgpu, then the CPU.
@@ -87,22 +87,22 @@ impl fmt::Display for DeviceChoice {
 /// A device of this machine, as `devices` lists it; one that was selected has passed its test.
 #[derive(Clone, Debug, Serialize)]
 pub struct Selected {
-    /// As [`DeviceChoice`] writes it.
+    /// Its id, as [`DeviceChoice`] writes it.
     pub id: String,
-    /// What it calls itself.
+    /// The name that it reports.
     pub name: String,
-    /// Its driver and that one's version, where it names them.
-    #[serde(skip)] // among what it says of itself
+    /// Its driver and the driver's version, if it reports them.
+    #[serde(skip)] // part of the adapter
     pub driver: String,
     /// Whether it is a real GPU, rather than the processor or a software adapter.
     pub gpu: bool,
-    /// What a GPU says of itself.
+    /// What a GPU reports about itself.
     #[cfg(any(feature = "wgpu", feature = "cuda"))]
-    #[serde(skip)] // among the details
+    #[serde(skip)] // part of the details
     pub(crate) adapter: Option<Adapter>,
-    /// `None` where a small computation on it gave the right result, else what went wrong.
+    /// `None` if a small computation on it gave the right result, else what went wrong.
     pub problem: Option<String>,
-    /// To make tensors on; without automatic differentiation.
+    /// The device to create tensors on; without automatic differentiation.
     #[serde(skip)]
     pub device: Device,
     /// Why it was chosen, for the user.
@@ -110,16 +110,17 @@ pub struct Selected {
     pub reason: String,
 }
 
-/// Everything this build can reach, each tried with a small computation; the preferred first.
+/// All devices that this build can reach, each tested with a small computation; the preferred
+/// first.
 pub fn list() -> Vec<Selected> {
     cuda().into_iter().chain(wgpu()).chain([cpu(String::new())]).map(Selected::tested).collect()
 }
 
-/// The device that `choice` means.
+/// The device that `choice` names.
 ///
 /// # Errors
-/// When it is not there, not compiled in, or fails its test. `auto` never fails for a
-/// missing GPU.
+/// When it does not exist, is not compiled in, or fails its test. `auto` never fails for a missing
+/// GPU.
 pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(cpu("as asked".to_owned())),
@@ -135,7 +136,7 @@ fn automatic() -> Selected {
     let mut passed_over = Vec::new();
     for found in cuda().into_iter().chain(wgpu()) {
         if !found.gpu {
-            // Not worth a test: compiling its kernels takes seconds.
+            // Not worth testing: compiling its kernels takes seconds.
             passed_over.push(format!("{} ({}) is a software adapter", found.id, found.name));
             continue;
         }
@@ -174,7 +175,7 @@ fn cpu(reason: String) -> Selected {
     }
 }
 
-/// How many GPUs CUDA sees, none of them tried; 0 where this build has no CUDA.
+/// The number of GPUs that CUDA sees, none of them tested; 0 in a build without CUDA.
 pub fn cuda_count() -> usize {
     cuda().len()
 }
@@ -186,7 +187,7 @@ fn cuda() -> Vec<Selected> {
     Vec::new()
 }
 
-/// The adapters that wgpu sees, cards before software, none of them tried.
+/// The adapters that wgpu sees, GPUs before software adapters, none of them tested.
 fn wgpu() -> Vec<Selected> {
     #[cfg(feature = "wgpu")]
     return found("wgpu", adapters::wgpu::list);
@@ -200,11 +201,11 @@ impl Selected {
         format!("device {}: {} ({})", self.id, self.name, self.reason)
     }
 
-    /// The device after a small computation on it.
+    /// Tests the device with a small computation, whose failure becomes its `problem`.
     fn tested(self) -> Self {
         if !is_cpu(&self.device) {
             tuning::keep_for(&self.name, &self.driver);
-            // Where not even that works, the computation says so.
+            // If even this fails, the computation below reports it.
             let _ = quietly(|| leave_unmeasured(&self.device));
         }
         let works = multiplies(&self.device, FloatDType::F32).and_then(|()| suffices(&self.device));
@@ -232,22 +233,22 @@ fn found(kind: &str, list: fn() -> Vec<(Device, Adapter)>) -> Vec<Selected> {
     quietly(list).unwrap_or_default().into_iter().enumerate().map(selected).collect()
 }
 
-/// Whether the kernels of any model can run on `device`.
+/// Whether the limits of `device` suffice for any model at all.
 fn suffices(device: &Device) -> Result<(), String> {
     Limits::of(device)
         .map_or(Ok(()), |limits| limits.suffice())
         .map_err(|error| format!("is too small for any model: {error}"))
 }
 
-/// Whether `device` multiplies matrices of this type: two small ones, every value of whose product
-/// is checked.
+/// Tests whether `device` multiplies matrices of this type: two small ones, every value of whose
+/// product is checked.
 ///
 /// # Errors
-/// What went wrong, to come after the device's name: "does not compute in ...", "failed ...",
-/// "computed ...".
+/// What went wrong, to follow the device's name: "does not compute in ...", "failed ...", "computed
+/// ...".
 pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
     const N: usize = 16;
-    // Small whole numbers, and sums below 256: exact in every type, whatever the sums are kept in.
+    // Small integers, and sums below 256: exact in every type, whatever type accumulates them.
     let numbers: Vec<f32> = (0..N * N).map(|i| (i % 5) as f32).collect();
     let product = quietly(|| {
         if !device.supports_dtype(DType::from(dtype)) {

@@ -1,4 +1,4 @@
-//! Why there is no model.
+//! This crate's errors.
 
 use ember_kernels::{arena::ArenaError, limits::LimitError};
 
@@ -7,7 +7,7 @@ use crate::{WeightType, config::ShapeError, folder::FolderError};
 /// Why a model cannot be built, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages name the fields
 pub enum Error {
     /// No model has this shape.
     #[error(transparent)]
@@ -15,16 +15,16 @@ pub enum Error {
     /// Its folder cannot be read or written.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The device's limits do not bear the model.
+    /// The model exceeds the device's limits.
     #[error(transparent)]
     Limits(#[from] LimitError),
-    /// The device cannot multiply with weights stored like this.
+    /// The device cannot multiply with weights of this type.
     #[error("weights in {}: {problem}", weights.name())]
     Weights { weights: WeightType, problem: String },
-    /// The system does not give the memory that the weights need.
+    /// The system refuses the memory that the weights need.
     #[error(transparent)]
     Memory(#[from] ArenaError),
 }
 
-/// What this crate returns.
+/// This crate's `Result`.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

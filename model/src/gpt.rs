@@ -1,19 +1,19 @@
-//! The GPT: attention, the MLP, a block, the model. As it stands it is GPT-2 ([Radford et al.
+//! The transformer: attention, the MLP, a block, the whole model. By default it is GPT-2 ([Radford
+//! et al.
 //! 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
-//! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a
-//! [`GptConfig`] can put newer parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
-//! Below it lie the `layers`; beside it a GPU's recorded step ([`crate::recorded`]) and a look
-//! inside (`inspect`).
+//! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)). A
+//! [`GptConfig`] can replace GPT-2's parts with newer ones, which makes the model a Llama or a
+//! Qwen3. The layers are defined in `layers`, a GPU's recorded decoding step in
+//! [`crate::recorded`], and a forward pass that keeps its intermediate results in `inspect`.
 //!
-//! Field names are those of GPT-2's published weights, so that the path to a parameter
-//! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no mode: on a device with
-//! automatic differentiation dropout acts and the graph is recorded, on any other device neither
-//! happens.
+//! Fields have the names of GPT-2's published weights, so the path to a parameter
+//! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no training flag: on a device
+//! with automatic differentiation, dropout is active and the graph is recorded; on any other device
+//! neither happens.
 //!
-//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm
-//! hands its branch a copy in the type that the model computes in ([`Gpt::with_precision`]), a
-//! product takes its weights in the type of what it multiplies, a bias is added in float32, and
-//! what a branch brings back is added in float32.
+//! Precision: weights, residual stream, norms and the returned logits are float32. A norm returns
+//! its branch's input in the compute type ([`Gpt::with_precision`]), a matrix product casts its
+//! weights to the type of its input, and biases and the outputs of branches are added in float32.
 
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData, activation};
@@ -23,43 +23,42 @@ use crate::layers::{Embedding, Linear, Norm};
 use crate::{GptConfig, KvCache, WeightType};
 use ember_kernels::{self as kernels, CachedAttention, DropoutMask, Rotary, cast};
 
-/// What the layers of one forward pass need to know beside their input.
+/// What the layers of one forward pass need in addition to their input.
 pub(crate) struct Pass<'a> {
     config: &'a GptConfig,
-    /// What the matrix products are computed in.
+    /// The compute type: the type of matrix products and attention.
     precision: FloatDType,
-    /// The angles of the positions that the pass is made of, where positions are rotary.
+    /// Rotary angles of the positions in this pass; `None` if positions are learned.
     rotary: Option<Rotary>,
 }
 
 impl Pass<'_> {
-    /// The normalised copy of the residual stream that a branch reads, in the type that it computes
-    /// in.
+    /// The normalised copy of the residual stream that a branch reads, in the compute type.
     fn norm(&self, norm: &Norm, x: Tensor<3>) -> Tensor<3> {
         norm.forward_branch(x, self.config, self.precision)
     }
 }
 
-/// Causal self-attention: the only place where positions exchange anything.
+/// Causal self-attention: the only place where positions exchange information.
 #[derive(Module, Debug)]
 pub struct Attention {
     /// Queries, keys and values in one product, `[n_embd, (n_head + 2 n_kv_head) head_size]`.
     pub c_attn: Linear,
-    /// Mixes the heads' results, `[n_head head_size, n_embd]`.
+    /// Mixes the heads' outputs, `[n_head head_size, n_embd]`.
     pub c_proj: Linear,
-    /// Over each head's query, `[head_size]`, with QK-norm.
+    /// With QK-norm: normalises each head's query, `[head_size]`.
     pub q_norm: Option<Norm>,
-    /// Over each head's key, `[head_size]`, with QK-norm.
+    /// With QK-norm: normalises each head's key, `[head_size]`.
     pub k_norm: Option<Norm>,
 }
 
 impl Attention {
-    /// The residual stream with what attention to `x`, its normalised copy, adds to it; both
-    /// `[batch, time, n_embd]`.
+    /// `residual` plus the output of attention over `x`, the normalised copy of the residual
+    /// stream; both `[batch, time, n_embd]`.
     ///
     /// `attend` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]`
-    /// and returns what each position took from itself and those before it,
-    /// `[batch, time, n_head head_size]`.
+    /// and returns, for each position, every head's weighted sum of the values at that position and
+    /// those before it, `[batch, time, n_head head_size]`.
     fn forward_onto(
         &self,
         residual: Tensor<3>,
@@ -79,7 +78,8 @@ impl Attention {
     }
 }
 
-/// Two layers with a non-linear function between them, applied to every position by itself.
+/// Two linear layers with a non-linear function between them, applied to every position
+/// independently.
 #[derive(Module, Debug)]
 pub struct Mlp {
     /// `[n_embd, n_inner]`; in SwiGLU `[n_embd, 2 n_inner]`, the gate first.
@@ -89,7 +89,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// The residual stream with what the two layers make of `x`, its normalised copy; both
+    /// `residual` plus the MLP's output for `x`, the normalised copy of the residual stream; both
     /// `[batch, time, n_embd]`.
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let hidden = match pass.config.mlp {
@@ -105,18 +105,19 @@ impl Mlp {
 /// stream and adding to it.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// Before attention.
+    /// The norm before attention.
     pub ln_1: Norm,
-    /// What each position takes from those before it.
+    /// Lets each position read from those before it.
     pub attn: Attention,
-    /// Before the MLP.
+    /// The norm before the MLP.
     pub ln_2: Norm,
-    /// What each position makes of it, by itself.
+    /// Transforms each position independently.
     pub mlp: Mlp,
 }
 
 impl Block {
-    /// The residual stream `x` `[batch, time, n_embd]` after the block; `attend` as in attention.
+    /// The residual stream after the block, given `x` `[batch, time, n_embd]` before it; `attend`
+    /// as in `Attention::forward_onto`.
     pub(crate) fn forward(&self, x: Tensor<3>, pass: &Pass, attend: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
         let x = self.attn.forward_onto(x.clone(), pass.norm(&self.ln_1, x), pass, attend); // [batch, time, n_embd]
         self.mlp.forward_onto(x.clone(), pass.norm(&self.ln_2, x), pass) // [batch, time, n_embd]
@@ -128,13 +129,13 @@ impl Block {
 pub struct Gpt {
     /// Token embeddings, `[vocab_size, n_embd]`.
     pub wte: Embedding,
-    /// Position embeddings, `[context_length, n_embd]`, where positions are learned.
+    /// Position embeddings, `[context_length, n_embd]`, if positions are learned.
     pub wpe: Option<Embedding>,
     /// The blocks, first to last.
     pub h: Vec<Block>,
-    /// After the last block.
+    /// The norm after the last block.
     pub ln_f: Norm,
-    /// The head, `[vocab_size, n_embd]`, where it is not the token embedding itself.
+    /// The head, `[vocab_size, n_embd]`, unless it is tied to the token embedding.
     pub lm_head: Option<Embedding>,
     #[module(skip)]
     pub(crate) config: GptConfig,
@@ -151,7 +152,7 @@ impl Gpt {
         self.logits(self.hidden(tokens))
     }
 
-    /// The residual stream after `ln_f`, `[batch, time, n_embd]`, of `tokens` `[batch, time]`.
+    /// The residual stream after `ln_f`, `[batch, time, n_embd]`, for `tokens` `[batch, time]`.
     ///
     /// # Panics
     /// As [`Self::embed`].
@@ -164,12 +165,12 @@ impl Gpt {
         self.final_norm(x)
     }
 
-    /// What the embeddings put into the residual stream, `[batch, time, n_embd]`, for `tokens`
-    /// `[batch, time]` at positions 0 and on; rotary ones may go past the context.
+    /// The residual stream before the first block, `[batch, time, n_embd]`: the embeddings of
+    /// `tokens` `[batch, time]` at positions from 0 on. Rotary positions may exceed the context.
     ///
     /// # Panics
-    /// Where positions are learned, when `time` is 0 or above `context_length`. On the CPU, when an
-    /// id is outside the vocabulary; a GPU does not look, and reads another place of the table.
+    /// With learned positions, when `time` is 0 or above `context_length`. On the CPU, when an id
+    /// is outside the vocabulary; a GPU does not check, and reads another place of the table.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
         let mut x = self.wte.forward(tokens);
@@ -180,7 +181,8 @@ impl Gpt {
         kernels::dropout(x, mask)
     }
 
-    /// The residual stream `x` `[batch, time, n_embd]` after block `i`, for positions 0 and on.
+    /// The residual stream after block `i`, given `x` `[batch, time, n_embd]` before it, at
+    /// positions from 0 on.
     pub fn block(&self, i: usize, x: Tensor<3>) -> Tensor<3> {
         let pass = self.pass_from_0(&x);
         self.through(&self.h[i], x, &pass)
@@ -191,26 +193,26 @@ impl Gpt {
         block.forward(x, pass, |qkv| kernels::causal_attention(qkv, self.config.heads(), mask))
     }
 
-    /// The residual stream `x` `[batch, time, n_embd]` as the head reads it.
+    /// The residual stream `x` `[batch, time, n_embd]` after `ln_f`, as the head reads it.
     pub fn final_norm(&self, x: Tensor<3>) -> Tensor<3> {
         self.ln_f.forward(x, &self.config, FloatDType::F32)
     }
 
-    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after
-    /// `ln_f`, in float32.
+    /// Float32 logits `[batch, time, vocab_size]` of `hidden` `[batch, time, n_embd]`, the residual
+    /// stream after `ln_f`.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
         cast(self.logits_as_computed(hidden), FloatDType::F32)
     }
 
-    /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and
-    /// sums in float32, so that no copy of them is made.
+    /// As [`Self::logits`], but in the compute type: for a loss that reads them and sums in
+    /// float32, so that no float32 copy is made.
     pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
         self.head().unembed(hidden, self.precision)
     }
 
-    /// What [`Self::logits_as_computed`] multiplies, `hidden` `[batch, time, n_embd]` and the head
-    /// `[vocab_size, n_embd]`, both in the type that the model computes in: for a loss that makes the
-    /// logits itself. `None` where the weights are packed.
+    /// The two factors of [`Self::logits_as_computed`], `hidden` `[batch, time, n_embd]` and the
+    /// head `[vocab_size, n_embd]`, both in the compute type: for a loss that computes the logits
+    /// itself. `None` if the weights are packed.
     pub fn factors_of_logits(&self, hidden: Tensor<3>) -> Option<(Tensor<3>, Tensor<2>)> {
         let table = self.head().weight.values()?;
         Some((cast(hidden, self.precision), cast(table, self.precision)))
@@ -220,7 +222,7 @@ impl Gpt {
         self.lm_head.as_ref().unwrap_or(&self.wte)
     }
 
-    /// A pass over positions 0 and on, as many as `x` `[batch, time, n_embd]` has.
+    /// A pass over positions from 0 on, as many as `x` `[batch, time, n_embd]` has.
     pub(crate) fn pass_from_0(&self, x: &Tensor<3>) -> Pass<'_> {
         self.pass(self.rotary(0..x.dims()[1], &x.device()))
     }
@@ -229,24 +231,24 @@ impl Gpt {
         Pass { config: &self.config, precision: self.precision, rotary }
     }
 
-    /// The angles of these positions, where positions are rotary.
+    /// The rotary angles of these positions; `None` if positions are learned.
     pub(crate) fn rotary(&self, positions: impl Iterator<Item = usize>, device: &Device) -> Option<Rotary> {
         let is_rotary = self.config.positions == Positions::Rotary;
         is_rotary.then(|| Rotary::new(positions, self.config.head_size, self.config.rope_theta, device))
     }
 
-    /// The same model with its matrix products, and attention's, computed in `precision`; the
-    /// weights stay float32.
+    /// The same model with its matrix products and attention computed in `precision`; the weights
+    /// stay float32.
     pub fn with_precision(self, precision: FloatDType) -> Self {
         Self { precision, ..self }
     }
 
-    /// What the matrix products are computed in.
+    /// The compute type: the type of matrix products and attention.
     pub fn precision(&self) -> FloatDType {
         self.precision
     }
 
-    /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
+    /// How the matrices are stored; float32 or bfloat16 if they are not packed.
     pub fn weight_type(&self) -> WeightType {
         self.head().weight.weight_type()
     }
@@ -256,8 +258,9 @@ impl Gpt {
         &self.config
     }
 
-    /// As many tokens as can go through the blocks together on the model's device, `most` at most:
-    /// a kernel must see the widest of what is made of them. 0 where not even one can.
+    /// How many tokens can go through the blocks together on the model's device, at most `most`:
+    /// the widest activation must fit into the largest tensor that a kernel can read. 0 if not even
+    /// one token fits.
     pub fn tokens_at_once(&self, most: usize) -> usize {
         let width = self.config.operations().widest().max(1);
         kernels::limits::values_at_once(most.saturating_mul(width), &self.device()) / width
@@ -269,31 +272,30 @@ impl Gpt {
     }
 }
 
-/// New tokens after what a cache holds.
+/// Decoding: new tokens that follow those in a cache.
 impl Gpt {
-    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds,
-    /// `tokens[row]` after its row; adds them to it. Rows may have any number of new tokens, none
-    /// included; the positions come out row after row. The cache grows where it has no room left,
-    /// and rotary positions may go past the context. For inference: no gradient goes back through
-    /// the cache.
+    /// Logits `[new positions, vocab_size]` of new tokens: `tokens[row]` continues `row` of `cache`
+    /// and is added to it. Rows may have different numbers of new tokens, or none; the logits come
+    /// row after row. The cache grows when it is full, and rotary positions may exceed the context.
+    /// For inference: no gradient flows back through the cache.
     ///
     /// # Panics
     /// When there are tokens for a row that the cache does not have. On the CPU, when no row has
-    /// any, when an id is outside the vocabulary, or where positions are learned, when a row grows
-    /// past `context_length`; a GPU does not look, and reads another place of the table.
+    /// any, when an id is outside the vocabulary, or, with learned positions, when a row grows past
+    /// `context_length`; a GPU does not check, and reads another place of the table.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
         kernels::decoding_step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }
 
-    /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens,
+    /// As [`Self::forward_cached`], but only for the last `counts[row]` new tokens of each row,
     /// `[sum of counts, vocab_size]`: generation needs no others.
     ///
     /// # Panics
-    /// As [`Self::forward_cached`], and when there is not one count for each of `tokens`, or one is
-    /// above the row's new tokens.
+    /// As [`Self::forward_cached`], and when `counts` and `tokens` differ in length, or a count
+    /// exceeds the row's new tokens.
     pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
-        let are_there = tokens.iter().zip(counts).all(|(new, &count)| count <= new.len());
-        assert!(are_there && tokens.len() == counts.len(), "counts {counts:?} do not fit the rows' new tokens");
+        let counts_fit = tokens.iter().zip(counts).all(|(new, &count)| count <= new.len());
+        assert!(counts_fit && tokens.len() == counts.len(), "counts {counts:?} do not fit the rows' new tokens");
         kernels::decoding_step(&self.device(), || {
             let hidden = self.hidden_cached(tokens, cache);
             if counts.iter().all(|&count| count == 0) {
@@ -313,21 +315,22 @@ impl Gpt {
         })
     }
 
-    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by
-    /// side, whatever their number in each: all but attention treats every position by itself.
+    /// The residual stream after `ln_f` of the new positions, `[1, new positions, n_embd]`. The new
+    /// positions of all rows lie side by side, whatever their number in each: all but attention
+    /// treats every position independently.
     fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
         let device = self.device();
         let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
         let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
-        let mut x = self.wte.forward(row(tokens.concat(), &device)); // [1, new positions, n_embd]
+        let mut x = self.wte.forward(one_row(tokens.concat(), &device)); // [1, new positions, n_embd]
         if let Some(wpe) = &self.wpe {
-            x = x + wpe.forward(row(positions.iter().map(|&position| position as u32), &device));
+            x = x + wpe.forward(one_row(positions.iter().map(|&position| position as u32), &device));
         }
         let pass = self.pass(self.rotary(positions.into_iter(), &device));
         let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
-        let rows = CachedAttention::new(cache.reserve(&counts), &device);
+        let attention = CachedAttention::new(cache.reserve(&counts), &device);
         for (layer, block) in self.h.iter().enumerate() {
-            x = block.forward(x, &pass, |qkv| cache.attend(layer, qkv, &rows));
+            x = block.forward(x, &pass, |qkv| cache.attend(layer, qkv, &attention));
         }
         self.final_norm(x)
     }
@@ -339,8 +342,8 @@ impl Gpt {
     }
 }
 
-/// Ids or positions of one row, `[1, numbers]`.
-fn row(numbers: impl IntoIterator<Item = u32>, device: &Device) -> Tensor<2, Int> {
+/// A tensor of ids or positions with a single row, `[1, numbers]`.
+fn one_row(numbers: impl IntoIterator<Item = u32>, device: &Device) -> Tensor<2, Int> {
     let numbers: Vec<i32> = numbers.into_iter().map(|number| number as i32).collect();
     let count = numbers.len();
     Tensor::from_data(TensorData::new(numbers, [1, count]), device)

@@ -1,4 +1,5 @@
-//! Where a new model's weights come from: drawn at random, or read from a checkpoint.
+//! Where a model's weights come from: a source of values by name, and the source of new ones, drawn
+//! at random.
 
 use std::borrow::Cow;
 
@@ -6,7 +7,7 @@ use crate::error::Result;
 use rand_chacha::{ChaCha8Rng, rand_core::Rng, rand_core::SeedableRng};
 use rayon::prelude::*;
 
-/// How a parameter starts when nothing has been learned yet.
+/// The initial values of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub enum Init {
     /// Independent normal values with mean 0 and this standard deviation.
@@ -15,26 +16,26 @@ pub enum Init {
     Constant(f32),
 }
 
-/// Gives parameters their values, by name.
+/// Supplies the values of parameters, by name.
 pub trait ParameterSource {
-    /// The values of the tensor `name`, row after row.
+    /// The values of the tensor `name`, in row-major order.
     ///
     /// # Errors
     /// When the source has no such tensor of that shape.
     fn values(&self, name: &str, shape: &[usize], init: Init) -> Result<Cow<'_, [f32]>>;
 }
 
-/// Draws every tensor from (seed, its name), so that a tensor's start depends neither on the device
-/// nor on the others.
+/// Draws every tensor from (seed, its name), so its initial values depend neither on the device nor
+/// on other tensors.
 pub struct Random {
-    /// Names this initialisation among all others.
+    /// Tells this initialisation from all others.
     pub seed: u64,
 }
 
-/// Values that one task draws; an even number.
+/// Values that one task draws; even, because they are drawn in pairs.
 const CHUNK: usize = 1 << 14;
 
-/// Words of 32 bits that a value takes from the generator: one `u64`.
+/// 32-bit words that a value takes from the generator: one `u64`.
 const WORDS: u128 = 2;
 
 impl ParameterSource for Random {
@@ -46,8 +47,8 @@ impl ParameterSource for Random {
         };
         let rng = ChaCha8Rng::seed_from_u64(self.seed ^ fnv1a(name));
         let mut values = vec![0.0; n];
-        // Each task begins where in the generator's stream its first value stands: the values do
-        // not depend on the tasks.
+        // Each task skips to its first value in the generator's stream, so the values do not depend
+        // on how they are divided into tasks.
         values.par_chunks_mut(CHUNK).enumerate().for_each(|(task, values)| {
             let mut rng = rng.clone();
             rng.set_word_pos((task * CHUNK) as u128 * WORDS);
@@ -68,7 +69,7 @@ fn normal_pair(rng: &mut ChaCha8Rng) -> [f64; 2] {
     [radius * angle.cos(), radius * angle.sin()]
 }
 
-/// The 64-bit FNV-1a hash, fixed for ever: a seed must mean the same model in every version.
+/// The 64-bit FNV-1a hash, never to be changed: a seed must mean the same model in every version.
 fn fnv1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3))
 }

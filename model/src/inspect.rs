@@ -1,30 +1,28 @@
-//! A forward pass that keeps what it passes through: who looked at whom, and what each block made
-//! of the text.
+//! A forward pass that keeps its intermediate results: the attention weights, and the residual
+//! stream after each block.
 //!
-//! The layers are those of [`Gpt::forward`]; what they compute on the way is handed out instead of
-//! thrown away. For inference: on a device with automatic differentiation dropout acts here as it
-//! does there, but for that of the attention weights.
+//! The layers are those of [`Gpt::forward`]. For inference: on a device with automatic
+//! differentiation, dropout is active as it is there, except on the attention weights.
 
 use burn::tensor::{Int, Tensor};
 
 use crate::Gpt;
 use ember_kernels as kernels;
 
-/// What a forward pass of a batch passed through.
+/// Intermediate results of a forward pass.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// For each block the weights of its attention, `[batch, n_head, time, time]`: how much the
-    /// position of the third dimension took from that of the fourth. They are 0 in the future, and
-    /// a row sums to 1.
+    /// Each block's attention weights, `[batch, n_head, time, time]`: how much the position of the
+    /// third dimension takes from that of the fourth. They are 0 for later positions, and a row
+    /// sums to 1.
     pub attention: Vec<Tensor<4>>,
-    /// The residual stream `[batch, time, n_embd]`: what the embeddings put in, then what it is
-    /// after each block.
+    /// The residual stream `[batch, time, n_embd]`: after the embeddings, then after each block.
     pub residuals: Vec<Tensor<3>>,
 }
 
 impl Gpt {
-    /// Runs `tokens` `[batch, time]` through the model and keeps attention and residual stream;
-    /// time is at most the context.
+    /// Runs `tokens` `[batch, time]` through the model and returns attention weights and residual
+    /// stream; time is at most the context.
     pub fn inspect(&self, tokens: Tensor<2, Int>) -> Inspection {
         let mut x = self.embed(tokens);
         let pass = self.pass_from_0(&x);
@@ -40,11 +38,11 @@ impl Gpt {
         Inspection { attention, residuals }
     }
 
-    /// What the model would say if it ended where `residual` `[batch, time, n_embd]` was taken: its
-    /// logits `[batch, time, vocab_size]` after `ln_f` and the head (the logit lens of
-    /// [nostalgebraist
+    /// The logits `[batch, time, vocab_size]` that the model would give if it ended where
+    /// `residual` `[batch, time, n_embd]` was taken: `ln_f` and the head applied to it (the logit
+    /// lens of [nostalgebraist
     /// 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)).
-    /// Of the last residual these are the logits of [`Self::forward`].
+    /// For the last residual these are the logits of [`Self::forward`].
     pub fn lens(&self, residual: Tensor<3>) -> Tensor<3> {
         self.logits(self.final_norm(residual))
     }

@@ -1,5 +1,5 @@
-//! The layers that a GPT is put together from, what PyTorch has in `torch.nn`: an embedding, a
-//! linear layer and a norm; and the matrix inside the first two, which inference on the CPU packs
+//! The layers of a GPT, as in PyTorch's `torch.nn`: an embedding, a linear layer and a norm. Also
+//! the matrix type of the first two, which is packed for inference on the CPU
 //! ([`ember_kernels::packed`]).
 
 use burn::module::{Module, Param};
@@ -9,12 +9,13 @@ use crate::{GptConfig, WeightType, config::NormKind};
 use ember_kernels::packed::Packed;
 use ember_kernels::{self as kernels, DropoutMask, cast};
 
-/// A matrix of the model, in one of two forms.
+/// A weight matrix, in one of two forms.
 #[derive(Module, Debug)]
 pub enum Matrix {
-    /// A tensor: what is trained, and what GPUs compute with.
+    /// A tensor: for training, and for GPUs.
     Values(Param<Tensor<2>>),
-    /// For inference on the CPU: stored as its products read it, together with its bias.
+    /// For inference on the CPU: stored in the layout that its products read, together with its
+    /// bias.
     Packed(PackedMatrix),
 }
 
@@ -67,8 +68,8 @@ impl Embedding {
         }
     }
 
-    /// The table as a head: the products of `x` `[batch, time, n_embd]` with each of its vectors,
-    /// `[batch, time, ids]`. They are computed in `precision` where the table is not packed.
+    /// The table as a head: the dot products of `x` `[batch, time, n_embd]` with each of its
+    /// vectors, `[batch, time, ids]`, computed in `precision` unless the table is packed.
     pub(crate) fn unembed(&self, x: Tensor<3>, precision: FloatDType) -> Tensor<3> {
         match &self.weight {
             Matrix::Values(values) => kernels::unembed(cast(x, precision), cast(values.val(), precision)),
@@ -77,13 +78,13 @@ impl Embedding {
     }
 }
 
-/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D. W is taken in the type of
-/// what it is multiplied with.
+/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D. W is cast to the type of
+/// `x`.
 #[derive(Module, Debug)]
 pub struct Linear {
     /// `[n_in, n_out]`.
     pub weight: Matrix,
-    /// `[n_out]`, where the model has biases.
+    /// `[n_out]`, if the model has biases.
     pub bias: Option<Param<Tensor<1>>>,
 }
 
@@ -110,8 +111,8 @@ impl Linear {
         }
     }
 
-    /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual
-    /// stream `[batch, time, n_embd]`.
+    /// `residual + dropout(forward(x))` in float32: adds a branch's output to the residual stream
+    /// `[batch, time, n_embd]`.
     pub(crate) fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, dropout: f64) -> Tensor<3> {
         match &self.weight {
             Matrix::Values(values) => {
@@ -124,13 +125,13 @@ impl Linear {
     }
 }
 
-/// Brings each position's vector to root mean square 1, then scales it; a LayerNorm centres it
-/// first, and shifts it at last.
+/// Scales each position's vector to root mean square 1, then multiplies it by learned weights. A
+/// LayerNorm subtracts the mean first, and adds a learned shift at the end.
 #[derive(Module, Debug)]
 pub struct Norm {
     /// Scale, `[width]`.
     pub weight: Param<Tensor<1>>,
-    /// Shift, `[width]`, of a LayerNorm.
+    /// Shift, `[width]`, in a LayerNorm.
     pub bias: Option<Param<Tensor<1>>>,
 }
 
@@ -140,7 +141,7 @@ impl Norm {
         self.normalised(x, config.norm, kernels::Norm::new(config.norm_epsilon, to))
     }
 
-    /// As [`Self::forward`], for a branch that is added to `x` in the end.
+    /// As [`Self::forward`], for a branch whose output is added back to `x`.
     pub(crate) fn forward_branch(&self, x: Tensor<3>, config: &GptConfig, to: FloatDType) -> Tensor<3> {
         self.normalised(x, config.norm, kernels::Norm::new(config.norm_epsilon, to).of_branch())
     }

@@ -1,14 +1,15 @@
 //! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the
 //! devices it runs on.
 //!
-//! What it is not: it has no loss and no targets (that is `ember-training`), no sampling (that is
-//! `ember-decoding`) and no text (that is `ember-data`): ids go in, logits come out.
+//! It has no loss and no targets (those are in `ember-training`), no sampling (`ember-decoding`)
+//! and no text (`ember-data`): token ids go in, logits come out.
 //!
 //! Invariants:
-//! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph
-//!   is recorded, but for attention to a cache, which is for inference; on any other neither does.
-//!   The feature `autodiff` adds the backward of our kernels and nothing else.
-//! - [`Gpt::forward`] and [`Gpt::forward_cached`] agree to rounding at every position.
+//! - There is no training flag. On a device with automatic differentiation, dropout is active and
+//!   the graph is recorded, except for attention to a cache, which is for inference; on any other
+//!   device neither happens. The feature `autodiff` adds the backward of our kernels and nothing
+//!   else.
+//! - [`Gpt::forward`] and [`Gpt::forward_cached`] agree at every position, up to rounding.
 //! - A parameter's path is its name in a Hugging Face folder.
 //! - On the CPU the same input gives the same bits, whatever the number of threads.
 

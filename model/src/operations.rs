@@ -1,86 +1,87 @@
 //! The forward pass as a list: its operations in the order in which
 //! [`Gpt::forward`](crate::Gpt::forward) computes them.
 //!
-//! What a shape costs is counted from this list and nowhere else: parameters, the tensors of a
-//! file, FLOPs, what inference packs, what training keeps. A new part of the model has its place in
-//! the forward pass and here.
+//! The costs of a shape are counted from this list and nowhere else: parameters, the tensors of a
+//! file, FLOPs, what inference packs, what training keeps. A new part of the model is added to the
+//! forward pass and here.
 
 use ember_kernels::limits::{Demand, Use};
 
 use crate::{GptConfig, config::NormKind, config::Positions};
 
-/// One operation, in values of one position.
+/// One operation; its sizes are values per position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Where its parameters stand in a block or in the model, such as `attn.c_attn`; what it does,
-    /// where it has none.
+    /// The path of its parameters in a block or in the model, such as `attn.c_attn`; what it does,
+    /// if it has none.
     pub name: &'static str,
     /// What it computes.
     pub kind: Kind,
-    /// Values that it reads.
+    /// Number of values that it reads.
     pub n_in: usize,
-    /// Values that it makes.
+    /// Number of values that it produces.
     pub n_out: usize,
-    /// How it stands to the residual stream.
+    /// How it relates to the residual stream.
     pub residual: Residual,
 }
 
 /// What an operation computes.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // what the fields are stands beside their variant
+#[allow(missing_docs)] // each variant's comment describes its fields
 pub enum Kind {
     /// A row of a table `[rows, n_out]` for each token.
     Lookup { rows: usize },
     /// A row of a table `[rows, n_out]` for each position, the same for every text of a batch.
     PositionLookup { rows: usize },
-    /// A norm over all that it reads, which may shift as well as scale.
+    /// A norm over its whole input, with a shift or without.
     Norm { shift: bool },
-    /// A norm over each head of queries and of keys, `head_size` wide, with a scale each.
+    /// A norm over each head of queries and of keys, `head_size` wide, with a scale for queries and
+    /// one for keys.
     HeadNorms { head_size: usize },
-    /// Turns queries and keys by their position, in place.
+    /// Rotates queries and keys by their position, in place.
     Rotate,
-    /// A product with a matrix `[n_in, n_out]`, in which matrices of the widths `parts` stand side
-    /// by side, and perhaps a bias.
+    /// A product with a matrix `[n_in, n_out]`, made of matrices of the widths `parts` side by
+    /// side, with a bias or without.
     Product { bias: bool, parts: Vec<usize> },
-    /// Takes from all positions so far, for `n_head` heads of queries, each of which keeps a number
-    /// for the backward.
+    /// Attention over all positions so far, for `n_head` heads of queries, each of which keeps a
+    /// number for the backward.
     Attention { n_head: usize },
-    /// What stands between the two products of the MLP.
+    /// The MLP's non-linear function.
     Activation,
     /// Drops values in training.
     Dropout,
-    /// Adds what was read to something as large.
+    /// Adds two tensors of the same size.
     Add,
-    /// The product with a table `[n_out, n_in]`; where it is `tied`, with the token embedding.
+    /// The product with a table `[n_out, n_in]`; if `tied`, with the token embedding.
     Head { tied: bool },
 }
 
-/// How an operation stands to the residual stream.
+/// How an operation relates to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residual {
-    /// Not at all.
+    /// It does not touch the stream.
     Away,
-    /// It reads the stream at the beginning of a branch.
+    /// It reads the stream, at the beginning of a branch.
     Reads,
-    /// It adds the branch to the stream.
+    /// It adds the branch's output to the stream.
     Adds,
 }
 
-/// The whole list: what comes first, what every block does, what comes last.
+/// The whole list: the embedding, every block, the head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operations {
-    /// Token ids to the residual stream.
+    /// From token ids to the residual stream.
     pub embedding: Vec<Operation>,
     /// One block.
     pub block: Vec<Operation>,
-    /// How many blocks there are.
+    /// Number of blocks.
     pub n_layer: usize,
-    /// The residual stream to logits.
+    /// From the residual stream to logits.
     pub head: Vec<Operation>,
 }
 
 impl Operation {
-    /// Its parameters, by the name behind the block's.
+    /// Its parameters, each with its name inside the block or the model, and its shape.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let Self { name, n_in, n_out, .. } = *self;
         let weight = match self.kind {
@@ -106,52 +107,53 @@ impl Operation {
         self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 
-    /// Multiply-adds for one position, and for each position that it looks at.
+    /// Multiply-adds per position, and per position that it attends to.
     pub fn multiply_adds(&self) -> [usize; 2] {
         match self.kind {
             Kind::Product { .. } | Kind::Head { .. } => [self.n_in * self.n_out, 0],
-            // A score, and its share of the mean of values.
+            // For the score, and for the weighted sum of values.
             Kind::Attention { .. } => [0, 2 * self.n_out],
             _ => [0, 0],
         }
     }
 
-    /// The sizes `[n_in, n_out]` of what it multiplies a position with.
+    /// The sizes `[n_in, n_out]` of the matrix that it multiplies a position with, if there is one.
     pub fn matrix(&self) -> Option<[usize; 2]> {
         matches!(self.kind, Kind::Product { .. } | Kind::Head { .. }).then_some([self.n_in, self.n_out])
     }
 }
 
 impl Operations {
-    /// The sum of what `count` says of each operation.
+    /// The sum of `count` over all operations.
     pub fn sum(&self, count: impl Fn(&Operation) -> usize) -> usize {
         let sum = |list: &[Operation]| list.iter().map(&count).sum::<usize>();
         sum(&self.embedding) + self.n_layer * sum(&self.block) + sum(&self.head)
     }
 
-    /// Values of the largest tensor.
+    /// Number of values in the largest parameter tensor.
     fn largest(&self) -> usize {
         let operations = self.embedding.iter().chain(&self.block).chain(&self.head);
         let sizes = operations.flat_map(Operation::tensors).map(|(_, shape)| shape.iter().product());
         sizes.max().unwrap_or_default()
     }
 
-    /// Values of one position that the widest operation makes, but for the head, whose logits are not
+    /// Values per position in the output of the widest operation, without the head: logits are not
     /// computed at all positions together.
     pub fn widest(&self) -> usize {
         let operations = self.embedding.iter().chain(&self.block);
         operations.map(|operation| operation.n_out).max().unwrap_or_default()
     }
 
-    /// Every tensor with its shape, in the model's order; one by one, so that an absurd number of
+    /// Every tensor with its shape, in the model's order; lazily, so that an absurd number of
     /// layers costs nothing.
     pub fn tensors(self) -> impl Iterator<Item = (String, Vec<usize>)> {
         let all = |list: &[Operation]| list.iter().flat_map(Operation::tensors).collect::<Vec<_>>();
-        // The norms of heads stand behind attention's matrices, which come before and after them.
+        // The model lists the norms of heads after both of attention's matrices; the forward pass
+        // runs them in between.
         let (norms, mut rest): (Vec<_>, Vec<_>) =
             self.block.iter().cloned().partition(|operation| matches!(operation.kind, Kind::HeadNorms { .. }));
-        let behind = rest.iter().position(|operation| operation.name == "ln_2").unwrap_or(rest.len());
-        rest.splice(behind..behind, norms);
+        let after_attention = rest.iter().position(|operation| operation.name == "ln_2").unwrap_or(rest.len());
+        rest.splice(after_attention..after_attention, norms);
         let block = all(&rest);
         let blocks = (0..self.n_layer).flat_map(move |layer| {
             block.clone().into_iter().map(move |(name, shape)| (format!("h.{layer}.{name}"), shape))
@@ -159,12 +161,12 @@ impl Operations {
         all(&self.embedding).into_iter().chain(blocks).chain(all(&self.head))
     }
 
-    /// Sizes `[n_in, n_out]` of all that a position is multiplied with in a block.
+    /// Sizes `[n_in, n_out]` of the matrices that a position is multiplied with in a block.
     pub fn matrices_of_a_block(&self) -> impl Iterator<Item = [usize; 2]> + '_ {
         self.block.iter().filter_map(Operation::matrix)
     }
 
-    /// The widths of the matrices that stand side by side in the weight `name` of a block, if it is
+    /// The widths of the matrices that lie side by side in the weight `name` of a block, if it is
     /// one.
     pub fn parts(&self, name: &str) -> Option<&[usize]> {
         let module = name.strip_suffix(".weight")?;
@@ -234,13 +236,13 @@ impl GptConfig {
         self.operations().sum(Operation::parameters)
     }
 
-    /// What a model of this shape asks of a GPU.
+    /// What a model of this shape requires of a GPU.
     pub fn demand(&self, used: Use) -> Demand {
         let (head_size, has_head_dim) = (self.head_size, self.has_head_dim());
         Demand { head_size, has_head_dim, used, largest: self.operations().largest() }
     }
 
-    /// Values of the position table, which is only looked up.
+    /// Number of values in the position table, which is only looked up.
     pub fn position_table(&self) -> usize {
         match self.positions {
             Positions::Learned => self.context_length * self.n_embd,
@@ -248,10 +250,10 @@ impl GptConfig {
         }
     }
 
-    /// FLOPs of one token in training, forward and backward:
-    /// `6 N + 12 n_layer n_embd context_length`, where N leaves out the position table, which is
-    /// only looked up (PaLM, appendix B; a multiply-add counts as two). `n_embd` is what
-    /// attention's heads are wide together.
+    /// FLOPs of one token in training, forward and backward: `6 N + 12 n_layer n_embd
+    /// context_length`, where N leaves out the position table, which is only looked up (PaLM,
+    /// appendix B; a multiply-add counts as two). Here `n_embd` is the width of all attention heads
+    /// together.
     pub fn training_flops_per_token(&self) -> f64 {
         let multiply_adds = self.operations().sum(|operation| {
             let [_, each] = operation.multiply_adds();
@@ -266,7 +268,8 @@ impl GptConfig {
         4 * 2 * self.n_layer * batch * capacity * self.heads().kv_width()
     }
 
-    /// [`Self::parameters`] of shapes that no machine can hold, too: roughly, and without overflow.
+    /// A rough [`Self::parameters`] that does not overflow, even for shapes that no machine can
+    /// hold.
     pub(crate) fn parameters_f64(&self) -> f64 {
         let [vocab, context, layers, embd, inner] =
             [self.vocab_size, self.context_length, self.n_layer, self.n_embd, self.n_inner].map(|size| size as f64);

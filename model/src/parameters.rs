@@ -1,4 +1,4 @@
-//! A model's parameters by the names they have in a checkpoint.
+//! A model's parameters, by their names in a checkpoint.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
@@ -10,13 +10,13 @@ use crate::Gpt;
 pub struct Parameter {
     /// GPT-2's name, such as `h.0.attn.c_attn.weight`.
     pub name: String,
-    /// What burn's gradients are keyed by.
+    /// The key of its gradient in burn.
     pub id: ParamId,
     /// Sizes, one or two.
     pub shape: Vec<usize>,
 }
 
-/// Takes a parameter's name, shape and values.
+/// Callback that receives a parameter's name, shape and values.
 pub type ReadParameter<'a> = dyn FnMut(&str, &[usize], Vec<f32>) + 'a;
 
 impl Gpt {
@@ -34,7 +34,7 @@ impl Gpt {
         }));
     }
 
-    /// The model with every parameter put through `mapper`.
+    /// The model with `mapper` applied to every parameter.
     pub fn map_parameters(self, mapper: &mut impl ParameterMapper) -> Self {
         self.map(&mut Walk::new(mapper))
     }
@@ -42,12 +42,12 @@ impl Gpt {
 
 /// Turns a parameter into another of the same shape.
 pub trait ParameterMapper {
-    /// The new tensor for the one called `name`; both without automatic differentiation.
+    /// The new tensor for the parameter `name`; both tensors are without automatic differentiation.
     fn map<const D: usize>(&mut self, name: &str, id: ParamId, tensor: Tensor<D>) -> Tensor<D>;
 }
 
-/// A walk through the modules of a model: those that were entered on the way to a parameter, and
-/// what becomes of it.
+/// A traversal of a model's modules: the path to the current module, and what to do with each
+/// parameter.
 struct Walk<F> {
     path: Vec<String>,
     each: F,
@@ -58,7 +58,7 @@ impl<F> Walk<F> {
         Self { path: Vec::new(), each }
     }
 
-    /// Which form a matrix has ([`Matrix`](crate::Matrix)) is no part of its name.
+    /// A matrix's form ([`Matrix`](crate::Matrix)) is an enum that is no part of its name.
     fn enter(&mut self, name: &str, container: &str) {
         if !container.starts_with("Enum:") {
             self.path.push(name.to_owned());
@@ -72,7 +72,7 @@ impl<F> Walk<F> {
     }
 }
 
-/// Calls `each` with every parameter, and with what reads its values.
+/// Calls `each` with every parameter and a function that reads its values.
 impl<F: FnMut(Parameter, &dyn Fn() -> Vec<f32>)> ModuleVisitor for Walk<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.enter(name, container);

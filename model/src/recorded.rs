@@ -1,23 +1,24 @@
-//! A decoding step that a GPU has recorded. A step is some hundred short launches, always the same;
-//! to issue each of them takes longer than to compute many. So after a few steps they are recorded
-//! (a CUDA graph; wgpu's own list of commands), and from then on the host only writes down what is
-//! new, the rows' tokens and the places of their positions, and has the whole replayed.
+//! A decoding step recorded on a GPU. A step consists of some hundred short launches, always the
+//! same, and issuing each of them takes longer than computing many. So after a few steps the
+//! launches are recorded (a CUDA graph; wgpu's own list of commands). From then on the host only
+//! writes the new inputs, the rows' tokens and the slots of their positions, and replays the
+//! recording.
 
-#![allow(unsafe_code)] // a list of commands runs again
+#![allow(unsafe_code)] // replays recorded launches
 
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
 use crate::{Gpt, KvCache};
 use ember_kernels::{CachedAttention, gpu::tensor::overwrite, is_cpu};
 
-/// The environment variable that, set to `off`, has every step's launches issued anew: to see what
-/// replaying gains, or to do without.
+/// The environment variable that, set to `off`, has every step's launches issued anew: to measure
+/// what replaying gains, or to do without it.
 pub const VARIABLE: &str = "EMBER_REPLAY";
 
-/// Whether steps are to be recorded, as the environment has it.
+/// Whether the environment lets steps be recorded.
 ///
 /// # Errors
-/// A line that says what the variable can be.
+/// When the variable has an unknown value; the line says what it can be.
 pub fn wanted() -> Result<bool, String> {
     match std::env::var_os(VARIABLE) {
         None => Ok(true),
@@ -29,24 +30,25 @@ pub fn wanted() -> Result<bool, String> {
     }
 }
 
-/// One new token in each of so many rows: the launches, and where they read and write.
+/// A recorded step of one new token for each of a fixed number of rows: its launches and their
+/// inputs.
 pub struct RecordedStep {
     graph: Graph<Tensor<2>, Box<dyn FnMut() -> Tensor<2>>>,
     inputs: Inputs,
-    /// Most positions of a row that the launches were made for.
+    /// The longest row, in positions, that the launches support.
     longest: usize,
-    /// [`KvCache::moves`] at the time.
-    moves: usize,
+    /// [`KvCache::compactions`] at the time.
+    compactions: usize,
 }
 
-/// What the launches read, on the device.
+/// The launches' inputs, on the device.
 #[derive(Clone)]
 struct Inputs {
     /// `[1, rows]`
     ids: Tensor<2, Int>,
     /// `[1, rows]`
     positions: Tensor<2, Int>,
-    /// Where the rows stand in the cache; room for rows of the greatest length.
+    /// The slots of each row's positions, with room for rows of the greatest length.
     table: Tensor<1, Int>,
 }
 
@@ -56,7 +58,7 @@ impl Inputs {
         Self { ids: row(), positions: row(), table: Tensor::zeros([1 + rows * (2 + longest)], (device, DType::I32)) }
     }
 
-    /// Puts the next token of every row there, and gives each a place in the cache.
+    /// Writes the next token of every row, and reserves a slot in the cache for each.
     fn write(&self, tokens: &[u32], cache: &mut KvCache) {
         overwrite(&self.ids, tokens.iter().map(|&id| id as i32).collect());
         overwrite(&self.positions, (0..tokens.len()).map(|row| cache.len(row) as i32).collect());
@@ -66,11 +68,11 @@ impl Inputs {
 
 impl RecordedStep {
     /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the
-    /// launches. What comes out ([`Self::output`]), now and later, is what `read_out` makes of the
-    /// logits `[rows, vocab_size]`. Until the step is dropped, the cache may be used through it
-    /// alone.
+    /// launches. The output of this step and of later ones ([`Self::output`]) is `read_out` of the
+    /// logits `[rows, vocab_size]`. Until the step is dropped, the cache may only be used through
+    /// it.
     ///
-    /// `None` when the device could not record; what was in the cache may then be lost.
+    /// `None` if the device could not record; the cache's contents may then be lost.
     ///
     /// # Panics
     /// When [`Self::can_record`] is false, or there is not one token for each row.
@@ -83,19 +85,19 @@ impl RecordedStep {
         assert!(Self::can_record(gpt, cache), "a step that cannot be recorded");
         assert_eq!(tokens.len(), cache.rows(), "one token for each row");
         let (device, rows) = (gpt.device(), tokens.len());
-        // Every step takes a slot for each row, so no row gets longer than this before there is no
-        // room for a step.
+        // Every step takes a slot for each row, so no row gets longer than this before the slots
+        // run out.
         let most = (0..rows).map(|row| cache.len(row)).max().unwrap_or(0) + cache.room() / rows;
         let longest = most.min(gpt.config().context_length);
         let inputs = Inputs::new(rows, longest, &device);
-        // Before the rest: the launches are tried out before they are recorded, and write keys and
+        // Before capturing: the launches are tried out before they are recorded, and write keys and
         // values.
         inputs.write(tokens, cache);
         let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
         let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());
         let angles = gpt.rotary(0..longest, &device);
-        // One new token in each row; all that is read is on the device, the angles of all positions
-        // that there will be among it.
+        // One new token in each row. All inputs are on the device, including the rotary angles of
+        // all possible positions.
         let step = move || {
             let mut x = gpt.wte.forward(read.ids.clone()); // [1, rows, n_embd]
             if let Some(wpe) = &gpt.wpe {
@@ -108,9 +110,9 @@ impl RecordedStep {
             read_out(gpt.rows_of_logits(gpt.final_norm(x)))
         };
         let graph = capture(&device, Box::new(step) as Box<dyn FnMut() -> Tensor<2>>);
-        let mut recorded = Self { graph, inputs, longest, moves: cache.moves };
-        // What was put into a recording that then failed is marked as never computed, the cache
-        // among it.
+        let mut recorded = Self { graph, inputs, longest, compactions: cache.compactions };
+        // After a failed recording, the tensors that took part, the cache's included, are marked as
+        // never computed.
         if !recorded.graph.is_hardware() {
             return None;
         }
@@ -118,8 +120,8 @@ impl RecordedStep {
         Some(recorded)
     }
 
-    /// Whether the next step of `cache` may be recorded: on a GPU, after a pass that has read
-    /// something into every row, with room for another token in each.
+    /// Whether the next step of `cache` can be recorded: on a GPU, when every row has positions,
+    /// and there is room for another token in each.
     pub fn can_record(gpt: &Gpt, cache: &KvCache) -> bool {
         let rows = cache.rows();
         !is_cpu(&gpt.device())
@@ -128,11 +130,11 @@ impl RecordedStep {
             && (0..rows).all(|row| (1..gpt.config().context_length).contains(&cache.len(row)))
     }
 
-    /// Whether the next step of the cache that this was recorded for can be this one.
+    /// Whether this recording can run the next step of the cache that it was made for.
     pub fn fits(&self, cache: &KvCache) -> bool {
         let [_, rows] = self.inputs.ids.dims();
         cache.rows() == rows
-            && cache.moves == self.moves
+            && cache.compactions == self.compactions
             && cache.room() >= rows
             && (0..rows).all(|row| cache.len(row) < self.longest)
     }
@@ -147,15 +149,15 @@ impl RecordedStep {
         self.replay();
     }
 
-    /// What came out of the last step; the next one overwrites it.
+    /// The output of the last step; the next one overwrites it.
     pub fn output(&self) -> Tensor<2> {
         self.graph.output().clone()
     }
 
     fn replay(&mut self) {
-        // SAFETY: the closure owns the weights, the cache's tensors and the inputs, so all that the
-        // launches touch is alive. They run on this thread's stream, which neither this nor the
-        // closure can leave, and nobody else uses the cache meanwhile: see `record`.
+        // SAFETY: the closure owns the weights, the cache's tensors and the inputs, so all memory
+        // that the launches touch is alive. They run on this thread's stream, which neither this
+        // nor the closure can leave, and nothing else uses the cache meanwhile: see `record`.
         unsafe { self.graph.replay() };
     }
 }

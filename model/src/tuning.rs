@@ -1,14 +1,14 @@
-//! What is kept between runs of a GPU, apart for each device, its driver and this program's version:
-//! which kernels multiply fastest, and with the feature `tuning-cache`, which `cuda` brings, the
-//! compiled kernels and whatever else the runtime finds out. Drivers of other kinds keep compiled kernels
-//! themselves. What is damaged is found anew.
+//! Results kept between runs on a GPU, separately for each device, its driver and this program's
+//! version: which kernels multiply fastest and, with the feature `tuning-cache`, which `cuda`
+//! enables, the compiled kernels and whatever else the runtime finds out. Other kinds of drivers
+//! cache compiled kernels themselves. Damaged results are discarded and found anew.
 
 use std::path::PathBuf;
 
 use ember_host::cache;
 use ember_kernels::gpu::products;
 
-/// The database that compiled kernels are kept in; `None` where the driver keeps them or nobody.
+/// The database of compiled kernels; `None` if the driver caches them, or nothing does.
 pub fn file() -> Option<PathBuf> {
     #[cfg(feature = "tuning-cache")]
     return Some(cubecl::environment::path());
@@ -16,7 +16,7 @@ pub fn file() -> Option<PathBuf> {
     None
 }
 
-/// Goes by what is known of this device from here on, and keeps apart what is found out. To be called
+/// Uses the results kept for this device from here on, and keeps new ones with them. To be called
 /// before it computes.
 pub(crate) fn keep_for(device: &str, driver: &str) {
     let name = name(device, driver);
@@ -25,7 +25,7 @@ pub(crate) fn keep_for(device: &str, driver: &str) {
     kept::keep_in(&name);
 }
 
-/// What a device with this driver is called in names of files.
+/// The name in file names of a device with this driver.
 fn name(device: &str, driver: &str) -> String {
     let of = ["ember", env!("CARGO_PKG_VERSION"), device, driver].map(str::trim).join("-");
     of.trim_end_matches('-').replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "_")
@@ -45,22 +45,22 @@ mod kept {
     use ember_kernels::gpu::compiling::configuration;
     use serde_json::{Value, json};
 
-    /// Lets the runtime keep them where [`file`](super::file) says; does nothing the second time.
-    /// To be called before a GPU is looked for.
+    /// Makes the runtime keep its results where [`file`](super::file) says; does nothing the second
+    /// time. To be called before a GPU is looked for.
     ///
-    /// A `cubecl.toml` of the user's that names another folder is followed.
+    /// A user's `cubecl.toml` that names another folder is respected.
     pub(crate) fn keep() {
-        if let Some(config) = kept_by(&configuration()) {
-            // It is `false` where something has read the configuration before us: then that stands.
+        if let Some(config) = in_users_cache(&configuration()) {
+            // `false` means that the configuration was read before; then that one stays.
             CubeClRuntimeConfig::try_set(config);
         }
         discard_damaged(&environment::path());
     }
 
-    /// Keeps what becomes of the next device in an environment of this name: the runtime itself would
-    /// take what the first GPU was tuned to for whichever is the first one later.
+    /// Keeps the results of the next device in an environment of this name: the runtime itself
+    /// would apply the first GPU's tuning to whichever GPU is first later.
     ///
-    /// A `cubecl.toml` of the user's that names an environment is followed.
+    /// A user's `cubecl.toml` that names an environment is respected.
     pub(super) fn keep_in(name: &str) {
         let active = environment::active();
         if *active != *name && (*active == *environment::DEFAULT || active.starts_with("ember-")) {
@@ -69,15 +69,15 @@ mod kept {
         discard_damaged(&environment::path());
     }
 
-    /// What every store begins with.
-    const BEGINNING: &[u8; 16] = b"SQLite format 3\0";
+    /// The first bytes of every database.
+    const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-    /// Throws away a store that is none any more, which the runtime would go without for ever after.
+    /// Deletes a damaged database, which would keep the runtime from caching ever after.
     fn discard_damaged(store: &Path) {
         let mut begins = Vec::new();
-        let read = File::open(store).and_then(|file| file.take(BEGINNING.len() as u64).read_to_end(&mut begins));
-        // An empty one is just being made.
-        if read.is_err() || begins.is_empty() || begins == BEGINNING {
+        let read = File::open(store).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut begins));
+        // An empty file is a database that is just being created.
+        if read.is_err() || begins.is_empty() || begins == MAGIC {
             return;
         }
         for beside in ["", "-wal", "-tshm"] {
@@ -88,10 +88,10 @@ mod kept {
     }
 
     /// The configuration with kernels and tuning kept in the user's cache folder, not in the
-    /// `target` of whatever workspace the current folder is in.
+    /// `target` of the current folder's workspace.
     ///
-    /// By way of JSON, because the setting for kernels is there only in a build that can keep them.
-    fn kept_by(config: &CubeClRuntimeConfig) -> Option<CubeClRuntimeConfig> {
+    /// Goes through JSON because the setting for kernels exists only in builds that can keep them.
+    fn in_users_cache(config: &CubeClRuntimeConfig) -> Option<CubeClRuntimeConfig> {
         let mut config = serde_json::to_value(config).ok()?;
         config["compilation"]["cache"] = json!(true);
         let path: &mut Value = &mut config["environment"]["path"];
@@ -146,11 +146,11 @@ mod kept {
         #[test]
         fn the_users_cache_folder_is_taken_unless_another_is_named() {
             let path = |config: &CubeClRuntimeConfig| config.environment.path.root();
-            let kept = kept_by(&CubeClRuntimeConfig::default()).unwrap();
+            let kept = in_users_cache(&CubeClRuntimeConfig::default()).unwrap();
             assert!(!path(&kept).starts_with(std::env::current_dir().unwrap()), "{}", path(&kept).display());
             let mut named = CubeClRuntimeConfig::default();
             named.environment.path = cubecl::config::cache::CacheConfig::Directory("there".into());
-            assert_eq!(path(&kept_by(&named).unwrap()), PathBuf::from("there"));
+            assert_eq!(path(&in_users_cache(&named).unwrap()), PathBuf::from("there"));
         }
     }
 }

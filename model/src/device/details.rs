@@ -1,5 +1,4 @@
-//! What matters of a GPU beside its name: what it is reached by, what it has of what kernels may
-//! need more of, and what it computes in.
+//! Details of a GPU: its interface, its limits, and the types that it computes in.
 
 use burn::tensor::{Device, FloatDType};
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
@@ -9,36 +8,37 @@ use serde::Serialize;
 
 use super::{Selected, multiplies};
 
-/// A device and what matters of it.
+/// A device with its details.
 #[derive(Clone, Debug, Serialize)]
 pub struct Described {
-    /// The device, tried.
+    /// The device, tested.
     #[serde(flatten)]
     pub device: Selected,
-    /// `None` of a processor, and of what does not work.
+    /// `None` for a processor, and for a device that does not work.
     #[serde(flatten)]
     pub details: Option<Details>,
 }
 
-/// What matters of a GPU.
+/// Details of a GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Details {
-    /// What it says of itself.
+    /// What it reports about itself.
     #[cfg(any(feature = "wgpu", feature = "cuda"))]
     pub adapter: Option<Adapter>,
-    /// What its kernels can have.
+    /// What its kernels may use.
     pub limits: Limits,
     /// The types that it multiplies in, of `f32`, `bf16` and `f16`.
     pub computes_in: Vec<&'static str>,
-    /// Why its limits do not bear a model like GPT-2 of 124 million parameters, where they do not.
+    /// Why its limits do not suffice for a model like GPT-2 of 124 million parameters, if they do
+    /// not.
     pub too_small_for_gpt2: Option<String>,
 }
 
-/// GPT-2's width of a head, and its table of tokens, trained.
+/// GPT-2's head size and token table, in training.
 const GPT2: Demand =
     Demand { head_size: 64, has_head_dim: false, used: Use::Training(FloatDType::F32), largest: 50257 * 768 };
 
-/// As [`list`](super::list), with what matters of each.
+/// As [`list`](super::list), with the details of each device.
 pub fn described() -> Vec<Described> {
     let describe = |device: Selected| {
         let details = if device.problem.is_none() { details(&device) } else { None };
@@ -64,7 +64,7 @@ fn computes_in(device: &Device) -> Vec<&'static str> {
 }
 
 impl Details {
-    /// In lines.
+    /// The details as lines of text.
     pub fn lines(&self) -> Vec<String> {
         let Limits { shared_memory, units, buffers, buffer_bytes, tensor_cores } = self.limits;
         let has = format!(
@@ -78,11 +78,11 @@ impl Details {
             types => format!("computes in {types}; {on}"),
         };
         let too_small = self.too_small_for_gpt2.iter().map(|problem| format!("too small for GPT-2 (124M): {problem}"));
-        self.reached_by().into_iter().chain([has, computes]).chain(too_small).collect()
+        self.interface().into_iter().chain([has, computes]).chain(too_small).collect()
     }
 
     #[cfg(any(feature = "wgpu", feature = "cuda"))]
-    fn reached_by(&self) -> Option<String> {
+    fn interface(&self) -> Option<String> {
         let adapter = self.adapter.as_ref()?;
         let subgroups = match adapter.subgroups {
             Some([least, most]) if least == most => format!("subgroups of {least}"),
@@ -94,7 +94,7 @@ impl Details {
     }
 
     #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
-    fn reached_by(&self) -> Option<String> {
+    fn interface(&self) -> Option<String> {
         None
     }
 }
