@@ -1,5 +1,5 @@
 //! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found
-//! before it is trained on.
+//! before anything trains on it.
 
 use std::{collections::BTreeMap, fs, path::Component, path::Path};
 
@@ -11,10 +11,10 @@ use super::{config::GENERATION, error::FolderError, error::Result, files::paths,
 
 const FILE: &str = "checksums.json";
 
-/// The model card: what a folder says of itself to people, who may write it anew.
+/// The model card: a folder's description for people, who may rewrite it.
 pub const CARD: &str = "README.md";
 
-/// What a file must be to be the one that was written.
+/// The length and hash of a file as it was written.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Checksum {
     bytes: u64,
@@ -23,14 +23,14 @@ struct Checksum {
     xxh3: String,
 }
 
-/// Whether the file of this path in a folder is its user's to edit: the card, and how texts are
-/// drawn where nobody asks for something else. Nothing is learnt from either.
+/// Whether users may edit the file of this path in a folder: the model card, and the default
+/// settings of generation. Nothing is learned from either.
 fn is_editable(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|name| [CARD, GENERATION].contains(&name))
 }
 
-/// Writes `dir/checksums.json` over every other file in `dir` and its subfolders but those that are
-/// the user's to edit: the model card and `generation_config.json`.
+/// Writes `dir/checksums.json`, which covers every other file in `dir` and its subfolders except
+/// those that users may edit: the model card and `generation_config.json`.
 ///
 /// # Errors
 /// When a file cannot be read or `checksums.json` cannot be written.
@@ -41,7 +41,7 @@ pub fn write_checksums(dir: &Path) -> Result<()> {
 }
 
 /// Compares every file that `dir/checksums.json` lists; a folder without one, such as a downloaded
-/// one, passes. Earlier versions listed `generation_config.json`, which is passed over.
+/// one, passes. Earlier versions listed `generation_config.json`, which is skipped.
 ///
 /// # Errors
 /// When a listed file is missing, cannot be read, or is not as it was written: the error names it.
@@ -49,8 +49,8 @@ pub fn verify_checksums(dir: &Path) -> Result<()> {
     verify(dir, |_| true)
 }
 
-/// Like [`verify_checksums`] for all that inference depends on: `training/` and `ema/` (the
-/// averaged weights, a folder of their own) are not looked at and may be gone.
+/// Like [`verify_checksums`], for the files that inference needs: `training/` and `ema/` (the
+/// averaged weights, a folder of their own) are not checked and may be missing.
 ///
 /// # Errors
 /// When another listed file is missing, cannot be read, or is not as it was written.
@@ -58,9 +58,9 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
     verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/"))
 }
 
-/// Whether a folder is as it was written, as far as that is seen at once: every file that
-/// `dir/checksums.json` lists has its length, the weights were not written to since, and the others have
-/// their checksums. A folder without a list is not.
+/// A quick check that a folder is as it was written: every file that `dir/checksums.json` lists has
+/// its length, the weights are not newer than the list, and the other files have their checksums. A
+/// folder without a list fails.
 pub fn seems_intact(dir: &Path) -> bool {
     let list = dir.join(FILE);
     let read = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, Checksum>>(&text).ok();
@@ -81,8 +81,7 @@ fn is_weights(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "safetensors")
 }
 
-/// One checksum over all weight files in `dir`, by which they can be told from others: 16
-/// hexadecimal digits.
+/// One checksum over all weight files in `dir`, which identifies them: 16 hexadecimal digits.
 ///
 /// # Errors
 /// When the folder or a file cannot be read.
@@ -109,8 +108,8 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     };
     for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name) && !is_editable(name)) {
         let path = dir.join(name);
-        // A list may come from a stranger: it names files of its own folder, and reading one comes
-        // to an end.
+        // The list is untrusted: it may only name ordinary files inside its folder, since reading
+        // any other might never end.
         if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
             let what = format!("lists {name:?}, which is not in its folder; do not trust that folder");
             return Err(FolderError::damaged(&list, what));
@@ -129,7 +128,8 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Adds the files of `dir`, whose own path from the top is `prefix` (empty or ending in a slash).
+/// Adds the files of `dir`, whose path from the top folder is `prefix` (empty or ending in a
+/// slash).
 fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>) -> Result<()> {
     for path in paths(dir)? {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {

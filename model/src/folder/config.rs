@@ -1,5 +1,5 @@
-//! `config.json`: whose it is, and its keys; and `generation_config.json`: which tokens open and
-//! end a text, and how tokens are chosen, in words that mean nothing here.
+//! `config.json`: its family and its keys; and `generation_config.json`: which tokens open and end
+//! a text, and how tokens are chosen, in keys that this crate does not interpret.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
     Ok((family, config))
 }
 
-/// Refuses a folder with the weights of a model and without `config.json`: it was a model's, and is
-/// not some other folder.
+/// Rejects a folder with the weights of a model and without `config.json`: it was a model's, and
+/// lost that file.
 ///
 /// # Errors
 /// When it is one.
@@ -48,7 +48,7 @@ pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>) -> Result
     write_json(&dir.join(FILE), &(Family::of(config)?.json)(config, end_of_text))
 }
 
-/// Whose keys they are, and the shape that they say.
+/// The family that the keys belong to, and the shape that they describe.
 fn of_keys(keys: &Keys) -> Read<(Family, GptConfig)> {
     let missing = "model_type is missing; a model that can be opened has \"gpt2\", \"llama\" or \"qwen3\" there";
     let name = keys.get("model_type").as_str().ok_or(missing)?;
@@ -66,14 +66,15 @@ fn of_keys(keys: &Keys) -> Read<(Family, GptConfig)> {
     Ok((family, config))
 }
 
-/// What else the file is to say, by Hugging Face's keys: how whoever writes with the folder chooses
-/// tokens.
+/// More keys for the file, by Hugging Face's names: how tokens are chosen when somebody generates
+/// from the folder.
 pub type Settings = Map<String, Value>;
 
 /// Writes `dir/generation_config.json`; `settings` may name another token than `end_of_text` as
-/// `bos_token_id`, with which a text of its own begins.
+/// `bos_token_id`, which opens a text that has no prompt.
 ///
-/// `top_k` 0 is said aloud: transformers would otherwise sample from the 50 likeliest tokens only.
+/// `top_k` 0 is written explicitly: transformers would otherwise sample from the 50 likeliest
+/// tokens only.
 pub fn write_generation(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Result<(), FolderError> {
     let mut keys = json!({ "bos_token_id": end_of_text, "eos_token_id": end_of_text, "top_k": 0 });
     for (key, value) in settings {
@@ -108,9 +109,8 @@ pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>, FolderError> {
     Ok(Vec::new())
 }
 
-/// Reads the token that a text of its own begins with, where nothing is given to go on with:
-/// `bos_token_id` of `generation_config.json`, which is where transformers looks; none where it
-/// names no token.
+/// Reads the token that opens a text without a prompt: `bos_token_id` of `generation_config.json`,
+/// which is where transformers looks; none if it names no token.
 ///
 /// # Errors
 /// When the file is there and is no JSON object.

@@ -1,4 +1,4 @@
-//! What can be wrong with a model's folder.
+//! Errors of a model's folder.
 
 use std::{io, path::Path, path::PathBuf};
 
@@ -6,26 +6,26 @@ use ember_host::file_error::FileError;
 
 use crate::ShapeError;
 
-/// Why a model's folder cannot be read or written. `what` goes on where the path ends, and says
-/// what to do.
+/// Why a model's folder cannot be read or written. `what` continues the sentence after the path,
+/// and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages name the fields
 pub enum FolderError {
-    /// The system refuses.
+    /// The operating system refuses.
     #[error(transparent)]
     File(#[from] FileError),
     /// A file cannot be written whole.
     #[error("cannot write {path}; check the free space and the permissions")]
     Write { path: PathBuf, source: io::Error },
-    /// A file that should be a JSON object is none.
+    /// A file that should be a JSON object is not one.
     #[error("{path} is not a JSON object; download or write it again")]
     NotJson { path: PathBuf, source: serde_json::Error },
-    /// The folder holds no model, or a file of it is missing, cut short, changed since it was
-    /// written, or no file at all.
+    /// The folder holds no model, or one of its files is missing, truncated, changed since it was
+    /// written, or not a regular file.
     #[error("{path} {what}")]
     Damaged { path: PathBuf, what: String },
-    /// The folder holds the weights of a model, and not the file that says of which.
+    /// The folder holds a model's weights, but not the file that says which model's.
     #[error(
         "{0} holds no config.json, which says what model its weights are; put that file back: another checkpoint of the \
          same run has it, or whatever the folder was copied from"
@@ -34,8 +34,8 @@ pub enum FolderError {
     /// `config.json` has a shape that no model can have.
     #[error("{path}")]
     Shape { path: PathBuf, source: ShapeError },
-    /// A file says something that no model here computes, or its tensors are not those of the model
-    /// that `config.json` describes.
+    /// A file describes something that no model here computes, or its tensors are not those of the
+    /// model that `config.json` describes.
     #[error("{path}: {what}")]
     Mismatch { path: PathBuf, what: String },
     /// No class of transformers computes such a model.
@@ -43,7 +43,7 @@ pub enum FolderError {
     NoClass(String),
 }
 
-/// What this module returns.
+/// This module's `Result`.
 pub type Result<T, E = FolderError> = std::result::Result<T, E>;
 
 impl FolderError {

@@ -1,4 +1,4 @@
-//! Which class of transformers computes a model, and how that class's files hold our tensors.
+//! Which class of transformers computes a model, and how that class's files store our tensors.
 
 use serde_json::Value;
 
@@ -6,23 +6,23 @@ use super::keys::{Keys, Read, activation};
 use super::{error::FolderError, gpt2, llama, tensor_file::Stored};
 use crate::{GptConfig, NormKind, Positions};
 
-/// A class whose folders are read and written.
+/// A class whose folders can be read and written.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     model_type: &'static str,
-    /// What people call it.
+    /// Its usual name.
     pub(super) title: &'static str,
-    /// What its files put before the name of every tensor but the head's.
+    /// The prefix of every tensor's name but the head's.
     pub(super) prefix: &'static str,
-    /// What the keys of its `config.json` say.
+    /// Reads a shape from the keys of its `config.json`.
     pub(super) read: fn(&Keys) -> Read<GptConfig>,
-    /// The `config.json` of a model.
+    /// Makes the `config.json` of a model.
     pub(super) json: fn(&GptConfig, Option<u32>) -> Value,
-    /// How its files hold our tensor of this name and shape.
+    /// How its files store our tensor of this name and shape.
     pub(super) stored: fn(&GptConfig, &str, Vec<usize>) -> Stored,
-    /// Whether old files hold a tensor of this name that is no weight.
+    /// Whether a tensor of this name in an old file is not a weight.
     pub(super) is_no_weight: fn(&str) -> bool,
-    /// Whether its models have biases always, so that one without saves zeros.
+    /// Whether its models always have biases, so that one without saves zeros.
     pub(super) always_has_biases: bool,
 }
 
@@ -60,7 +60,7 @@ impl Family {
     /// The class that computes exactly what a model of this shape computes, weight for weight.
     ///
     /// # Errors
-    /// When there is none; the line names the two keys that do not go together and what to choose.
+    /// When there is none; the line names the two keys that conflict and what to choose.
     pub fn of(config: &GptConfig) -> Result<Self, FolderError> {
         let learned = config.positions == Positions::Learned;
         let rms_norm = config.norm == NormKind::RmsNorm;
@@ -106,7 +106,7 @@ impl Family {
         [GPT2, LLAMA, QWEN3].into_iter().find(|family| family.model_type == model_type)
     }
 
-    /// The shape of what its files hold.
+    /// The shape that its files store.
     pub(super) fn shape_on_disk(self, config: &GptConfig) -> GptConfig {
         GptConfig { bias: config.bias || self.always_has_biases, ..config.clone() }
     }

@@ -1,5 +1,4 @@
-//! The files of a model's folder: JSON that is read with the file named where it is wrong and
-//! written to the disk, and what stands in a folder.
+//! The files of a model's folder: JSON, with errors that name the file, and the folder's contents.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::error::FolderError;
 
-/// Reads a JSON object, or says which file is not one.
+/// Reads a JSON object; an error names the file.
 pub fn read_json(path: &Path) -> Result<Map<String, Value>, FolderError> {
     let text = fs::read_to_string(path).at("cannot read", path)?;
     serde_json::from_str(&text).map_err(|source| FolderError::NotJson { path: path.to_owned(), source })
@@ -34,17 +33,17 @@ pub fn paths(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
     paths().at("cannot list the folder", dir)
 }
 
-/// What the names of files that a model is read from end in.
-const READ: [&str; 3] = ["json", "safetensors", "txt"];
+/// Extensions of the files that a model is read from.
+const EXTENSIONS: [&str; 3] = ["json", "safetensors", "txt"];
 
-/// Refuses a folder in which a file that a model is read from is anything but a regular file, or a
-/// link to one: a pipe in its place would be waited for, a device read for ever.
+/// Rejects a folder in which a file that a model is read from is not a regular file or a link to
+/// one: reading a pipe would block, reading a device might never end.
 ///
 /// # Errors
 /// When there is such a file, which is named, or the folder cannot be listed.
 pub fn refuse_irregular_files(dir: &Path) -> Result<(), FolderError> {
     for path in paths(dir)? {
-        let is_read = path.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
+        let is_read = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known));
         let is_other = || fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir());
         if is_read && is_other() {
             let what = "is a pipe, a device or a socket and no file; put the model's own file there";

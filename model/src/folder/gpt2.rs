@@ -1,18 +1,18 @@
-//! GPT-2 in transformers' words: `GPT2Config` and the tensors of `GPT2LMHeadModel`, whose names and
-//! shapes are ours.
+//! GPT-2 as transformers defines it: `GPT2Config` and the tensors of `GPT2LMHeadModel`, whose names
+//! and shapes are ours.
 
 use serde_json::{Value, json};
 
 use super::keys::{Keys, Read, activation, require};
 use crate::GptConfig;
 
-/// Our own key: the class has biases always, and keeps a key that it does not know. Where this says
-/// false they are zeros that were never trained.
+/// Our own key: the class always has biases, and preserves a key that it does not know. If this is
+/// false, they are zeros that were never trained.
 const BIAS: &str = "ember_bias";
 
-/// What the keys say, where this model can compute it.
+/// The shape that the keys describe, if this model can compute it.
 ///
-/// `resid_pdrop` stands for the three dropout probabilities: they act in training alone, which has
+/// `resid_pdrop` stands for the three dropout probabilities: they act only in training, which has
 /// one setting.
 pub fn read(keys: &Keys) -> Read<GptConfig> {
     let mut config = GptConfig::new(
@@ -32,14 +32,14 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     Ok(config)
 }
 
-/// A size by either of its names (`attribute_map`), of which transformers takes the second where both
-/// are there.
+/// A size under either of its names (`attribute_map`); transformers takes the second if both are
+/// present.
 fn size(keys: &Keys, [name, other]: [&str; 2], default: usize) -> Read<usize> {
     keys.size(other, keys.size(name, default)?)
 }
 
-/// Refuses every setting under which transformers would compute something else than [`GptConfig`]
-/// can say. (`reorder_and_upcast_attn` may be either: in float32 it changes nothing but the order
+/// Rejects every setting under which transformers would compute something that [`GptConfig`] cannot
+/// express. (`reorder_and_upcast_attn` may have either value: in float32 it only changes the order
 /// of rounding.)
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     for (key, needed) in
@@ -51,7 +51,7 @@ fn refuse_what_differs(keys: &Keys) -> Read<()> {
     Ok(())
 }
 
-/// The keys of a model.
+/// The `config.json` of a model.
 pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
     let usual_width = config.n_inner == 4 * config.n_embd;
     let mut keys = json!({

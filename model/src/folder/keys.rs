@@ -1,13 +1,13 @@
-//! The keys of `config.json`, read with what is wrong with one said.
+//! The keys of `config.json`, read with errors that name the key.
 
 use serde_json::{Map, Value};
 
 use crate::MlpKind;
 
-/// What is read from a key, or what is wrong with it.
+/// The value of a key, or what is wrong with it.
 pub type Read<T> = Result<T, String>;
 
-/// What is wrong, unless `holds`.
+/// Fails with the message `wrong`, unless `holds`.
 pub fn require(holds: bool, wrong: impl FnOnce() -> String) -> Read<()> {
     if holds { Ok(()) } else { Err(wrong()) }
 }
@@ -21,7 +21,7 @@ impl Keys {
         self.0.get(key).unwrap_or(&Value::Null)
     }
 
-    /// The keys of an object inside, none where it is absent or null.
+    /// The keys of a nested object; none if it is absent or null.
     pub fn inside(&self, key: &str) -> Read<Self> {
         match self.get(key) {
             Value::Null => Ok(Self(Map::new())),
@@ -30,7 +30,7 @@ impl Keys {
         }
     }
 
-    /// What `convert` makes of a key's value; `default` where the key is absent.
+    /// The value of a key, converted; `default` if the key is absent.
     fn read<T>(&self, key: &str, default: T, convert: impl Fn(&Value) -> Option<T>, must_be: &str) -> Read<T> {
         let Some(value) = self.0.get(key) else { return Ok(default) };
         convert(value).ok_or_else(|| format!("{key} is {value}; it must be {must_be}"))
@@ -41,7 +41,7 @@ impl Keys {
         self.read(key, default, size, "a whole number of at least 1")
     }
 
-    /// As [`Self::size`], where null too stands for the default.
+    /// As [`Self::size`], but null stands for the default too.
     pub fn size_or_null(&self, key: &str, default: usize) -> Read<usize> {
         if self.get(key).is_null() { Ok(default) } else { self.size(key, default) }
     }
@@ -54,8 +54,8 @@ impl Keys {
         self.read(key, default, Value::as_bool, "true or false")
     }
 
-    /// The kind whose function `key` names, gated as the class has it; the first where it is
-    /// absent.
+    /// The MLP kind whose function `key` names, among the gated kinds or the others; the first of
+    /// them if the key is absent.
     pub fn mlp(&self, key: &str, gated: bool) -> Read<MlpKind> {
         let function = self.get(key);
         let known = || FUNCTIONS.iter().filter(|(kind, ..)| kind.is_gated() == gated);
@@ -68,10 +68,9 @@ impl Keys {
     }
 }
 
-/// What transformers calls what stands inside the MLP: a kind, the names of its function (of which
-/// the first is written), and what the name alone does not say. GPT-2's class has a function
-/// between two layers, Llama's and Qwen3's a gate through one. A kind that is not here is one that
-/// no class computes.
+/// transformers' names for the MLP's function: the kind, its names (the first is the one that is
+/// written), and what the name alone does not say. GPT-2's class has a function between two layers,
+/// Llama's and Qwen3's a gate through one. No class computes a kind that is not listed.
 const FUNCTIONS: [(MlpKind, &[&str], &str); 3] = [
     // Two names of the same function.
     (MlpKind::Gelu, &["gelu_new", "gelu_pytorch_tanh"], " (the tanh form of GELU)"),
@@ -79,7 +78,7 @@ const FUNCTIONS: [(MlpKind, &[&str], &str); 3] = [
     (MlpKind::SwiGlu, &["silu", "swish"], ""),
 ];
 
-/// What is written for a kind, where transformers has it.
+/// The name that is written for a kind, if transformers has one.
 pub fn activation(mlp: MlpKind) -> Option<&'static str> {
     FUNCTIONS.iter().find(|(kind, ..)| *kind == mlp).map(|(_, names, _)| names[0])
 }

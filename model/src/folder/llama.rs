@@ -1,8 +1,8 @@
-//! Llama and Qwen3 in transformers' words: `LlamaConfig`, `Qwen3Config`, and the tensors of their
-//! models.
+//! Llama and Qwen3 as transformers defines them: `LlamaConfig`, `Qwen3Config`, and the tensors of
+//! their models.
 //!
-//! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values;
-//! the gate and what it gates) as several.
+//! Their layers store weights `[out, in]`, and what is one product here (queries, keys and values;
+//! gate and up projection) as several.
 
 use serde_json::{Value, json};
 
@@ -13,9 +13,9 @@ use crate::{GptConfig, NormKind, Positions};
 /// Qwen3's `model_type`; every other is Llama's.
 const QWEN3: &str = "qwen3";
 
-/// What the keys say, where this model can compute it.
+/// The shape that the keys describe, if this model can compute it.
 ///
-/// `attention_dropout` stands for our dropout, which acts in training alone.
+/// `attention_dropout` is our dropout, which acts only in training.
 pub fn read(keys: &Keys) -> Read<GptConfig> {
     let qwen3 = keys.get("model_type") == QWEN3;
     let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
@@ -46,8 +46,8 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     })
 }
 
-/// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside
-/// it; `rope_scaling` is the older name of the object.
+/// The base of the rotary angles: transformers 5 writes it into `rope_parameters`, older versions
+/// beside it; `rope_scaling` is the older name of the object.
 fn rope_theta(keys: &Keys) -> Read<f64> {
     let mut theta = keys.number("rope_theta", 10_000.0)?;
     for object in ["rope_parameters", "rope_scaling"] {
@@ -71,7 +71,7 @@ fn refuse_partial(keys: &Keys) -> Read<()> {
     })
 }
 
-/// That no linear layer of a Qwen3 adds a bias.
+/// Checks that no linear layer of a Qwen3 adds a bias.
 fn no_bias(keys: &Keys) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
     let wrong = || "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned();
@@ -89,8 +89,8 @@ fn bias(keys: &Keys) -> Read<bool> {
     Ok(attention)
 }
 
-/// Refuses every setting under which transformers would compute something else than [`GptConfig`]
-/// can say.
+/// Rejects every setting under which transformers would compute something that [`GptConfig`] cannot
+/// express.
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let sliding = keys.flag("use_sliding_window", false)?;
     let kinds = keys.get("layer_types").as_array();
@@ -104,7 +104,7 @@ fn refuse_what_differs(keys: &Keys) -> Read<()> {
     refuse_partial(keys)
 }
 
-/// The keys of a model; with QK-norm it is a Qwen3.
+/// The `config.json` of a model; with QK-norm it is a Qwen3.
 pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
     let (class, model_type) = if config.qk_norm { ("Qwen3ForCausalLM", QWEN3) } else { ("LlamaForCausalLM", "llama") };
     let mut keys = json!({
@@ -120,7 +120,7 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
         "intermediate_size": config.n_inner,
         "hidden_act": activation(config.mlp),
         "rms_norm_eps": config.norm_epsilon,
-        // For transformers before version 5, and for it.
+        // `rope_theta` is for transformers before version 5, `rope_parameters` for version 5.
         "rope_theta": config.rope_theta,
         "rope_parameters": { "rope_type": "default", "rope_theta": config.rope_theta },
         "attention_bias": config.bias,
@@ -139,7 +139,7 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
     keys
 }
 
-/// Where our tensor `name` stands.
+/// How a file stores our tensor `name`.
 pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
     let Some((layer, name)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
         return match name {

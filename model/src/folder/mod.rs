@@ -1,14 +1,14 @@
-//! The checkpoint folder: a folder of a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers
-//! writes and reads it.
+//! The checkpoint folder: a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers writes and
+//! reads it.
 //!
-//! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a
-//! [`GptConfig`] and named float32 tensors, and back, and it guards a folder with checksums. It
-//! does not build a model (no tensor library is used here), knows no tokenizer, and leaves to the
-//! caller how a folder comes to stand under its final name.
+//! This module converts `config.json`, `model.safetensors` and `generation_config.json` to a
+//! [`GptConfig`] and named float32 tensors, and back, and it protects a folder with checksums. It
+//! does not build a model (it uses no tensor library), knows no tokenizer, and leaves it to the
+//! caller to give a folder its final name.
 //!
-//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in this folder, in
-//! `ember-formats`, and beside the trainer's keys alone; everything handed out uses this project's
-//! names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
+//! Hugging Face's own names (`n_positions`, `hidden_size`, `q_proj`, ...) appear only in this
+//! folder, in `ember-formats`, and beside the trainer's keys; the public interface uses this
+//! project's names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
 
 mod checksums;
 mod config;

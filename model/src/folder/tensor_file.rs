@@ -1,12 +1,12 @@
-//! One safetensors file, read and written a tensor at a time.
+//! One safetensors file, read and written one tensor at a time.
 //!
 //! The format: eight bytes with the header's length (little endian), the header (a JSON object:
 //! name to dtype, shape and byte range), then the values. Files are mapped into memory: float32 is
-//! used where it stands, and nothing is copied twice. The price is that a file that somebody cuts
-//! short while it is being read ends the process with a signal; programs that save a model write a
-//! new file and rename it, ours included.
+//! used in place, and nothing is copied twice. The price is that truncating a file while it is
+//! being read ends the process with a signal; programs that save a model, ours included, write a
+//! new file and rename it.
 
-#![allow(unsafe_code)] // a file is mapped, and bytes are seen as numbers
+#![allow(unsafe_code)] // maps files, and reinterprets bytes as floats
 
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::{borrow::Cow, fs::File, path::Path, path::PathBuf};
@@ -20,8 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::{FolderError, Result};
 
-/// A tensor on its way between disk and model: its values in row-major order, always float32 in
-/// memory.
+/// A tensor between disk and model: its values in row-major order, always float32 in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
     /// GPT-2's name without prefix, such as `h.0.attn.c_attn.weight`.
@@ -29,27 +28,28 @@ pub struct NamedTensor {
     /// Sizes from the outermost dimension to the innermost; matrices are `[in, out]`, as GPT-2's
     /// are.
     pub shape: Vec<usize>,
-    /// The product of `shape` many values.
+    /// As many values as the product of `shape`.
     pub values: Vec<f32>,
 }
 
-/// One of our tensors as a file holds it.
+/// How a file stores one of our tensors.
 #[derive(Debug)]
 pub struct Stored {
-    /// Names without prefix, and shapes; what stands side by side in our tensor is several here.
+    /// Names without prefix, and shapes; matrices that lie side by side in our tensor are separate
+    /// parts here.
     pub parts: Vec<(String, Vec<usize>)>,
-    /// Whether the parts are `[out, in]`, ours being `[in, out]`.
+    /// Whether the parts are `[out, in]` where ours is `[in, out]`.
     pub transposed: bool,
 }
 
 impl Stored {
-    /// A tensor that a file holds as it is, under this name.
+    /// A tensor that a file stores unchanged, under this name.
     pub fn whole(name: impl Into<String>, shape: Vec<usize>) -> Self {
         Self { parts: vec![(name.into(), shape)], transposed: false }
     }
 }
 
-/// Longest header that is taken for one, in bytes; the `safetensors` library has the same limit.
+/// Longest header that is accepted, in bytes; the `safetensors` library has the same limit.
 const LONGEST_HEADER_BYTES: u64 = 100_000_000;
 
 /// An open safetensors file whose header has been checked against the file's length.
@@ -69,8 +69,8 @@ impl TensorFile {
     /// When the file cannot be read, is truncated, or is no safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).at("cannot open", path)?;
-        // SAFETY: the bytes may change while they are read; whatever they are, they are numbers or
-        // are checked.
+        // SAFETY: the bytes may change while they are read; whatever they become, they are either
+        // numbers or checked.
         let map = unsafe { Mmap::map(&file) }.at("cannot read", path)?;
         if map.starts_with(b"version ") {
             let what = "is a Git LFS pointer and not the weights; fetch them with `git lfs pull`";
@@ -117,7 +117,7 @@ impl TensorFile {
         Ok(NamedTensor { name: name.to_owned(), shape, values: self.values(name)?.into_owned() })
     }
 
-    /// The values of one tensor: where they stand in the file if they are float32, else converted.
+    /// The values of one tensor: borrowed from the file if they are float32, else converted.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -155,8 +155,8 @@ fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
     }
 }
 
-/// Bytes as the float32 values that they are, where they are aligned and the processor has them in
-/// the file's order.
+/// Reinterprets bytes as float32 values, if they are aligned and the processor is little endian
+/// like the file.
 fn in_place(bytes: &[u8]) -> Option<&[f32]> {
     // SAFETY: any four bytes are a float32.
     let (before, values, after) = unsafe { bytes.align_to::<f32>() };
@@ -177,14 +177,14 @@ pub fn write_tensors<'a>(path: &Path, tensors: impl IntoIterator<Item = &'a Name
     write_entries(path, tensors.into_iter().map(entry).collect())
 }
 
-/// A tensor to write, whose values may be made when their turn comes.
+/// A tensor to write, whose values may be computed when they are needed.
 pub struct Entry<'a> {
     pub name: String,
     pub shape: Vec<usize>,
     pub values: Box<dyn Fn() -> Cow<'a, [f32]> + 'a>,
 }
 
-/// As [`write_tensors`], with the values of one tensor at a time.
+/// As [`write_tensors`], computing the values of one tensor at a time.
 pub fn write_entries(path: &Path, entries: Vec<Entry>) -> Result<()> {
     let header = header(&entries).map_err(|what| FolderError::mismatch(path, what))?;
     let write = || {

@@ -1,6 +1,5 @@
 //! The weights: which tensors there are, and reading and writing them in transformers' files; and
-//! the shape of a folder's model (`read_config`), of which its weights may know better than its
-//! `config.json`.
+//! the shape of a folder's model (`read_config`), in which the weights can override `config.json`.
 
 use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, path::Path, path::PathBuf};
 
@@ -16,8 +15,7 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 const EMBEDDING: &str = "wte.weight";
 const HEAD: &str = "lm_head.weight";
 
-/// Every tensor of the model, by our name and in model order, with its shape; only those that it
-/// has.
+/// Every tensor of the model, by our name and in model order, with its shape.
 pub fn expected_tensors(config: &GptConfig) -> Vec<(String, Vec<usize>)> {
     config.operations().tensors().collect()
 }
@@ -53,7 +51,7 @@ pub fn write(dir: &Path, config: &GptConfig, tensors: &[NamedTensor]) -> Result<
     write_entries(&path, entries)
 }
 
-/// What a file of the family holds of one of our tensors.
+/// The entries by which a file of the family stores one of our tensors.
 fn parts_to_write<'a>(
     family: Family,
     config: &GptConfig,
@@ -74,10 +72,10 @@ fn parts_to_write<'a>(
     })
 }
 
-/// Rows that are transposed together: the values of a cache line.
+/// Rows transposed together: as many as values in a cache line.
 const TOGETHER: usize = 16;
 
-/// Some columns of a matrix `[in, out]`, transposed: `[width, in]`.
+/// The `width` columns from `from` on of a matrix `[in, out]`, transposed: `[width, in]`.
 fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
     let (n_in, out) = (tensor.shape[0], tensor.shape[1]);
     let mut values = vec![0.0; width * n_in];
@@ -92,8 +90,8 @@ fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
     values
 }
 
-/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix
-/// `[n_in, out]`.
+/// Transposes a stored matrix `[width, n_in]` into the columns from `first` on of a matrix `[n_in,
+/// out]`.
 fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
     for (block, rows) in stored.chunks(TOGETHER * n_in).enumerate() {
         for i in 0..n_in {
@@ -107,8 +105,8 @@ fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_i
 
 /// Reads the shape of the model in `dir`.
 ///
-/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both
-/// the embedding and a different head are stored.
+/// A head is tied by transformers' rule: `tie_word_embeddings` is true, and the folder does not
+/// store both the embedding and a different head.
 ///
 /// # Errors
 /// When `config.json` is missing or malformed, belongs to another kind of model, or asks for
@@ -117,7 +115,7 @@ pub fn read_config(dir: &Path) -> Result<GptConfig> {
     Ok(family_and_shape(dir)?.1)
 }
 
-/// Whose model it is, and its shape, of which the weights may know better than `config.json`.
+/// The family and shape of the model; its weights can override `config.json`.
 fn family_and_shape(dir: &Path) -> Result<(Family, GptConfig)> {
     let (family, mut config) = config::read(dir)?;
     let says_no_bias = family.always_has_biases && !config.bias;
@@ -130,19 +128,19 @@ fn family_and_shape(dir: &Path) -> Result<(Family, GptConfig)> {
     Ok((family, config))
 }
 
-/// The tensors of a folder, wherever in its files they stand: `model.safetensors` or the shards of
+/// The tensors of a folder, in whichever of its files: `model.safetensors` or the shards of
 /// `model.safetensors.index.json`, in float32, float16, bfloat16 or float64, with or without the
-/// family's prefix. What old files store beside the weights is passed over, and so is the head of a
+/// family's prefix. Tensors in old files that are no weights are skipped, and so is the head of a
 /// tied model.
 #[derive(Debug)]
 pub struct StoredWeights {
-    /// The shape of the model that is stored.
+    /// The shape of the stored model.
     pub config: GptConfig,
-    /// The file that a message about the weights as a whole names.
+    /// The file that errors about the weights as a whole name.
     path: PathBuf,
     family: Family,
     files: Vec<TensorFile>,
-    /// Name without prefix to the file's place in `files` and the name there.
+    /// From a name without prefix to the file's index in `files` and the name there.
     places: HashMap<String, (usize, String)>,
 }
 
@@ -159,7 +157,7 @@ impl StoredWeights {
         Ok(stored)
     }
 
-    /// The files, opened, but not compared with `config`.
+    /// Opens the files, without comparing them with `config`.
     fn open(dir: &Path, family: Family, config: GptConfig) -> Result<Self> {
         let (path, names) = weight_files(dir)?;
         let mut files = Vec::with_capacity(names.len());
@@ -181,8 +179,8 @@ impl StoredWeights {
         Ok(Self { config, path, family, files, places })
     }
 
-    /// Whether the stored weights leave room for a tied head: false when both an embedding and a
-    /// different head are stored. Then transformers (since version 5) does not tie them, whatever
+    /// Whether the stored weights allow a tied head: false when both an embedding and a different
+    /// head are stored. Then transformers (since version 5) does not tie them, whatever
     /// `config.json` says.
     fn head_can_be_tied(&self) -> Result<bool> {
         match (self.part(&self.table(EMBEDDING)), self.part(&self.table(HEAD))) {
@@ -191,8 +189,8 @@ impl StoredWeights {
         }
     }
 
-    /// Whether a model that is said to have no biases has none but zeros: another tool may have
-    /// trained them.
+    /// Whether all stored biases are zero. In a model that claims to have none, another tool may
+    /// have trained them.
     fn biases_are_zeros(&self) -> Result<bool> {
         for (name, (index, stored_name)) in &self.places {
             if name.ends_with(".bias") && self.files[*index].values(stored_name)?.iter().any(|value| *value != 0.0) {
@@ -202,27 +200,27 @@ impl StoredWeights {
         Ok(true)
     }
 
-    /// The file and the name there of a stored tensor.
+    /// The file that holds a stored tensor, and the tensor's name there.
     fn part(&self, name: &str) -> Option<(&TensorFile, &str)> {
         let (index, stored_name) = self.places.get(name)?;
         Some((&self.files[*index], stored_name))
     }
 
-    /// The stored name of the embedding or of the head, each a table with a row for every token.
+    /// The stored name of the embedding or of the head, both tables with a row for every token.
     fn table(&self, name: &str) -> String {
         let shape = vec![self.config.vocab_size, self.config.n_embd];
         (self.family.stored)(&self.config, name, shape).parts.swap_remove(0).0
     }
 
-    /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is
-    /// the embedding.
+    /// How one of our tensors is stored. If the head is tied and only the head is stored, it is the
+    /// embedding.
     fn stored(&self, name: &str, shape: Vec<usize>) -> Stored {
         let only_head = name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.table(name));
         (self.family.stored)(&self.config, if only_head { HEAD } else { name }, shape)
     }
 
-    /// The values of one of [`expected_tensors`], put together from what is stored of it; where
-    /// they stand in the file, if they stand there as they are.
+    /// The values of one of [`expected_tensors`], assembled from its stored parts; borrowed from
+    /// the file if it is stored unchanged.
     ///
     /// # Errors
     /// When there is no such tensor, or it does not hold floating-point numbers.
@@ -308,7 +306,7 @@ fn weight_files(dir: &Path) -> Result<(PathBuf, BTreeSet<String>)> {
     Err(FolderError::damaged(dir, format!("holds no {FILE}; give a folder with the weights of a model")))
 }
 
-/// A shard stands beside the index: a path that leads elsewhere is refused.
+/// A shard lies beside the index: a path that leads elsewhere is refused.
 fn shard_name(index: &Path, shard: &Value) -> Result<String> {
     let name = shard.as_str().filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name));
     let wrong = || FolderError::mismatch(index, format!("{shard} is no file name; download it again"));
