@@ -1,10 +1,10 @@
 //! Small GPTs from Rust.
 //!
-//! [`Model`] is a checkpoint that is open: a run of `ember-train`, one of its checkpoints, a
-//! Hugging Face folder of a GPT-2, a Llama or a Qwen3, or a model's file (.gguf, ckpt.pt, .bin). It
-//! writes, streams, ranks and scores. Below it stand the parts that it is made of: a [`Generator`]
-//! for every knob there is, the [`Gpt`] and its [`KvCache`] for whoever decodes by hand, and with
-//! the feature `train` the trainer's library as the module `train`.
+//! [`Model`] is an open checkpoint: a run of `ember-train`, one of its checkpoints, a Hugging Face
+//! folder of a GPT-2, a Llama or a Qwen3, or a model file (.gguf, ckpt.pt, .bin). It generates
+//! text, whole or as a stream, ranks continuations and scores texts. Its parts are public too: a
+//! [`Generator`] with every knob, the [`Gpt`] and its [`KvCache`] for decoding by hand, and with
+//! the feature `train` the training library as the module `train`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), ember::Error> {
@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! By hand, ids go in and logits come out:
+//! Without text, token ids go in and logits come out:
 //!
 //! ```
 //! use ember::tensor::{Device, Tensor};
@@ -31,19 +31,19 @@
 //!
 //! # Features
 //!
-//! `wgpu` (on unless switched off): GPUs through Vulkan, Metal and DirectX 12. `cuda`: NVIDIA's.
-//! Without either the CPU computes, and a third of the dependencies are compiled. `train`:
-//! training, which brings `wgpu`; only with it automatic differentiation is compiled in.
+//! `wgpu` (on by default): GPUs through Vulkan, Metal and DirectX 12. `cuda`: NVIDIA GPUs. Without
+//! either, everything runs on the CPU, and a third of the dependencies are compiled. `train`:
+//! training, which enables `wgpu`; automatic differentiation is compiled in only with it.
 //!
 //! # Versions
 //!
-//! Before 1.0 a change of the second number may break callers, a change of the third does not. What
-//! is public here and documented is covered, and so are the files that are written; the crates
-//! below are covered as far as they are handed out here.
+//! Before 1.0 a change of the second number may break callers, a change of the third does not. This
+//! covers everything that is public and documented here, and the files that are written; the crates
+//! below are covered only through what this crate re-exports.
 
 mod model;
 
-#[doc(no_inline)] // burn's own documentation has it, in forty times the pages of ours
+#[doc(no_inline)] // burn documents it, in forty times as many pages as this crate has
 pub use burn::tensor;
 pub use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 pub use ember_decoding::completion::{ChosenToken, Completion, FinishReason};
@@ -59,7 +59,7 @@ pub use ember_model::device::DeviceChoice;
 pub use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions, WeightType};
 pub use model::{Error, Model, Opening};
 
-/// What an [`Error`] holds, by the name of what went wrong.
+/// The types inside an [`Error`], named after what went wrong.
 pub mod error {
     pub use ember_data::tokenizer::Error as TokenizerError;
     pub use ember_decoding::config::{FolderError as SettingsError, KnobError};
@@ -72,7 +72,7 @@ pub mod error {
     pub use ember_model::folder::FolderError;
 }
 
-/// Training: a run from its text to its last checkpoint.
+/// Training: a run, from its text to its last checkpoint.
 #[cfg(feature = "train")]
 pub mod train {
     pub use ember_data::prepare::{Dataset, Manifest, PrepareOptions};

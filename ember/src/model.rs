@@ -1,4 +1,4 @@
-//! A checkpoint that is open.
+//! An open checkpoint.
 
 use std::{ops::ControlFlow, path::Path, path::PathBuf};
 
@@ -10,32 +10,32 @@ use ember_decoding::score::{Tally, score_texts, scored_bytes};
 use ember_decoding::{completion::FinishReason, run_folder, run_folder::FindError, stop::EmptyStopString};
 use ember_model::{Gpt, WeightType, device, device::DeviceChoice, folder};
 
-/// Why a model cannot be opened, or something cannot be written or scored with it.
+/// Why a model cannot be opened, or cannot generate or score a text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no checkpoint.
+    /// No checkpoint was found.
     #[error(transparent)]
     Find(#[from] FindError),
-    /// The checkpoint cannot be read, or the device cannot be had.
+    /// The checkpoint cannot be read, or the device is not available.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The folder names end tokens in a way that is not known.
+    /// The folder specifies its end tokens in an unknown form.
     #[error(transparent)]
     Folder(#[from] folder::FolderError),
-    /// The folder's `generation_config.json` is not what it should be.
+    /// The folder's `generation_config.json` is invalid.
     #[error(transparent)]
     Settings(#[from] FolderError),
-    /// Knobs that contradict each other.
+    /// The knobs contradict each other.
     #[error(transparent)]
     Knobs(#[from] KnobError),
-    /// A text that the tokenizer cannot read.
+    /// The tokenizer cannot read a text.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// A stop string without a character.
+    /// A stop string is empty.
     #[error(transparent)]
     StopString(#[from] EmptyStopString),
-    /// What is asked for cannot be computed.
+    /// The request cannot be computed.
     #[error(transparent)]
     Decoding(#[from] ember_decoding::Error),
 }
@@ -43,13 +43,13 @@ pub enum Error {
 /// How a model is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opening {
-    /// Where it computes; by default on the first device that works.
+    /// The device it runs on; by default the first that works.
     pub device: DeviceChoice,
-    /// What its matrices are stored as; by default float32.
+    /// The type that its matrices are stored in; by default float32.
     pub weights: WeightType,
 }
 
-/// A model, its tokenizer, and how its texts are drawn unless somebody asks for something else.
+/// A model, its tokenizer, and its default settings for generation.
 pub struct Model {
     folder: PathBuf,
     gpt: Gpt,
@@ -59,7 +59,7 @@ pub struct Model {
 
 impl Model {
     /// Opens a run (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face
-    /// folder or a model's file (.gguf, ckpt.pt, .bin), on the first device that works.
+    /// folder or a model file (.gguf, ckpt.pt, .bin), on the first device that works.
     ///
     /// # Errors
     /// When there is no checkpoint, or it cannot be read.
@@ -67,10 +67,10 @@ impl Model {
         Self::open_with(from, Opening::default())
     }
 
-    /// As [`Self::open`], on a device and in a form of the caller's choice.
+    /// As [`Self::open`], with the caller's choice of device and weight type.
     ///
     /// # Errors
-    /// As [`Self::open`], and when the device cannot be had or does not compute with such weights.
+    /// As [`Self::open`], and when the device is not available or cannot compute with such weights.
     pub fn open_with(from: impl AsRef<Path>, opening: Opening) -> Result<Self, Error> {
         run_folder::find_and_open(Some(from.as_ref()), |found| Self::of_folder(found.folder, &opening))
     }
@@ -99,13 +99,14 @@ impl Model {
         &self.tokenizer
     }
 
-    /// How its texts are drawn, as its folder says: to change a knob, change a copy, and hand it to
-    /// [`Self::generator`].
+    /// The default settings for generation, from its folder. To change a knob, edit a copy and pass
+    /// it to [`Self::generator`].
     pub fn config(&self) -> &GenerationConfig {
         &self.config
     }
 
-    /// A writer with these knobs, which takes grammars, drafts and processors of the caller's own.
+    /// A generator with these knobs, which also accepts the caller's own grammars, drafts and
+    /// processors.
     ///
     /// # Errors
     /// When a stop string is empty.
@@ -113,7 +114,7 @@ impl Model {
         Ok(Generator::new(&self.gpt, Some(&self.tokenizer), config)?)
     }
 
-    /// The ids of a prompt, with what the tokenizer puts before one.
+    /// The token ids of a prompt, including any that the tokenizer puts in front.
     ///
     /// # Errors
     /// When it has a character that the tokenizer does not know.
@@ -121,7 +122,7 @@ impl Model {
         Ok(self.tokenizer.encode_prompt(prompt, SpecialTokens::Parse)?)
     }
 
-    /// A continuation of `prompt`, drawn as the folder says.
+    /// Returns a continuation of `prompt`, generated with the folder's settings.
     ///
     /// # Errors
     /// When the prompt is empty or cannot be read, or the context is full.
@@ -129,8 +130,8 @@ impl Model {
         self.stream(prompt, &self.config, |_| ControlFlow::Continue(()))
     }
 
-    /// A continuation of `prompt` by these knobs, told piece by piece: what `on_text` has got is
-    /// final. It breaks off to end the text there.
+    /// Returns a continuation of `prompt` generated with these knobs, and calls `on_text` with each
+    /// piece as soon as it is final. `on_text` breaks to end the text there.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -147,8 +148,8 @@ impl Model {
         Ok(written.into_iter().next().map(|written| written.text).unwrap_or_default())
     }
 
-    /// Continuations of many prompts by these knobs, computed together: for each as many as
-    /// `num_return_sequences` asks for, the best first where they are ranked.
+    /// Continues many prompts together with these knobs: as many continuations for each as
+    /// `num_return_sequences` asks for, the best first if they are ranked.
     ///
     /// # Errors
     /// As [`Self::write`], for the first prompt at fault.
@@ -158,7 +159,7 @@ impl Model {
         Ok(self.generator(config.clone())?.write(&Prompts { ids: &ids, ..Prompts::default() }, &mut ())?)
     }
 
-    /// How probable a text is: its loss in nats per token, its perplexity, its bits per byte.
+    /// The probability of a text: its loss in nats per token, its perplexity, its bits per byte.
     ///
     /// # Errors
     /// When it has fewer than two tokens, or a character that the tokenizer does not know.
@@ -171,7 +172,7 @@ impl Model {
     }
 }
 
-/// Hands text on to a closure.
+/// Passes text to a closure.
 struct Listener<F> {
     on_text: F,
     goes_on: bool,

@@ -1,5 +1,5 @@
-//! The beam search with all that it considered, beside where greedy went and what the exact search
-//! says is best.
+//! The beam search with all its candidates, next to the greedy text and the result of the exact
+//! search.
 
 use std::time::Duration;
 
@@ -10,32 +10,33 @@ use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
 use ember_decoding::{Completion, FinishReason};
 use ember_decoding::{completion::Finding, error::Result, trace::BeamStep};
 
-/// The longest text that is searched for exactly: the prefixes to look at multiply with each token.
+/// Length of the longest text that is searched exactly: the number of prefixes multiplies with each
+/// token.
 const EXACT_TOKENS: usize = 8;
 
-/// When the exact search gives up, found or not.
+/// Time after which the exact search gives up.
 const EXACT_TIME: Duration = Duration::from_secs(10);
 
-/// A text and how probable the unmodified model finds it, in nats.
+/// A text and its log-probability under the unmodified model, in nats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Scored {
     pub(super) ids: Vec<u32>,
     pub(super) logprob_sum: f64,
 }
 
-/// What the beam search returned, best first.
+/// The results of the beam search, best first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct BeamResult {
     #[serde(flatten)]
     pub(super) text: Scored,
-    /// The sum of the processed log-probabilities over the length to the power of the length
+    /// The sum of the processed log-probabilities, divided by the length to the power of the length
     /// penalty.
     score: f64,
     #[serde(rename = "text")]
     words: Option<String>,
 }
 
-/// The most probable text of a few tokens, and what the other searches find of that length.
+/// The most probable text of a few tokens, and what the other searches find at that length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Exact {
     #[serde(flatten)]
@@ -53,17 +54,17 @@ pub(super) struct Beams {
     num_beams: usize,
     length_penalty: f32,
     early_stopping: EarlyStopping,
-    /// What was considered at each step, and what became of it.
+    /// The candidates of each step, and which of them were kept.
     steps: Vec<BeamStep>,
     results: Vec<BeamResult>,
     pub(super) greedy: Scored,
-    /// None where the search was cut short before it had a text.
+    /// `None` if the search was cut short before it had a text.
     exact: Option<Exact>,
 }
 
 impl Beams {
-    /// Searches with the request's beams, repetition penalty and length; greedily too, and exactly
-    /// for a short text.
+    /// Runs beam search with the request's beams, repetition penalty and length; also greedy
+    /// search, and exact search for a short text.
     pub(super) fn search(request: &Request) -> Result<Self> {
         let config = knobs(request);
         let (completions, recorder) = traced(request, &config)?;
@@ -83,12 +84,12 @@ impl Beams {
         })
     }
 
-    /// The best text that the beams found.
+    /// The best text of the beam search.
     pub(super) fn best(&self) -> Option<&Scored> {
         self.results.first().map(|result| &result.text)
     }
 
-    /// All ids that are named.
+    /// All ids that occur.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         let candidates = self.steps.iter().flat_map(|step| step.candidates.iter().map(|candidate| candidate.token));
         let exact = self.exact.iter().flat_map(|exact| [&exact.best, &exact.greedy, &exact.beam]);
@@ -97,7 +98,7 @@ impl Beams {
     }
 }
 
-/// What the request's beam search considers at each step, and what becomes of it.
+/// The candidates of the request's beam search at each step, and which of them were kept.
 ///
 /// # Errors
 /// As [`generate_batch`](ember_decoding::generate_batch).
@@ -105,7 +106,7 @@ pub fn beam_steps(request: &Request) -> Result<Vec<BeamStep>> {
     Ok(traced(request, &knobs(request))?.1.beams)
 }
 
-/// The knobs of the beam search: the run's, but for those of sampling.
+/// The knobs of the beam search: the run's, without those of sampling.
 pub(super) fn knobs(request: &Request) -> GenerationConfig {
     let num_beams = request.num_beams;
     let strategy = Strategy::Beam;
@@ -124,8 +125,8 @@ impl Exact {
     /// search.
     fn search(request: &Request, beams: &GenerationConfig) -> Result<Option<Self>> {
         let max_new_tokens = beams.max_new_tokens.min(EXACT_TOKENS);
-        // Texts of one length: without a penalty on it, beams look for what the exact search looks
-        // for.
+        // Without a length penalty, on texts of one length, beam search and exact search have the
+        // same objective.
         let beams = GenerationConfig { max_new_tokens, length_penalty: 0.0, num_return_sequences: 1, ..beams.clone() };
         let config = GenerationConfig {
             strategy: Strategy::Exact,

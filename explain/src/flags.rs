@@ -1,12 +1,12 @@
-//! The flags by which `ember-generate text` writes a text again.
+//! The flags with which `ember-generate text` generates a text again.
 
 use ember_decoding::config::{FolderSettings, Form, GenerationConfig, KNOBS, Knob, Knobs, Strategy};
 use ember_decoding::named::Named;
 
-/// What `ember-generate text` has to be told where the folder says this: the knobs that are `named`
-/// in any case, of all others those that would be something else.
+/// The flags that `ember-generate text` needs with this folder: the `named` knobs in any case, and
+/// all others whose value would differ without a flag.
 ///
-/// A list that the folder sets, and its time, cannot be taken back by a flag.
+/// A flag cannot undo a list or a time limit that the folder sets.
 pub(super) fn flags(config: &GenerationConfig, folder: &FolderSettings, named: &[&str]) -> Vec<String> {
     let strategy = config.strategy;
     let (mut asked, mut flags) = (Knobs::default(), Vec::new());
@@ -20,13 +20,13 @@ pub(super) fn flags(config: &GenerationConfig, folder: &FolderSettings, named: &
     for knob in used().filter(|knob| named.contains(&knob.name)) {
         ask(&mut asked, knob);
     }
-    // Knobs of sampling say by themselves that tokens are drawn, unless the folder has beams.
+    // Knobs of sampling imply sampling, unless the folder has beams.
     let is_implied =
-        strategy == Strategy::Sample && would_be(&asked, folder).is_some_and(|made| made.strategy == strategy);
+        strategy == Strategy::Sample && resolved(&asked, folder).is_some_and(|made| made.strategy == strategy);
     asked.strategy = (!is_implied).then_some(strategy);
     for knob in used().filter(|knob| !named.contains(&knob.name)) {
         let differs = |usual: GenerationConfig| knob.of(&usual).to_json() != knob.of(config).to_json();
-        if would_be(&asked, folder).is_none_or(differs) {
+        if resolved(&asked, folder).is_none_or(differs) {
             ask(&mut asked, knob);
         }
     }
@@ -35,12 +35,12 @@ pub(super) fn flags(config: &GenerationConfig, folder: &FolderSettings, named: &
     first.into_iter().chain(flags).chain(seed).collect()
 }
 
-/// What this is together with the folder's; nothing where the two contradict each other.
-fn would_be(asked: &Knobs, folder: &FolderSettings) -> Option<GenerationConfig> {
+/// The config that these knobs and the folder's resolve to; `None` if they contradict each other.
+fn resolved(asked: &Knobs, folder: &FolderSettings) -> Option<GenerationConfig> {
     GenerationConfig::resolve(asked, folder).ok().map(|(config, _)| config)
 }
 
-/// Whether a flag sets it to any value that it can have.
+/// Whether a flag can set it to any of its possible values.
 fn is_one_word(knob: &Knob) -> bool {
     knob.typed.is_some_and(|typed| matches!(typed.form, Form::Count | Form::Number | Form::Word(_)))
 }
@@ -95,7 +95,7 @@ mod tests {
                         None => asked.strategy = Strategy::from_name(value),
                     }
                 }
-                let made = would_be(&asked, &folder).unwrap();
+                let made = resolved(&asked, &folder).unwrap();
                 assert_eq!(made.strategy, config.strategy, "{told:?}");
                 assert_eq!(seed, if config.strategy.samples() { 5 } else { 0 }, "{told:?}");
                 for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(config.strategy)) {

@@ -1,4 +1,5 @@
-//! Inside the model at a few steps: where each head looked, and what each layer would have said.
+//! Inspects the model at a few steps: where each head attended, and what each layer would have
+//! predicted.
 
 use burn::tensor::Tensor;
 use serde::Serialize;
@@ -8,30 +9,30 @@ use ember_decoding::logprobs::{rank, top_k};
 use ember_decoding::tokens::{from_tensor, to_tensor};
 use ember_decoding::{error::Result, softmax::softmax};
 
-/// Attention weights stored of one step at most, so that a page stays small: a full context of
-/// GPT-2's has 75 million.
+/// Maximum number of attention weights stored per step, so that a page stays small: a full context
+/// of GPT-2's has 75 million.
 const MOST_WEIGHTS: usize = 64_000;
 
-/// Tokens told of what each layer would have said.
+/// Number of tokens listed for each layer's prediction.
 const TOP: usize = 5;
 
-/// Attention is stored in whole parts of so many.
-const PARTS: f32 = 1000.0;
+/// Attention weights are stored as integers, in units of one thousandth.
+const PER_UNIT: f32 = 1000.0;
 
-/// Where the heads looked at one step.
+/// What the heads attended to at one step.
 #[derive(Debug, Serialize)]
 pub(super) struct AttentionStep {
     step: usize,
     /// The window's ids.
     ids: Vec<u32>,
-    /// The first position of the window whose attention is stored, so that all are when it is 0.
+    /// The first position of the window whose attention is stored; 0 if all are.
     first_query: usize,
-    /// In thousandths: by layer, head, position that looks (from `first_query` on), position that
-    /// is looked at (up to itself).
+    /// In thousandths: by layer, head, attending position (from `first_query` on), attended
+    /// position (up to itself).
     layers: Vec<Vec<Vec<Vec<u16>>>>,
 }
 
-/// What each layer would have said at one step.
+/// What each layer would have predicted at one step.
 #[derive(Debug, Serialize)]
 pub(super) struct LensStep {
     step: usize,
@@ -43,8 +44,8 @@ struct LensLayer {
     name: String,
     /// The most probable tokens.
     top: Vec<Likely>,
-    /// What became of the token that the step chose.
-    chosen: Standing,
+    /// Where the chosen token ranks.
+    chosen: Rank,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,21 +55,21 @@ struct Likely {
 }
 
 #[derive(Debug, Serialize)]
-struct Standing {
+struct Rank {
     probability: f32,
-    /// 1 for the best.
+    /// 1 is the most probable.
     rank: usize,
 }
 
 impl LensStep {
-    /// The ids that are named.
+    /// All ids that occur.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.layers.iter().flat_map(|layer| layer.top.iter().map(|likely| likely.id))
     }
 }
 
-/// Runs the windows of the chosen steps through the model once more and keeps what it passes
-/// through. Steps that the text does not have are left out.
+/// Runs the windows of the chosen steps through the model once more and keeps its intermediate
+/// results. Steps beyond the text are left out.
 pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
     let last = recorded.steps.len().saturating_sub(1);
     let default = [0, last];
@@ -91,7 +92,7 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(Atten
     let heads = |weights: Tensor<4>| -> Result<Vec<Vec<Vec<u16>>>> {
         let weights = from_tensor(weights.narrow(2, first_query, time - first_query))?;
         let head =
-            |rows: &[f32]| rows.chunks(time).zip(first_query..).map(|(row, query)| parts(&row[..=query])).collect();
+            |rows: &[f32]| rows.chunks(time).zip(first_query..).map(|(row, query)| scaled(&row[..=query])).collect();
         Ok(weights.chunks((time - first_query) * time).map(head).collect())
     };
     let layers = inspection.attention.into_iter().map(heads).collect::<Result<_>>()?;
@@ -107,15 +108,15 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(Atten
     Ok((attention, LensStep { step, layers }))
 }
 
-/// The first position whose attention is stored when `heads` heads of all layers look over `time`
-/// positions: as early as there is room, the last at the latest.
+/// The first position whose attention is stored, if `heads` heads of all layers attend over `time`
+/// positions: as early as the limit allows, at the latest the last.
 fn first_query(time: usize, heads: usize) -> usize {
     let weights_from = |first: usize| heads * (first + 1..=time).sum::<usize>();
     (0..time).find(|&first| weights_from(first) <= MOST_WEIGHTS).unwrap_or(time.saturating_sub(1))
 }
 
-fn parts(weights: &[f32]) -> Vec<u16> {
-    weights.iter().map(|weight| (weight * PARTS).round() as u16).collect()
+fn scaled(weights: &[f32]) -> Vec<u16> {
+    weights.iter().map(|weight| (weight * PER_UNIT).round() as u16).collect()
 }
 
 impl LensLayer {
@@ -123,7 +124,7 @@ impl LensLayer {
         let probabilities = softmax(logits);
         let probability = |id: u32| probabilities[id as usize];
         let top = top_k(TOP, logits).into_iter().map(|id| Likely { id, probability: probability(id) }).collect();
-        Self { name, top, chosen: Standing { probability: probability(chosen), rank: rank(chosen, logits) } }
+        Self { name, top, chosen: Rank { probability: probability(chosen), rank: rank(chosen, logits) } }
     }
 }
 

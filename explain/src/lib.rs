@@ -1,10 +1,10 @@
-//! One generation explained: every number that decided it, collected for a page or a terminal to
+//! One generation explained: collects every number that decided it, for a page or a terminal to
 //! show.
 //!
-//! Nothing here decodes. The text, its beams and its alternatives are written by
-//! [`ember_decoding::generate`](mod@ember_decoding::generate), drawn by [`ember_decoding::sampler`]
-//! and shaped by [`ember_decoding::processors`]; this module runs them with a trace and keeps what
-//! they tell. It becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
+//! Nothing here decodes. [`ember_decoding::generate`](mod@ember_decoding::generate) generates the
+//! text, its beams and its alternatives, [`ember_decoding::sampler`] draws and
+//! [`ember_decoding::processors`] edits the logits; this module runs them with a trace and records
+//! it. The result is one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
 
 mod beams;
 mod flags;
@@ -34,18 +34,18 @@ use ways::{Knobs, Way};
 
 use ember_decoding::{FinishReason, error::Result, named::Named};
 
-/// The best tokens of each step whose texts are told: those that a page can list, with room for
-/// knobs that lift others.
+/// Number of best tokens of each step whose texts are included: those that a page can list, with
+/// room for tokens that knobs lift.
 const TEXTS_OF_EACH_STEP: usize = 128;
 
-/// All that a page shows, as its JSON; docs/json.md names the keys.
+/// Everything that a page shows, as its JSON; docs/json.md names the keys.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     version: u32,
     program: String,
     model: Value,
     prompt: Prompt,
-    /// What the tokens say that are named below.
+    /// The texts of all tokens that occur below.
     tokens: BTreeMap<u32, Piece>,
     end_tokens: Vec<u32>,
     run: Run,
@@ -68,7 +68,7 @@ struct Prompt {
 struct Run {
     strategy: String,
     seed: u64,
-    /// The same for readers whose numbers have 53 bits, as JavaScript's.
+    /// The seed as digits, for readers whose numbers have 53 bits, such as JavaScript.
     seed_digits: String,
     knobs: Knobs,
     ids: Vec<u32>,
@@ -78,7 +78,7 @@ struct Run {
     text: Option<String>,
 }
 
-/// Runs everything that is shown, and tells it; nothing when the user asked to end.
+/// Runs everything that is shown and collects the results; `None` if the user asked to stop.
 ///
 /// # Errors
 /// As [`generate_batch`](ember_decoding::generate_batch).
@@ -132,7 +132,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
 }
 
 impl Explanation {
-    /// Fills in what the tokens say.
+    /// Fills in the tokens' texts.
     fn name_tokens(&mut self, words: &Words) {
         let mut ids = [self.prompt.ids.as_slice(), &self.end_tokens, &self.run.ids].concat();
         for step in &self.steps {
@@ -148,12 +148,12 @@ impl Explanation {
         self.tokens = ids.into_iter().filter_map(|id| Some((id, words.piece(id)?))).collect();
     }
 
-    /// Tokens of the run.
+    /// Number of tokens in the run.
     pub fn tokens_written(&self) -> usize {
         self.run.ids.len()
     }
 
-    /// The object on one line.
+    /// The JSON object on one line.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers, texts and lists of them are JSON")
     }

@@ -1,5 +1,5 @@
-//! One knob changed with the noise held fixed: the same random numbers, so that what differs is the
-//! knob's doing alone.
+//! One knob changed with the noise held fixed: the same random numbers, so that only the knob
+//! causes a difference.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use super::{Recorded, Request, record};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::{error::Result, logprobs::top_k, sampler::shares, softmax::softmax, trace::TracedStep};
 
-/// What the other text's temperature is above the first's.
+/// How much higher the second text's temperature is.
 const WARMER_BY: f32 = 0.3;
 
-/// Tokens told of the step at which the texts part.
+/// Number of tokens listed for the step at which the texts diverge.
 const CANDIDATES: usize = 10;
 
 /// Two texts from the same random numbers.
@@ -26,7 +26,7 @@ pub(super) struct Noise {
     parts_at: Option<usize>,
     /// The random number of that step, the same in both.
     draw: Option<f64>,
-    /// The shares of the unit interval in which it fell.
+    /// The intervals of the unit interval in which it fell.
     a_interval: Option<(f64, f64)>,
     b_interval: Option<(f64, f64)>,
     a_chosen: Option<u32>,
@@ -40,7 +40,8 @@ struct Text {
     text: Option<String>,
 }
 
-/// One token's shares at the step at which the texts part; they lie in id order.
+/// One token's probabilities and intervals at the step at which the texts diverge; intervals lie in
+/// id order.
 #[derive(Debug, Serialize)]
 struct Candidate {
     id: u32,
@@ -51,14 +52,14 @@ struct Candidate {
 }
 
 impl Noise {
-    /// The ids that are named.
+    /// All ids that occur.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.a.ids.iter().chain(&self.b.ids).copied().chain(self.candidates.iter().map(|candidate| candidate.id))
     }
 }
 
-/// Writes the run's text again, a little warmer; a greedy run has no noise, so there both texts are
-/// sampled.
+/// Generates the run's text again at a slightly higher temperature. A greedy run has no noise, so
+/// then both texts are sampled.
 pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
     let sampled = GenerationConfig { strategy: Strategy::Sample, ..request.config.clone() };
     let written;
@@ -68,7 +69,7 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
         written = record(&Request { config: &sampled, ..*request })?;
         &written
     };
-    // Rounded, so that it is a number to type again, and finite as a temperature must be.
+    // Rounded, so that people can type it, and finite as a temperature must be.
     let temperature = (((sampled.temperature + WARMER_BY) * 1000.0).round() / 1000.0).min(f32::MAX);
     let warmer = GenerationConfig { temperature, ..sampled.clone() };
     let b = record(&Request { config: &warmer, ..*request })?;
@@ -99,8 +100,8 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
     })
 }
 
-/// The chosen two, and the most probable of both texts until there are enough; best of the first
-/// text first.
+/// The two chosen tokens, then the most probable ones of both texts until there are enough; sorted
+/// by probability in the first text.
 fn candidates(a: &TracedStep, b: &TracedStep) -> Vec<Candidate> {
     let mut ids = vec![a.choice.id, b.choice.id];
     let (a, b) = (&a.processed, &b.processed);

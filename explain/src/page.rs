@@ -1,5 +1,5 @@
-//! The page: one HTML file that holds its style, its scripts and its numbers, and asks the network
-//! for nothing.
+//! The page: one HTML file that contains its style, scripts and numbers, and loads nothing from the
+//! network.
 
 use ember_page::{Page, fill, json_in_script, script};
 
@@ -21,10 +21,10 @@ const SCRIPTS: [&str; 8] = [
     include_str!("page/page.js"),
 ];
 
-/// Characters of the prompt in the page's title.
+/// Maximum number of the prompt's characters in the page's title.
 const TITLE: usize = 60;
 
-/// The whole file.
+/// The page as one HTML file.
 pub fn page(explanation: &Explanation) -> String {
     let title = match explanation.prompt.text.as_deref().map(str::trim) {
         None | Some("") => "A text, explained".to_owned(),

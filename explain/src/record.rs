@@ -1,5 +1,4 @@
-//! What to explain, and the run that is explained: written with everything that it tells on the
-//! way.
+//! The request of an explanation, and the explained run: generated with a full trace.
 
 use std::ops::ControlFlow;
 
@@ -15,40 +14,40 @@ use ember_model::Gpt;
 /// What to explain.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The program that asks, with its version: the record names it.
+    /// The calling program with its version, named in the result.
     pub program: &'a str,
     /// The model.
     pub model: &'a Gpt,
-    /// Where it came from, for people.
+    /// Where the model came from, for people.
     pub checkpoint: &'a str,
-    /// The prompt as it was typed; none where there is no tokenizer.
+    /// The prompt as typed; `None` without a tokenizer.
     pub prompt_text: Option<&'a str>,
     /// The prompt's ids, at least one.
     pub prompt: &'a [u32],
     /// The knobs of the run; greedy or sampling.
     pub config: &'a GenerationConfig,
-    /// What the model's folder says of knobs: the command line reads it, too.
+    /// The folder's default knobs, which the command line reads too.
     pub folder: &'a FolderSettings,
-    /// Beams of the beam search.
+    /// Number of beams of the beam search.
     pub num_beams: usize,
-    /// Prefixes that the exact search may look at.
+    /// Maximum number of prefixes that the exact search may evaluate.
     pub exact_nodes: usize,
-    /// The steps to look into the model at; none means the first and the last.
+    /// The steps at which to inspect the model; `None` means the first and the last.
     pub steps: Option<&'a [usize]>,
     /// What tokens say.
     pub words: Words<'a>,
-    /// Whether to go on; asked often.
+    /// Whether to continue; called often.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// What tokens say.
 #[derive(Clone, Copy, Default)]
 pub struct Words<'a> {
-    /// The bytes of a token; none where there is no tokenizer.
+    /// The bytes of a token; `None` without a tokenizer.
     pub bytes_of: Option<&'a dyn Fn(u32) -> Vec<u8>>,
 }
 
-/// What a token says: text, or its bytes where they are no text by themselves, such as a part of a
+/// A token's text, or its bytes if they are not valid text by themselves, such as part of a
 /// character.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -58,13 +57,14 @@ pub(super) enum Piece {
 }
 
 impl Words<'_> {
-    /// What one token says.
+    /// The text of one token.
     pub(super) fn piece(&self, id: u32) -> Option<Piece> {
         let bytes_of = self.bytes_of?;
         Some(String::from_utf8(bytes_of(id)).map_or_else(|error| Piece::Bytes(error.into_bytes()), Piece::Text))
     }
 
-    /// What tokens say together; a byte that is no character, such as a part of one, as `<E4>`.
+    /// The text of several tokens; a byte that is no character, such as part of one, is printed as
+    /// `<E4>`.
     pub fn text(&self, ids: &[u32]) -> Option<String> {
         let bytes_of = self.bytes_of?;
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| bytes_of(id)).collect();
@@ -78,17 +78,17 @@ impl Words<'_> {
 }
 
 impl Request<'_> {
-    /// Continues the prompt once more, by other knobs.
+    /// Continues the prompt once more, with other knobs.
     pub(super) fn write(&self, config: &GenerationConfig) -> Result<Completion> {
-        generate(self.model, self.prompt, config, &mut |_: Certain| self.asked())
+        generate(self.model, self.prompt, config, &mut |_: Certain| self.flow())
     }
 
-    /// The answer to each step.
-    pub(super) fn asked(&self) -> ControlFlow<FinishReason> {
+    /// Whether to continue after a step.
+    pub(super) fn flow(&self) -> ControlFlow<FinishReason> {
         if (self.go_on)() { ControlFlow::Continue(()) } else { ControlFlow::Break(FinishReason::Interrupted) }
     }
 
-    /// The text of generated ids; end tokens say nothing.
+    /// The text of generated ids, without end tokens.
     pub(super) fn text(&self, ids: &[u32]) -> Option<String> {
         let (bytes_of, ends) = (self.words.bytes_of?, &self.config.end_tokens);
         let bytes: Vec<u8> = ids.iter().filter(|id| !ends.contains(id)).flat_map(|&id| bytes_of(id)).collect();
@@ -96,16 +96,16 @@ impl Request<'_> {
     }
 }
 
-/// A text and how each of its tokens came to be.
+/// A text with a trace of how each token was chosen.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The text.
     pub completion: Completion,
-    /// One for each token.
+    /// One step per token.
     pub steps: Vec<TracedStep>,
 }
 
-/// Continues the prompt by the request's knobs and keeps the logits of every step: 4 bytes times
+/// Continues the prompt with the request's knobs and keeps the logits of every step: 4 bytes times
 /// the vocabulary each, twice.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub fn record(request: &Request) -> Result<Recorded> {
     Ok(Recorded { completion, steps: recorder.steps })
 }
 
-/// Continues the prompt by these knobs: its texts, and all that is told on the way.
+/// Continues the prompt with these knobs; returns the texts and the trace.
 pub(super) fn traced<'a>(request: &'a Request, config: &GenerationConfig) -> Result<(Vec<Completion>, Recorder<'a>)> {
     let mut recorder = Recorder { request, steps: Vec::new(), beams: Vec::new() };
     let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
@@ -124,7 +124,7 @@ pub(super) fn traced<'a>(request: &'a Request, config: &GenerationConfig) -> Res
     Ok((completions.into_iter().flatten().collect(), recorder))
 }
 
-/// Keeps how each token came to be, or what the beams did.
+/// Records how each token was chosen, or what the beams did.
 pub(super) struct Recorder<'a> {
     request: &'a Request<'a>,
     steps: Vec<TracedStep>,
@@ -133,21 +133,21 @@ pub(super) struct Recorder<'a> {
 
 impl Watch for Recorder<'_> {
     fn certain(&mut self, _: Certain) -> ControlFlow<FinishReason> {
-        self.request.asked()
+        self.request.flow()
     }
 
     fn traced(&mut self, step: Traced) {
         match step {
             Traced::Choice { step, .. } => self.steps.push(step.clone()),
-            // The tree is drawn from the candidates; what the processors did to each beam's is the
-            // trace's to tell.
+            // The tree is drawn from the candidates alone; the processors' effects on each beam are
+            // left to the trace.
             Traced::Beams(step) => self.beams.push(BeamStep { beams: Vec::new(), ..step.clone() }),
         }
     }
 }
 
 impl Recorded {
-    /// The ids that stood before `step`, prompt included.
+    /// The ids before `step`, prompt included.
     pub(super) fn before(&self, prompt: &[u32], step: usize) -> Vec<u32> {
         [prompt, &self.completion.ids[..step]].concat()
     }
@@ -156,12 +156,12 @@ impl Recorded {
     pub(super) fn steps(&self, prompt: &[u32], context_length: usize) -> Vec<Step> {
         let store = |(number, step): (usize, &TracedStep)| {
             let before = self.before(prompt, number);
-            // A draw may fall to any token: the one chosen is stored by itself, too.
-            let by_themselves = [before.as_slice(), &[step.choice.id]].concat();
+            // Any token may be drawn, so the chosen one is always stored one by one.
+            let one_by_one = [before.as_slice(), &[step.choice.id]].concat();
             Step {
                 step: number,
                 window: [before.len().saturating_sub(context_length), before.len()],
-                logits: Logits::of(&step.unmodified, &by_themselves),
+                logits: Logits::of(&step.unmodified, &one_by_one),
                 draw: step.choice.draw,
                 interval: step.choice.interval,
                 chosen: step.choice.id,

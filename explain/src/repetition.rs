@@ -4,25 +4,25 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-/// How many tokens a repetition at a text's end has at least where it is called a loop.
+/// A text that ends in a repeated unit is in a loop if the repetition is at least this long ...
 const LOOP_TOKENS: usize = 8;
 
-/// How often the repeated unit stands in it at least.
+/// ... and contains the unit at least this often.
 const LOOP_TIMES: usize = 3;
 
 /// How much a text repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Repetition {
-    /// The share of its pairs of neighbouring tokens that are different ones ([Li et al.
-    /// 2016](https://arxiv.org/abs/1510.03055), section 5.1); none of a text without pairs.
+    /// The share of distinct pairs among all pairs of neighbouring tokens ([Li et al.
+    /// 2016](https://arxiv.org/abs/1510.03055), section 5.1); `None` for a text without pairs.
     distinct_2: Option<f64>,
-    /// The same of three tokens in a row.
+    /// The same for three tokens in a row.
     distinct_3: Option<f64>,
-    /// Tokens of the longest passage that occurs twice; the two may overlap.
+    /// Length in tokens of the longest passage that occurs twice; the two may overlap.
     longest_repeat: usize,
-    /// Whether it ends in one unit again and again ([Holtzman et al.
-    /// 2020](https://arxiv.org/abs/1904.09751), figure 4): three times at least, over eight tokens
-    /// at least.
+    /// Whether it ends in a repeated unit ([Holtzman et al.
+    /// 2020](https://arxiv.org/abs/1904.09751), figure 4): at least three times, over at least
+    /// eight tokens.
     loops: bool,
 }
 
@@ -38,15 +38,15 @@ impl Repetition {
     }
 }
 
-/// The share of different ones among the passages of `n` tokens.
+/// The share of distinct passages among those of `n` tokens.
 fn distinct(ids: &[u32], n: usize) -> Option<f64> {
     let all = ids.windows(n);
     let count = all.len();
     (count > 0).then(|| all.collect::<HashSet<_>>().len() as f64 / count as f64)
 }
 
-/// A passage of n + 1 tokens that occurs twice contains one of n, so the longest is found by
-/// halving.
+/// A repeated passage of n + 1 tokens contains a repeated one of n, so the longest is found by
+/// bisection.
 fn longest_repeat(ids: &[u32]) -> usize {
     let occurs_twice = |n: usize| {
         let mut seen = HashSet::new();
@@ -60,10 +60,10 @@ fn longest_repeat(ids: &[u32]) -> usize {
     longest
 }
 
-/// Whether the text ends in one unit again and again.
+/// Whether the text ends in a loop.
 fn loops(ids: &[u32]) -> bool {
     (1..=ids.len() / LOOP_TIMES).any(|unit| {
-        // How far back each token is that of one unit before.
+        // Tokens from the end that equal the token one unit earlier.
         let same = ids.iter().rev().zip(ids.iter().rev().skip(unit)).take_while(|(a, b)| a == b).count();
         same + unit >= LOOP_TOKENS.max(LOOP_TIMES * unit)
     })

@@ -1,12 +1,12 @@
-//! A step's logits as they are stored: all of a small vocabulary, of a large one the best and a
+//! A step's logits as they are stored: all of a small vocabulary; of a large one the best, and a
 //! summary of the rest.
 //!
-//! A knob needs the sum over all tokens, but a page of a hundred steps cannot hold fifty thousand
-//! logits for each. The rest falls into groups by rank, each holding at most one 64th as many
-//! tokens as stand before it, so that ranks stay known to 1.6 per cent; a group's logit is that
-//! with the mean of the exponentials of its tokens. Sums at temperature 1 are then exact. At
+//! A knob needs the sum over all tokens, but a page of a hundred steps cannot contain fifty
+//! thousand logits for each. The rest is divided into groups by rank, each with at most one 64th as
+//! many tokens as rank above it, so ranks stay known to 1.6 per cent; a group's logit is the
+//! logarithm of the mean of its tokens' exponentials. Sums at temperature 1 are then exact. At
 //! another temperature T a group of logits with variance v is off by the share `v (1/T^2 - 1/T) /
-//! 2`; a group spans hundredths of a nat where its probability counts.
+//! 2`; a group spans hundredths of a nat where its probability matters.
 
 use serde::Serialize;
 
@@ -15,20 +15,21 @@ use ember_decoding::{logprobs::top_k, softmax::softmax};
 /// The largest vocabulary whose logits are all stored.
 const WHOLE: usize = 8000;
 
-/// Logits stored one by one of a larger one, beside those of the tokens in the text.
+/// Logits stored one by one for a larger vocabulary, in addition to those of the tokens in the
+/// text.
 const BEST: usize = 1000;
 
-/// A group of the rest holds one token for so many that stand before it, and at least one.
+/// A group of the rest has one token for this many that rank above it, and at least one.
 const RANKS_TO_ONE: usize = 64;
 
-/// Survivors that are told, for whoever wants to check their own arithmetic.
+/// Number of survivors listed, for checking one's own arithmetic.
 const SURVIVORS: usize = 40;
 
 /// One step of the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Step {
     pub(super) step: usize,
-    /// The positions of prompt and text that the model saw: first, and behind the last.
+    /// The positions of prompt and text that the model saw, as a half-open range.
     pub(super) window: [usize; 2],
     pub(super) logits: Logits,
     pub(super) draw: Option<f64>,
@@ -41,16 +42,16 @@ pub(super) struct Step {
 /// The model's logits at one step.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Logits {
-    /// The tokens stored one by one, highest logit first, of equal ones the lower id.
+    /// The tokens stored one by one, highest logit first; of equal ones the lower id first.
     pub(super) ids: Vec<u32>,
     pub(super) values: Vec<f32>,
     pub(super) tail: Tail,
 }
 
-/// The others in groups, highest first.
+/// The other logits in groups, highest first.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Tail {
-    /// Tokens in each group.
+    /// Number of tokens in each group.
     pub(super) counts: Vec<usize>,
     /// The logarithm of the mean of the exponentials of the group's logits.
     pub(super) logits: Vec<f32>,
@@ -58,7 +59,7 @@ pub(super) struct Tail {
 
 impl Logits {
     /// Stores `logits` `[vocab]`; those of `seen` one by one, whatever their rank, since a penalty
-    /// moves them by themselves.
+    /// changes them individually.
     pub(super) fn of(logits: &[f32], seen: &[u32]) -> Self {
         let ranked = top_k(logits.len(), logits);
         let mut one_by_one = vec![logits.len() <= WHOLE; logits.len()];
@@ -79,17 +80,17 @@ impl Logits {
 }
 
 /// The logarithm of the mean of the exponentials of the logits of `group`, which is not empty and
-/// best first.
+/// sorted best first.
 fn mean_of_exponentials(group: &[u32], logits: &[f32]) -> f32 {
     let highest = f64::from(logits[group[0] as usize]);
     let sum: f64 = group.iter().map(|&id| (f64::from(logits[id as usize]) - highest).exp()).sum();
     (highest + (sum / group.len() as f64).ln()) as f32
 }
 
-/// What the knobs of the run left of one step.
+/// The result of the run's knobs at one step.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Processed {
-    /// Tokens that were left, in the whole vocabulary.
+    /// Number of surviving tokens, in the whole vocabulary.
     pub(super) survivors: usize,
     /// The best of them, best first.
     pub(super) ids: Vec<u32>,

@@ -1,4 +1,4 @@
-//! The same prompt, continued in several ways.
+//! The same prompt, continued with several settings.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{Request, repetition::Repetition};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::error::{Error, Result};
 
-/// The knobs that a page can turn.
+/// The knobs that the page can change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Knobs {
     temperature: f32,
@@ -28,13 +28,13 @@ impl Knobs {
     }
 }
 
-/// The prompt, continued in one way.
+/// One continuation of the prompt.
 #[derive(Debug, Serialize)]
 pub(super) struct Way {
     name: String,
-    /// What makes it differ from sampling by the model's own distribution.
+    /// The knobs that differ from sampling the model's own distribution.
     config: BTreeMap<&'static str, Value>,
-    /// What makes `ember-generate text` write it.
+    /// The flags with which `ember-generate text` reproduces it.
     flags: Vec<String>,
     pub(super) ids: Vec<u32>,
     text: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// `knobs` make it what it is, `config` is all that it was written by.
+    /// `knobs` are those that define it, `config` has all that it was generated with.
     fn new(
         request: &Request,
         name: String,
@@ -69,7 +69,7 @@ impl Way {
 }
 
 /// Greedy, three temperatures, top-k, top-p and the best of the beams: all with the run's seed,
-/// length and repetition penalty, and no other knob.
+/// length and repetition penalty, and no other knobs.
 pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
     // Sampling from the model's own distribution.
     let (strategy, config) = (Strategy::Sample, request.config.clone());
@@ -90,7 +90,7 @@ pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
     ways.push(sampled("top_p", json!(0.9), GenerationConfig { top_p: 0.9, ..plain.clone() })?);
     if let Some(best) = beams.best() {
         let knobs = [("strategy", json!("beam")), ("num_beams", json!(request.num_beams))];
-        // Of several texts the best is told.
+        // Only the best of the beams is shown.
         let config = GenerationConfig { num_return_sequences: 1, ..beams::knobs(request) };
         ways.push(Way::new(request, format!("{} beams", request.num_beams), &knobs, &config, best.clone()));
     }

@@ -1,11 +1,11 @@
-//! Work on what a stranger wrote, with a bound to its memory and its time.
+//! Runs work on untrusted input within bounds of memory and time.
 //!
-//! What runs a template counts steps and not bytes: a text that is doubled forty times is a short
-//! program. What follows a grammar counts its states once it has them. And both ask for memory where
-//! none can be refused, since a text that cannot grow ends the process. So a thread that asks for too
-//! much is left standing where it is, with what it holds, and who waits for it goes on without it.
+//! An interpreter of templates counts steps and not bytes: a short program can double a text forty
+//! times. A grammar engine counts its states only after it has made them. And both allocate where
+//! no allocation can fail, since a text that cannot grow ends the process. So a thread that
+//! allocates too much is parked where it is, with its memory, and its caller goes on without it.
 
-#![allow(unsafe_code)] // an allocator that counts
+#![allow(unsafe_code)] // implements a counting allocator
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -17,17 +17,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// An allocator by which work can have a bound: as the program's own, or its memory has none.
+/// An allocator that can bound the memory of work; only if it is the program's global allocator is
+/// there such a bound.
 pub struct Bounded<A>(pub A);
 
 thread_local! {
-    /// Bytes that this thread may still take.
+    /// Bytes that this thread may still allocate.
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// What is set where that is not enough; null where there is no bound.
+    /// Set when they do not suffice; null if there is no bound.
     static OVERRUN: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
 }
 
-// SAFETY: every call is that of the allocator inside, or does not return.
+// SAFETY: every call is forwarded to the inner allocator, or does not return.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Bounded<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         take(layout.size());
@@ -59,10 +60,11 @@ fn take(bytes: usize) {
     let Some(overrun) = NonNull::new(OVERRUN.get().cast_mut()) else { return };
     match LEFT.get().checked_sub(bytes) {
         Some(left) => LEFT.set(left),
-        // It is ending, and says so with what all threads say it with: nobody may be left standing there.
+        // The thread is panicking, and prints its message under a lock that all threads share: it
+        // must not be parked there.
         None if thread::panicking() => LEFT.set(0),
         None => {
-            // SAFETY: the thread holds it until it takes the pointer away.
+            // SAFETY: the thread owns the flag until it resets the pointer.
             unsafe { overrun.as_ref() }.store(true, Ordering::Relaxed);
             loop {
                 thread::park();
@@ -77,24 +79,24 @@ fn give_back(bytes: usize) {
     }
 }
 
-/// Why work has given nothing.
+/// Why work has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Beyond {
-    /// It takes more memory or time than it may.
+    /// It needs more memory or time than its bounds.
     #[error("it takes too much memory or time")]
     Bounds,
-    /// Others that took more have not ended.
+    /// Earlier work that exceeded its bounds has not ended.
     #[error("others took too much memory or time, and still hold it: start the program again")]
     Others,
-    /// The system gives no thread with such a stack.
+    /// The system refuses a thread with such a stack.
     #[error("the system gives it no thread, or no stack")]
     Thread,
 }
 
-/// How often is looked whether a thread was left standing.
+/// How often the caller checks whether the thread was parked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What work may take.
+/// The bounds of work.
 #[derive(Debug)]
 pub struct Bound {
     most_bytes: usize,
@@ -105,18 +107,18 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Work may hold `most_bytes` at once, where the program's allocator is [`Bounded`]. After `most_time`
-    /// who waits goes on, and the work does too, to its end or to that bound. The stack is only an address
-    /// until something is put there. While `most_left` works go on, or stand, that nobody waits for, no
-    /// other is begun, since what they hold adds up.
+    /// Work may hold `most_bytes` at once, if the program's allocator is [`Bounded`]. After
+    /// `most_time` the caller goes on, and so does the work, to its end or to the bound of memory.
+    /// The stack is only address space until it is used. While `most_left` abandoned threads still
+    /// run or are parked, no other work starts, since their memory adds up.
     pub const fn new(most_bytes: usize, most_time: Duration, stack_bytes: usize, most_left: usize) -> Self {
         Self { most_bytes, most_time, stack_bytes, most_left, left: Mutex::new(Vec::new()) }
     }
 
-    /// What `act` gives, on a thread of its own. A panic in it is one of who called.
+    /// Runs `act` on its own thread and returns its result. A panic in it continues in the caller.
     ///
     /// # Errors
-    /// When it takes more memory or time, or is not begun.
+    /// When it needs more memory or time, or cannot start.
     pub fn give<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Result<T, Beyond> {
         let left = || self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left().retain(|thread| !thread.is_finished());
@@ -131,7 +133,7 @@ impl Bound {
             OVERRUN.set(Arc::as_ptr(&overrun));
             let given = catch_unwind(AssertUnwindSafe(act));
             OVERRUN.set(ptr::null());
-            let _ = sender.send(given); // who waited may have gone on
+            let _ = sender.send(given); // the caller may have given up
         };
         let thread = thread::Builder::new().stack_size(self.stack_bytes).spawn(bounded).map_err(|_| Beyond::Thread)?;
         let began = Instant::now();

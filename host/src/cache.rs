@@ -1,9 +1,9 @@
-//! The user's cache: what is there can be made again.
+//! The user's cache, for files that can be made again.
 
 use std::{env, path::PathBuf};
 
 /// The programs' folder in it: `ember` in `$XDG_CACHE_HOME`, else in `~/.cache`, else with other
-/// temporary files. A cache that is named relative to some other place is none, as XDG's rules say.
+/// temporary files. Relative paths in these variables are ignored, as XDG's rules say.
 pub fn folder() -> PathBuf {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(|home| home.join(".cache"));

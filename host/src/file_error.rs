@@ -1,26 +1,26 @@
-//! The error of a file or folder that cannot be read or written, and any error with its causes.
+//! The error of a file or folder that cannot be read or written, and how any error is printed with
+//! its causes.
 
 use std::{error::Error, io, path::Path, path::PathBuf};
 
-/// What could not be done, with which file or folder, and why.
+/// What failed, on which file or folder, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}", path.display())]
 pub struct FileError {
-    /// What failed, as words before the path: "cannot read".
+    /// The operation that failed, as words before the path: "cannot read".
     pub doing: &'static str,
     /// The file or folder.
     pub path: PathBuf,
-    /// What the system says.
+    /// The operating system's error.
     pub source: io::Error,
 }
 
-/// Names the file in an error of the system.
+/// Adds the file to an operating system's error.
 pub trait At<T> {
-    /// The same, where the error says what was being done, as in "cannot read", and with which
-    /// file.
+    /// The same result, whose error also says what failed, as in "cannot read", and on which file.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The operating system's.
     fn at(self, doing: &'static str, path: impl AsRef<Path>) -> Result<T, FileError>;
 }
 
@@ -36,8 +36,9 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     one_line(&joined(causes.map(ToString::to_string)))
 }
 
-/// An error's words and those of its causes, with colons between them. What only repeats the end of
-/// the words before it is left out: some libraries say a cause, and hand it on too.
+/// An error's message and those of its causes, separated by colons. A cause that only repeats the
+/// end of the text before it is left out: some libraries print a cause and also return it as the
+/// source.
 pub fn joined(causes: impl Iterator<Item = String>) -> String {
     let join = |line: String, cause: String| match line.ends_with(&cause) {
         true => line,
@@ -46,12 +47,11 @@ pub fn joined(causes: impl Iterator<Item = String>) -> String {
     causes.reduce(join).unwrap_or_default()
 }
 
-/// How many characters of a longer line stay at its beginning, and at its end, where it says what to
-/// do.
+/// Characters kept of the beginning of a long line, and of its end, which says what to do.
 const LONGEST: [usize; 2] = [1200, 400];
 
-/// A message in one line that people can read, whatever names out of a file stand in it: its lines
-/// joined, and the middle of a long one left out.
+/// A message as one readable line, even if it contains names out of a file: its lines joined, and
+/// the middle of a long one left out.
 pub fn one_line(message: &str) -> String {
     let line = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     let place = |at: Option<(usize, char)>| at.map(|(place, _)| place);

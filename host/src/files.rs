@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, and the checksum that shows later damage.
+//! Files that are written whole or not at all, and the checksum that detects later damage.
 
 use crate::file_error::{At, FileError};
 use std::io::{self, BufWriter, Read, Write};
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// to `path`, so that a crash or a full disk leaves either the old file or the new one.
 ///
 /// # Errors
-/// What `write` returns, or the disk's own, naming `path`.
+/// The error that `write` returns, or the disk's own, naming `path`.
 pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
     let mut file = temporary(path)?;
     let mut buffered = BufWriter::with_capacity(1 << 20, file.as_file_mut());
@@ -19,7 +19,7 @@ pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     commit(file, path)
 }
 
-/// Writes a text as [`write_atomic`] does.
+/// Writes a text, as [`write_atomic`] does.
 ///
 /// # Errors
 /// The disk's, naming `path`.
@@ -27,8 +27,8 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
     write_atomic(path, |file| file.write_all(text.as_bytes()))
 }
 
-/// Reads a whole file of at most so many bytes: one that was named by mistake, or a device that never
-/// ends, fills no memory.
+/// Reads a whole file of at most `most_bytes`, so that a file named by mistake, or a device that
+/// never ends, cannot fill the memory.
 ///
 /// # Errors
 /// When it cannot be read or is longer.
@@ -60,19 +60,19 @@ pub fn checksum(path: &Path) -> Result<u64, FileError> {
     read().at("cannot read", path)
 }
 
-/// What the names of files begin with that are not whole yet.
+/// Prefix of the names of files that are not complete yet.
 pub const UNFINISHED: &str = ".unfinished-";
 
-/// A new temporary file beside `path`, deleted again when dropped uncommitted.
+/// A new temporary file beside `path`, deleted when dropped without [`commit`].
 pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
-    // Opened here: temporary files are private by default, and ours become ordinary files with the
-    // user's ordinary permissions; and an error would name a file that nobody knows.
+    // Opened by us: temporary files are private by default, but ours become ordinary files with the
+    // user's ordinary permissions; and the library's error would name the temporary file.
     let open = |place: &Path| File::options().read(true).write(true).create_new(true).open(place);
     let made = tempfile::Builder::new().prefix(UNFINISHED).make_in(folder_of(path), open);
     made.at("cannot write", path)
 }
 
-/// Makes a temporary file durable and gives it its name.
+/// Flushes a temporary file to the disk and renames it to `path`.
 pub fn commit(file: NamedTempFile, path: &Path) -> Result<(), FileError> {
     let durable = || -> io::Result<()> {
         file.as_file().sync_all()?;
@@ -82,16 +82,15 @@ pub fn commit(file: NamedTempFile, path: &Path) -> Result<(), FileError> {
     durable().at("cannot write", path)
 }
 
-/// Makes the folder that a file is to be in, where it is not there.
+/// Creates the folder of a file, if it does not exist.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn make_folder_of(path: &Path) -> Result<(), FileError> {
     std::fs::create_dir_all(folder_of(path)).at("cannot create", folder_of(path))
 }
 
-/// Makes a folder, and those that it is in, where they are not there; its name survives a power
-/// cut.
+/// Creates a folder, and its parents, if they do not exist; its name survives a power cut.
 ///
 /// # Errors
 /// The disk's.
@@ -101,13 +100,14 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
         make_folder(parent)?;
     }
     std::fs::create_dir_all(path)?;
-    // Also where it was there: who made it may have been killed before this. And a folder that may
-    // not be read cannot be synced, which is no reason to do without.
+    // Also if the folder existed: the process that created it may have been killed before syncing.
+    // An unreadable folder cannot be synced, which is no reason to fail.
     let _ = sync_folder(parent);
     Ok(())
 }
 
-/// Removes from `folder`, and from the folders in it, what was not whole yet when a process ended.
+/// Removes the incomplete files and folders that an ended process left in `folder` and its
+/// subfolders.
 ///
 /// # Errors
 /// The disk's.
@@ -116,7 +116,8 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
         let (entry, is_folder) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?.is_dir())))?;
         let is_unfinished = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
         match (is_unfinished, is_folder) {
-            // Its other name is off the disk first: who renamed it may have been killed before.
+            // Sync first, so that its other name is off the disk: the process that renamed it may
+            // have been killed before syncing.
             (true, true) => sync_folder(folder).and_then(|()| std::fs::remove_dir_all(entry))?,
             (true, false) => std::fs::remove_file(entry)?,
             (false, true) => remove_unfinished(&entry)?,
@@ -126,8 +127,8 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What a file or folder is called, without the folders around it; `None` of a path that ends in no
-/// name, such as `/` and `..`.
+/// The name of a file or folder without its path; `None` if the path ends in no name, such as `/`
+/// and `..`.
 pub fn name_of(path: &Path) -> Option<String> {
     path.file_name().map(|name| name.to_string_lossy().into_owned())
 }
@@ -139,19 +140,19 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes names inside a folder survive a power cut: a rename lasts once its folder is on the disk;
-/// Windows has no such call and needs none.
+/// Makes names inside a folder survive a power cut: a rename is durable once its folder is on the
+/// disk. Windows has no such call and needs none.
 ///
 /// # Errors
 /// The disk's.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { as_far_as_known(File::open(folder)?.sync_all()) } else { Ok(()) }
+    if cfg!(unix) { unsupported_is_ok(File::open(folder)?.sync_all()) } else { Ok(()) }
 }
 
-/// What a call for a folder came to; one that the file system does not know is done. Some network disks
-/// and those of other systems write folders by themselves and say EINVAL, EBADF or ENOTSUP here: nothing
-/// was lost, and nothing could be written there at all otherwise.
-fn as_far_as_known(synced: io::Result<()>) -> io::Result<()> {
+/// The result of syncing a folder, where an unsupported call counts as success. Some network disks
+/// and foreign file systems write folders by themselves and return EINVAL, EBADF or ENOTSUP here:
+/// nothing is lost, and otherwise nothing could be written there at all.
+fn unsupported_is_ok(synced: io::Result<()>) -> io::Result<()> {
     const EBADF: i32 = 9; // on every system that has the call
     match synced {
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
@@ -201,9 +202,9 @@ mod tests {
     fn a_disk_that_syncs_no_folders_can_be_written_to_and_one_that_fails_is_told() {
         let [einval, ebadf, eopnotsupp, eio] = [22, 9, 95, 5].map(|code| Err(io::Error::from_raw_os_error(code)));
         for unknown in [einval, ebadf, eopnotsupp] {
-            as_far_as_known(unknown).unwrap();
+            unsupported_is_ok(unknown).unwrap();
         }
-        assert!(as_far_as_known(eio).is_err());
+        assert!(unsupported_is_ok(eio).is_err());
     }
 
     #[cfg(unix)]

@@ -1,15 +1,15 @@
-//! A request to end: a flag that long work looks at between its steps, and that a program's signals
-//! raise.
+//! A request to stop: a flag that signals set and long work checks between its steps.
 
 use std::sync::OnceLock;
 
 use crate::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 
-/// Whether the user asked the program to end; clones share one state.
+/// Whether the user asked the program to stop; clones share one state.
 ///
-/// The first signal sets a flag and leaves ending to the work at hand, which can still save what it
-/// has. A second signal ends the process at once, and so does a first one that nobody has looked
-/// for yet: there is nothing to save, and what the process waits for may never come.
+/// The first signal sets a flag and leaves stopping to the work in progress, which can still save
+/// its results. A second signal ends the process at once, and so does a first one if nothing has
+/// checked the flag yet: there is nothing to save, and whatever the process waits for may never
+/// come.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     state: Arc<State>,
@@ -19,7 +19,7 @@ pub struct Interrupt {
 struct State {
     requested: AtomicBool,
     waiting: AtomicBool,
-    /// Whether some work looks at the flag.
+    /// Whether any work has checked the flag.
     looked: AtomicBool,
     before_exit: OnceLock<fn()>,
 }
@@ -31,8 +31,8 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Takes a signal, and says whether it ends the process; what was to be done before is done
-    /// then.
+    /// Handles a signal, and returns whether it ends the process; if so, the `before_exit` function
+    /// has run.
     pub fn signalled(&self) -> bool {
         let ends = self.ends_at_once();
         if let (true, Some(tidy_up)) = (ends, self.state.before_exit.get()) {
@@ -47,36 +47,36 @@ impl Interrupt {
         again || waiting.load(Ordering::SeqCst) || !looked.load(Ordering::SeqCst)
     }
 
-    /// What a signal that ends the process at once does before, such as giving the terminal back.
-    /// The first call counts.
+    /// Sets what runs before a signal ends the process at once, such as restoring the terminal.
+    /// Only the first call counts.
     pub fn before_exit(&self, tidy_up: fn()) {
         self.state.before_exit.get_or_init(|| tidy_up);
     }
 
-    /// Whether the work at hand should end now and keep what it has.
+    /// Whether the work in progress should stop now and keep its results.
     pub fn requested(&self) -> bool {
         self.state.looked.store(true, Ordering::SeqCst);
         self.state.requested.load(Ordering::SeqCst)
     }
 
-    /// Asks the work at hand to end, as the first signal does.
+    /// Asks the work in progress to stop, as the first signal does.
     pub fn request(&self) {
         self.state.requested.store(true, Ordering::SeqCst);
     }
 
-    /// Forgets the request, once what it was about has ended: the next signal is a first one again.
+    /// Clears the request after the work has stopped: the next signal is a first one again.
     pub fn clear(&self) {
         self.state.requested.store(false, Ordering::SeqCst);
     }
 
-    /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the
-    /// first signal ends the process. `None` where one has come before that nobody has seen: it
-    /// would be a second one that ends the wait.
+    /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile a
+    /// first signal ends the process. `None`, without running it, if an unseen signal came before:
+    /// otherwise only a second one would end the wait.
     ///
-    /// This is a look at the flag, as [`Interrupt::requested`] is: a signal that comes once the wait
-    /// is over is for the work that follows, before that has looked itself.
+    /// This checks the flag, as [`Interrupt::requested`] does: a signal after the wait is for the
+    /// work that follows, even before that work has checked the flag itself.
     pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> Option<T> {
-        // In this order: a signal either sees that this waits, or is seen.
+        // In this order, so that a signal either sees `waiting` or is seen here.
         self.state.waiting.store(true, Ordering::SeqCst);
         let result = (!self.requested()).then(block);
         self.state.waiting.store(false, Ordering::SeqCst);

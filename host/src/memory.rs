@@ -1,22 +1,21 @@
-//! How much memory the system has left for this process, and for the control groups that a Linux
-//! process is in (a container's limit, a service's, a user's), in version 2 of the interface and in
-//! version 1.
+//! How much memory the system has left for this process and for its control groups on Linux (a
+//! container's limit, a service's, a user's), in versions 1 and 2 of the interface.
 //!
-//! Groups are nested, and each holds to the limits of all above it: what is left is the least that
-//! any of them has left, up to the topmost that can be seen from here.
+//! Groups are nested, and each obeys the limits of all above it: the memory left is the minimum
+//! over them, up to the topmost group that is visible.
 
 use std::{fs, path::Component, path::Path, path::PathBuf};
 
-/// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on
-/// systems other than Linux.
+/// Memory assumed to be free where the system cannot tell, a careful 2 GiB: on a graphics card, and
+/// on systems other than Linux.
 pub const ASSUMED_BYTES: usize = 2 << 30;
 
-/// Bytes of the processor's memory that a program may still take: on Linux what the system has
-/// available, or what is left to its control groups (a container's limit) where that is less; on
-/// other systems [`ASSUMED_BYTES`].
+/// Bytes of main memory that a program may still take: on Linux what the system has available, or
+/// what its control groups (a container's limit) have left if that is less; on other systems
+/// [`ASSUMED_BYTES`].
 pub fn available_bytes() -> usize {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
-    system.into_iter().chain(left_to_groups(Path::new("/"))).min().unwrap_or(ASSUMED_BYTES)
+    system.into_iter().chain(left_in_groups(Path::new("/"))).min().unwrap_or(ASSUMED_BYTES)
 }
 
 /// `MemAvailable` of /proc/meminfo (in KiB there), in bytes.
@@ -24,17 +23,15 @@ fn meminfo_available(text: &str) -> Option<usize> {
     field(text, "MemAvailable:").and_then(|kib| kib.checked_mul(1024))
 }
 
-/// One of the two versions of control groups: where its groups say what is allowed and what is
-/// held.
+/// One of the two versions of control groups: which files hold a group's limit and its usage.
 struct Version {
-    /// The type of its file systems.
+    /// The type of its file system.
     file_system: &'static str,
-    /// The name among the controllers of /proc/self/cgroup, and among the options of the file
-    /// system's mount.
+    /// Its name among the controllers of /proc/self/cgroup, and among the mount options.
     controller: &'static str,
     limit: &'static str,
-    /// Lines of memory.stat, of a group with those below it, that add up to what it holds and the
-    /// system cannot take back.
+    /// Lines of memory.stat, which include subgroups, that add up to the memory the group holds and
+    /// the system cannot reclaim.
     held: &'static [&'static str],
 }
 
@@ -53,9 +50,9 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Bytes that are left to the groups of this process; `None` where none has a limit. `root` is the
-/// file system's.
-fn left_to_groups(root: &Path) -> Option<usize> {
+/// Bytes left in the groups of this process; `None` if none has a limit. `root` is the file
+/// system's root.
+fn left_in_groups(root: &Path) -> Option<usize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     VERSIONS.iter().filter_map(|version| version.left(root, &groups, &mounts)).min()
@@ -66,14 +63,14 @@ impl Version {
         let group = self.group(groups)?;
         let (mounted, point) = mounts.lines().find_map(|line| self.mount(line))?;
         let top = root.join(point.strip_prefix("/").unwrap_or(point));
-        // Of a group that lies outside of what is mounted, as seen from a container, only the
-        // topmost can be seen.
+        // A group outside of the mount, as seen from a container, is invisible: then only the
+        // mount's top is.
         let below = group.strip_prefix(mounted).unwrap_or(Path::new(""));
         let below: PathBuf = below.components().filter(|part| matches!(part, Component::Normal(_))).collect();
         below.ancestors().filter_map(|path| self.left_in(&top.join(path))).min()
     }
 
-    /// The group of this process, by /proc/self/cgroup: `number:controllers:path` on each line.
+    /// The group of this process, from /proc/self/cgroup: `number:controllers:path` on each line.
     fn group<'a>(&self, groups: &'a str) -> Option<&'a Path> {
         groups.lines().find_map(|line| {
             let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { return None };
@@ -81,9 +78,9 @@ impl Version {
         })
     }
 
-    /// The group that is at the top of a mounted file system of this version, and where it is
-    /// mounted, by a line of /proc/self/mountinfo:
-    /// `id parent device root point options [more] - type source options`.
+    /// The group at the top of a mounted file system of this version, and the mount point, from a
+    /// line of /proc/self/mountinfo: `id parent device root point options [more] - type source
+    /// options`.
     fn mount<'a>(&self, line: &'a str) -> Option<(&'a Path, &'a Path)> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -94,8 +91,8 @@ impl Version {
         (is_this && has_memory).then_some((Path::new(mount.next()?), Path::new(mount.next()?)))
     }
 
-    /// Bytes left to the group in this folder itself; `None` where it has no limit ("max", and in
-    /// version 1 more than can be).
+    /// Bytes left in the group of this folder itself; `None` if it has no limit ("max", and in
+    /// version 1 an impossibly large number).
     fn left_in(&self, folder: &Path) -> Option<usize> {
         let limit = fs::read_to_string(folder.join(self.limit)).ok()?.trim().parse::<usize>().ok()?;
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
@@ -104,7 +101,7 @@ impl Version {
     }
 }
 
-/// The number behind `name` on the line that begins with it.
+/// The number after `name` on the line that starts with it.
 fn field(text: &str, name: &str) -> Option<usize> {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
@@ -148,11 +145,11 @@ mod tests {
             ("sys/fs/cgroup/user.slice/run.scope/memory.max", "max\n"),
             ("sys/fs/cgroup/user.slice/run.scope/memory.stat", "anon 200\n"),
         ]);
-        assert_eq!(left_to_groups(root.path()), Some(600));
+        assert_eq!(left_in_groups(root.path()), Some(600));
         fs::write(root.path().join("sys/fs/cgroup/user.slice/run.scope/memory.max"), "500\n").unwrap();
-        assert_eq!(left_to_groups(root.path()), Some(300));
+        assert_eq!(left_in_groups(root.path()), Some(300));
         fs::write(root.path().join("sys/fs/cgroup/user.slice/run.scope/memory.max"), "100\n").unwrap();
-        assert_eq!(left_to_groups(root.path()), Some(0));
+        assert_eq!(left_in_groups(root.path()), Some(0));
     }
 
     #[test]
@@ -170,10 +167,10 @@ mod tests {
             ("sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes", "9223372036854771712\n"),
             ("sys/fs/cgroup/memory/jobs/one/memory.stat", "rss 10\ntotal_rss 10\n"),
         ]);
-        assert_eq!(left_to_groups(root.path()), Some(600));
+        assert_eq!(left_in_groups(root.path()), Some(600));
         fs::write(root.path().join("sys/fs/cgroup/memory/jobs/memory.limit_in_bytes"), "9223372036854771712\n")
             .unwrap();
-        assert_eq!(left_to_groups(root.path()), None);
+        assert_eq!(left_in_groups(root.path()), None);
     }
 
     /// A container sees its own group at the top of what is mounted, by one of two names.
@@ -187,15 +184,15 @@ mod tests {
                 ("sys/fs/cgroup/memory.max", "1000"),
                 ("sys/fs/cgroup/memory.stat", "anon 100\n"),
             ]);
-            assert_eq!(left_to_groups(root.path()), Some(900), "{group}");
+            assert_eq!(left_in_groups(root.path()), Some(900), "{group}");
         }
     }
 
     #[test]
     fn where_nothing_is_said_nothing_is_known() {
-        assert_eq!(left_to_groups(root(&[]).path()), None);
+        assert_eq!(left_in_groups(root(&[]).path()), None);
         assert_eq!(
-            left_to_groups(root(&[("proc/self/cgroup", "0::/\n"), ("proc/self/mountinfo", "nonsense")]).path()),
+            left_in_groups(root(&[("proc/self/cgroup", "0::/\n"), ("proc/self/mountinfo", "nonsense")]).path()),
             None
         );
     }

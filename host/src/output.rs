@@ -1,40 +1,39 @@
-//! What a program writes where its user says: regular files whole or not at all, anything else as
-//! it is.
+//! Output to a place that the user names: regular files whole or not at all, anything else as a
+//! stream.
 //!
-//! A file is written under a temporary name and renamed, and a rename replaces whatever stands
-//! there. So links are followed first, and a device, a pipe or a socket is opened and written into,
-//! as a shell's `>` does; `-` is standard output. Files of our own making, in folders of our own, go through
-//! [`files`](crate::files) as they are.
+//! A file is written under a temporary name and renamed, and a rename replaces whatever has that
+//! name. So links are followed first, and a device, a pipe or a socket is opened and written into,
+//! as a shell's `>` does; `-` is standard output. Our own files, in our own folders, go directly
+//! through [`files`](crate::files).
 
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::{fs::File, fs::OpenOptions, path::Path, path::PathBuf};
 
 use crate::{file_error::At, file_error::FileError, files::temporary, files::write_atomic};
 
-/// The name of standard output where a file is asked for.
+/// The name that means standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// Links followed before they are taken for a circle, as Linux does.
+/// Links followed before they count as a circle; Linux has the same limit.
 const MOST_LINKS: usize = 40;
 
-/// Why nothing can be written where the user says.
+/// Why the user's place cannot be written to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refuses.
+    /// The operating system refuses.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is a folder of that name, a file that a record would be written over, or links that
-    /// lead in a circle.
+    /// It is a folder, a file that a record would overwrite, or links that lead in a circle.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link
-/// leads there too; into anything else what `write` writes.
+/// Writes to a `path` that a user named: a regular file as [`write_atomic`] does, also at the end
+/// of a link; anything else as a stream.
 ///
 /// # Errors
-/// What `write` returns, or the disk's own, naming `path`; a folder is refused.
+/// The error that `write` returns, or the disk's own, naming `path`; a folder is refused.
 pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
     match regular_file(path)? {
         Some(file) => write_atomic(&file, write)?,
@@ -46,8 +45,8 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     Ok(())
 }
 
-/// Refuses a place that [`write_output`] could not write to, as in a folder that the user may not write
-/// into: before the work whose result would have nowhere to go. What is there stays as it is, and a
+/// Refuses a place that [`write_output`] could not write to, such as a folder without write
+/// permission: before the work whose result would be lost. An existing file stays as it is, and a
 /// device or a pipe is not opened.
 ///
 /// # Errors
@@ -59,9 +58,9 @@ pub fn check_writable(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a place where something else stands than what is to be written there: a regular file that
-/// is not empty, and whose beginning, at most [`BEGINNING`] bytes, `is_one` does not know. `kind` is
-/// what it should be, as in "a page".
+/// Refuses to replace a file of another kind: a regular file that is not empty, and whose
+/// beginning, at most [`BEGINNING`] bytes, `is_one` does not recognise. `kind` is the expected
+/// kind, as in "a page".
 ///
 /// # Errors
 /// When there is such a file, or it cannot be read; the line names `path`.
@@ -82,14 +81,14 @@ pub fn check_replaces(path: &Path, kind: &str, is_one: impl FnOnce(&[u8]) -> boo
     }
 }
 
-/// How much of a file is looked at before it is replaced.
+/// Bytes of a file that are checked before it is replaced.
 pub const BEGINNING: u64 = 1 << 16;
 
-/// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a
-/// record is not written over.
+/// Opens `path` for a record that grows over time. A regular file must not exist yet: a record
+/// never overwrites one.
 ///
 /// # Errors
-/// When there is a file, or none can be made; the line names `path`.
+/// When the file exists or cannot be created; the line names `path`.
 pub fn create_record(path: &Path) -> Result<File, Error> {
     let Some(file) = regular_file(path)? else { return Ok(open_stream(path)?) };
     match File::create_new(file) {
@@ -100,8 +99,8 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Whether what is written to `path` comes out at this process's standard output, as with `-` and
-/// /dev/stdout: then nothing else may, or the two are mixed.
+/// Whether `path` leads to this process's standard output, as `-` and /dev/stdout do: then nothing
+/// else may be printed, or the two are mixed.
 pub fn is_standard_output(path: &Path) -> bool {
     #[cfg(unix)]
     let leads_there = || {
@@ -110,7 +109,7 @@ pub fn is_standard_output(path: &Path) -> bool {
         own.is_ok_and(|own| path.metadata().is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
     };
     #[cfg(not(unix))]
-    let leads_there = || false; // no path does
+    let leads_there = || false; // no path leads there
     path.as_os_str() == STANDARD_OUTPUT || leads_there()
 }
 
@@ -122,7 +121,7 @@ fn open_stream(path: &Path) -> Result<File, FileError> {
     stream.at("cannot write into", path)
 }
 
-/// Standard output, as a file of its own.
+/// Standard output, as a separate file handle.
 fn own_output() -> io::Result<File> {
     #[cfg(unix)]
     let own = std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned();
@@ -131,8 +130,8 @@ fn own_output() -> io::Result<File> {
     own.map(File::from)
 }
 
-/// The regular file, there or not yet, that a path of the user's leads to; `None` for what is no
-/// file of its own: standard output, a device, a pipe, a socket, or what this process holds open.
+/// The regular file, existing or not, that a user's path leads to; `None` for anything else:
+/// standard output, a device, a pipe, a socket, or a file that a process holds open.
 fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
     if path.as_os_str() == STANDARD_OUTPUT {
         return Ok(None);
@@ -144,7 +143,7 @@ fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at("cannot write", path)?,
         _ => {}
     }
-    // By hand: what a link leads to need not be there yet.
+    // Links are followed by hand, because their target may not exist yet.
     let mut file = path.to_owned();
     for _ in 0..MOST_LINKS {
         let is_link = file.symlink_metadata().is_ok_and(|there| there.is_symlink());
@@ -160,8 +159,8 @@ fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
     refuse("its links lead in a circle")
 }
 
-/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to
-/// replace the file by another would take it from its holder.
+/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end:
+/// replacing that file would take it away from its holder.
 fn is_held_open(link: &Path) -> bool {
     link.parent().and_then(|folder| folder.canonicalize().ok()).is_some_and(|folder| folder.starts_with("/proc"))
 }

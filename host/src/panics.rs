@@ -1,39 +1,39 @@
-//! Attempts that may panic: drivers and adapters that are missing or broken do, and so do libraries
-//! that read damaged files. A user must see none of it.
+//! Catches panics of code that may panic: drivers and adapters that are missing or broken do, and
+//! so do libraries that read damaged files. The user sees nothing of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{cell::Cell, panic, panic::AssertUnwindSafe, sync::Once, thread};
 
 thread_local! {
-    /// Whether this thread makes an attempt.
+    /// Whether this thread is inside [`quietly`].
     static IS_ATTEMPTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Attempts of all threads that are being made.
+/// Calls of [`quietly`] in progress, in all threads.
 static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
 
-/// What the names of the runtime's own threads begin with. A panic there is caught and goes on in
-/// the thread that waits.
-const OF_THE_RUNTIME: &str = "DS";
+/// Prefix of the names of the GPU runtime's threads. A panic there is caught, and continues in the
+/// thread that waits.
+const RUNTIME_PREFIX: &str = "DS";
 
-/// A panic that was held back: the line of its message that tells most.
+/// A caught panic: the most informative line of its message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Panicked(pub String);
 
-/// Runs `f`, turning a panic into [the line of its message that tells most](telling_line), of which
-/// the process's panic hook hears nothing. It hears of every other thread's as ever, but for the
-/// runtime's own while an attempt is made anywhere.
+/// Runs `f`, turning a panic into [the most informative line of its message](telling_line), without
+/// calling the process's panic hook. Panics of other threads still reach the hook, except for those
+/// of the runtime's threads while any thread is.
 ///
 /// # Errors
 /// The message.
 pub fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let others = panic::take_hook();
+        let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if !is_part_of_an_attempt() {
-                others(info);
+            if !is_suppressed() {
+                previous(info);
             }
         }));
     });
@@ -48,21 +48,21 @@ pub fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
     })
 }
 
-/// The line of a message that tells most: the last cause, where a runtime wraps what happened in
-/// what came of it; else the first.
+/// The most informative line of a message: the last cause if a runtime wraps the original error in
+/// its consequences, else the first line.
 pub fn telling_line(message: &str) -> String {
-    // Some messages stand quoted inside another.
+    // Some messages are quoted inside others.
     let message = message.replace("\\n", "\n");
     let lines = message.lines().map(|line| line.trim().trim_end_matches("\")").trim_matches('"'));
-    let tells = |line: &&str| !line.is_empty() && !WRAPPING.iter().any(|words| line.contains(words));
+    let informative = |line: &&str| !line.is_empty() && !WRAPPING.iter().any(|words| line.contains(words));
     let is_wrapped = message.contains(CAUSED_BY);
-    let found = if is_wrapped { lines.clone().rfind(tells) } else { None };
+    let found = if is_wrapped { lines.clone().rfind(informative) } else { None };
     found.or(lines.clone().next()).unwrap_or_default().to_owned()
 }
 
 const CAUSED_BY: &str = "Caused by";
 
-/// What lines say that only wrap another.
+/// Words of lines that only wrap another error.
 const WRAPPING: &[&str] = &[
     CAUSED_BY,
     "acktrace",
@@ -76,8 +76,8 @@ const WRAPPING: &[&str] = &[
     "skipped `",
 ];
 
-/// Whether the thread that asks makes an attempt, or may work for one that does.
-fn is_part_of_an_attempt() -> bool {
-    let of_the_runtime = || thread::current().name().is_some_and(|name| name.starts_with(OF_THE_RUNTIME));
-    IS_ATTEMPTING.get() || (ATTEMPTS.load(Ordering::SeqCst) > 0 && of_the_runtime())
+/// Whether the current thread is inside [`quietly`], or may work for one that is.
+fn is_suppressed() -> bool {
+    let is_runtime_thread = || thread::current().name().is_some_and(|name| name.starts_with(RUNTIME_PREFIX));
+    IS_ATTEMPTING.get() || (ATTEMPTS.load(Ordering::SeqCst) > 0 && is_runtime_thread())
 }

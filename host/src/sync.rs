@@ -1,4 +1,5 @@
-//! By what threads agree: std's, and shuttle's where a model explores the orders in which they run.
+//! Synchronisation between threads: std's, or shuttle's when a test explores the orders in which
+//! threads run.
 
 #[cfg(feature = "interleavings")]
 pub use shuttle::sync::{Arc, atomic};

@@ -1,23 +1,24 @@
-//! What all our pages share: one file that works offline, in light and dark, on a phone; its colours
-//! and letters; what its scripts are made of; templates to fill in; and text that cannot become markup.
+//! The common parts of all our pages: the frame of one file that works offline, in light and dark,
+//! on a phone; colours and fonts; building blocks for scripts; templates; and escaping, so that
+//! text cannot become markup.
 
 use std::fmt::Display;
 
-/// A whole page; [`script`] joins what runs in it.
+/// A whole page; [`script`] joins its scripts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page<'a> {
     /// The title: text.
     pub title: &'a str,
-    /// What its head holds besides: lines of HTML.
+    /// Further lines of HTML for its head.
     pub head: &'a str,
-    /// CSS beside that of all pages (`style.css`).
+    /// CSS in addition to that of all pages (`style.css`).
     pub style: &'a str,
     /// HTML.
     pub body: &'a str,
 }
 
 impl Page<'_> {
-    /// The file.
+    /// The page as one HTML file.
     pub fn html(&self) -> String {
         let title = escape(self.title);
         let values: [(_, &dyn Display); 5] = [
@@ -31,13 +32,13 @@ impl Page<'_> {
     }
 }
 
-/// One script of `parts`, each what those behind it build on, in JavaScript's strict mode; before them
-/// stands what all pages share (`elements.js`).
+/// One script of `parts`, in JavaScript's strict mode; each part may use those before it, and all
+/// may use the common `elements.js`, which comes first.
 pub fn script(parts: &[&str]) -> String {
     ["\"use strict\";\n", include_str!("elements.js")].into_iter().chain(parts.iter().copied()).collect()
 }
 
-/// The template with every `{{name}}` replaced; what is put in is not searched again.
+/// The template with every `{{name}}` replaced; inserted values are not searched again.
 pub fn fill(template: &str, values: &[(&str, &dyn Display)]) -> String {
     let mut out = String::new();
     let mut rest = template;
@@ -50,13 +51,13 @@ pub fn fill(template: &str, values: &[(&str, &dyn Display)]) -> String {
     out + rest
 }
 
-/// Text as it is written in HTML, between tags and in quoted attributes.
+/// Text escaped for HTML, between tags and in quoted attributes.
 pub fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-/// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings
+/// JSON that cannot end the script element that contains it: `<` occurs in JSON inside strings
 /// only.
 pub fn json_in_script(json: &impl Display) -> String {
     json.to_string().replace('<', "\\u003c")
