@@ -1,13 +1,12 @@
-//! What is wrong with a command line, in one line: what it is, and what would do.
+//! Errors of the command line, in one line: what is wrong, and how to correct it.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use crate::terminal;
 
-/// The line. `meant` knows what a flag that is none may be meant as, the likeliest first: flags, or
-/// the name of an argument that stands without one. What the command that was given does not take
-/// is left out.
+/// The line. `meant` suggests what an unknown flag may mean, the likeliest first: flags, or the
+/// name of a positional argument. Suggestions that the given command does not take are skipped.
 pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<String>) -> String {
     let value = word(error, ContextKind::InvalidValue);
     let flag = name(&word(error, ContextKind::InvalidArg));
@@ -26,7 +25,7 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
         }
         ErrorKind::InvalidSubcommand => {
             let typed = word(error, ContextKind::InvalidSubcommand);
-            // What has blanks in it is a text that is to be continued.
+            // An unknown command with spaces is a prompt.
             let is_text = typed.contains(char::is_whitespace) && program.find_subcommand("text").is_some();
             let right = is_text.then(|| format!("`{} text {}`", program.get_name(), terminal::typed(typed.as_ref())));
             let right = right.or_else(|| listed(&words(error, ContextKind::SuggestedSubcommand), " or "));
@@ -69,7 +68,7 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
     }
 }
 
-/// What clap says of an error by this name: nothing, a word, or several.
+/// clap's context of this kind: nothing, a word, or several.
 fn words(error: &Error, kind: ContextKind) -> Vec<String> {
     match error.get(kind) {
         Some(ContextValue::String(word)) => vec![word.clone()],
@@ -82,7 +81,7 @@ fn word(error: &Error, kind: ContextKind) -> String {
     words(error, kind).into_iter().next().unwrap_or_default()
 }
 
-/// A flag without the sign of its value: `--seed` of `--seed <N>`.
+/// A flag without its value's name: `--seed` of `--seed <N>`.
 fn name(flag: &str) -> String {
     flag.split_once(" <").map_or(flag, |(name, _)| name).to_owned()
 }
@@ -91,12 +90,12 @@ fn listed(words: &[String], between: &str) -> Option<String> {
     (!words.is_empty()).then(|| words.join(between))
 }
 
-/// What to do: what was meant, or where to find it.
+/// The advice: the suggestion, or where to find help.
 fn advice(error: &Error, meant: Option<String>) -> String {
     meant.map_or_else(|| format!("see {}", help(error)), |meant| format!("did you mean {meant}?"))
 }
 
-/// Why a value is not taken; what clap and the standard library say of numbers, in our words.
+/// Why a value is rejected, with the number errors of clap and the standard library reworded.
 fn reason(error: &Error) -> String {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let range = said.split_once(" is not in ").and_then(|(_, range)| range.split_once("..="));
@@ -111,7 +110,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// How the command that was given is called, the program's name first: `ember-train runs remove`.
+/// The path of the given command, starting with the program: `ember-train runs remove`.
 fn path(error: &Error) -> Vec<String> {
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
@@ -121,19 +120,20 @@ fn path(error: &Error) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The command whose help tells of the flags that there are.
+/// The command line that shows the given command's help.
 fn help(error: &Error) -> String {
     format!("`{} --help`", path(error).join(" "))
 }
 
-/// The command that was given, with the flags that it shares with all.
+/// The given command, with the global flags.
 fn command(mut program: Command, error: &Error) -> Command {
     program.build();
     let given = path(error).iter().skip(1).try_fold(&program, |command, name| command.find_subcommand(name)).cloned();
     given.unwrap_or(program)
 }
 
-/// Whether a command takes what `meant` begins with: a flag, or an argument of this name.
+/// Whether a command takes the first word of `meant`: a flag, or a positional argument of this
+/// name.
 fn takes(command: &Command, meant: &str) -> bool {
     let name = meant.split(' ').next().unwrap_or_default();
     command.get_arguments().any(|arg| match name.strip_prefix("--") {

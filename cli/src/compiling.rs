@@ -1,5 +1,5 @@
-//! The wait for a GPU's kernels: a bar of those that its driver compiles, or a line now and then where
-//! there is no terminal.
+//! Progress while a GPU's driver compiles kernels: a bar, or a line now and then without a
+//! terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -11,35 +11,37 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::terminal;
 
-/// Kernels that a training step of a usual model compiles.
+/// Kernels compiled by a training step of a usual model.
 pub const KERNELS_OF_A_STEP: usize = 41;
-/// Kernels that a prompt and the first tokens after it compile.
+/// Kernels compiled by a prompt and its first new tokens.
 pub const KERNELS_OF_A_TEXT: usize = 20;
-/// Kernels of products that are compiled to be timed, for a usual model's shapes.
+/// Matrix-product kernels compiled for timing, with a usual model's shapes.
 pub const KERNELS_TIMED: usize = 33;
 
-/// Shows what is compiled until it is dropped, and nothing while nothing is, as on the CPU.
+/// Shows the progress of compilation until it is dropped; shows nothing if nothing is compiled, as
+/// on the CPU.
 pub struct Wait {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often the count is looked at.
+/// How often the count is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long the wait is before the first line, and between two.
+/// Time before the first line, and between lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// Kernels compiled before anything is shown: a warm device test compiles fewer.
+/// Kernels compiled before anything is shown: a device test with a warm cache compiles fewer.
 const FEW: usize = 3;
-/// After so long without another kernel, the wait is over until there are some again.
+/// If no kernel is compiled for this long, the wait is over until there are new ones.
 const OVER_AFTER: Duration = Duration::from_secs(5);
 
 impl Wait {
-    /// For about so many kernels; nothing when `quiet`.
+    /// For about `expected` kernels; shows nothing when `quiet`.
     pub fn begin(expected: usize, quiet: bool) -> Self {
         Self::shown(expected, quiet, std::io::stderr().is_terminal())
     }
 
-    /// The same in lines even on a terminal, for a program that writes a log there.
+    /// As [`Self::begin`], but with lines even on a terminal, for a program that writes a log
+    /// there.
     pub fn in_lines(expected: usize, quiet: bool) -> Self {
         Self::shown(expected, quiet, false)
     }
@@ -57,7 +59,7 @@ impl Wait {
             }
             shown.clear();
         };
-        // Where the system has no thread left, the work goes on without being shown.
+        // If the system has no thread left, the work goes on without progress.
         Self { ended: Some(ended), thread: thread::Builder::new().spawn(show).ok() }
     }
 }
@@ -72,11 +74,11 @@ impl Drop for Wait {
 }
 
 struct Shown {
-    /// Kernels that are still expected when the wait begins, and how many there were by then.
+    /// Kernels still expected when this wait began, and how many were compiled by then.
     expected: usize,
     first: usize,
     began: Instant,
-    /// How many there were when one was compiled last, and when that was.
+    /// The count at the last compiled kernel, and its time.
     compiled: (usize, Instant),
     /// When the last line was written.
     last: Instant,
@@ -90,13 +92,13 @@ impl Shown {
         Self { expected, first, began: now, compiled: (first, now), last: now, in_a_bar, bar: None }
     }
 
-    /// So many kernels were compiled by `now`.
+    /// Takes the count of kernels compiled by `now`.
     fn look(&mut self, counted: usize, now: Instant) {
         let done = counted - self.first;
         if counted > self.compiled.0 {
             self.compiled = (counted, now);
         } else if now - self.compiled.1 >= OVER_AFTER {
-            // What is compiled later is waited for anew.
+            // Kernels compiled later start a new wait.
             self.clear();
             self.expected = self.expected.saturating_sub(done);
             (self.first, self.began, self.last) = (counted, now, now);
@@ -105,13 +107,13 @@ impl Shown {
         if done < FEW {
             return;
         }
-        // What is expected is what usual models take.
+        // The expectation is for usual models, and may be exceeded.
         let expected = self.expected.max(done);
-        // Kernels differ too much for a bar's own estimate, which goes by the last few.
+        // Kernels differ too much for the bar's own estimate, which uses the last few.
         let left = (now - self.began).as_secs_f64() / done as f64 * (expected - done) as f64;
         if self.in_a_bar {
             let bar = self.bar.get_or_insert_with(|| new_bar(expected));
-            // First what its first frame should not be without.
+            // The message comes first, so that the first frame has it.
             bar.set_message(format!("some {left:.0} s left"));
             bar.set_length(expected as u64);
             bar.set_position(done as u64);

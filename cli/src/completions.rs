@@ -1,5 +1,5 @@
-//! `ember-generate completions`, and `ember-train completions`: what a shell completes their commands
-//! and flags by.
+//! `ember-generate completions` and `ember-train completions`: shell completion for their commands
+//! and flags.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Writes the script for a shell, which is the same in every format of results.
+/// Writes the script for a shell; it is the same in every output format.
 ///
 /// # Errors
 /// When standard output cannot be written to.
@@ -36,7 +36,7 @@ fn script(command: &Command, shell: Shell) -> Vec<u8> {
     script
 }
 
-/// What `--help` shows of a command: a shell would propose what is hidden, too.
+/// The parts of a command that `--help` shows: a shell would suggest hidden ones too.
 fn shown(command: &Command) -> Command {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(shown);

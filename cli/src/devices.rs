@@ -1,4 +1,4 @@
-//! `ember-generate devices`: what this program can compute on.
+//! `ember-generate devices`: the devices that this program can compute on.
 
 use std::{io::Write, iter};
 
@@ -8,7 +8,7 @@ use ember_model::device::{self, Described, Details, Selected};
 use crate::program::{CommonArgs, Outcome};
 use crate::terminal;
 
-/// Writes every device, the preferred first, and what matters of it; `ember-train devices` is the same.
+/// Writes every device with its details, the preferred first; `ember-train devices` does the same.
 ///
 /// # Errors
 /// When standard output cannot be written to.
@@ -22,7 +22,7 @@ pub fn run(common: &CommonArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The line of a device, and below it those of what matters of it.
+/// A device's line, and below it those of its details.
 pub fn lines(Described { device, details }: &Described) -> String {
     let first = format!("{:<8}  {}  {}", device.id, device.name, state(device));
     let details = details.iter().flat_map(Details::lines).map(|line| format!("{:<8}  {line}", ""));

@@ -1,9 +1,9 @@
-//! The examples in the help of commands, for the programs' tests: each is to be one that runs.
+//! The examples in the help of commands, so that the programs' tests can check that each parses.
 
 use clap::Command;
 
-/// How many examples `program` has in its help and in that of its commands, and those that it would
-/// not take, each with why.
+/// The number of examples in the help of `program` and its commands, and those that it rejects,
+/// each with the error.
 pub fn tried(program: &Command) -> (usize, Vec<String>) {
     let examples = examples(program.get_name(), program);
     let why = |example: &String| {
@@ -13,7 +13,7 @@ pub fn tried(program: &Command) -> (usize, Vec<String>) {
     (examples.len(), examples.iter().filter_map(why).collect())
 }
 
-/// Lines that begin with the program's name, without the words behind them.
+/// Lines that start with the program's name, without the comment after the command.
 fn examples(name: &str, command: &Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let begins = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '));
@@ -21,7 +21,7 @@ fn examples(name: &str, command: &Command) -> Vec<String> {
     own.chain(command.get_subcommands().flat_map(|below| examples(name, below))).collect()
 }
 
-/// What a shell makes of a line in which quotes, where there are any, are double.
+/// Splits a line into words as a shell does, where any quotes are double quotes.
 fn words(line: &str) -> Vec<String> {
     let quoted = line.split('"').enumerate();
     let words = quoted.flat_map(|(i, part)| if i % 2 == 1 { vec![part] } else { part.split_whitespace().collect() });

@@ -1,6 +1,6 @@
-//! What ends a program from below, in a line: a panic, or a device that fails. The runtimes of devices
-//! report some failures as errors, some as panics of their own threads, and wrap what happened in
-//! many lines.
+//! One-line messages for fatal failures below the program: a panic, or a device that fails. Device
+//! runtimes report some failures as errors, some as panics of their own threads, and wrap the cause
+//! in many lines.
 
 use std::any::Any;
 use std::panic;
@@ -14,7 +14,7 @@ static PANIC: Mutex<Option<Panic>> = Mutex::new(None);
 #[derive(Clone)]
 pub(crate) struct Panic {
     pub(crate) message: String,
-    /// "file:line", where it is known.
+    /// "file:line", if known.
     place: Option<String>,
 }
 
@@ -25,10 +25,10 @@ impl Panic {
 }
 
 /// Keeps panics off the terminal, and remembers the first. The environment variable
-/// `RUST_BACKTRACE` brings them back in full, for whoever hunts one.
+/// `RUST_BACKTRACE` brings them back in full, for debugging.
 pub(crate) fn remember_panics() {
-    let in_full = panic::take_hook();
-    let wants_it_in_full = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    let default_hook = panic::take_hook();
+    let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
     panic::set_hook(Box::new(move |info| {
         let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert_with(|| Panic {
@@ -36,16 +36,16 @@ pub(crate) fn remember_panics() {
             place: info.location().map(|place| format!("{}:{}", place.file(), place.line())),
         });
         drop(first);
-        if wants_it_in_full {
-            in_full(info);
+        if wants_backtrace {
+            default_hook(info);
         }
     }));
 }
 
-/// The panic that ended the work.
+/// The panic that ended the program's work.
 pub(crate) fn first_panic(payload: &(dyn Any + Send)) -> Panic {
     let own = || payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string));
-    // One that only goes on here, from another thread, was not told to the hook again.
+    // A panic resumed from another thread does not reach the hook a second time.
     remembered().unwrap_or_else(|| Panic::without_place(own().unwrap_or_else(|| "no message".to_owned())))
 }
 
@@ -53,9 +53,9 @@ fn remembered() -> Option<Panic> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// How a device failed that says so by `message`, and what to do.
+/// The user's line for a device failure with this message, including what to do.
 pub fn of_device(message: &str) -> String {
-    // The runtime's thread may have said more than what came of it.
+    // The first panic, on the runtime's thread, may be more informative than its consequences.
     let first = remembered().map(|panic| panic.message).unwrap_or_default();
     let said = |words: &[&str]| [first.as_str(), message].into_iter().find(|message| contains(message, words));
     let (full, lost) = (said(FULL), said(&["device is lost", "device lost", "device_lost"]));
@@ -68,20 +68,20 @@ pub fn of_device(message: &str) -> String {
              try again, or --device cpu"
         )
     } else {
-        // What only its source explains is left out.
-        let what = if contains(&what, SAY_NOTHING) { String::new() } else { format!(" ({what})") };
+        // A message that only makes sense beside its source code is left out.
+        let what = if contains(&what, UNINFORMATIVE) { String::new() } else { format!(" ({what})") };
         format!("the device failed{what}; try --device cpu, or see the `devices` command")
     }
 }
 
-/// How a device failed, where that is what somebody panicked over.
+/// The user's line for a panic caused by a device failure; `None` for any other panic.
 pub fn of_device_panic(payload: &(dyn Any + Send)) -> Option<String> {
     let panic = first_panic(payload);
     panic.is_of_a_device().then(|| of_device(&panic.message))
 }
 
-/// What to tell the user about a panic: a cause they can act on where the message shows one, else
-/// that it is our mistake.
+/// The user's line for a panic: a cause they can act on if the message shows one, else that it is
+/// our mistake.
 pub(crate) fn of_panic(panic: &Panic) -> String {
     let Panic { message, place } = panic;
     if panic.is_of_a_device() {
@@ -93,7 +93,7 @@ pub(crate) fn of_panic(panic: &Panic) -> String {
     format!("internal error: {message}; this is a mistake in the program, please report it with the command you ran")
 }
 
-/// What a message says where there is not enough memory.
+/// Messages of a lack of memory contain one of these.
 const FULL: &[&str] = &[
     "out of memory",
     "outofmemory",
@@ -104,7 +104,7 @@ const FULL: &[&str] = &[
     "was never allocated",
 ];
 
-/// What a message says where a device failed.
+/// Messages of a failed device contain one of these.
 const DEVICES: &[&str] = &[
     "wgpu",
     "vulkan",
@@ -118,16 +118,16 @@ const DEVICES: &[&str] = &[
     "cublas",
 ];
 
-/// Messages of a panic that has none.
-const SAY_NOTHING: &[&str] = &["option::unwrap()", "recverror", "senderror", "no message", "no reason given"];
+/// Messages of panics that do not tell the cause.
+const UNINFORMATIVE: &[&str] = &["option::unwrap()", "recverror", "senderror", "no message", "no reason given"];
 
-/// Where the sources of what runs for GPUs alone are, in the names of their folders.
-const OF_GPUS: &[&str] = &["/cubecl-", "/burn-cubecl-", "/wgpu-"];
+/// Parts of the source paths of crates that only run GPUs.
+const GPU_CRATES: &[&str] = &["/cubecl-", "/burn-cubecl-", "/wgpu-"];
 
 impl Panic {
     fn is_of_a_device(&self) -> bool {
-        let is_there = |place: &String| OF_GPUS.iter().any(|folder| place.replace('\\', "/").contains(folder));
-        contains(&self.message, FULL) || contains(&self.message, DEVICES) || self.place.as_ref().is_some_and(is_there)
+        let is_gpu = |place: &String| GPU_CRATES.iter().any(|folder| place.replace('\\', "/").contains(folder));
+        contains(&self.message, FULL) || contains(&self.message, DEVICES) || self.place.as_ref().is_some_and(is_gpu)
     }
 }
 

@@ -1,19 +1,19 @@
-//! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end, and how a process ends at once.
+//! Ctrl-C, SIGTERM and SIGHUP as a request to stop, and how a process ends at once.
 
-#![allow(unsafe_code)] // signals are ignored or told of, and the process ends at once
+#![allow(unsafe_code)] // installs signal handlers, and ends the process at once
 
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
 
-/// An interrupt that this process's signals reach; a write beyond the limit on a file's size
-/// (`ulimit -f`) is an error as any other from now on, and a file that is cut short while it is read
-/// from memory ends the program with a line.
+/// An interrupt that this process's signals set. From now on, a write beyond the limit on a file's
+/// size (`ulimit -f`) is an ordinary error, and a mapped file that is truncated while it is read
+/// ends the program with a line.
 ///
 /// # Errors
 /// When a handler is installed already, or the system refuses one.
 pub fn install() -> Result<Interrupt> {
     ignore_size_limit();
-    tell_of_cut_files();
+    report_truncated_files();
     let interrupt = Interrupt::new();
     let seen = interrupt.clone();
     let hangup_is_ignored = hangup_is_ignored();
@@ -25,7 +25,7 @@ pub fn install() -> Result<Interrupt> {
     .context("cannot listen for Ctrl-C")?;
     if hangup_is_ignored {
         #[cfg(unix)]
-        // SAFETY: no handler is given.
+        // SAFETY: no handler function is installed.
         unsafe {
             libc::signal(libc::SIGHUP, libc::SIG_IGN);
         }
@@ -33,57 +33,59 @@ pub fn install() -> Result<Interrupt> {
     Ok(interrupt)
 }
 
-/// Has a lost terminal end the process, also where who started it wants it to live on: what draws on the
-/// terminal and reads its keys has nothing to live on for.
+/// Makes the loss of the terminal end the process, even if its parent wants it to survive
+/// (`nohup`): a program that draws on the terminal and reads its keys has no purpose without it.
 pub fn end_with_terminal() {
     #[cfg(unix)]
-    // SAFETY: no handler is given.
+    // SAFETY: no handler function is installed.
     unsafe {
         libc::signal(libc::SIGHUP, libc::SIG_DFL);
     }
 }
 
-/// Has a file that may not grow refuse the write, which is told in a line: its signal would end the
-/// program without a word, a server with all that it writes.
+/// Makes a write to a file at its size limit fail with an error, which becomes a line: the signal
+/// would end the program silently, and a server with all its requests.
 fn ignore_size_limit() {
     #[cfg(unix)]
-    // SAFETY: no handler is given.
+    // SAFETY: no handler function is installed.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
-/// Has a read behind the end of a file that is mapped into memory, and that another program has cut
-/// short meanwhile, end the program with a line, where the system would end it without one.
-fn tell_of_cut_files() {
+/// Makes a read past the end of a mapped file, truncated meanwhile by another program, end the
+/// program with a line; the system would end it without one.
+fn report_truncated_files() {
     #[cfg(target_os = "linux")]
-    // SAFETY: `end_for_cut_file` calls nothing but what a handler may call; no other signal is held back.
+    // SAFETY: `end_for_truncated_file` only calls functions that a handler may call; no other
+    // signal is blocked.
     unsafe {
         let mut handler = std::mem::zeroed::<libc::sigaction>();
-        handler.sa_sigaction = end_for_cut_file as *const () as libc::sighandler_t;
+        handler.sa_sigaction = end_for_truncated_file as *const () as libc::sighandler_t;
         handler.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigaction(libc::SIGBUS, &raw const handler, std::ptr::null_mut());
     }
 }
 
 #[cfg(target_os = "linux")]
-extern "C" fn end_for_cut_file(_: libc::c_int, fault: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn end_for_truncated_file(_: libc::c_int, fault: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const LINE: &[u8] = b"error: a file was cut short by another program while this one read it, or its disk fails; \
         see that the file is whole, and run the command again\n";
-    // SAFETY: the system hands over a fault that can be read; the rest may be called in a handler.
+    // SAFETY: the system passes a valid pointer to the fault; the functions called are allowed in a
+    // handler.
     unsafe {
         if (*fault).si_code == libc::BUS_ADRERR {
             libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
             libc::_exit(1);
         }
-        libc::signal(libc::SIGBUS, libc::SIG_DFL); // a fault comes again, and ends the program
+        libc::signal(libc::SIGBUS, libc::SIG_DFL); // the fault recurs, and ends the program
     }
 }
 
-/// Whether who started the program wants it to outlive the terminal, as `nohup` does.
+/// Whether the parent process wants the program to outlive the terminal, as `nohup` does.
 fn hangup_is_ignored() -> bool {
     #[cfg(unix)]
-    // SAFETY: all of what is asked for is written, by a call that changes nothing.
+    // SAFETY: the call fills in the whole struct and changes nothing else.
     unsafe {
         let mut now = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
@@ -92,13 +94,13 @@ fn hangup_is_ignored() -> bool {
     false
 }
 
-/// Exit code of a program that was interrupted, as shells use it for Ctrl-C.
+/// Exit code of an interrupted program, the one shells use for Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
-/// Ends the process now. Graphics drivers leave threads behind that the exit handlers of their own
-/// libraries then pull the memory from under: seen as "double free or corruption" once in some
-/// hundred runs, after all was done. What is buffered for standard output is lost, since whoever is
-/// writing may hold its lock.
+/// Ends the process now, without exit handlers: those of graphics drivers free memory that their
+/// own remaining threads still use, seen as "double free or corruption" once in some hundred runs,
+/// after all work was done. Buffered standard output is lost, since another thread may hold its
+/// lock.
 pub fn exit(code: u8) -> ! {
     #[cfg(unix)]
     // SAFETY: ends the process; nothing of ours waits for an exit handler.
@@ -142,7 +144,7 @@ mod tests {
     }
 
     fn read_what_is_cut() {
-        tell_of_cut_files();
+        report_truncated_files();
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 16).unwrap();
         // SAFETY: nothing but the last line reads there.

@@ -1,11 +1,11 @@
-//! What both programs share at their outermost edge.
+//! The outermost layer of both programs.
 //!
 //! [`program`] runs a command, with the flags that all commands take, and ends the process with an
-//! exit code; [`interrupt`] is Ctrl-C, [`terminal`] what is written to standard output and
-//! standard error, [`wording`] the libraries' errors in words that name flags, and [`failure`] those
-//! of panics and devices. [`output_file`] and [`shape`] read flags; [`completions`], [`devices`] and
-//! [`man_pages`] are commands that both programs have; [`compiling`] shows the wait for a GPU;
-//! [`examples`] are those in the help, for tests.
+//! exit code; [`interrupt`] handles Ctrl-C, [`terminal`] writes to standard output and standard
+//! error, [`wording`] rewrites the libraries' errors to name flags, and [`failure`] those of panics
+//! and devices. [`output_file`] and [`shape`] parse flags; [`completions`], [`devices`] and
+//! [`man_pages`] are commands of both programs; [`compiling`] shows progress while a GPU compiles;
+//! [`examples`] extracts the examples in the help, for tests.
 
 mod arguments;
 pub mod compiling;

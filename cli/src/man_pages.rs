@@ -1,5 +1,5 @@
-//! `ember-generate man-pages`, and `ember-train man-pages`: the manual of every command, as packages
-//! bring it along.
+//! `ember-generate man-pages` and `ember-train man-pages`: the manual pages of every command, for
+//! packages.
 
 use std::{fs, path::PathBuf};
 

@@ -1,27 +1,27 @@
-//! Flags that name a file for a result. The file is looked at when the line is read, before an
-//! hour of work that would then have nowhere to go, or would end over a user's text.
+//! Flags that name a file for a result. The file is checked when the command line is parsed, before
+//! an hour of work whose result could not be written, or would overwrite a user's text.
 
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use ember_host::{file_error::with_causes, output::check_writable};
 
-/// A file for a page in HTML.
+/// An HTML page.
 pub fn page() -> impl TypedValueParser<Value = PathBuf> {
     file_of("html")
 }
 
-/// A file for a picture in SVG.
+/// An SVG picture.
 pub fn picture() -> impl TypedValueParser<Value = PathBuf> {
     file_of("svg")
 }
 
-/// A file for a page in Markdown.
+/// A Markdown report.
 pub fn report() -> impl TypedValueParser<Value = PathBuf> {
     file_of("md")
 }
 
-/// A file for a recipe in TOML.
+/// A TOML recipe.
 pub fn recipe() -> impl TypedValueParser<Value = PathBuf> {
     file_of("toml")
 }
@@ -33,9 +33,9 @@ fn file_of(kind: &'static str) -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Why a result of a kind cannot go to `path`, if it cannot. What is there already is replaced
-/// where its name ends in that kind, or where it is empty: anything else may be the user's own
-/// writing, named by mistake. Into a device or a pipe everything goes.
+/// Why a result of a kind cannot go to `path`, if it cannot. An existing file is replaced only if
+/// its name has the kind's extension, or if it is empty: anything else may be the user's own
+/// writing, named by mistake. Devices and pipes accept everything.
 fn fault(path: &Path, kind: &str) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {

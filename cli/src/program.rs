@@ -1,12 +1,11 @@
-//! What both programs do alike at their outermost edge: shared flags, threads, exit codes, one-line
-//! errors.
+//! The common outermost layer of both programs: shared flags, threads, exit codes, one-line errors.
 //!
-//! A program's `main` parses its arguments and hands one closure to [`run_program`], which runs it
-//! in a thread pool of its own and turns whatever happens (success, an error, an interruption, a
-//! closed pipe, a panic) into an exit code and at most one line on standard error. Not here: what
-//! any command does.
+//! A program's `main` parses its arguments and passes one closure to [`run_program`], which runs it
+//! in its own thread pool and turns every outcome (success, an error, an interruption, a closed
+//! pipe, a panic) into an exit code and at most one line on standard error. The commands themselves
+//! are elsewhere.
 
-#![allow(unsafe_code)] // the environment is set before there are threads
+#![allow(unsafe_code)] // sets the environment before there are threads
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,8 +27,8 @@ use crate::wording;
 pub use crate::interrupt::exit;
 pub use crate::usage::UsageError;
 
-/// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little
-/// for it.
+/// Stack of a pool thread, for deep recursion inside tensor kernels; the default of 2 MiB is too
+/// little.
 const STACK_BYTES: usize = 64 << 20;
 
 /// The flags that every command of both programs takes.
@@ -67,10 +66,10 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// Writes a result on one line: its JSON, or what people read.
+    /// Writes a result on one line: as JSON, or as text for people.
     ///
     /// # Errors
-    /// When the line cannot be made or written.
+    /// When the JSON cannot be made, or the line not written.
     pub fn write_line(
         self,
         out: &mut dyn Write,
@@ -86,58 +85,58 @@ fn seed(value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("it must be a whole number from 0 to {}", u64::MAX))
 }
 
-/// How a command ended, other than by an error.
+/// How a command ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it was done.
+    /// The command is complete.
     Done,
-    /// A signal cut it short, and what there was is saved or shown.
+    /// A signal interrupted it; its partial result is saved or shown.
     Interrupted,
 }
 
-/// An error that another process, started together with this one, says for both: this one ends with
-/// the same code and no line.
+/// An error that another process, started together with this one, reports for both: this one ends
+/// with the same code and without a line.
 #[derive(Debug, thiserror::Error)]
 #[error("another process says why (exit code {0})")]
 pub struct SaidElsewhere(pub u8);
 
-/// The exit code that an error means: 2 for wrong arguments, else 1.
+/// The exit code for an error: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if wording::line(error.as_ref()).1 { 2 } else { 1 }
 }
 
-/// Says an error that does not end the program, in one line.
+/// Prints an error that does not end the program, in one line.
 pub fn say_error(error: &anyhow::Error) {
     terminal::say(format_args!("error: {}", one_line(&wording::line(error.as_ref()).0)));
 }
 
-/// Notes for people, one line each on standard error, silent under `--quiet`.
+/// Notes for people, one line each on standard error, suppressed by `--quiet`.
 #[derive(Clone, Copy, Debug)]
 pub struct Notes {
     quiet: bool,
 }
 
 impl Notes {
-    /// Notes that are written unless `quiet`.
+    /// Notes, printed unless `quiet`.
     pub fn new(quiet: bool) -> Self {
         Self { quiet }
     }
 
-    /// Writes one line.
+    /// Prints one line.
     pub fn say(&self, line: impl fmt::Display) {
         if !self.quiet {
             terminal::say(line);
         }
     }
 
-    /// Whether notes are written at all.
+    /// Whether notes are printed at all.
     pub fn are_shown(&self) -> bool {
         !self.quiet
     }
 }
 
-/// The command line; what is wrong with it is said in one line, and ends the process. `meant` knows
-/// what a flag that is none may be meant as, in any of the commands.
+/// Parses the command line; an error is printed in one line and ends the process. `meant` suggests
+/// what an unknown flag may mean, in any of the commands.
 pub fn parse<C: Parser>(meant: impl Fn(&str) -> Vec<String>) -> C {
     let typed: Vec<OsString> = std::env::args_os().collect();
     parsed::<C>(&typed).unwrap_or_else(|error| {
@@ -149,7 +148,7 @@ pub fn parse<C: Parser>(meant: impl Fn(&str) -> Vec<String>) -> C {
     })
 }
 
-/// What was typed, as arguments. Who asks `help` for help has asked for it already.
+/// Parses the words typed. `help ... --help` is accepted as `help ...`.
 fn parsed<C: Parser>(typed: &[OsString]) -> Result<C, clap::Error> {
     let is_help = typed.get(1).is_some_and(|first| first == "help");
     let is_asked_again = |word: &OsString| is_help && (word == "--help" || word == "-h");
@@ -159,7 +158,7 @@ fn parsed<C: Parser>(typed: &[OsString]) -> Result<C, clap::Error> {
 /// Prints help, or the version, and ends the process.
 fn show_help(help: &clap::Error) -> ! {
     match help.print().and_then(|()| io::stdout().flush()) {
-        // It did not arrive; who stopped reading it has enough.
+        // It could not be printed; a reader that closed the pipe has enough.
         Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
             terminal::say(format_args!("error: cannot write to standard output: {why}"));
             exit(1)
@@ -171,10 +170,10 @@ fn show_help(help: &clap::Error) -> ! {
 /// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong
 /// arguments, 130 interrupted.
 ///
-/// The command runs inside a pool of `--threads` threads, since CPU kernels started from within the
-/// pool need not wake it for every operation. Errors and panics become one line on standard error;
-/// a closed pipe ends quietly with 0. The environment variable `RUST_BACKTRACE` brings panics back
-/// in full, for whoever hunts one.
+/// The command runs inside a pool of `--threads` threads: CPU kernels started inside the pool need
+/// not wake it for every operation. Errors and panics become one line on standard error; a closed
+/// pipe ends quietly with 0. The environment variable `RUST_BACKTRACE` brings panics back in full,
+/// for debugging.
 pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ! {
     failure::remember_panics();
     quieten_wayland();
@@ -201,7 +200,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     exit(ending.code)
 }
 
-/// What is said where so many threads as were asked for cannot be started, or one for each core.
+/// The message when the requested number of threads, or one per core, cannot be started.
 fn not_started(threads: Option<u32>) -> String {
     match threads {
         Some(threads) => format!("cannot start {threads} threads; try a smaller --threads"),
@@ -212,8 +211,8 @@ fn not_started(threads: Option<u32>) -> String {
     }
 }
 
-/// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's
-/// library where there is one, and that complains on standard error where no session has set its
+/// Suppresses a foreign line on the terminal: the search for graphics adapters loads Wayland's
+/// library if there is one, which complains on standard error if the session has not set its
 /// folder, as over ssh. Any folder without a socket will do.
 fn quieten_wayland() {
     const FOLDER: &str = "XDG_RUNTIME_DIR";
@@ -223,7 +222,7 @@ fn quieten_wayland() {
     }
 }
 
-/// An exit code, and the line that explains it when it needs one.
+/// An exit code, and a line that explains it if necessary.
 #[derive(Debug, PartialEq)]
 struct Ending {
     code: u8,
@@ -243,7 +242,7 @@ fn ending_of(result: Result<Outcome>) -> Ending {
 }
 
 fn ending_of_panic(panic: &Panic) -> Ending {
-    // What `println!` panics with when the reader of the pipe is gone.
+    // `println!` panics with this if the pipe's reader is gone.
     let message = &panic.message;
     if message.contains("failed printing to") && message.contains("Broken pipe") {
         return Ending { code: 0, line: None };

@@ -1,12 +1,12 @@
-//! A model named by its sizes.
+//! Parses a model's shape.
 
 use anyhow::{Result, anyhow};
 use ember_model::GptConfig;
 
-/// A shape by name or by its five sizes.
+/// A shape from its name or from its five sizes.
 ///
 /// # Errors
-/// When it is neither, or no model has it.
+/// When the text is neither, or the shape is impossible.
 pub fn shape(text: &str) -> Result<GptConfig> {
     let sizes = match text {
         "gpt2" => "12x12x768x50257x1024",

@@ -1,8 +1,8 @@
-//! Standard output and standard error, fit for whoever reads them: a terminal gets no control
-//! characters that came out of a model or a file, since those would move its cursor, clear its
-//! screen or worse; a pipe and a file get every byte as it is.
+//! Standard output and standard error, suited to their reader: on a terminal, control characters
+//! out of a model or a file are removed, since they would move its cursor, clear its screen or
+//! worse; a pipe and a file get every byte unchanged.
 //!
-//! Whatever either program writes to the two goes through [`stdout`], [`stderr`] and [`say`].
+//! All output of both programs goes through [`stdout`], [`stderr`] and [`say`].
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
@@ -14,7 +14,7 @@ pub fn stdout() -> Screen<StdoutLock<'static>> {
     Screen { cleans: out.is_terminal(), out, name: OUTPUT, held: None }
 }
 
-/// Standard output for text with colours of the program's own, in which all else went through
+/// Standard output for text with the program's own colours, whose other parts went through
 /// [`printable`].
 pub fn coloured_stdout() -> Screen<StdoutLock<'static>> {
     Screen { out: io::stdout().lock(), cleans: false, name: OUTPUT, held: None }
@@ -38,8 +38,8 @@ pub fn printable(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if is_kept(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// A path as it is typed on a command line: quoted where a shell would cut it up or read more into
-/// it, and never a flag, so that a command which the program names can be copied.
+/// A path as it is typed on a command line: quoted if a shell would split or interpret it, and
+/// never starting like a flag, so that a command which the program prints can be copied.
 pub fn typed(path: &Path) -> String {
     const PLAIN: &str = if cfg!(windows) { r"/\:._-" } else { "/:._-" };
     let mut path = path.display().to_string();
@@ -55,16 +55,17 @@ pub fn typed(path: &Path) -> String {
     }
 }
 
-/// What is written to one of the two; UTF-8, as all that these programs write.
+/// A writer to standard output or standard error, for UTF-8, which is all that these programs
+/// write.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
-    /// Whether a terminal reads it.
+    /// Whether control characters are replaced, since a terminal reads it.
     cleans: bool,
-    /// What an error calls it.
+    /// Its name in errors.
     name: &'static str,
-    /// A byte that is judged by the next one: the carriage return of a line end, or the first of a
-    /// character's two.
+    /// A byte whose meaning depends on the next one: a carriage return, or the first byte of a
+    /// two-byte character.
     held: Option<u8>,
 }
 
@@ -74,7 +75,7 @@ const FIRST_OF_TWO: u8 = 0xc2;
 const OUTPUT: &str = "standard output";
 
 impl<W> Screen<W> {
-    /// An error of the same kind that says where it happened.
+    /// An error of the same kind that names the output.
     fn named(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
     }

@@ -1,4 +1,4 @@
-//! What an error is to a program: a failure, or that it was called wrongly.
+//! How a program classifies an error: a failure, or wrong usage.
 
 /// An error in how the program was called (exit code 2), such as a flag out of range.
 #[derive(Debug, thiserror::Error)]
@@ -6,13 +6,13 @@
 pub struct UsageError(String);
 
 impl UsageError {
-    /// A usage error with one line that names the flag, what is wrong with it and what to do.
+    /// A usage error with one line that names the flag, what is wrong with it, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 }
 
-/// One error of a library, as a program says it.
+/// A library's error in the program's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worded {
     /// Something failed: exit code 1.

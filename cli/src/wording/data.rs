@@ -6,7 +6,7 @@ use crate::terminal::typed;
 use ember_data::{prepare, source, source::EncodingOrigin, tokenizer};
 use ember_decoding::run_folder;
 
-/// The program's line, where flags or commands would help.
+/// The program's line, if flags or commands would help.
 pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
     let of_whole = error.downcast_ref().and_then(of_source);
     of_whole.or_else(|| error.downcast_ref().and_then(of_tokenizer)).or_else(|| match error.downcast_ref()? {

@@ -1,4 +1,4 @@
-//! Decoding's errors and notes: which flag to turn.
+//! Decoding's errors and notes, with the flags to change.
 
 use std::error::Error as StdError;
 
@@ -44,7 +44,7 @@ fn decoding(error: &Error) -> Option<Worded> {
     Some(match error {
         Error::Knob(error) => knob(error),
         Error::ContextFull { context_length, overrun } => {
-            // A prompt that is too long by itself is so however little is written.
+            // A prompt that is too long by itself stays so with fewer new tokens.
             let less = if matches!(overrun, Overrun::Prompt(_)) { "" } else { " lower --max-new-tokens," };
             Worded::Failure(format!(
                 "the context holds {context_length} tokens and {overrun}; shorten the prompt,{less} or use --overflow slide"
@@ -88,7 +88,7 @@ fn nothing_left(dead_end: &DeadEnd) -> String {
     }
 }
 
-/// The flag that a processor has its name of.
+/// The flag that a processor is named after.
 fn flag(processor: &str) -> String {
     let knob = KNOBS.iter().find(|knob| knob.name.replace('_', "-") == processor);
     format!("--{}", knob.map_or(processor, |knob| knob.label))
@@ -140,7 +140,7 @@ fn knob(error: &KnobError) -> Worded {
     })
 }
 
-/// What makes `strategy`, which no flag named, one of those that use a knob.
+/// How to change `strategy`, which no flag chose, to one that uses the knob.
 fn remedy(used_by: UsedBy, strategy: Strategy) -> &'static str {
     match (used_by, strategy) {
         (UsedBy::Beams, _) => "add --num-beams above 1",
@@ -152,7 +152,7 @@ fn remedy(used_by: UsedBy, strategy: Strategy) -> &'static str {
     }
 }
 
-/// Knobs that contradict each other, by their flags.
+/// Knobs that contradict each other, named by their flags.
 pub fn contradiction(what: &Contradiction) -> String {
     match what {
         Contradiction::Length { least, most } => format!(
@@ -181,7 +181,7 @@ pub fn contradiction(what: &Contradiction) -> String {
     }
 }
 
-/// What is wrong with a configuration that was recorded, whose knobs have the file's names.
+/// An error in a recorded configuration, whose knobs keep the file's names.
 pub fn recorded(error: &KnobError) -> String {
     match error {
         KnobError::Contradiction(what) => contradiction(what),
@@ -189,7 +189,7 @@ pub fn recorded(error: &KnobError) -> String {
     }
 }
 
-/// Where a configuration came from.
+/// A note on where a configuration came from.
 pub fn note(note: &Note) -> String {
     match note.about {
         About::Folder { draws: true } => format!("{note} (--strategy greedy takes the most probable token each time)"),
@@ -197,7 +197,7 @@ pub fn note(note: &Note) -> String {
     }
 }
 
-/// How text is chosen, and how to get the same text again.
+/// How tokens are chosen, and how to repeat the text.
 pub fn summary(config: &GenerationConfig) -> String {
     match config.strategy.samples() {
         true => format!("{}, --seed {} repeats it", config.summary(), config.seed),

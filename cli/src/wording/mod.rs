@@ -1,8 +1,8 @@
-//! Errors of the libraries in the words of the programs.
+//! The libraries' errors in the programs' words.
 //!
-//! A library says what is wrong and where. What to do about it is a matter of flags, which only a
-//! program has, so a program finds the library's error in the chain by its type and says it in
-//! words of its own.
+//! A library's error says what is wrong and where. What to do about it depends on flags, which only
+//! a program has. So a program finds the library's error in the chain by its type, and prints it in
+//! its own words.
 
 mod data;
 pub mod decoding;
@@ -17,10 +17,10 @@ pub use model::limits;
 
 use crate::usage::UsageError;
 
-/// How a program says one error of a chain; `None` where the library's own words do.
+/// A program's words for one error of a chain; `None` if the library's own words suffice.
 pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
 
-/// The words for what both programs stand on.
+/// The words for errors of the libraries under both programs.
 pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
     let usage = cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()));
     let failure = |cause| data::line(cause).or_else(|| model::line(cause)).map(Worded::Failure);
@@ -50,8 +50,8 @@ pub fn words_by(
     (joined(words), is_usage)
 }
 
-/// The same error, unless `wording`, which only one program has, knows a part of it: then that
-/// program's line.
+/// The same error, unless `wording`, which only one program has, matches a part of its chain: then
+/// that program's line.
 pub fn said(error: anyhow::Error, wording: Wording) -> anyhow::Error {
     if !error.chain().any(|cause| wording(cause).is_some()) {
         return error;

@@ -6,7 +6,7 @@ use ember_kernels::limits::LimitError;
 use ember_model::device::{DeviceError, there};
 use ember_model::{Error as ModelError, WeightType};
 
-/// The program's line, where flags belong into it.
+/// The program's line, if flags would help.
 pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
     match (cause.downcast_ref(), cause.downcast_ref()) {
         (Some(error), _) => device(error),
@@ -21,7 +21,7 @@ pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-/// The line for a model that a GPU does not bear.
+/// The line for a model that exceeds a GPU's limits.
 pub fn limits(error: &LimitError) -> String {
     let way_out = match error {
         LimitError::HeadsTooWide { has_head_dim: false, .. } => "choose a larger n_head, or --device cpu",
