@@ -1,5 +1,5 @@
-//! A batch through the model in one piece, by itself, to be measured and compared. A training step
-//! takes its batches by [`pass`](ember_training::step::gradient::pass).
+//! Runs a batch through the model in one piece, to be measured and compared. A training step runs
+//! its batches through [`pass`](ember_training::step::gradient::pass).
 
 use burn::tensor::Tensor;
 use ember_data::windows::Batch;
@@ -12,7 +12,7 @@ pub fn batch_logits(gpt: &Gpt, batch: &Batch) -> Tensor<3> {
     gpt.forward(inputs(gpt, batch))
 }
 
-/// Next-token loss of a batch of windows, with the graph recorded and dropout acting.
+/// Next-token loss of a batch of windows, with the graph recorded and dropout active.
 pub fn next_token_loss(gpt: &Gpt, batch: &Batch) -> Tensor<1> {
     cross_entropy(batch_logits(gpt, batch), &batch.targets)
 }

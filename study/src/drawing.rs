@@ -1,5 +1,5 @@
-//! What pictures of losses share: colours, a chart with its axes, its curves and its legend, and the
-//! file that it becomes.
+//! The common parts of pictures of losses: colours, a chart with axes, curves and legend, and
+//! writing the file.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::error::{Error, Result};
 
-/// Left of the panels: the picture's edge, then the axis with its numbers and title.
+/// Widths left of the panels: the picture's edge, then the axis with its numbers and title.
 pub(crate) const EDGE: u32 = 10;
 pub(crate) const AXIS: u32 = 56;
 
@@ -32,11 +32,11 @@ const SLATE: RGBColor = RGBColor(90, 90, 100);
 /// Colours to tell curves apart.
 pub(crate) const COLOURS: [RGBColor; 8] = [AZURE, ORANGE, SEA_GREEN, PURPLE, CRIMSON, TEAL, OCHRE, SLATE];
 
-/// Beyond it the numbers of an axis stand too far apart for what is drawn between them; no loss
-/// worth a look is there.
+/// Largest number that is drawn: with a larger one, the ticks of an axis would be too far apart for
+/// the details between them, and no such loss is of interest.
 const HIGHEST: f64 = 1e9;
 
-/// Whether a logged number has a place in a picture.
+/// Whether a logged number can be drawn.
 pub(crate) fn drawable(y: &f64) -> bool {
     y.abs() <= HIGHEST
 }
@@ -46,7 +46,7 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// What `draw` draws on a white ground, as SVG; `what` is its name in an error.
+/// The drawing of `draw` on a white background, as SVG; `what` is its name in errors.
 pub(crate) fn svg(what: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut svg = String::new();
     {
@@ -57,7 +57,7 @@ pub(crate) fn svg(what: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<
     Ok(svg)
 }
 
-/// Writes a picture to `out`, which is replaced.
+/// Writes a picture to `out`, replacing it.
 pub(crate) fn write_picture(what: &'static str, svg: &str, out: &Path) -> Result<()> {
     write_output(out, |file| file.write_all(svg.as_bytes())).map_err(|source| Error::Write { what, source })
 }
@@ -66,19 +66,19 @@ pub(crate) fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
     ("Helvetica, Arial, DejaVu Sans, sans-serif", size).into_font().color(colour)
 }
 
-/// The same for a text whose middle has the height of its place, and which begins or ends there.
+/// As [`font`], vertically centred on its position, starting or ending there.
 pub(crate) fn beside(side: HPos, size: i32, colour: &RGBColor) -> TextStyle<'static> {
     font(size, colour).pos(Pos::new(side, VPos::Center))
 }
 
-/// A chart whose curves begin where those above and below it do.
+/// A chart whose curves are aligned with those of the charts above and below.
 pub(crate) fn panel<'a, 'b>(area: &'a Area<'b>, right: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(area);
     builder.margin_right(right).margin_left(EDGE).set_label_area_size(LabelAreaPosition::Left, AXIS);
     builder
 }
 
-/// The lines and letters that every chart's axes have.
+/// The lines and fonts of every chart's axes.
 pub(crate) fn axes<'a, 'b, 'c>(chart: &'c mut Chart<'a, 'b>) -> MeshStyle<'a, 'c, Axis, Axis, SVGBackend<'b>> {
     let mut mesh = chart.configure_mesh();
     mesh.bold_line_style(GRID)
@@ -89,7 +89,7 @@ pub(crate) fn axes<'a, 'b, 'c>(chart: &'c mut Chart<'a, 'b>) -> MeshStyle<'a, 'c
     mesh
 }
 
-/// A curve's entry in a legend: a piece of its line, with a dot where the curve has dots, and its
+/// A curve's entry in a legend: a piece of its line, with a dot if the curve has dots, and its
 /// name.
 pub(crate) fn legend_entry(area: &Area<'_>, (x, y): (i32, i32), name: &str, line: ShapeStyle, has_dots: bool) -> Drawn {
     area.draw(&PathElement::new(vec![(x, y), (x + 22, y)], line))?;
@@ -99,7 +99,7 @@ pub(crate) fn legend_entry(area: &Area<'_>, (x, y): (i32, i32), name: &str, line
     area.draw(&Text::new(name.to_owned(), (x + 28, y), beside(HPos::Left, 13, &INK)))
 }
 
-/// A curve as far as it is not above `top`; of one point it is a dot.
+/// The part of a curve that is not above `top`; a single point is drawn as a dot.
 pub(crate) fn curve(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], top: f64, line: ShapeStyle) -> Drawn {
     for piece in below(points, top) {
         match piece[..] {
@@ -110,20 +110,19 @@ pub(crate) fn curve(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], top: f64, 
     Ok(())
 }
 
-/// Its points, as dots.
+/// The points of a curve, as dots.
 pub(crate) fn dots(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], top: f64, colour: RGBColor) -> Drawn {
     let shown = points.iter().filter(|point| point.1 <= top);
     chart.draw_series(shown.map(|point| Circle::new(*point, 3, colour.filled())))?;
     Ok(())
 }
 
-/// The mean of each point and its neighbours, a fiftieth of the run to either side.
+/// A moving average over each point and its neighbours, a fiftieth of the run to either side.
 pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
     let reach = points.len() / 50;
     (0..points.len())
         .map(|i| {
-            // The same reach on both sides, or the ends of a falling curve would be drawn too low
-            // and too high.
+            // Symmetric, or the ends of a falling curve would be drawn too low and too high.
             let reach = reach.min(i).min(points.len() - 1 - i);
             let near = &points[i - reach..=i + reach];
             (points[i].0, near.iter().map(|point| point.1).sum::<f64>() / near.len() as f64)
@@ -131,7 +130,7 @@ pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
         .collect()
 }
 
-/// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes
+/// The parts of a line at or below `top`, cut where it crosses: one piece for each time it comes
 /// down.
 pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
     let is_below = |point: &(f64, f64)| point.1 <= top;
@@ -151,12 +150,12 @@ pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
     pieces
 }
 
-/// How many numbers an axis of steps or tokens up to `last` has, so that all of them are whole.
+/// The number of ticks on an axis of steps or tokens up to `last`, so that all are whole numbers.
 pub(crate) fn whole_ticks(last: f64) -> usize {
     (last as usize).saturating_add(1).clamp(2, 9)
 }
 
-/// The beginning of a text that would take more than so many columns.
+/// The text, cut to at most this many columns.
 pub(crate) fn shortened(text: &str, columns: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.width() <= columns {
@@ -170,13 +169,13 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// From here on a number of an axis has an exponent: written out it would be wider than its place.
+/// From here on, ticks are written with an exponent: without it they would be too wide.
 const LARGE: f64 = 1e4;
 
-/// A tick's number with as many decimals as the axis needs.
+/// A tick's number, with as many decimals as the axis needs.
 pub(crate) fn decimals(y: f64, span: f64) -> String {
     if y.abs() >= LARGE {
-        // As many digits as tell it from the tick beside it.
+        // Enough digits to tell it from the next tick.
         let places = (y.abs() / span).log10().ceil().clamp(0.0, 3.0) as usize + 1;
         return format!("{y:.places$e}");
     }
@@ -189,7 +188,7 @@ pub(crate) fn decimals(y: f64, span: f64) -> String {
     rounded(y, places)
 }
 
-/// A number with so many decimals; what they show as 0 has no sign.
+/// A number with this many decimals; one that is rounded to 0 has no sign.
 pub(crate) fn rounded(y: f64, places: usize) -> String {
     let text = format!("{y:.places$}");
     let is_zero = !text.contains(|character: char| matches!(character, '1'..='9'));

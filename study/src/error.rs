@@ -6,10 +6,10 @@ use ember_data::{prepare, source, tokenizer, tokens, windows};
 use ember_host::{file_error::FileError, output};
 use ember_training::error::{Cause, ConfigError, DoesNotFit, Error as TrainingError, LogError, wants_room};
 
-/// What a function of this crate returns that can fail.
+/// This crate's `Result`.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Ends what is measured, unless the caller says to go on.
+/// The error [`Error::Stopped`], unless the caller says to go on.
 pub(crate) fn proceed_if(goes_on: bool) -> Result<()> {
     if goes_on { Ok(()) } else { Err(Error::Stopped) }
 }
@@ -17,36 +17,36 @@ pub(crate) fn proceed_if(goes_on: bool) -> Result<()> {
 /// Why something cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages name the fields
 pub enum Error {
-    /// There is no run in this folder.
+    /// The run's folder does not exist.
     #[error("{0} does not exist; name a run's folder")]
     Missing(PathBuf),
-    /// A run, and no log of its losses.
+    /// A folder without a log of losses.
     #[error("{0} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder")]
     NoMetrics(PathBuf),
-    /// A run, and no samples for programs.
+    /// A folder without samples in JSON.
     #[error("{0} has no samples/samples.jsonl: it is no run, or has not begun")]
     NoSamples(PathBuf),
-    /// No run has a loss: the log of one of them.
+    /// The named log, and that of every other run, has no loss yet.
     #[error("{0} holds no loss yet; wait for the first logged step")]
     NoLoss(PathBuf),
-    /// Nothing was sampled yet: the samples' log.
+    /// The named log has no sample yet.
     #[error("{0} holds no sample yet; wait for the first, which sample_interval sets (0 means none)")]
     NoSample(PathBuf),
     /// A run's configuration is broken.
     #[error("{path} is not TOML; put back what was changed")]
     NotToml { path: PathBuf, source: toml::de::Error },
-    /// A text has so many bytes that it cannot be searched.
+    /// A text is too large to be searched.
     #[error("the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it", *.0 as f64 / 1e9)]
     TooLong(usize),
-    /// Nothing is logged that a picture could show.
+    /// Nothing that a picture could show is logged.
     #[error("there is no loss to plot yet; train for at least one logged step")]
     NothingToPlot,
-    /// No run has this, which the curves are to be drawn over.
+    /// No run has this quantity, over which the curves are to be drawn.
     #[error("no loss can be drawn over {0}; try another")]
     NoAxis(&'static str),
-    /// The drawing library fails.
+    /// The drawing library failed.
     #[error("the {what} cannot be drawn: {problem}")]
     Drawing { what: &'static str, problem: String },
     /// A picture cannot be written.
@@ -56,38 +56,38 @@ pub enum Error {
     /// [`Counting`](ember_training::memory::counting::Counting).
     #[error("this program does not count its memory, as ember-train does")]
     NotCounted,
-    /// The device does not report its memory.
+    /// The device does not report its memory in use.
     #[error("the device does not say how much memory is in use; use the CPU")]
     Silent,
     /// The device failed.
     #[error("the device failed: {0}; try the CPU")]
     Device(String),
-    /// A step takes longer than the time that there is for all of them.
+    /// One step takes longer than the time for the whole run.
     #[error(
         "one step of this model takes about {step}, and {left} are there for the run; give it more time, or set a smaller model"
     )]
     NoStepFits { step: String, left: String },
-    /// No size is left to plan with.
+    /// No candidate is left to plan with.
     #[error("there is nothing to plan")]
     NothingToPlan,
-    /// A step failed before, and took the model with it.
+    /// An earlier step failed, and lost the model.
     #[error("the model is gone")]
     NoModel,
-    /// The measured runs that are kept in the program are broken.
+    /// The measured runs built into the program are malformed.
     #[error("study/src/plan/points.json")]
     Points(#[source] serde_json::Error),
     /// The caller said to stop.
     #[error("stopped")]
     Stopped,
-    /// What is measured of training.
+    /// An error of training.
     #[error(transparent)]
     Training(#[from] TrainingError),
-    /// What this crate stands on.
+    /// An error of the libraries below.
     #[error(transparent)]
     Other(Cause),
 }
 
-/// What to do where a picture cannot be written.
+/// What to do if a picture cannot be written.
 fn remedy(error: &output::Error) -> &'static str {
     match error {
         output::Error::File(error) if wants_room(&error.source) => "free some space",
@@ -110,8 +110,9 @@ from_below!(Other: source::Error, prepare::OpenError, tokenizer::Error, tokens::
 from_below!(Other: ember_decoding::Error, ember_model::Error, FileError, output::Error);
 
 impl Error {
-    /// What `cause` is, where it is an [`Error`] that only wraps it, or one of the trainer's; else
-    /// `cause` itself. The one may wrap the other: a plan's errors are a run's, and hold the trainer's.
+    /// The error inside `cause`, if it is an [`Error`] that only wraps one, or one of the
+    /// trainer's; else `cause` itself. Either may wrap the other: a plan's errors are a run's, and
+    /// contain the trainer's.
     pub fn unwrapped<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
         match cause.downcast_ref::<Self>() {
             Some(Self::Training(error)) => Self::unwrapped(error),

@@ -1,10 +1,10 @@
-//! The ledger: one batch through the same weights in every way there is to use a model, and what
-//! each costs.
+//! The ledger: one batch through the same weights in every way to use a model, and the cost of
+//! each.
 //!
 //! Nothing is built for show: every mode calls the functions that training, scoring and generation
-//! call, and the ledger only holds the watch and reads the memory. [`modes`] are the ways,
-//! [`meter`] is how they are measured, [`ember_training::memory::prediction`] says beforehand what
-//! they need, and [`flops`] what they compute. [`table`] and [`page`] show it.
+//! call, and the ledger only takes times and reads the memory. [`modes`] are the ways to use a
+//! model, [`meter`] measures them, [`ember_training::memory::prediction`] predicts their memory,
+//! and [`flops`] counts their operations. [`table`] and [`page`] show the results.
 
 mod facts;
 pub mod flops;
@@ -26,42 +26,42 @@ use meter::MeasuredBy;
 pub struct Entry {
     /// Its name, as in `training_step`.
     pub mode: &'static str,
-    /// Median seconds of its repetitions, after one that is not counted.
+    /// Median seconds of its repetitions, after one that does not count.
     pub time_s: f64,
     /// The fastest.
     pub time_min_s: f64,
     /// The slowest.
     pub time_max_s: f64,
-    /// How often it was timed: fewer times than asked for where that would take long.
+    /// How often it was timed: fewer times than requested if that would take long.
     pub repeats: u64,
-    /// Tokens that it is about: read, scored, prefilled or decoded.
+    /// Number of tokens read, scored, prefilled or decoded.
     pub tokens: u64,
-    /// Those in a second, at the median.
+    /// Tokens per second, at the median time.
     pub tokens_per_s: f64,
-    /// What [`ember_training::memory::prediction`] says.
+    /// Memory as [`ember_training::memory::prediction`] predicts it.
     pub predicted: Parts,
-    /// What was counted.
+    /// Memory as measured.
     pub measured: Parts,
     /// Operations of the model's forward and, in training, of the backward, the loss and the
     /// optimizer.
     pub operations: u64,
-    /// Operations that burn recorded in its graph; 0 where there is none.
+    /// Operations that burn recorded in its graph; 0 without a graph.
     pub graph_nodes: u64,
     /// Floating-point operations of the matrix products, by [`flops`].
     pub flops: f64,
     /// The largest difference of its logits from those of the forward without a graph, at the same
-    /// positions; of a score, that of the log-probabilities.
+    /// positions; for a score, of its log-probabilities.
     pub logits_difference: f64,
-    /// What in it is drawn at random.
+    /// What is random in it.
     pub random: &'static str,
-    /// What comes out.
+    /// What it returns.
     pub returns: &'static str,
-    /// Where it is done: file and function.
+    /// Where it is implemented: file and function.
     #[serde(rename = "where")]
     pub places: &'static [Place],
 }
 
-/// A function and the file it stands in, from the root of the repository.
+/// A function and its file, from the root of the repository.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Place {
     /// The file.
@@ -70,12 +70,12 @@ pub struct Place {
     pub function: &'static str,
 }
 
-/// What was measured, and on what.
+/// What was measured, and where.
 #[derive(Clone, Debug, Serialize)]
 pub struct Subject {
     /// Where the weights come from: a folder, or a recipe with random weights.
     pub model: String,
-    /// Its parameters.
+    /// Number of parameters.
     pub parameters: u64,
     /// The model's shape.
     pub shape: GptConfig,
@@ -89,16 +89,16 @@ pub struct Subject {
     pub real_text: bool,
     /// The device, as [`DeviceChoice`](ember_model::device::DeviceChoice) writes it.
     pub device: String,
-    /// What it calls itself.
+    /// The name that the device reports.
     pub device_name: String,
     /// How often each mode was to be timed.
     pub repeats: u64,
-    /// What the bytes are read from.
+    /// Where the byte counts come from.
     pub measured_by: MeasuredBy,
 }
 
 impl Subject {
-    /// All of it in three sentences.
+    /// The subject in three sentences.
     pub fn sentence(&self) -> String {
         let GptConfig { n_layer, n_head, n_kv_head, n_embd, vocab_size, dropout, .. } = &self.shape;
         let keys = if n_kv_head == n_head { String::new() } else { format!(" ({n_kv_head} of keys and values)") };

@@ -1,11 +1,11 @@
-//! What measures a model or a run, and changes neither.
+//! Measures a model or a run, and changes neither.
 //!
-//! Of a run: its losses as a picture ([`plot`]), beside those of others ([`compare`]), and what it
-//! wrote on the way ([`timeline`]). Of a model: what each way to use it costs ([`ledger`]), how fast it
-//! trains ([`mod@bench`]), whether it goes astray on its own words ([`exposure`]), and what it has by heart
-//! ([`copied`]). Of a text or a device, before anything is trained: what to train in a given time
-//! ([`plan`]), the text as a page ([`look`]), and whether the device computes what the CPU does
-//! ([`selfcheck`]). What their pages share is [`mod@page`].
+//! For a run: a picture of its losses ([`plot`]), a comparison with other runs ([`compare`]), and
+//! the samples it wrote during training ([`timeline`]). For a model: the cost of each way to use it
+//! ([`ledger`]), its training speed ([`mod@bench`]), how it fares on its own words ([`exposure`]),
+//! and how much it copies from its training text ([`copied`]). For a text or a device, before
+//! training: what to train in a given time ([`plan`]), the text as a page ([`look`]), and whether
+//! the device computes what the CPU does ([`selfcheck`]). The pages share [`mod@page`].
 
 mod batch;
 pub mod bench;

@@ -1,4 +1,4 @@
-//! A page of figures: a heading, and what stands below it, in one file.
+//! A page of figures in one file: a heading, and the content below it.
 
 use std::fmt::Display;
 
@@ -11,7 +11,7 @@ pub fn page(title: &str, style: &str, body: &str, values: &[(&str, &dyn Display)
     Page { title, style: &style, body: &body, ..Page::default() }.html()
 }
 
-/// Places as the points of an SVG's line.
+/// Points as the attribute of an SVG line.
 pub fn line_points(places: impl Iterator<Item = (f64, f64)>) -> String {
     places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }

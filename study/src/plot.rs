@@ -1,4 +1,4 @@
-//! `loss.svg`: what was learned over the run, for a person to look at.
+//! `loss.svg`: the losses of a run, for a person to look at.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use ember_training::{run::report::Row, units::counted, units::duration, units::g
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
 const RATE_PANEL: u32 = 130;
-/// Columns of the title that the picture has room for.
+/// Columns available for the title.
 const TITLE_COLUMNS: usize = 76;
-/// From the name of one horizontal line to the next.
+/// Distance between the names of two horizontal lines.
 const NAME_HEIGHT: i32 = 14;
 
-/// Of every logged training loss; the others have colours that curves are told apart by.
+/// Colour of the logged training losses; the other curves have colours that are easy to tell apart.
 const RAW: RGBColor = RGBColor(178, 205, 232);
 const EMA: RGBColor = RGBColor(196, 151, 40);
 const TRAIN: RGBColor = AZURE;
@@ -27,13 +27,13 @@ const VAL: RGBColor = ORANGE;
 const FLOOR: RGBColor = SEA_GREEN;
 const FORGETFUL: RGBColor = PURPLE;
 
-/// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
+/// Draws the losses and the learning rate over the steps as SVG into `out`, replacing it.
 ///
-/// `title` is the run's name; the numbers under it are those of the last rows. The marks of the
-/// built-in corpus are drawn where a row has them.
+/// `title` is the run's name; the numbers under it come from the last rows. The marks of the
+/// built-in corpus are drawn if a row has them.
 ///
 /// # Errors
-/// No row with a loss, or a file that cannot be written, which is named.
+/// When no row has a loss, or the file cannot be written; the error names it.
 pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
     write_picture("plot", &draw(rows, title)?, out)
 }
@@ -52,15 +52,15 @@ fn draw(rows: &[Row], title: &str) -> Result<String> {
     })
 }
 
-/// What is drawn: x in steps, y in nats per token or, for the rate, its own unit.
+/// The curves: x in steps, y in nats per token or, for the rate, its own unit.
 struct Curves {
     train: Points,
     smooth: Points,
     val: Points,
-    /// Of the averaged weights.
+    /// Validation loss of the averaged weights.
     ema: Points,
     rate: Points,
-    /// Name, height and colour of the horizontal lines, the highest first.
+    /// Name, height and colour of the horizontal lines, from the highest.
     marks: Vec<(&'static str, f64, RGBColor)>,
     over_fits_from: Option<f64>,
     last_step: f64,
@@ -85,8 +85,8 @@ impl Curves {
 
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
-        // The first steps fall from far above, and would press all that matters into the lowest
-        // part of the picture: they may end above it, but nothing ends below.
+        // The first steps fall from far above, and would squeeze everything of interest into the
+        // lowest part of the picture: so curves may be cut off at the top, but not at the bottom.
         let mut heights: Vec<f64> = train.iter().map(|point| point.1).collect();
         heights.sort_by(f64::total_cmp);
         let usual = heights.get(heights.len() * 95 / 100);
@@ -102,14 +102,13 @@ impl Curves {
         Self { train, smooth, val, ema, rate, marks, over_fits_from, last_step, low: low - pad, high: high + pad }
     }
 
-    /// Right of the panels there is room for the names of the horizontal lines, where there are
-    /// any.
+    /// Width right of the panels, with room for the names of any horizontal lines.
     fn right_margin(&self) -> u32 {
         if self.marks.is_empty() { 28 } else { 134 }
     }
 }
 
-/// The last numbers of a run in one line.
+/// The last numbers of a run, in one line.
 fn summary(rows: &[Row]) -> String {
     let parts = [
         rows.last().map(|row| counted(grouped(row.step), "step")),
@@ -138,20 +137,20 @@ pub(crate) fn lowest(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Option<(f6
     rows.iter().filter_map(|row| Some((value(row)?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The step from which a run learned its text by heart: that of the lowest validation loss, where the
-/// last is higher by a hundredth, while the training loss, which is `smooth`, is not. Where that rose too,
-/// the run learns nothing any more.
+/// The step from which a run overfits: that of the lowest validation loss, if the last is higher by
+/// a hundredth, while the `smooth` training loss is not. If that rose too, the run no longer
+/// learns.
 fn over_fits_from(rows: &[Row], smooth: &[(f64, f64)]) -> Option<f64> {
     const BY: f64 = 1.01;
     let (least, step) = best(rows)?;
     let turned = last(rows, |row| row.val_loss)? > BY * least;
     let then = smooth.iter().rev().find(|point| point.0 <= step as f64).or(smooth.first())?.1;
-    // The very last points have few neighbours to be the mean of.
+    // The last points have few neighbours to average over.
     let now = smooth[smooth.len() - 1 - smooth.len() / 50].1;
     (turned && now < BY * then).then_some(step as f64)
 }
 
-/// The name of the x axis, with the tokens of a step where they are known.
+/// The name of the x axis, with the number of tokens in a step if it is known.
 fn step_axis(rows: &[Row]) -> String {
     match last(rows, |row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
         Some(tokens) => format!("optimizer step ({} tokens each)", grouped(tokens)),
@@ -159,7 +158,7 @@ fn step_axis(rows: &[Row]) -> String {
     }
 }
 
-/// The run's name, its numbers, and the legend, which stands here so that it can cover no curve.
+/// The run's name, its numbers, and the legend, which is here so that it covers no curve.
 fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Drawn {
     let left = (EDGE + AXIS) as i32;
     area.draw(&Text::new(shortened(title, TITLE_COLUMNS), (left, 14), font(20, &INK)))?;
@@ -208,7 +207,7 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
 
     let top = area.get_pixel_range().1.start;
     let fallen = curves.train.first().filter(|first| first.1 > curves.high);
-    // Names that would meet are moved apart, from the top down.
+    // Names that would overlap are moved apart, from the top down.
     let mut lowest = i32::MIN;
     for (name, height, colour) in &curves.marks {
         let (x, y) = chart.backend_coord(&(curves.last_step, *height));
@@ -217,7 +216,7 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
         area.draw(&Text::new(text, (x + 8, lowest), beside(HPos::Left, 12, colour)))?;
     }
     if let Some(step) = curves.over_fits_from {
-        // On the side where there is room for it, and below what stands at the top.
+        // On the side with room for it, and below any text at the top.
         let (x, y) = chart.backend_coord(&(step, curves.high));
         let (side, x) = if step > 0.6 * curves.last_step { (HPos::Right, x - 8) } else { (HPos::Left, x + 8) };
         let down = if fallen.is_some() { 30 } else { 12 };

@@ -1,9 +1,9 @@
-//! What is known of each mode without measuring it: what is random, what comes out, where it is
-//! done.
+//! What is known about each mode without measuring: what is random, what it returns, where it is
+//! implemented.
 
 use super::Place;
 
-/// A mode's name, and what is known of it without measuring.
+/// A mode's name, and what is known about it without measuring.
 pub(super) struct Facts {
     pub(super) mode: &'static str,
     pub(super) random: &'static str,

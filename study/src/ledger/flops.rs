@@ -1,31 +1,31 @@
-//! Floating-point operations, by the matrix products alone: a multiply-add counts as two, a
-//! position attends to itself and to what came before it, and everything else (norms, GELUs,
-//! softmax, additions) is left out, a percent or two of the work.
+//! Floating-point operations of the matrix products: a multiply-add counts as two, and a position
+//! attends to itself and to those before it. Everything else (norms, GELUs, softmax, additions) is
+//! left out, a percent or two of the work.
 
 use ember_model::GptConfig;
 use ember_model::operations::{Operation, Operations};
 
-/// FLOPs of `tokens` positions that together look back on `looked_at` positions, each layer, of
-/// which `predicted` go through the head: `2 * tokens * n_layer * M + 4 * looked_at * n_layer *
-/// n_embd + 2 * predicted * n_embd * vocab_size`, where M is the weights that a position is
-/// multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
-pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: usize) -> f64 {
+/// FLOPs of `tokens` positions that together attend to `attended` positions in each layer, and of
+/// which `predicted` go through the head: `2 * tokens * n_layer * M + 4 * attended * n_layer *
+/// n_embd + 2 * predicted * n_embd * vocab_size`, where M is the number of weights that a position
+/// is multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
+pub fn forward(config: &GptConfig, tokens: usize, attended: usize, predicted: usize) -> f64 {
     let Operations { block, n_layer, head, .. } = config.operations();
     let multiply_adds = |list: &[Operation], tokens: usize| -> f64 {
         let each = list.iter().map(Operation::multiply_adds);
-        each.map(|[own, seen]| own as f64 * tokens as f64 + seen as f64 * looked_at as f64).sum()
+        each.map(|[own, seen]| own as f64 * tokens as f64 + seen as f64 * attended as f64).sum()
     };
     2.0 * (n_layer as f64 * multiply_adds(&block, tokens) + multiply_adds(&head, predicted))
 }
 
-/// Positions looked at by those from `from` to `to` of one row, themselves included: the sum of
+/// Positions attended to by those from `from` to `to` of one row, themselves included: the sum of
 /// `from + 1 ..= to`.
-pub fn looked_at(from: usize, to: usize) -> usize {
+pub fn attended(from: usize, to: usize) -> usize {
     (to * (to + 1) - from * (from + 1)) / 2
 }
 
-/// Of training: every matrix product of the forward has two of its size in the backward, one for
-/// the gradient of each factor.
+/// FLOPs of training: every matrix product of the forward has two of its size in the backward, one
+/// for the gradient of each factor.
 pub fn training(forward: f64) -> f64 {
     3.0 * forward
 }
@@ -38,16 +38,16 @@ mod tests {
     fn a_small_model_by_hand() {
         let config = GptConfig::new(10, 8, 1, 1, 2);
         // Three positions of one row: 48 weights in the block, 2 of head; positions see 1 + 2 + 3.
-        assert_eq!(looked_at(0, 3), 6);
+        assert_eq!(attended(0, 3), 6);
         assert_eq!(forward(&config, 3, 6, 3), 2.0 * 3.0 * 48.0 + 4.0 * 6.0 * 2.0 + 2.0 * 3.0 * 20.0);
     }
 
     #[test]
     fn prefill_and_decoding_do_together_what_one_pass_does() {
         let config = GptConfig::new(50, 32, 3, 2, 16);
-        let whole = forward(&config, 20, looked_at(0, 20), 20);
-        let prefill = forward(&config, 12, looked_at(0, 12), 12);
-        let decoded: f64 = (12..20).map(|i| forward(&config, 1, looked_at(i, i + 1), 1)).sum();
+        let whole = forward(&config, 20, attended(0, 20), 20);
+        let prefill = forward(&config, 12, attended(0, 12), 12);
+        let decoded: f64 = (12..20).map(|i| forward(&config, 1, attended(i, i + 1), 1)).sum();
         assert_eq!(whole, prefill + decoded);
     }
 

@@ -1,5 +1,5 @@
-//! How the costs grow with the length of the text: training against inference, with the cache and
-//! without it.
+//! How the costs grow with the length of the text: training and inference, with the cache and
+//! without.
 
 use burn::module::Module;
 use ember_data::windows::Batch;
@@ -20,32 +20,32 @@ pub struct Growth {
     pub time: usize,
     /// Seconds of a training step, median.
     pub training_s: f64,
-    /// The most memory it has in use at once, weights and moments included.
+    /// Its peak memory, weights and moments included.
     pub training_bytes: u64,
     /// Seconds of a forward pass without a graph, median.
     pub forward_s: f64,
-    /// The most memory it has in use at once, weights included.
+    /// Its peak memory, weights included.
     pub forward_bytes: u64,
-    /// Seconds of the row's last token when the others are in the cache.
+    /// Seconds of the row's last token, with the others in the cache.
     pub cached_token_s: f64,
     /// Bytes of the cache when the row is full.
     pub cache_bytes: u64,
-    /// Seconds of the row's last token when nothing is remembered.
+    /// Seconds of the row's last token without a cache.
     pub uncached_token_s: f64,
 }
 
-/// Lengths to measure at, up to `longest`: eighths of it, as far as they differ.
+/// Lengths to measure at, up to `longest`: eighths of it, without repetitions.
 pub fn lengths(longest: usize) -> Vec<usize> {
     let mut lengths: Vec<usize> = (1..=8).map(|eighth| (longest * eighth / 8).max(2)).collect();
     lengths.dedup();
     lengths
 }
 
-/// Measures one row of the plan's batch, cut to each of [`lengths`]; the weights take
-/// `weights_bytes` by `meter`, and nothing else may hold them; `begins` is told the length.
+/// Measures one row of the plan's batch, cut to each of [`lengths`]. The weights take
+/// `weights_bytes` by `meter`, and nothing else may hold them; `begins` receives each length.
 ///
 /// # Errors
-/// When the device fails, or the plan says to stop.
+/// When the device fails, or the plan's `go_on` says to stop.
 pub fn measure(
     mut gpt: Gpt,
     weights_bytes: i64,
@@ -79,7 +79,7 @@ pub fn measure(
             gpt = stepped;
             if repeat > 0 {
                 times.push(step_s);
-                // The moments were there before.
+                // The moments were in memory before.
                 held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }

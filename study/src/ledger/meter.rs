@@ -1,4 +1,4 @@
-//! Time and memory of what runs between two readings.
+//! Measures the time and memory of code between two readings.
 
 use std::time::Instant;
 
@@ -9,40 +9,40 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use ember_training::memory::counting;
 
-/// Waits until the device has done what it was given.
+/// Waits until the device has finished its work.
 ///
 /// # Errors
-/// When it failed.
+/// When the device failed.
 pub fn wait_for(device: &Device) -> Result<()> {
     device.sync().map_err(|error| Error::Device(format!("{error:?}")))
 }
 
-/// What the bytes are read from.
+/// Where the byte counts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredBy {
-    /// Every block that the program's allocator gives out; the peak is the true one.
+    /// The program's allocator, which counts every block; the peak is exact.
     Allocator,
-    /// The bytes in use of the device's memory pool, read after each phase; the peak is the largest
-    /// reading, and what an operation needs for itself in between is not seen.
+    /// The device's memory pool, whose bytes in use are read after each phase; the peak is the
+    /// largest reading, and temporary memory inside an operation is not seen.
     Pool,
 }
 
 /// Reads the memory of one device.
 pub struct Meter {
     device: Device,
-    /// What the bytes are read from.
+    /// Where the byte counts come from.
     pub measured_by: MeasuredBy,
     base: i64,
     highest: i64,
 }
 
 impl Meter {
-    /// A meter for `device`; what is in use now counts as nothing.
+    /// A meter for `device`; memory in use now counts as 0.
     ///
     /// # Errors
-    /// When nobody can say how much memory is in use: the program allocates through another
-    /// allocator than [`counting::Counting`], or the device does not report.
+    /// When memory in use is unknown: the program does not allocate through [`counting::Counting`],
+    /// or the device does not report it.
     pub fn new(device: &Device) -> Result<Self> {
         let device = device.clone().inner();
         let measured_by = if is_cpu(&device) { MeasuredBy::Allocator } else { MeasuredBy::Pool };
@@ -65,7 +65,8 @@ impl Meter {
         }
     }
 
-    /// Bytes in use since the meter was made; on a GPU also a reading for the peak.
+    /// Change of the bytes in use since the meter was made; on a GPU this is also a reading for the
+    /// peak.
     ///
     /// # Errors
     /// When the device fails.
@@ -75,7 +76,7 @@ impl Meter {
         Ok(live)
     }
 
-    /// Lets the peak begin again; returns what is live now.
+    /// Resets the peak; returns the bytes in use now.
     ///
     /// # Errors
     /// When the device fails.
@@ -86,7 +87,7 @@ impl Meter {
         Ok(live)
     }
 
-    /// The most that was live since [`Self::begin_peak`].
+    /// The most bytes in use since [`Self::begin_peak`].
     ///
     /// # Errors
     /// When the device fails.
@@ -100,10 +101,10 @@ impl Meter {
         }
     }
 
-    /// Seconds that `run` takes, the device's work included.
+    /// Runs `run` and returns its result and its seconds, the device's work included.
     ///
     /// # Errors
-    /// What `run` returns, or when the device fails.
+    /// The error of `run`, or when the device fails.
     pub fn time<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
         wait_for(&self.device)?;
         let began = Instant::now();
@@ -113,13 +114,12 @@ impl Meter {
     }
 }
 
-/// A difference of readings as a number of bytes; 0 where it is negative.
+/// A difference of readings as a number of bytes; 0 if it is negative.
 pub fn positive(bytes: i64) -> u64 {
     bytes.max(0) as u64
 }
 
-/// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which
-/// they are made.
+/// How many nodes burn's graph gains while `run` runs: burn numbers them in order of creation.
 pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
     let first = NodeId::new().value;
     let result = run();

@@ -1,5 +1,5 @@
-//! The ways to use a model, one function each: what training does, what scoring does, what
-//! generation does ([`generation`]).
+//! The ways to use a model, one function each: those of training and scoring here, those of
+//! generation in [`generation`].
 
 pub mod generation;
 mod plan;
@@ -13,7 +13,7 @@ use ember_model::{Gpt, GptConfig};
 
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::meter::{Meter, nodes_made, positive};
-use super::{Entry, flops, flops::looked_at};
+use super::{Entry, flops, flops::attended};
 use crate::batch::{batch_logits, next_token_loss};
 use crate::error::Result;
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
@@ -22,13 +22,13 @@ use ember_training::{config::precision::float_dtype, memory::prediction};
 
 pub use plan::Plan;
 
-/// Seconds after which a mode is not repeated again.
+/// Total seconds after which a mode is not timed again.
 const ENOUGH_S: f64 = 10.0;
 
-/// How often [`measure`] tells what begins: prefill and decoding are one.
+/// How many passes [`measure`] announces: prefill and decoding are one.
 pub const PASSES: usize = 6;
 
-/// What is known of a mode and how long it took; what it computes and what that needs is open.
+/// An entry with a mode's facts and times; costs and results are still to be filled in.
 fn timed(facts: &Facts, tokens: usize, times: Vec<f64>) -> Entry {
     let repeats = times.len() as u64;
     let Spread { median, min, max } = Spread::of(times);
@@ -48,11 +48,11 @@ fn timed(facts: &Facts, tokens: usize, times: Vec<f64>) -> Entry {
 }
 
 /// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose
-/// weights take `weights_bytes` by `meter`; `begins` is told the mode about to begin. Nothing else
-/// may hold the weights.
+/// weights take `weights_bytes` by `meter`; `begins` receives the name of each mode before it
+/// starts. Nothing else may hold the weights.
 ///
 /// # Errors
-/// When the device fails, an id is outside the vocabulary, or the plan says to stop.
+/// When the device fails, an id is outside the vocabulary, or the plan's `go_on` says to stop.
 pub fn measure(
     gpt: Gpt,
     weights_bytes: i64,
@@ -86,8 +86,8 @@ fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
     Ok(from_tensor(logits)?)
 }
 
-/// Goes back through the graph of `logits` only to free it: burn frees a graph in its backward, and
-/// not when the last tensor of it is dropped.
+/// Runs the backward pass only to free the graph of `logits`: burn frees a graph in its backward,
+/// not when its last tensor is dropped.
 fn free_graph(logits: Tensor<3>) {
     logits.sum().backward();
 }
@@ -105,7 +105,7 @@ fn difference_at(reference: &[f32], Sizes { batch, time }: Sizes, at: usize, log
     rows.map(|(row, logits)| difference(logits, &reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
 }
 
-/// What all modes are measured with.
+/// Shared state of all measurements.
 struct Ledger<'a> {
     kernels: Kernels,
     /// Bytes of the weights, by the meter.
@@ -116,12 +116,12 @@ struct Ledger<'a> {
     reference: Vec<f32>,
 }
 
-/// What was done once, and what it did to memory and to the graph.
+/// The result of one run, and its effects on memory and graph.
 struct Observed<T> {
     result: T,
-    /// Bytes that are there behind it and were not before.
+    /// Bytes in use after the run and not before.
     left: i64,
-    /// The most of them that were there at once.
+    /// The most additional bytes in use at once.
     peak: i64,
     graph_nodes: u64,
 }
@@ -133,7 +133,8 @@ fn observe<T>(meter: &mut Meter, run: impl FnOnce() -> T) -> Result<Observed<T>>
 }
 
 impl Ledger<'_> {
-    /// Times `run` as often as the plan says, but no longer than [`ENOUGH_S`]; it has run before.
+    /// Times `run` as often as the plan says, but no longer than [`ENOUGH_S`]; the caller has run
+    /// it once before.
     fn times(&mut self, mut run: impl FnMut(&Meter) -> Result<f64>) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         while times.len() < self.plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
@@ -147,14 +148,14 @@ impl Ledger<'_> {
         Prediction { config, sizes: self.plan.sizes(), kernels: self.kernels }
     }
 
-    /// Of a mode that holds the weights, and besides them at most `peak` bytes.
+    /// Memory of a mode that holds the weights, and at most `peak` bytes in addition.
     fn parts(&self, peak: i64) -> Parts {
         Parts { weights_bytes: positive(self.weights), peak_bytes: positive(self.weights + peak), ..Parts::default() }
     }
 
     fn whole_flops(&self, config: &GptConfig) -> f64 {
         let Sizes { batch, time } = self.plan.sizes();
-        flops::forward(config, batch * time, batch * looked_at(0, time), batch * time)
+        flops::forward(config, batch * time, batch * attended(0, time), batch * time)
     }
 
     fn forward(&mut self, plain: &Gpt) -> Result<Entry> {
@@ -178,8 +179,8 @@ impl Ledger<'_> {
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
         let (config, plan) = (gpt.config(), self.plan);
-        // Once before: the buffers that products of this precision keep for packed factors are the
-        // threads', not the pass's.
+        // Run once before measuring: the buffers in which products of this precision keep packed
+        // factors belong to the threads, not to the pass.
         free_graph(batch_logits(gpt, &plan.batch));
         DropoutMask::seed(plan.config.seed);
         let Observed { result: logits, left: kept, peak, graph_nodes } =
@@ -221,8 +222,8 @@ impl Ledger<'_> {
         Ok(Entry {
             predicted: self.predict(config).score(),
             measured: self.parts(peak),
-            // All but the head once; then for each part of the positions: choose them, head,
-            // log-softmax, choose the targets.
+            // All operations but the head run once; then for each part of the positions: select
+            // them, head, log-softmax, select the targets.
             operations: inference_operations(config) - 1 + 4 * chunks as u64,
             graph_nodes,
             flops: self.whole_flops(config),
@@ -231,14 +232,14 @@ impl Ledger<'_> {
         })
     }
 
-    /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
+    /// Steps with a learning rate of 0: the full work, and the same weights in every repetition.
     fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
         let plan = self.plan;
         let config = gpt.config().clone();
         let mut optimizer = Optimizer::new(&plan.config);
         let mut times = Vec::new();
 
-        // No parameter wants a gradient, so that no graph is left behind; dropout acts.
+        // No parameter requires a gradient, so no graph is left behind; dropout is active.
         DropoutMask::seed(plan.config.seed);
         let logits = batch_logits(&gpt.clone().no_grad(), &plan.batch);
         let difference = difference(&values(logits.inner())?, &self.reference);
@@ -247,14 +248,13 @@ impl Ledger<'_> {
         let before = self.meter.begin_peak()?;
         gpt = step(gpt, plan, &mut optimizer);
         if optimizer.average().is_some() {
-            // The first average is the weights themselves: it has memory of its own from the second
-            // step on.
+            // The first average shares the weights' memory: it has its own from the second step on.
             gpt = step(gpt, plan, &mut optimizer);
         }
         let remembered = self.meter.live()? - before;
         let average = 4 * optimizer.average().map_or(0, WeightAverage::values) as i64;
 
-        // Phase by phase, with the moments there as in every step but the first.
+        // Phase by phase, with the moments in memory as in every step but the first.
         let before = self.meter.begin_peak()?;
         let (gradients, [kept, logits_bytes], graph_nodes) = self.phases(&gpt, before)?;
         let gradients_bytes = self.meter.live()? - before;
@@ -283,7 +283,7 @@ impl Ledger<'_> {
                 cache_bytes: 0,
                 peak_bytes: positive(self.weights + remembered + peak),
             },
-            // Forward and loss, the backward of each, one update of each parameter tensor.
+            // Forward and loss, the backward of each, one update per parameter tensor.
             operations: (2 * (forward + 1) + gpt.parameters().len()) as u64,
             graph_nodes,
             flops: flops::training(self.whole_flops(&config)),
@@ -292,8 +292,8 @@ impl Ledger<'_> {
         })
     }
 
-    /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes.
-    /// A pass in segments has no moment at which all that it keeps is there: then both are 0.
+    /// The gradient, with the bytes of activations and logits that the graph keeps, and the number
+    /// of its nodes. A pass in segments never keeps all of them at once: then both are 0.
     fn phases(&mut self, gpt: &Gpt, before: i64) -> Result<(GradientsParams, [i64; 2], u64)> {
         let plan = self.plan;
         if plan.in_segments(gpt) {
@@ -302,7 +302,7 @@ impl Ledger<'_> {
         }
         DropoutMask::seed(plan.config.seed);
         let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
-        // The loss keeps the gradient of the logits in their place.
+        // The loss keeps the logits' gradient in place of the logits.
         let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;
         let kept = self.meter.live()? - before - logits_bytes;
         Ok((GradientsParams::from_grads(loss.backward(), gpt), [kept, logits_bytes], graph_nodes))
@@ -319,7 +319,7 @@ pub(super) fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut
     optimizer.step(gpt, gradients, scale, 0.0)
 }
 
-/// Operations of one pass in inference, where dropout is none.
+/// Operations of one inference pass, without dropout.
 fn inference_operations(config: &GptConfig) -> u64 {
     prediction::operation_count(&GptConfig { dropout: 0.0, ..config.clone() }) as u64
 }

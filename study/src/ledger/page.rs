@@ -1,4 +1,4 @@
-//! The ledger as one HTML file with pictures, which needs neither a network nor a script.
+//! The ledger as one HTML file with pictures, without network access or scripts.
 
 use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
@@ -11,7 +11,7 @@ const PAGE: &str = include_str!("page/page.html");
 const GROWTH: &str = include_str!("page/growth.html");
 const STYLE: &str = include_str!("page/style.css");
 
-/// The page; without a growth it has no curves.
+/// The page; without `growth` it has no curves.
 pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String {
     whole_page(
         "What training and inference cost",
@@ -32,11 +32,11 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
     )
 }
 
-/// Sizes with the classes of what they are of.
-type Parted = Vec<(&'static str, f64)>;
+/// Sizes with their CSS classes.
+type ClassSizes = Vec<(&'static str, f64)>;
 
-/// The parts that make up a bar: a part's name is also its class, and so its colour.
-fn parts(parts: &Parts) -> Parted {
+/// The parts of a bar: a part's name is also its class, and so determines its colour.
+fn parts(parts: &Parts) -> ClassSizes {
     let [parts @ .., _peak] = parts.named();
     parts.map(|(name, size)| (name, size as f64)).to_vec()
 }
@@ -49,8 +49,8 @@ fn legend() -> String {
     parts(&Parts::default()).into_iter().map(item).collect()
 }
 
-/// A bar for each mode: what stands behind it, its parts, and its mark.
-fn by_mode(description: &str, entries: &[Entry], bar: fn(&Entry) -> (String, Parted, Option<f64>)) -> String {
+/// A bar for each mode; `bar` gives its text, its parts and its mark.
+fn by_mode(description: &str, entries: &[Entry], bar: fn(&Entry) -> (String, ClassSizes, Option<f64>)) -> String {
     let labelled = |entry: &Entry| {
         let (value, parts, mark) = bar(entry);
         Bar { label: title(entry.mode), value, parts, mark }
@@ -139,7 +139,7 @@ fn numbers(entries: &[Entry]) -> String {
     table(&head, rows)
 }
 
-/// What comes out of each mode, what in it is random, and where it is done.
+/// What each mode returns, what in it is random, and where it is implemented.
 fn descriptions(entries: &[Entry]) -> String {
     let place = |place: &Place| format!("<code>{}</code> in <code>{}</code>", place.function, place.file);
     let item = |Entry { mode, returns, random, places, .. }: &Entry| {

@@ -1,5 +1,5 @@
-//! Pictures as SVG text: bars made of parts, and curves. Colours are classes, so that the page's
-//! light and dark decide them.
+//! SVG pictures: stacked bars, and curves. Colours are classes, so that the page's light and dark
+//! styles choose them.
 
 use crate::page::line_points;
 use ember_page::escape;
@@ -9,17 +9,17 @@ const WIDTH: f64 = 480.0;
 
 /// One bar.
 pub struct Bar {
-    /// Written above it.
+    /// Text above it.
     pub label: String,
-    /// Written above it on the right.
+    /// Text above it on the right.
     pub value: String,
     /// Its parts, left to right: class and size.
     pub parts: Vec<(&'static str, f64)>,
-    /// Where a mark stands on the same scale.
+    /// Position of a mark, on the same scale.
     pub mark: Option<f64>,
 }
 
-/// Bars on one scale, the longest over the whole width.
+/// Bars on one scale; the longest takes the whole width.
 pub fn bars(description: &str, bars: &[Bar]) -> String {
     const ROW: f64 = 44.0;
     let reach = |bar: &Bar| bar.parts.iter().map(|part| part.1).sum::<f64>().max(bar.mark.unwrap_or(0.0));
@@ -46,15 +46,15 @@ pub fn bars(description: &str, bars: &[Bar]) -> String {
 
 /// One curve.
 pub struct Curve {
-    /// Its name, written at its end.
+    /// Its name, for the legend.
     pub name: &'static str,
-    /// Its colour.
+    /// Its class, which determines its colour.
     pub class: &'static str,
     /// Its points, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Curves over one axis from 0, with the largest value and the largest x written out.
+/// Curves over an axis from 0, with the largest value and the largest x as text.
 pub fn curves(description: &str, x_name: &str, all: &[Curve], y_text: impl Fn(f64) -> String) -> String {
     const HEIGHT: f64 = 250.0;
     const LEFT: f64 = 4.0;

@@ -1,9 +1,9 @@
-//! The ledger on a terminal, in 100 columns.
+//! The ledger as text for a terminal, in 100 columns.
 
 use super::{Entry, Subject, growth::Growth, meter::MeasuredBy};
 use ember_training::{memory::prediction::Parts, units::bytes, units::grouped, units::short};
 
-/// A mode's name as people read it.
+/// A mode's name for people.
 pub fn title(mode: &str) -> String {
     mode.replace('_', " ")
 }
@@ -19,7 +19,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// A difference of logits: 0 where there is none.
+/// A difference of logits: "0" if there is none.
 pub fn difference(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value:.1e}") }
 }
@@ -76,7 +76,7 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
             products, a multiply-add being two.\n"
 }
 
-/// A line for each length, under one of headings.
+/// A line for each length, under headings.
 fn growths(growth: &[Growth]) -> String {
     let line = |[length, training, its, forward, forward_its, cached, uncached]: [String; 7]| {
         format!("{length:<10}{training:>14}{its:>14}{forward:>14}{forward_its:>14}{cached:>16}{uncached:>16}\n")

@@ -1,14 +1,14 @@
-//! Small charts as SVG inside the page: they take its colours and its width.
+//! Small charts as SVG inside the page, with the page's colours and width.
 
 use ember_page::escape;
 use std::fmt::Write;
 
-/// Size of a column chart, in its own units, about pixels.
+/// Size of a column chart, in its own units, about pixels each.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 150.0;
 const BASE: f64 = 22.0;
 
-/// A column for each value; the labels that are not empty stand below.
+/// A chart with a column for each value; labels that are not empty are printed below.
 pub fn columns(title: &str, values: &[(String, f64, String)]) -> String {
     let most = values.iter().map(|value| value.1).fold(f64::MIN_POSITIVE, f64::max);
     let step = WIDTH / values.len().max(1) as f64;
@@ -36,7 +36,7 @@ pub fn columns(title: &str, values: &[(String, f64, String)]) -> String {
     svg + "</svg>\n"
 }
 
-/// A bar as wide as the share, for a cell of a table.
+/// A bar as wide as `share`, for a table's cell.
 pub fn bar(share: f64) -> String {
     format!(
         "<svg class=\"bar\" viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect width=\"{:.1}\" \

@@ -1,4 +1,4 @@
-//! A look at a text as a page that its author may like to read.
+//! A page about a text, for its author to read.
 
 mod chart;
 mod page;

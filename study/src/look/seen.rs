@@ -1,13 +1,13 @@
-//! What a model will see of a text: tokens, and what validates.
+//! How a model will see a text: its tokens, and its validation part.
 
 use ember_data::prepare::{Dataset, Manifest};
 use ember_data::tokens;
 
-/// Pieces that are shown, and tokens of each.
+/// Number of pieces shown, and tokens in each.
 const PIECES: usize = 3;
 const TOKENS: usize = 160;
 
-/// What a model will see.
+/// How a model will see a text.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Seen {
     /// The tokenizer, and why it was chosen.
@@ -16,22 +16,22 @@ pub struct Seen {
     pub vocab_size: usize,
     /// Bytes of text for each token.
     pub bytes_per_token: f64,
-    /// What validates, in words.
+    /// How the validation part is chosen, in words.
     pub split_rule: String,
-    /// The share of the bytes that validates.
+    /// The share of the bytes that is held out for validation.
     pub held_out: f64,
-    /// The share of the held-out stretches that stand in the training text as well; `None` where it is
+    /// The share of the held-out stretches that also occur in the training text; `None` if it is
     /// too short to have any.
     pub leakage: Option<f64>,
     /// Pieces of the training text, each as its tokens.
     pub pieces: Vec<Vec<String>>,
-    /// Of a large text a part was prepared: how much of it.
+    /// The share of the text that was prepared: less than 1 for a large one.
     pub share: f64,
-    /// What `plan` proposes: each line's name and what it says; empty where nobody asked.
+    /// The proposal of `plan`: each line's name and its text; empty if nobody asked.
     pub plan: Vec<(String, String)>,
 }
 
-/// Of a prepared text that is so much of the whole.
+/// How a model will see a prepared text, which is this share of the whole.
 ///
 /// # Errors
 /// When the tokens cannot be read.
@@ -58,7 +58,7 @@ pub fn seen(dataset: &Dataset, share: f64) -> Result<Seen, tokens::Error> {
     })
 }
 
-/// The text of each token; those that are parts of one character are together.
+/// The text of each token; tokens that are parts of one character are joined.
 fn pieces(dataset: &Dataset, ids: &[u32]) -> Vec<String> {
     let mut texts = Vec::new();
     let mut open: Vec<u32> = Vec::new();

@@ -1,4 +1,4 @@
-//! A plan beside what is measured: a few steps of it, their time, and their memory by part.
+//! Compares a plan with measurements: a few of its steps, their time, and their memory by part.
 
 use std::time::Duration;
 
@@ -13,45 +13,46 @@ use crate::ledger::meter::{MeasuredBy, Meter, positive};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
 use ember_training::{run::text::windows, step::gradient::Passes};
 
-/// What was predicted of a step, and what it took.
+/// Predictions and measurements of a step.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Check {
-    /// What the bytes are read from.
+    /// Where the byte counts come from.
     pub measured_by: MeasuredBy,
-    /// Of a step alone, not of an evaluation or a save. As in what is measured, activations and
-    /// logits are 0 where a pass goes through the model in segments: no moment has all of them.
+    /// Predicted memory of a step alone, without evaluation or checkpoint. As in the measurement,
+    /// activations and logits are 0 if a pass runs in segments, which never keeps all of them at
+    /// once.
     pub predicted: Parts,
-    /// By the meter.
+    /// Memory by the meter.
     pub measured: Parts,
-    /// Seconds of a step by the plan.
+    /// Seconds of a step according to the plan.
     pub predicted_step_s: f64,
-    /// Mean seconds of some steps.
+    /// Mean seconds of a few steps.
     pub measured_step_s: f64,
 }
 
 impl Check {
-    /// Whether the peak is within 10% or 64 MiB of what was measured.
+    /// Whether the predicted peak is within 10% or 64 MiB of the measured one.
     pub fn holds(&self) -> bool {
         let off = self.predicted.peak_bytes.abs_diff(self.measured.peak_bytes);
         off <= (64 << 20).max(self.measured.peak_bytes / 10)
     }
 }
 
-/// Trains a few steps of the proposal; `go_on` is asked before each pass.
+/// Trains a few steps of the proposal; `go_on` is called before each pass.
 ///
 /// # Errors
-/// When the device fails, nobody can say how much memory is in use, or `go_on` says to stop.
+/// When the device fails, the memory in use is unknown, or `go_on` says to stop.
 pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on: &dyn Fn() -> bool) -> Result<Check> {
     let Proposal { config, shape, .. } = proposal;
     let mut meter = Meter::new(&selected.device)?;
     let mut bench = Bench::new(config, shape, windows(config, dataset)?, selected, go_on)?;
     let weights = meter.live()?;
 
-    // The first step makes the moments, and on a GPU compiles.
+    // The first step creates the moments, and on a GPU compiles kernels.
     bench.follow(bench.gradient()?)?;
     let moments = meter.live()? - weights;
 
-    // Phase by phase, with the moments there as in every step but the first.
+    // Phase by phase, with the moments in memory as in every step but the first.
     let mut predicted = Step::new(config, shape, Kernels::on(&selected.device)).parts();
     let logits = config.micro_batch * config.context_length * shape.vocab_size;
     let [kept, logits_bytes] = if Passes::new(config, 0, 1.0).on(&selected.device).in_segments(logits) {
@@ -62,7 +63,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on:
         let (windows, _) = windows(config, dataset)?;
         let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
-        // burn frees a graph in its backward, and not when the last tensor of it is dropped.
+        // burn frees a graph in its backward, not when its last tensor is dropped.
         drop(loss.backward());
         [kept, 4 * logits as i64]
     };
@@ -71,10 +72,10 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on:
     let gradient = bench.gradient()?;
     let gradients = meter.live()? - before;
     bench.follow(gradient)?;
-    // A device's pool is read at the ends of the phases, of which the forward pass is one.
+    // A device's pool is read at the end of each phase, and the forward pass is one of them.
     let peak = (meter.peak()? - before).max(kept);
     let timed = bench.time(Duration::from_secs(5))?;
-    // The loss keeps the gradient of the logits in their place.
+    // The loss keeps the logits' gradient in place of the logits.
     let activations = kept - logits_bytes;
     Ok(Check {
         measured_by: meter.measured_by,

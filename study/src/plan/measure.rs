@@ -1,4 +1,4 @@
-//! How fast the device trains: short steps of a few runs that are considered, timed.
+//! Measures how fast the device trains: short steps of a few candidates, timed.
 
 use std::{ops::Range, time::Duration, time::Instant};
 
@@ -19,17 +19,17 @@ use ember_training::{distributed::Alone, memory::keeping::keep_where_there_is_ro
 
 use super::speed::{Looking, Speed, Timed, step_flops};
 
-/// Steps after the first that make a measurement, where there is time for so many.
+/// Timed steps after the first, if there is time for so many.
 const STEPS: usize = 12;
 
-/// A model with all that a step needs, in memory only.
+/// A model with everything that a step needs, in memory only.
 pub struct Bench<'a> {
     config: TrainConfig,
     shape: GptConfig,
     windows: TrainWindows,
     val_windows: ValWindows,
     optimizer: Optimizer,
-    /// The model as it is; none while a step is taken.
+    /// The current model; `None` while a step is taken.
     pub gpt: Option<Gpt>,
     on_gpu: bool,
     step: u64,
@@ -37,8 +37,8 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// The model of this shape, which `config` makes, with its first weights, on these windows;
-    /// `go_on` is asked before each pass of a step.
+    /// The model of this shape, which `config` describes, with its initial weights, on these
+    /// windows; `go_on` is called before each pass of a step.
     ///
     /// # Errors
     /// When the device fails.
@@ -65,7 +65,7 @@ impl<'a> Bench<'a> {
     /// The gradient of the next step.
     ///
     /// # Errors
-    /// When the tokens cannot be read, or the caller says to stop.
+    /// When the tokens cannot be read, or `go_on` says to stop.
     pub fn gradient(&self) -> Result<GradientsParams> {
         let (windows, range) = self.windows();
         let passes = Passes::new(&self.config, self.step, 1.0);
@@ -74,10 +74,10 @@ impl<'a> Bench<'a> {
         Ok(whole.ok_or(Error::Stopped)?.gradients)
     }
 
-    /// The step along a gradient, at a rate so small that the weights stay what they are.
+    /// Takes a step along a gradient, at a learning rate so small that the weights do not change.
     ///
     /// # Errors
-    /// Where a step failed before.
+    /// When an earlier step failed.
     pub fn follow(&mut self, gradients: GradientsParams) -> Result<()> {
         let gpt = self.gpt.take().ok_or(Error::NoModel)?;
         let scale = clip_scale(global_norm(&gpt, &gradients), self.config.grad_clip);
@@ -86,8 +86,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done
-    /// its work.
+    /// Seconds of a whole step. The norm and the loss are read back, so a GPU has finished its
+    /// work.
     ///
     /// # Errors
     /// As [`Self::gradient`].
@@ -97,8 +97,8 @@ impl<'a> Bench<'a> {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Times steps until `limit` has gone by, three at least where the device is not very slow; on a GPU
-    /// those that compile kernels are not counted.
+    /// Times steps until `limit` has passed, at least three unless the device is very slow; on a
+    /// GPU, steps that compile kernels do not count.
     ///
     /// # Errors
     /// As [`Self::gradient`].
@@ -106,7 +106,8 @@ impl<'a> Bench<'a> {
         let mut began = Instant::now();
         let mut first_s = self.timed_step()?;
         if self.on_gpu {
-            // The moments are there from the second step on, and what adds to them is compiled then.
+            // The moments exist from the second step on, and the kernels that update them are
+            // compiled then.
             first_s += self.timed_step()?;
             began = Instant::now();
         }
@@ -118,22 +119,22 @@ impl<'a> Bench<'a> {
             steps_s.push(step_s);
             total_s += step_s;
         }
-        // A GPU's may still compile one or another.
+        // On a GPU, single steps may still compile kernels.
         let step_s = if self.on_gpu { median(&steps_s).unwrap_or(0.0) } else { total_s / steps_s.len() as f64 };
         let TrainConfig { n_layer, n_embd, context_length, .. } = self.config;
         let (windows, flops) = (self.config.windows_per_step(), step_flops(&self.config, &self.shape));
         Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
     }
 
-    /// Times an evaluation and a sample, and says how many seconds the compiling of a GPU's kernels
-    /// for them took.
+    /// Times an evaluation and a sample, and returns also the seconds spent compiling a GPU's
+    /// kernels for them.
     ///
     /// # Errors
     /// When the model cannot score.
     fn time_looking(&self, dataset: &Dataset) -> Result<(Looking, f64)> {
         let Some(gpt) = &self.gpt else { return Err(Error::NoModel) };
         let plain = gpt.valid().with_precision(FloatDType::F32);
-        let windows = if self.on_gpu { LOOKED_AT_ON_GPU.div_ceil(self.config.context_length) } else { 4 };
+        let windows = if self.on_gpu { EVALUATED_ON_GPU.div_ceil(self.config.context_length) } else { 4 };
         let some = self.val_windows.evenly_spaced(windows);
         let evaluate = || match self.config.calibrate {
             true => evaluate_confidence(&plain, &some, &Alone, &|| false).map(drop),
@@ -158,16 +159,16 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Tokens evaluated for a measurement on a GPU: fewer would be mostly overhead.
-const LOOKED_AT_ON_GPU: usize = 16 << 10;
+/// Tokens evaluated in a measurement on a GPU: with fewer, most of the time would be overhead.
+const EVALUATED_ON_GPU: usize = 16 << 10;
 
-/// A run that is considered.
+/// A run under consideration.
 pub struct Candidate {
     pub(super) config: TrainConfig,
-    /// What this process computes of it.
+    /// The share of it that this process computes.
     pub(super) share: TrainConfig,
     pub(super) shape: GptConfig,
-    /// Bytes that training may take, where that is known.
+    /// Memory limit of training in bytes, if known.
     pub(super) available: Option<u64>,
 }
 
@@ -189,37 +190,37 @@ impl Candidate {
     }
 }
 
-/// What tells candidates apart.
+/// The sizes by which candidates differ.
 pub(super) fn sizes(config: &TrainConfig) -> [usize; 5] {
     let TrainConfig { n_layer, n_embd, context_length, batch_size, grad_accum_steps, .. } = *config;
     [n_layer, n_embd, context_length, batch_size, grad_accum_steps]
 }
 
-/// The most that a token by itself takes: its some forty kernels are launched within that on the slowest adapter
-/// that was seen, a software one.
+/// Longest time of a single token: the slowest adapter that was seen, a software one, launches its
+/// some forty kernels within that.
 const MOST_TOKEN_S: f64 = 0.02;
 
-/// As [`Bench::time_looking`], without trying what would compile for minutes: a forward pass is a
-/// third of a step, and of one row's token takes as long as of a few where nearly all of it is
-/// overhead.
+/// As [`Bench::time_looking`], without running what would compile for minutes: a forward pass is a
+/// third of a step, and a token of one row takes as long as one of a few rows, since nearly all of
+/// it is overhead.
 fn guess_looking(timed: &Timed) -> Looking {
     let tokens = (timed.windows * timed.context_length) as f64;
     let forward_s = timed.step_s / 3.0;
     Looking { evaluate_token_s: forward_s / tokens, sample_token_s: forward_s.min(MOST_TOKEN_S) }
 }
 
-/// How long the device may be measured.
+/// Time limits for measuring the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For steps.
+    /// For timing steps.
     pub timing: Duration,
-    /// For the compiling of a GPU's kernels, which every shape needs anew: no other is tried once so much
-    /// is spent.
+    /// For compiling a GPU's kernels, which every shape needs anew: once this much is spent, no
+    /// other shape is tried.
     pub compiling: Duration,
 }
 
-/// Times a few `candidates`, in their order, of which those are left out that would take too long by
-/// the rate of the others; `go_on` is asked before each pass.
+/// Times a few `candidates`, in their order, leaving out those that would take too long at the rate
+/// of the others; `go_on` is called before each pass.
 ///
 /// # Errors
 /// When not even the first can be trained, or `go_on` says to stop.
@@ -237,7 +238,7 @@ pub fn speed(
         let left = limits.timing.saturating_sub(Duration::from_secs_f64(timing_s.max(0.0)));
         let share = left / (candidates.len() - number) as u32;
         let compiled = speed.compiled_s >= limits.compiling.as_secs_f64();
-        // Two steps at least must be possible.
+        // There must be time for at least two steps.
         if number > 0 && (compiled || 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64()) {
             continue;
         }

@@ -1,10 +1,10 @@
-//! What to train on a text, on this device, in a given time.
+//! Plans what to train on a text, on this device, in a given time.
 //!
-//! A plan is a configuration like any other, made in the one place where configurations are made
-//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that
-//! the device's speed is measured ([`measure`], [`speed`]), not guessed, and that several shapes
-//! are resolved, and the one with the lowest predicted loss ([`fit`]) is kept among those that
-//! memory holds. A key that somebody set is the same in all of them.
+//! A plan is a configuration like any other, made in the one place that makes configurations
+//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). The differences: the
+//! device's speed is measured ([`measure`], [`speed`]) instead of guessed, and several shapes are
+//! resolved, of which the one with the lowest predicted loss ([`fit`]) that fits into memory is
+//! kept. A key that the user set is the same in all of them.
 
 pub mod check;
 pub mod fit;
@@ -38,7 +38,8 @@ use measure::{Candidate, Limits, sizes};
 use speed::Speed;
 use text::Statistics;
 
-/// Blocks, width and context that are tried; the context grows with the model, as in the recipes.
+/// Blocks, width and context of the candidates; the context grows with the model, as in the
+/// recipes.
 const SHAPES: &[(usize, usize, usize)] = &[
     (2, 64, 64),
     (2, 96, 64),
@@ -52,91 +53,91 @@ const SHAPES: &[(usize, usize, usize)] = &[
     (12, 768, 1024),
 ];
 
-/// Tokens of a step that are tried.
+/// Tokens per step of the candidates.
 const TOKENS_PER_STEP: &[usize] = &[1024, 2048, 4096, 8192, 16384, 32768];
 
-/// The length of every candidate until its own is chosen. What is compared before that, sizes and
+/// Steps of every candidate until its own number is chosen. What is compared before that, sizes and
 /// memory, does not depend on it.
 const PROVISIONAL_STEPS: u64 = 1000;
 
-/// A run of fewer steps than this hardly leaves its warm-up.
+/// A shorter run would hardly leave its warm-up.
 const FEWEST_PLANNED_STEPS: u64 = 60;
 
-/// A model of more parameters for each token of the text learns it by heart before it has learned
-/// what the formula promises: on 100 KB one half as wide was as good in a third of the time
+/// With more parameters per token of the text, a model overfits before it has learned what the
+/// formula predicts: on 100 KB, one half as wide was as good in a third of the time
 /// (bench/LEARNING.md).
 const MOST_PARAMETERS_A_TOKEN: f64 = 10.0;
 
-/// The most time for measuring the device.
+/// Time limits for measuring the device.
 pub const MEASURING: Limits = Limits { timing: Duration::from_secs(18), compiling: Duration::from_secs(120) };
 
-/// The share of its time that a run is planned for at least, however long measuring took.
+/// The minimal share of its time for which a run is planned, however long measuring took.
 const LEAST_SHARE: f64 = 0.2;
 
-/// The share of its time that a run spends on looks at most, where it has more than one.
+/// The maximal share of its time that a run spends on looks, if it has more than one.
 const LOOKING_SHARE: f64 = 0.25;
 
-/// What is wanted.
+/// The request for a plan.
 pub struct Request<'a> {
-    /// What somebody set.
+    /// The keys that the user set.
     pub settings: Settings,
     /// Seconds for the whole of it: training, evaluations, saves, samples.
     pub seconds: f64,
-    /// Whether the device is measured in these seconds, too.
+    /// Whether these seconds include measuring the device.
     pub measured_within: bool,
-    /// Bytes that training may take, where that is known.
+    /// Memory limit of training in bytes, if known.
     pub memory_bytes: Option<u64>,
-    /// For measuring the device: in all, and for the compiling of a GPU's kernels besides.
+    /// Limits for measuring the device.
     pub measuring: Limits,
-    /// Processes that share every step; each has a device as fast as this one, and what they say to
-    /// each other is not foreseen.
+    /// Number of processes that share every step. Each is assumed to have a device as fast as this
+    /// one; their communication is not included.
     pub processes: usize,
-    /// The model that a configuration makes.
+    /// The model of a configuration.
     pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
-    /// Asked before each pass of what is measured.
+    /// Whether to go on; called before each pass of a measurement.
     pub go_on: &'a dyn Fn() -> bool,
 }
 
-/// What is proposed, and what will come of it.
+/// The proposed run, and predictions about it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Proposal {
-    /// The run.
+    /// The run's configuration.
     pub config: TrainConfig,
-    /// Keys that somebody set.
+    /// The keys that the user set.
     pub set: Vec<&'static str>,
-    /// The text.
+    /// Statistics of the text.
     pub text: Statistics,
-    /// The device.
+    /// The device's speed.
     pub speed: Speed,
-    /// The model.
+    /// The model's shape.
     pub shape: GptConfig,
-    /// Its parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// Tokens that will be learned from.
+    /// Number of tokens trained on.
     pub tokens: u64,
-    /// How often the text will be read.
+    /// How many times the text is read.
     pub passes: f64,
-    /// The lowest validation loss on the way.
+    /// The predicted lowest validation loss of the run.
     pub loss: Estimate,
-    /// Bytes of a training step.
+    /// Memory of a training step.
     pub memory: Parts,
     /// Seconds of a step.
     pub step_s: f64,
-    /// Seconds of an evaluation with its save and sample.
+    /// Seconds of an evaluation with its checkpoint and sample.
     pub look_s: f64,
-    /// Seconds of all of it.
+    /// Seconds of the whole run.
     pub seconds: f64,
-    /// Why each choice is what it is.
+    /// Reasons for the choices.
     pub reasons: Vec<String>,
-    /// What to think of before beginning.
+    /// Warnings about the run.
     pub warnings: Vec<String>,
 }
 
 /// The proposal for a prepared text.
 ///
 /// # Errors
-/// When a set key does not fit the text, when nothing fits into the memory, when not one step fits into
-/// the time, when the device fails, or the request says to stop.
+/// When a set key does not fit the text, no candidate fits into the memory, not even one step fits
+/// into the time, the device fails, or `go_on` says to stop.
 pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
     let planner = Planner {
         request,
@@ -152,7 +153,8 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let to_measure = to_measure(&candidates, selected.gpu);
     let mut speed = measure::speed(&to_measure, dataset, selected, limits, request.go_on)?;
     let mut best = planner.best(&candidates, &speed)?;
-    // What was chosen is measured itself where there is time, and the length follows from that.
+    // If there is time, the chosen shape itself is measured, and the number of steps follows from
+    // that.
     let left = timing.as_secs_f64() - (speed.measured_s - speed.compiled_s);
     candidates.retain(|candidate| sizes(&candidate.config) == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
@@ -165,37 +167,37 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
         speed.measured_s += began.elapsed().as_secs_f64();
         best = planner.best(&candidates, &speed)?;
     }
-    planner.if_a_step_fits(best, &speed)
+    planner.require_step_fits(best, &speed)
 }
 
-/// What a plan would make of these settings, whatever the text: one configuration for each shape,
-/// smallest first, with the windows that a micro-batch asks for; for each that cannot be, why not.
+/// The configurations that a plan would try with these settings, whatever the text: one for each
+/// shape, smallest first, with the windows of one micro-batch; for an impossible one the error.
 pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
     let config = |(n_layer, n_embd, _): &(usize, usize, usize)| {
         let mut settings = settings.clone();
         settings.n_layer.get_or_insert(*n_layer);
         settings.n_embd.get_or_insert(*n_embd);
         settings.batch_size.get_or_insert(settings.micro_batch.unwrap_or(1));
-        settings.max_steps.get_or_insert(1); // for which no rate is smaller
+        settings.max_steps.get_or_insert(1); // with which no learning rate is smaller
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
     SHAPES.iter().map(config).collect()
 }
 
-/// Everything that the candidates have in common.
+/// The common data of all candidates.
 struct Planner<'a> {
     request: &'a Request<'a>,
     text: Statistics,
     fit: Fit,
     device: DeviceKind,
     kernels: Kernels,
-    /// Whether windows begin where documents do, so that a context is as long as the documents are.
+    /// Whether windows begin where documents do, so that the context follows the documents' length.
     by_document: bool,
 }
 
 impl Planner<'_> {
-    /// One candidate for each shape and batch that the set keys leave open and that memory holds,
-    /// smallest step first; their lengths are not yet chosen.
+    /// One candidate for each shape and batch size that the set keys allow and that fits into
+    /// memory, smallest step first; the number of steps is still open.
     fn candidates(&self) -> Result<Vec<Candidate>> {
         let (candidates, refused): (Vec<_>, Vec<_>) = iproduct!(SHAPES, TOKENS_PER_STEP)
             .map(|((n_layer, n_embd, context), tokens)| {
@@ -205,7 +207,7 @@ impl Planner<'_> {
                 self.candidate([*n_layer, *n_embd, context, batch_size], PROVISIONAL_STEPS, None)
             })
             .partition_result();
-        // The first that was refused is the smallest.
+        // The first one rejected is the smallest.
         if let (true, Some(error)) = (candidates.is_empty(), refused.into_iter().next()) {
             return Err(error);
         }
@@ -215,8 +217,8 @@ impl Planner<'_> {
         Ok(candidates)
     }
 
-    /// The candidate with these blocks, width, context, batch, steps and steps between looks, where
-    /// nobody set others, and the reasons for all that follows from them.
+    /// The candidate with these blocks, width, context, batch size, steps and steps between looks,
+    /// except where the user set others, and the reasons for everything that follows from them.
     fn candidate(&self, sizes: [usize; 4], steps: u64, interval: Option<u64>) -> Result<(Candidate, Vec<Note>)> {
         let mut settings = self.request.settings.clone();
         let [n_layer, n_embd, context_length, batch_size] = sizes;
@@ -249,13 +251,13 @@ impl Planner<'_> {
         Ok((Candidate { config, share, shape, available }, reasons))
     }
 
-    /// Seconds for the run: all that are asked for, or what measuring the device leaves of them.
+    /// Seconds for the run: all requested ones, or what measuring the device leaves of them.
     fn seconds(&self, speed: &Speed) -> f64 {
         let Request { seconds, measured_within, .. } = *self.request;
         if measured_within { (seconds - speed.measured_s).max(LEAST_SHARE * seconds) } else { seconds }
     }
 
-    /// The candidate with the lowest predicted loss of those that time allows.
+    /// The candidate with the lowest predicted loss, among those that the time allows.
     fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
         let (proposals, refused): (Vec<Proposal>, Vec<Error>) =
             candidates.iter().map(|candidate| self.proposal(&candidate.config, speed)).partition_result();
@@ -271,8 +273,8 @@ impl Planner<'_> {
         best.ok_or_else(|| refused.into_iter().next().unwrap_or(Error::NothingToPlan))
     }
 
-    /// The proposal, unless one step of it takes longer than the time that there is.
-    fn if_a_step_fits(&self, proposal: Proposal, speed: &Speed) -> Result<Proposal> {
+    /// The proposal, or an error if one step takes longer than the time for the run.
+    fn require_step_fits(&self, proposal: Proposal, speed: &Speed) -> Result<Proposal> {
         let left = self.seconds(speed);
         if proposal.step_s > left {
             return Err(Error::NoStepFits { step: duration(proposal.step_s), left: duration(left) });
@@ -280,8 +282,8 @@ impl Planner<'_> {
         Ok(proposal)
     }
 
-    /// The candidate of this configuration with its length, and what will come of it: with as many
-    /// looks as a run has, or with fewer where those would take more than their share of the time.
+    /// The proposal for this configuration, with its number of steps and its predictions: with the
+    /// usual number of looks, or with fewer if those would exceed their share of the time.
     fn proposal(&self, candidate: &TrainConfig, speed: &Speed) -> Result<Proposal> {
         let usual = self.proposal_with(candidate, speed, None)?;
         let most = LOOKING_SHARE * self.seconds(speed);
@@ -298,7 +300,7 @@ impl Planner<'_> {
         Ok(fewer)
     }
 
-    /// The same with so many steps between looks.
+    /// As [`Self::proposal`], with this many steps between looks.
     fn proposal_with(&self, candidate: &TrainConfig, speed: &Speed, interval: Option<u64>) -> Result<Proposal> {
         let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *candidate;
         let with_steps = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps, interval);
@@ -314,7 +316,7 @@ impl Planner<'_> {
         let parameters = provisional.0.shape.parameters() as u64;
         let most = most_steps(parameters, self.text.train_tokens, candidate.tokens_per_step());
         let (candidate, reasons) = if length_is_open {
-            // How often and how long a run looks depends on its length.
+            // The number of looks and their cost depend on the number of steps.
             let affordable = (whole_s / step_s.max(1e-9)).clamp(1.0, 1e12) as u64;
             let steps = largest_that_fits(affordable.min(most), |steps| Ok(seconds(&with_steps(steps)?.0) <= whole_s))?;
             with_steps(steps)?
@@ -327,7 +329,7 @@ impl Planner<'_> {
         let ends_early = length_is_open && config.max_steps == most && seconds < 0.9 * whole_s;
         let mut warnings = warnings(run, &config, self.fit.fewest_tokens, ends_early);
         if length_is_open && seconds > whole_s {
-            // The shortest run that there is.
+            // This is the shortest possible run.
             let [seconds, left] = [seconds, whole_s].map(duration);
             let line = format!(
                 "the shortest run of this model takes about {seconds}, and {left} are there for it; give it more time, or set a \
@@ -355,7 +357,8 @@ impl Planner<'_> {
     }
 }
 
-/// The largest number up to `most` that fits, where all below it do; 1 in any case.
+/// The largest number up to `most` for which `fits` holds, if it holds for all smaller ones; at
+/// least 1.
 fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u64> {
     let (mut largest, mut too_large) = (1, most + 1);
     while largest + 1 < too_large {
@@ -365,8 +368,9 @@ fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u6
     Ok(largest)
 }
 
-/// The smallest candidate and some with 6, 40 and 250 times its work; on a GPU, where small ones are all
-/// overhead and each one's kernels are compiled, first the most telling.
+/// The smallest candidate, and some with about 6, 40 and 250 times its work. On a GPU small ones
+/// are all overhead and each one's kernels must be compiled, so there the most informative come
+/// first.
 fn to_measure(candidates: &[Candidate], on_gpu: bool) -> Vec<&Candidate> {
     let times: &[f64] = if on_gpu { &[40.0, 4000.0, 1.0, 400.0] } else { &[1.0, 6.0, 40.0, 250.0] };
     let Some(least) = candidates.first().map(Candidate::flops) else { return Vec::new() };
@@ -377,7 +381,7 @@ fn to_measure(candidates: &[Candidate], on_gpu: bool) -> Vec<&Candidate> {
     times.iter().filter_map(|times| nearest(*times)).unique_by(|candidate| sizes(&candidate.config)).collect()
 }
 
-/// What a person should know of a text and a run before it begins.
+/// Warnings about a text and a run, before it begins.
 fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64, ends_early: bool) -> Vec<String> {
     let (unique, passes) = (run.text.train_tokens as f64, run.passes());
     let [tokens, fewest, worth, repeated] =

@@ -1,4 +1,4 @@
-//! The fit as a picture: what each run was predicted to lose, and what it lost.
+//! The fit as a picture: the predicted and the measured loss of each run.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,12 +10,12 @@ use crate::error::Result;
 
 const SIZE: (u32, u32) = (760, 640);
 
-/// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by
-/// the fit to the points of all other texts (a ring). On the diagonal a prediction is right; on the
-/// two thin lines it is a tenth off.
+/// Draws every point twice into `out`, replacing it: by the fit to all points (filled), and by the
+/// fit to the points of all other texts (a ring). On the diagonal a prediction is exact; on the two
+/// thin lines it is a tenth off.
 ///
 /// # Errors
-/// A file that cannot be written, which is named.
+/// When the file cannot be written; the error names it.
 pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<()> {
     write_picture("picture", &svg("fit", SIZE, |root| draw(points, fit, root))?, out)
 }

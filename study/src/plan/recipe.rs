@@ -1,15 +1,14 @@
-//! A plan as a recipe: a commented TOML file of some thirty lines, from which a run can begin as it
-//! is.
+//! A plan as a recipe: a commented TOML file of some thirty lines that can start a run unchanged.
 
 use super::Proposal;
 use ember_data::source::RECIPE_HEAD;
 use ember_training::run::text::prepared;
 use ember_training::units::{bytes, counted, duration, grouped, short};
 
-/// What a calibrated run does.
+/// The comment of `calibrate`.
 const DIVIDED: &str = "logits are divided by the temperature that suits the text held out";
 
-/// The recipe; `minutes` is what was asked for.
+/// The recipe; `minutes` is the time asked for.
 pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     let Proposal { config, text, loss, passes, set, .. } = proposal;
     let is_chosen = |name: &str| !set.contains(&name);
@@ -27,7 +26,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     } else {
         recipe.key("text", "");
     }
-    // What was prepared has its tokens and its split, whatever a recipe says.
+    // A prepared text has its own tokens and split, whatever a recipe says.
     if prepared(&config.text).is_none() {
         recipe.key("tokenizer", &counted(text.vocab_size, "different token"));
         recipe.key("val_fraction", "held out");
@@ -79,12 +78,12 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     recipe.lines.join("\n") + "\n"
 }
 
-/// A recipe on its way.
+/// A recipe being written.
 struct Recipe {
     /// The value of every key.
     values: toml::Table,
     lines: Vec<String>,
-    /// The keys that the lines have.
+    /// The keys that are written so far.
     keys: Vec<&'static str>,
 }
 
@@ -94,7 +93,7 @@ impl Recipe {
         self.lines.extend([String::new(), format!("# {heading}")]);
     }
 
-    /// Adds a key with its value, and why it has that.
+    /// Adds a key with its value and, as a comment, the reason for it.
     fn key(&mut self, name: &'static str, why: &str) {
         let setting = self.values.get(name).map_or_else(String::new, |value| format!("{name} = {value}"));
         self.lines.push(if why.is_empty() { setting } else { format!("{setting:<26} # {why}") });

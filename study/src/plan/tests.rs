@@ -68,7 +68,7 @@ fn a_run_that_takes_longer_than_its_time_is_not_promised() {
         let speed = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
         planning("", 1, None, |planner| {
             let proposal = planner.proposal(&planner.candidates()?[0].config, &speed)?;
-            planner.if_a_step_fits(proposal, &speed)
+            planner.require_step_fits(proposal, &speed)
         })
     };
     let warned = |proposal: Proposal| proposal.warnings.iter().any(|line| line.starts_with("the shortest run"));

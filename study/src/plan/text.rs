@@ -1,5 +1,5 @@
-//! What a text is like to a model that is about to learn it: how much there is, and how far
-//! counting alone predicts it. [`super::fit`] begins from that.
+//! Statistics of a text before training: its size, and how well counting alone predicts it.
+//! [`super::fit`] starts from them.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,32 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use ember_training::config::TextFacts;
 
-/// A text in numbers.
+/// Statistics of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// Tokens to train on.
+    /// Number of tokens for training.
     pub train_tokens: u64,
-    /// Tokens held out.
+    /// Number of tokens held out.
     pub val_tokens: u64,
-    /// Different tokens.
+    /// Number of different tokens.
     pub vocab_size: usize,
-    /// Of n-gram models ([`ember_data::ngrams`]).
+    /// Losses of n-gram models ([`ember_data::ngrams`]).
     pub ngram_losses: [f64; MOST_ORDER],
-    /// Of trigrams with a cache (the same).
+    /// Loss of trigrams with a cache (the same module).
     pub trigram_cache_loss: f64,
-    /// Nats a held-out token of somebody who knows no words: who points at it where it is among the
-    /// 64 before it, and else spells it, by the frequency of the letters. All alphabets are alike to
-    /// him, and code, which repeats itself, is easier than its letters are.
+    /// Nats per held-out token of a predictor that knows no words: it points at a token that is
+    /// among the previous 64, and otherwise spells it by the frequency of its letters. This treats
+    /// all alphabets alike, and makes code, which repeats itself, easier than its letters are.
     pub spelled_loss: f64,
-    /// The least loss that any model can have, where it is known: on the built-in stories.
+    /// The entropy floor, the lowest loss that any model can have, where it is known: for the
+    /// built-in stories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entropy_floor: Option<f64>,
 }
 
 impl Statistics {
-    /// The statistics of a prepared text that is a `share` of the whole, which its counts are
-    /// scaled up to.
+    /// The statistics of a prepared text that is a `share` of the whole; its counts are scaled up
+    /// to the whole.
     ///
     /// # Errors
     /// When the tokens cannot be read.
@@ -52,16 +53,16 @@ impl Statistics {
         })
     }
 
-    /// What the choice of a configuration needs.
+    /// The facts that the choice of a configuration needs.
     pub fn facts(&self) -> TextFacts {
         TextFacts { train_tokens: self.train_tokens, val_tokens: self.val_tokens, vocab_size: self.vocab_size }
     }
 }
 
-/// Tokens that who spells a text still sees.
+/// Previous tokens that the spelling predictor sees.
 const REMEMBERED: usize = 64;
 
-/// Held-out tokens that are spelled.
+/// Number of held-out tokens that are spelled.
 const SPELLED: usize = 50_000;
 
 /// [`Statistics::spelled_loss`] of a prepared text.
@@ -85,7 +86,7 @@ fn spelled_loss(dataset: &Dataset) -> Result<f64> {
     Ok(ids.iter().enumerate().map(loss).sum::<f64>() / ids.len().max(1) as f64)
 }
 
-/// The characters of a token, or its bytes where it is a part of one.
+/// The characters of a token, or its bytes if it is part of a character.
 fn letters(token: &[u8]) -> Vec<u32> {
     match str::from_utf8(token) {
         Ok(text) => text.chars().map(u32::from).collect(),

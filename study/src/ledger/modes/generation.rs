@@ -1,4 +1,4 @@
-//! The modes of generation: prefill and decoding with the cache, and decoding without one.
+//! The modes of generation: prefill and decoding with the cache, and decoding without it.
 
 use ember_decoding::{sequences::ModelSequences, sequences::Sequences, tokens::to_tensor};
 use ember_model::Gpt;
@@ -6,7 +6,7 @@ use ember_model::Gpt;
 use super::{Ledger, Observed, Plan, difference_at, inference_operations, observe, timed, values};
 use crate::error::Result;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
-use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made, meter::positive};
+use crate::ledger::{Entry, flops, flops::attended, meter::nodes_made, meter::positive};
 use ember_training::memory::prediction::{Parts, Sizes};
 
 impl Ledger<'_> {
@@ -16,7 +16,7 @@ impl Ledger<'_> {
         let prompt = plan.prompt();
         let start = || ModelSequences::new(plain, &plan.rows(prompt), batch * time);
 
-        // Memory, and the logits of every new position.
+        // Measures the memory, and compares the logits of every new position.
         let before = self.meter.begin_peak()?;
         let mut sequences = start();
         let cache_bytes = self.meter.live()? - before;
@@ -53,7 +53,7 @@ impl Ledger<'_> {
             measured: prefill_parts,
             operations: a_pass,
             graph_nodes: prefill_nodes,
-            flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
+            flops: flops::forward(config, batch * prompt, batch * attended(0, prompt), batch),
             logits_difference: prefill_difference,
             ..timed(&PREFILL, batch * prompt, prefill_times)
         };
@@ -63,7 +63,7 @@ impl Ledger<'_> {
             measured: decode_parts,
             operations: a_pass * plan.new_tokens as u64,
             graph_nodes: decoded.graph_nodes,
-            flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
+            flops: flops::forward(config, new, batch * attended(prompt, time), new),
             logits_difference: largest,
             ..timed(&DECODE, new, decode_times)
         };
@@ -88,7 +88,7 @@ impl Ledger<'_> {
         let Observed { result, peak, graph_nodes, .. } = observe(self.meter, || all(&mut compare))?;
         result?;
         let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
-        let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * looked_at(0, len), batch));
+        let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * attended(0, len), batch));
         Ok(Entry {
             predicted: self.predict(config).decode_uncached(),
             measured: self.parts(peak),
@@ -101,8 +101,8 @@ impl Ledger<'_> {
     }
 }
 
-/// Feeds the rest of the batch's rows one token at a time, as decoding does when it has chosen
-/// them; `each` is told the position that the logits `[batch, vocab]` stand at.
+/// Feeds the rest of the batch's rows one token at a time, as decoding does with chosen tokens;
+/// `each` receives the position of the logits `[batch, vocab]`.
 fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMut(usize, Vec<f32>)) -> Result<()> {
     let time = plan.batch.context_length;
     for at in plan.prompt()..time {
@@ -115,8 +115,8 @@ fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMu
     Ok(())
 }
 
-/// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what
-/// every new token would cost if nothing were remembered.
+/// The logits `[rows, vocab]` after each of `rows`, all of one length, computed from their ids
+/// alone: the cost of every new token without a cache.
 pub fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f32>> {
     let tokens = to_tensor(rows, &plain.device());
     let [_, time] = tokens.dims();

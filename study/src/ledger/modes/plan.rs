@@ -1,4 +1,4 @@
-//! The batch that every mode is given, and how training takes it.
+//! The batch of every mode, and how training runs it.
 
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
@@ -7,24 +7,25 @@ use ember_model::Gpt;
 use crate::error::{Result, proceed_if};
 use ember_training::{config::TrainConfig, memory::prediction::Sizes, step::gradient, step::gradient::Passes};
 
-/// What every mode is given.
+/// The common input of every mode.
 pub struct Plan<'a> {
-    /// The tokens, and the ones that come after each.
+    /// The tokens and their targets.
     pub batch: Batch,
     /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at
-    /// least 1, fewer than the row has.
+    /// least 1, and fewer than the row has.
     pub new_tokens: usize,
-    /// How often each mode is timed at most, 1 or more.
+    /// How often each mode is timed at most; at least 1.
     pub repeats: usize,
-    /// How training's step is taken, in one pass over the batch; its seed names the dropout's
-    /// draws. Inference is always float32.
+    /// How training takes a step, in one pass over the batch; its seed determines the dropout.
+    /// Inference is always float32.
     pub config: TrainConfig,
-    /// Asked before each pass of training and of decoding, and before whatever is timed.
+    /// Whether to go on; called before each pass of training and of decoding, and before each
+    /// timing.
     pub go_on: &'a dyn Fn() -> bool,
 }
 
 impl Plan<'_> {
-    /// Asks whether to go on; an error where not.
+    /// Calls `go_on`; an error if it says to stop.
     pub(crate) fn proceed(&self) -> Result<()> {
         proceed_if((self.go_on)())
     }
@@ -41,7 +42,7 @@ impl Plan<'_> {
         passes.on(&gpt.device())
     }
 
-    /// Whether a training pass goes through the model in segments.
+    /// Whether a training pass runs in segments.
     pub(super) fn in_segments(&self, gpt: &Gpt) -> bool {
         self.passes(gpt).in_segments(self.tokens() * gpt.config().vocab_size)
     }
@@ -51,14 +52,14 @@ impl Plan<'_> {
         self.gradient_of(gpt, &self.batch)
     }
 
-    /// That of another batch.
+    /// The gradient of another batch.
     pub(crate) fn gradient_of(&self, gpt: &Gpt, batch: &Batch) -> GradientsParams {
         let mut gradients = GradientsAccumulator::new();
         gradient::pass(gpt, batch, 0, 1.0, &self.passes(gpt), &mut gradients);
         gradients.grads()
     }
 
-    /// Tokens of each row that are there before decoding begins.
+    /// Number of each row's tokens before decoding begins.
     pub fn prompt(&self) -> usize {
         self.batch.context_length - self.new_tokens
     }
