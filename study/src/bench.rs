@@ -1,10 +1,10 @@
-//! How fast a model trains on this machine, beside what the machine can do.
+//! How fast a model trains on this machine, compared with what the machine can do.
 //!
-//! Timed are whole steps as training takes them, the device's work waited for after each. A step's
-//! parts are timed in steps of their own ([`Parts`]), since waiting between the parts would slow
-//! the whole down. Every few steps a large matrix product and a copy are timed in the same process:
-//! what a machine can do varies from moment to moment, the ratio hardly. Memory is measured in the
-//! first steps, before anything is timed, since counting takes time too.
+//! Whole steps are timed as training runs them, waiting for the device after each. The parts of a
+//! step are timed in separate steps ([`Parts`]), since waiting between the parts would slow down
+//! the whole. Every few steps a large matrix product and a copy are timed in the same process: a
+//! machine's speed varies from moment to moment, but the ratio hardly does. Memory is measured in
+//! the first steps, before anything is timed, since counting takes time too.
 
 use std::time::Instant;
 
@@ -22,84 +22,82 @@ use crate::plan::{measure::Bench, speed::step_flops};
 use ember_training::step::gradient::{Passes, inputs, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
-/// What is measured.
+/// The task to measure.
 pub struct Task<'a> {
-    /// How a step is taken.
+    /// The configuration of a step.
     pub config: &'a TrainConfig,
-    /// The model, which gets random weights.
+    /// The model's shape; it gets random weights.
     pub shape: &'a GptConfig,
-    /// What it learns from.
+    /// The training data.
     pub windows: (TrainWindows, ValWindows),
-    /// Steps before the timed ones.
+    /// Number of untimed steps before the timed ones.
     pub warmup: u32,
-    /// Steps that are timed; where nobody says, as many as [`ENOUGH_S`] suffice for.
+    /// Number of timed steps; by default as many as fit into [`ENOUGH_S`].
     pub steps: Option<u32>,
 }
 
-/// Seconds that the timed steps may take where nobody says how many there are.
+/// Seconds that the timed steps may take by default.
 pub const ENOUGH_S: f64 = 10.0;
-/// How many there are then at least and at most.
+/// The minimal and maximal number of timed steps by default.
 pub const STEPS: [f64; 2] = [5.0, 100.0];
 
-/// Steps that only measure memory: the first makes the moments, the second finds them there.
+/// Steps that only measure memory: the first creates the moments, the second has them already.
 const COUNTED: u32 = 2;
 
-/// How often the machine's own limits are measured among the steps.
+/// How often the machine's own limits are measured between steps.
 const ROUNDS: usize = 5;
 
-/// What came out.
+/// The measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Speed {
     /// Seconds of a step.
     pub step_s: Spread,
-    /// Tokens a second.
+    /// Tokens per second.
     pub tokens_per_s: f64,
-    /// Seconds by part, from steps of their own.
+    /// Seconds by part, from separate steps.
     pub parts: Parts,
-    /// Seconds of the model's making.
+    /// Seconds to create the model.
     pub model_s: f64,
-    /// Seconds of the first step, with all that is compiled and chosen in it.
+    /// Seconds of the first step, including all compilation and kernel selection.
     pub first_step_s: f64,
-    /// Most bytes that were there at once: weights, moments, gradients and what a step needs.
+    /// Peak memory: weights, moments, gradients and what a step needs.
     pub peak_bytes: u64,
-    /// What says so.
+    /// Where that number comes from.
     pub measured_by: MeasuredBy,
-    /// Bytes that the pool of a GPU holds.
+    /// Bytes that a GPU's pool has reserved.
     pub reserved_bytes: Option<u64>,
-    /// Model FLOPs of a token, `6 N + 12 n_layer n_embd context_length`.
+    /// Model FLOPs per token, `6 N + 12 n_layer n_embd context_length`.
     pub flops_per_token: f64,
-    /// Model FLOPs a second.
+    /// Model FLOPs per second.
     pub flops_per_s: f64,
-    /// Rows, columns and depth of the matrix product beside it.
+    /// Rows, columns and depth of the matrix product for comparison.
     pub product_size: usize,
-    /// FLOPs a second of that product, in the type that the run multiplies in: the median of all
-    /// rounds.
+    /// FLOPs per second of that product, in the run's compute type: the median of all rounds.
     pub product_flops_per_s: f64,
-    /// A step's model FLOPs a second as a share of the product's a moment before.
+    /// A step's model FLOPs per second, as a share of the product's just before.
     pub utilisation: Spread,
-    /// Bytes a second of a copy, read and written: the median of all rounds.
+    /// Bytes per second of a copy, read and written: the median of all rounds.
     pub copy_bytes_per_s: f64,
     /// Seconds of every timed step, in order.
     pub steps_s: Vec<f64>,
 }
 
-/// Seconds of a step by part. Each part is waited for before the next begins, so the parts may come
-/// to more than a step of its own, in which a device works on while the host prepares what comes
-/// next.
+/// Seconds of a step by part. Each part is awaited before the next begins, so the parts may add up
+/// to more than a normal step, in which the device works while the host prepares what comes next.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Parts {
     /// Cutting the windows out of the text.
     pub data_s: Spread,
-    /// From the ids to the loss. Where a pass goes in segments it ends before the head: the head,
-    /// the loss and what the segments compute again count to the backward.
+    /// From ids to loss. If a pass runs in segments, this ends before the head: the head, the loss
+    /// and what the segments recompute count as backward.
     pub forward_s: Spread,
-    /// From the loss to every parameter's gradient.
+    /// From the loss to all parameters' gradients.
     pub backward_s: Spread,
-    /// The global norm, clipping, the step.
+    /// The global norm, clipping, and the optimizer's step.
     pub optimizer_s: Spread,
 }
 
-/// Measures; `go_on` is asked before each pass of a step.
+/// Measures the task; `go_on` is called before each pass of a step.
 ///
 /// # Errors
 /// When the device fails, or `go_on` says to stop.
@@ -108,7 +106,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     let device = &selected.device;
     let mut meter = Meter::new(device)?;
     if selected.gpu {
-        products::tune(device); // as a run that is worth measuring for does
+        products::tune(device); // as a run long enough to be worth it does
     }
     let (mut bench, model_s) = meter.time(|| Bench::new(config, shape, windows, selected, go_on))?;
     let (first_step_s, peak_bytes) = first_steps(&mut bench, &mut meter)?;
@@ -132,7 +130,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
         copies.push(copy.bytes_per_s()?);
         let product = product.flops_per_s()?;
         products.push(product);
-        // After the large arrays the caches are the step's own again.
+        // After the large arrays, this brings a step's own data back into the caches.
         let step = step_by_part(&mut bench, config, &meter)?;
         part_times.iter_mut().zip(step).for_each(|(times, time_s)| times.push(time_s));
         for _ in steps * round / rounds..steps * (round + 1) / rounds {
@@ -163,7 +161,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     })
 }
 
-/// Seconds of the very first step, and the most bytes that were there at once in the first two.
+/// Seconds of the very first step, and the peak memory of the first two.
 fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
     let mut first_s = 0.0;
     for number in 0..COUNTED {
@@ -179,7 +177,7 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
     Ok((first_s, positive(meter.peak()?)))
 }
 
-/// Takes one step, each part waited for before the next begins: seconds in the order of [`Parts`].
+/// Takes one step, waiting for each part before the next begins: seconds in the order of [`Parts`].
 fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Result<[f64; 4]> {
     let mut gradients = GradientsAccumulator::new();
     let [mut data, mut forward, mut backward] = [0.0; 3];
@@ -199,7 +197,7 @@ fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Resul
     Ok([data, forward, backward, optimizer])
 }
 
-/// Seconds of the forward and of the backward of one batch, whose gradient is added to `gradients`.
+/// Seconds of forward and backward of one batch, whose gradient is added to `gradients`.
 fn forward_and_backward(
     gpt: &Gpt,
     batch: &Batch,
@@ -215,10 +213,10 @@ fn forward_and_backward(
         })?;
         return Ok([there, back]);
     }
-    // No parameter wants a gradient, so that no graph is left behind.
+    // No parameter requires a gradient, so no graph is left behind.
     let (hidden, there) = meter.time(|| Ok(gpt.clone().no_grad().hidden(inputs(gpt, batch))))?;
     drop(hidden);
     let (_, both) = meter.time(|| Ok(pass(gpt, batch, 0, 1.0, passes, gradients)))?;
-    // The forward inside the pass took a little more or less than the one before it.
+    // The forward inside the pass may have taken a little more or less than the one before it.
     Ok([there, (both - there).max(0.0)])
 }

@@ -1,10 +1,10 @@
-//! Whether a device computes what the CPU computes: the same numbers through every kernel, forward
-//! and backward, and through whole models, on both.
+//! Whether a device computes what the CPU computes: runs the same numbers through every kernel,
+//! forward and backward, and through whole models, on both.
 //!
-//! The reference is the CPU in float32. Two results differ by their largest difference as a share
-//! of the reference's largest value, which is what rounding in a sum is measured against; what it
-//! may be follows from the type that products are computed in (`rounding`). On the CPU itself
-//! float32 must give the same bits again.
+//! The reference is the CPU in float32. Two results are compared by their largest difference as a
+//! share of the reference's largest value, which is how rounding in a sum scales; the tolerance
+//! follows from the type that products are computed in (`rounding`). On the CPU itself, float32
+//! must give the same bits again.
 
 mod check;
 mod kernels;
@@ -16,11 +16,11 @@ use ember_model::device::{Selected, multiplies};
 
 pub use check::Comparison;
 
-/// Compares everything on `selected`; each comparison is also told to `tell` when it is made. Stops
-/// when `go_on` says so.
+/// Compares everything on `selected`, and passes each comparison to `tell` as soon as it is made.
+/// Stops when `go_on` says so.
 ///
 /// # Errors
-/// What `tell` returns.
+/// The error of `tell`.
 pub fn compare<E>(
     selected: &Selected,
     tell: &mut dyn FnMut(&Comparison) -> Result<(), E>,
@@ -49,10 +49,9 @@ pub fn compare<E>(
 fn rounding(selected: &Selected, precision: FloatDType) -> f64 {
     match precision {
         FloatDType::F32 if is_cpu(&selected.device) => 0.0,
-        // TF32, which has 10 bits behind the point.
+        // TF32, which has 10 fraction bits.
         FloatDType::F32 if selected.id.starts_with("cuda") => 2f64.powi(-11),
-        // Sums of some hundred values, in another order: 2^-24 and a margin for the cancellation in
-        // them.
+        // Sums of some hundred values in a different order: 2^-24, with a margin for cancellation.
         FloatDType::F32 => 2f64.powi(-17),
         FloatDType::F16 => 2f64.powi(-11),
         _ => 2f64.powi(-9),

@@ -1,28 +1,28 @@
-//! Curves on a terminal: braille dots in a colour for each run, or, where there is no colour, a
-//! letter for each.
+//! Curves on a terminal: braille dots in one colour per run, or, without colours, one letter per
+//! run.
 
 use super::{Axis, Record, Scale, heights};
 use crate::drawing::{Points, below, rounded};
 
-/// What the terminal can show.
+/// What the terminal can display.
 #[derive(Clone, Copy, Debug)]
 pub enum Style {
-    /// Two by four dots in each place, in colours; names are written as this makes them safe for a
+    /// Two by four dots in each character cell, in colours; the function makes names safe for a
     /// terminal.
     Dots(fn(&str) -> String),
-    /// One letter in each place, and nothing but text.
+    /// One letter in each cell, and nothing but text.
     Letters,
 }
 
-/// Colours of the 256 that terminals have, told apart on light and dark ground. Runs beyond them are
-/// letters.
+/// Colours among a terminal's 256 that are distinct on light and dark backgrounds. Runs beyond them
+/// are letters.
 const COLOURS: [u8; 6] = [33, 208, 35, 170, 44, 160];
 
-/// Places left of the curves, for the numbers.
+/// Columns left of the curves, for the numbers.
 const MARGIN: usize = 8;
 
 impl Style {
-    /// Dots across and down in one place.
+    /// Dots across and down in one cell.
     fn dots(self) -> (usize, usize) {
         match self {
             Self::Dots(_) => (2, 4),
@@ -30,8 +30,8 @@ impl Style {
         }
     }
 
-    /// What is not this program's own, such as a name; colours are written to the terminal as they
-    /// are, and these are not.
+    /// Text that is not the program's own, such as a name, made safe for the terminal; colour codes
+    /// are written as they are.
     pub fn words(self, text: &str) -> String {
         match self {
             Self::Dots(printable) => printable(text),
@@ -39,8 +39,8 @@ impl Style {
         }
     }
 
-    /// What stands for the run of this number: `sign` in its colour, or its letter; that in a colour too
-    /// where another run has the colour already.
+    /// The mark of this run: `sign` in its colour, or its letter; the letter is coloured too if
+    /// another run already has the colour.
     pub(super) fn mark(self, run: usize, sign: char) -> String {
         match self {
             Self::Dots(_) => {
@@ -52,20 +52,20 @@ impl Style {
     }
 }
 
-/// The letter of the run of this number.
+/// The letter of this run.
 pub(super) fn letter(run: usize) -> char {
     ('a'..='z').chain('A'..='Z').nth(run % 52).unwrap_or_default()
 }
 
-/// A place of the chart: which of its dots are set, and by which run the last.
+/// A cell of the chart: which of its dots are set, and which run set the last.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Cell {
     dots: u8,
     run: usize,
 }
 
-/// The runs' validation losses, or training losses where some run has never been evaluated, in
-/// `columns` by `rows` characters and a line each above and below.
+/// The runs' validation losses, or training losses if any run was never evaluated, in `columns` by
+/// `rows` characters, with one line above and one below.
 pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: usize, rows: usize) -> String {
     let validated = runs.iter().all(|run| !run.validation(axis).is_empty());
     let curve = |run: &Record| scale.place(&if validated { run.validation(axis) } else { run.training(axis) });
@@ -77,8 +77,8 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
     }
     let (columns, rows) = (columns.saturating_sub(MARGIN + 1).max(10), rows.max(4));
     let (across, down) = style.dots();
-    let mut places = vec![vec![Place::default(); columns]; rows];
-    // Whatever a log says, a line ends inside the chart.
+    let mut cells = vec![vec![Cell::default(); columns]; rows];
+    // Clamped, so that lines stay inside the chart whatever a log contains.
     let to_dot = |point: &(f64, f64)| {
         let x = (point.0 / last).clamp(0.0, 1.0) * (columns * across - 1) as f64;
         let y = ((high - point.1) / (high - low)).clamp(0.0, 1.0) * (rows * down - 1) as f64;
@@ -88,20 +88,20 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
         for piece in below(curve, high) {
             let dots: Vec<(f64, f64)> = piece.iter().map(to_dot).collect();
             for (x, y) in along(&dots) {
-                let place = &mut places[(y / down).min(rows - 1)][(x / across).min(columns - 1)];
-                *place = Place { dots: place.dots | dot(x % across, y % down), run };
+                let cell = &mut cells[(y / down).min(rows - 1)][(x / across).min(columns - 1)];
+                *cell = Cell { dots: cell.dots | dot(x % across, y % down), run };
             }
         }
     }
     let what = if validated { "validation loss" } else { "training loss, smoothed" };
-    // As many as tell the numbers apart.
+    // Enough decimals to distinguish the numbers.
     let decimals = if scale.loss(high) - scale.loss(low) < 0.01 { 4 } else { 3 };
     let mut text = format!("{:>MARGIN$} {what} (nats per token)\n", "");
-    for (row, places) in places.iter().enumerate() {
+    for (row, cells) in cells.iter().enumerate() {
         let height = high - (high - low) * (row as f64 + 0.5) / rows as f64;
         let is_labelled = row % 4 == 0 || row + 1 == rows;
         let label = if is_labelled { rounded(scale.loss(height), decimals) } else { String::new() };
-        let line: String = places.iter().map(|place| shown(place, style)).collect();
+        let line: String = cells.iter().map(|cell| shown(cell, style)).collect();
         text += format!("{label:>width$} │{line}", width = MARGIN - 1).trim_end();
         text.push('\n');
     }
@@ -126,14 +126,14 @@ fn along(points: &[(f64, f64)]) -> Vec<(usize, usize)> {
     dots
 }
 
-/// The bit of a dot in a braille character (Unicode 15, chapter 21.1); in the place of a letter
-/// there is but the first.
+/// The bit of a dot in a braille character (Unicode 15, chapter 21.1); a letter's cell uses only
+/// the first.
 fn dot(x: usize, y: usize) -> u8 {
     const BITS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
     BITS[x][y]
 }
 
-fn shown(Place { dots, run }: &Place, style: Style) -> String {
+fn shown(Cell { dots, run }: &Cell, style: Style) -> String {
     let braille = char::from_u32(0x2800 + u32::from(*dots)).unwrap_or(' ');
     if *dots == 0 { " ".into() } else { style.mark(*run, braille) }
 }

@@ -1,7 +1,7 @@
-//! Runs beside each other: their curves, their figures and what their configurations differ in.
+//! Compares runs: their curves, their figures, and the differences of their configurations.
 //!
-//! All of it is read from the run folders' `metrics.jsonl` and `config.toml`, nothing else; a run
-//! that is still going on, was cut short or never evaluated is compared as far as it got.
+//! Everything is read from the run folders' `metrics.jsonl` and `config.toml`; a run that is still
+//! going on, was cut short or never evaluated is compared as far as it got.
 
 mod chart;
 mod picture;
@@ -24,14 +24,14 @@ pub use chart::{Style, chart};
 pub use picture::svg;
 pub use table::{aligned, differing, note, table};
 
-/// What curves are drawn over.
+/// The x axis of curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Optimizer steps.
     Step,
-    /// Target tokens learned from.
+    /// Target tokens trained on.
     Tokens,
-    /// Seconds since the run began, evaluations and saves included.
+    /// Seconds since the run began, including evaluations and checkpoints.
     Time,
 }
 
@@ -44,7 +44,7 @@ impl Axis {
         }
     }
 
-    /// Its name under a picture.
+    /// Its title under a picture.
     pub fn title(self) -> &'static str {
         match self {
             Self::Step => "optimizer steps",
@@ -53,22 +53,22 @@ impl Axis {
         }
     }
 
-    /// A place on it, in words.
+    /// The label of a position on it.
     fn label(self, x: f64) -> String {
         if self == Self::Time { duration(x) } else { short(x) }
     }
 }
 
-/// What a run folder tells of a run.
+/// A run's data from its folder.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What it is called beside the others.
+    /// Its name among the others.
     pub name: String,
     /// Its folder.
     pub path: PathBuf,
-    /// The log.
+    /// The rows of its log.
     pub rows: Vec<Row>,
-    /// The keys of its `config.toml`; empty where there is none.
+    /// The keys of its `config.toml`; empty if there is none.
     pub config: toml::Table,
 }
 
@@ -76,8 +76,8 @@ impl Record {
     /// Reads the run in `path`.
     ///
     /// # Errors
-    /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the
-    /// folder or file.
+    /// When it is not a run's folder, nothing is logged yet, or a file is damaged; the error names
+    /// the folder or file.
     pub fn open(path: &Path) -> Result<Self> {
         let metrics = path.join(folder::METRICS);
         if !path.exists() {
@@ -89,7 +89,7 @@ impl Record {
         let rows: Vec<Row> = jsonl::read(&metrics)?;
         let file = path.join(folder::CONFIG);
         let text = if file.is_file() { fs::read_to_string(&file).at("cannot read", &file)? } else { String::new() };
-        // Not as a TrainConfig: whatever keys two runs have, they can be compared.
+        // Not parsed as a TrainConfig: runs with any keys can be compared.
         let config = text.parse().map_err(|source| Error::NotToml { path: file, source })?;
         let whole_path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name = name_of(&whole_path).unwrap_or_else(|| path.display().to_string());
@@ -106,7 +106,7 @@ impl Record {
         self.points(axis, |row| row.val_loss)
     }
 
-    /// Training losses over `axis`, each the mean of its neighbourhood.
+    /// Smoothed training losses over `axis`.
     pub fn training(&self, axis: Axis) -> Points {
         smooth(&self.points(axis, |row| row.train_loss))
     }
@@ -116,7 +116,7 @@ impl Record {
         self.rows.iter().filter_map(point).collect()
     }
 
-    /// What the first row says of the run.
+    /// The facts about the run in its first row.
     fn facts(&self) -> Option<&RunFacts> {
         self.rows.iter().find_map(|row| row.run.as_ref())
     }
@@ -152,13 +152,13 @@ pub struct Summary {
     pub run: String,
     /// Its folder.
     pub path: String,
-    /// Trainable values, where the log says how many.
+    /// Number of trainable values, if logged.
     pub parameters: Option<u64>,
     /// The last step logged.
     pub step: u64,
     /// Steps of the whole run.
     pub max_steps: Option<u64>,
-    /// Target tokens learned from.
+    /// Target tokens trained on.
     pub tokens: Option<u64>,
     /// The last training loss.
     pub train_loss: Option<f64>,
@@ -166,23 +166,23 @@ pub struct Summary {
     pub val_loss: Option<f64>,
     /// The lowest validation loss.
     pub best_val_loss: Option<f64>,
-    /// Where it was.
+    /// The step of the lowest validation loss.
     pub best_step: Option<u64>,
-    /// The same in bits per byte of the held-out text.
+    /// The lowest loss in bits per byte of the held-out text.
     pub bits_per_byte: Option<f64>,
-    /// Time in all.
+    /// Total time.
     pub elapsed_s: Option<f64>,
     /// The median of the logged speeds.
     pub tokens_per_s: Option<f64>,
 }
 
-/// Reads the runs in `paths`, and tells those of the same name apart by their paths.
+/// Reads the runs in `paths`; runs of the same name are named by their paths.
 ///
 /// # Errors
 /// As [`Record::open`].
 pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
     let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>>>()?;
-    // Beside others, a run without a loss has nothing to draw, but a line in the table.
+    // Among others, a run without a loss has no curve, but a row in the table.
     if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
         return Err(Error::NoLoss(first.path.join(folder::METRICS)));
     }
@@ -195,8 +195,8 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
     Ok(runs)
 }
 
-/// The keys of which the runs have different values, each with the value of every run; `None` where
-/// a run lacks it.
+/// The keys whose values differ between runs, each with the value of every run; `None` if a run
+/// lacks it.
 pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
     let values = |key: &str| runs.iter().map(|run| run.config.get(key).map(ToString::to_string)).collect::<Vec<_>>();
@@ -204,8 +204,8 @@ pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     keys.into_iter().map(|key| (key.clone(), values(key))).filter(|(_, values)| differs(values)).collect()
 }
 
-/// Whether the runs' tokens stand for different stretches of text, as those of different tokenizers do: a
-/// loss per token then says nothing about which run knows its text better.
+/// Whether the runs' tokens cover different stretches of text, as with different tokenizers: losses
+/// per token then do not tell which run models its text better.
 pub fn tokens_differ(runs: &[Record]) -> bool {
     let differ = |values: Vec<f64>| {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -216,8 +216,9 @@ pub fn tokens_differ(runs: &[Record]) -> bool {
         || differ(runs.iter().filter_map(|run| run.rows.iter().find_map(ratio)).collect())
 }
 
-/// The lowest and the highest loss to draw. The first steps fall from far above, and would press all that
-/// matters into the lowest part of the picture: of each curve they are above it.
+/// The lowest and the highest loss to draw. The first steps fall from far above, and would squeeze
+/// everything of interest into the lowest part of the picture: each curve's early part may lie
+/// above it.
 fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone) -> (f64, f64) {
     let settled = |curve: &'a Points| {
         let last = curve.iter().map(|point| point.0).fold(f64::MIN, f64::max);
@@ -229,12 +230,12 @@ fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone) -> (f64, f64) {
     (low - pad, high + pad)
 }
 
-/// How losses stand on their axis: as they are, or by their logarithm.
+/// The scale of the loss axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equally far apart.
+    /// Equal differences have equal distances.
     Linear,
-    /// Equal ratios are; a loss of 0 or less stands nowhere.
+    /// Equal ratios have equal distances; losses of 0 or less are left out.
     Logarithmic,
 }
 

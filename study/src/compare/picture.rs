@@ -1,5 +1,5 @@
-//! Several runs in one picture: training losses pale, validation losses strong, a colour for each
-//! run; below, as the legend, the figures of each and what it differs in.
+//! Several runs in one picture: training losses pale, validation losses strong, one colour per run;
+//! below, as the legend, each run's figures and what its configuration differs in.
 
 use plotters::{prelude::*, style::text_anchor::HPos};
 
@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 const WIDTH: u32 = 960;
 const HEADER: u32 = 36;
 const PANEL: u32 = 460;
-/// Height of a line of the legend.
+/// Height of the legend's lines.
 const LINE: u32 = 18;
-/// Characters of a line of the legend, so that it stays in the picture.
+/// Maximal length of the legend's lines in characters, so that they fit into the picture.
 const LINE_CHARACTERS: usize = 128;
-/// Where the columns of the legend end, the first of them where it begins.
+/// The right ends of the legend's columns; of the first, its left end.
 const COLUMNS: [i32; 9] = [96, 388, 476, 540, 658, 728, 808, 866, 940];
 
-/// The curves of one run, where they stand on the axes: training losses, validation losses.
+/// The curves of one run in axis coordinates: training losses, validation losses.
 type Curves = [Points; 2];
 
 /// The picture as SVG.
@@ -43,7 +43,7 @@ pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
     })
 }
 
-/// What each run differs in, in lines that fit.
+/// Each run's differences, in lines that fit.
 fn notes(runs: &[Record]) -> Vec<Vec<String>> {
     let differences = differences(runs);
     let of = |run: usize| {
@@ -104,7 +104,7 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
     Ok(())
 }
 
-/// The legend: a line of figures for each run, and under it what it differs in.
+/// The legend: a line of figures for each run, and its differences below.
 fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn {
     let mut y = LINE as i32;
     cells(area, &HEADINGS.map(String::from), y, &GREY)?;
@@ -133,7 +133,8 @@ fn cells(area: &Area<'_>, cells: &[String; 9], y: i32, ink: &RGBColor) -> Drawn 
     Ok(())
 }
 
-/// Beyond the colours that there are they begin again: then a letter beside each curve tells the runs apart.
+/// Colours repeat if there are more runs than colours: then a letter beside each curve
+/// distinguishes the runs.
 fn colour(run: usize) -> RGBColor {
     COLOURS[run % COLOURS.len()]
 }

@@ -1,18 +1,18 @@
-//! The figures of several runs, and what they differ in, as text in columns.
+//! The figures and differences of several runs, as text in columns.
 
 use super::{Record, Style, Summary, differences, tokens_differ};
 use crate::drawing::shortened;
 use ember_training::units::{duration, grouped, short};
 use unicode_width::UnicodeWidthStr;
 
-/// Most columns of a value; a list of prompts may be long.
+/// Maximal width of a value in columns; a list of prompts may be long.
 const LONGEST: usize = 40;
 
-/// What the figures of a run are.
+/// The names of a run's figures.
 pub(super) const HEADINGS: [&str; 9] =
     ["run", "parameters", "steps", "tokens", "best validation", "bits/byte", "last training", "time", "tokens/s"];
 
-/// The figures of the runs, a line each, under a line of headings.
+/// The figures of the runs, a line each, under headings.
 pub fn table(runs: &[Record], style: Style) -> String {
     let mut lines = vec![HEADINGS.map(String::from).to_vec()];
     lines.extend(runs.iter().map(|run| figures(&run.summary()).to_vec()));
@@ -21,7 +21,7 @@ pub fn table(runs: &[Record], style: Style) -> String {
     lines.map(|(mark, line)| format!("{mark} {}\n", style.words(&line))).collect()
 }
 
-/// The figures of one run, in the order of the headings; "-" where one is not known.
+/// The figures of one run, in the order of the headings; "-" if unknown.
 pub(super) fn figures(of: &Summary) -> [String; 9] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let steps = grouped(of.step);
@@ -41,12 +41,12 @@ pub(super) fn figures(of: &Summary) -> [String; 9] {
     ]
 }
 
-/// Tokens a second, to the nearest whole number; of slow ones a tenth tells more.
+/// Tokens per second, as a whole number; slow runs get one decimal.
 fn speed(tokens_per_s: f64) -> String {
     if tokens_per_s < 9.95 { format!("{tokens_per_s:.1}") } else { grouped(tokens_per_s.round() as u64) }
 }
 
-/// What to know of the losses beside each other, where there is something.
+/// A note on comparing the losses, if one is needed.
 pub fn note(runs: &[Record]) -> Option<&'static str> {
     let knows_bits = |run: &Record| run.summary().bits_per_byte.is_some();
     tokens_differ(runs).then_some(match runs.iter().all(knows_bits) {
@@ -55,7 +55,7 @@ pub fn note(runs: &[Record]) -> Option<&'static str> {
     })
 }
 
-/// The keys that differ, a line each, with the value of every run; nothing where there are none.
+/// The keys that differ, a line each, with the value of every run; empty if there are none.
 pub fn differing(runs: &[Record]) -> String {
     let differences = differences(runs);
     if differences.is_empty() {
@@ -70,13 +70,13 @@ pub fn differing(runs: &[Record]) -> String {
     aligned(&lines, 1).iter().map(|line| format!("  {line}\n")).collect()
 }
 
-/// The beginning of a value that is long.
+/// The beginning of a long value.
 pub(super) fn cut(value: &str) -> String {
     shortened(value, LONGEST)
 }
 
-/// Lines of cells as lines of text: the first `left` columns from the left, the others from the
-/// right. A terminal gives some characters, as those of Chinese, the room of two.
+/// Rows of cells as lines of text: the first `left` columns are aligned left, the others right. A
+/// terminal shows some characters, such as Chinese ones, two columns wide.
 pub fn aligned(lines: &[Vec<String>], left: usize) -> Vec<String> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| lines.iter().filter_map(|line| Some(line.get(column)?.width())).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Which stretches of a text are copied, by a rule, and what that comes to for several texts.
+//! Which stretches of a text count as copied, and the totals for several texts.
 
 use std::ops::Range;
 
@@ -8,56 +8,57 @@ use super::novelty::{Ngrams, Novel, word_places};
 use super::{spans::longest_span, spans::maximal_spans, training_text::Place, training_text::TrainingText};
 use crate::error::{Result, proceed_if};
 
-/// From which length on a stretch counts as copied.
+/// The length from which a stretch counts as copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// Characters at least, 1 or more.
+    /// Minimal number of characters, 1 or more.
     pub min_chars: usize,
-    /// Whole words at least: runs of letters, digits and apostrophes, or other characters alone.
+    /// Minimal number of whole words: runs of letters, digits and apostrophes, or single other
+    /// characters.
     pub min_words: usize,
 }
 
-/// A stretch of a text that stands word for word in another, and that no character can be added to.
+/// A stretch of a text that occurs word for word in another and cannot be extended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
-    /// Characters of the text before it.
+    /// Its offset in the text in characters.
     pub start: usize,
     /// Its length in characters.
     pub characters: usize,
-    /// What it says.
+    /// The stretch itself.
     pub text: String,
-    /// How often it stands there.
+    /// How often it occurs there.
     pub times: usize,
-    /// Where it stands first.
+    /// The first place where it occurs.
     pub place: Option<Place>,
-    /// Where it is in the text, in bytes.
+    /// Its byte range in the text.
     #[serde(skip)]
     pub bytes: Range<usize>,
 }
 
-/// What was found out about one text.
+/// The result for one text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
     /// Its length in characters.
     pub characters: usize,
     /// Characters within a copied span.
     pub copied_characters: usize,
-    /// Length in characters of the longest stretch that stands in the training text, whether or not
-    /// that counts as copied.
+    /// Length in characters of the longest stretch that occurs in the training text, whether or not
+    /// it counts as copied.
     pub longest: usize,
     /// The copied spans, in order; they may overlap.
     pub spans: Vec<Span>,
-    /// Spans that the rule would call copied, but that stand in the validation text alone, which
-    /// the model never saw.
+    /// Spans that the rule counts as copied, but that occur only in the validation text, which the
+    /// model never saw.
     pub only_in_validation: Vec<Span>,
 }
 
-/// Texts measured together.
+/// Totals of several texts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Together {
     /// Number of texts.
     pub texts: usize,
-    /// Their characters.
+    /// Number of characters.
     pub characters: usize,
     /// Characters within copied spans.
     pub copied_characters: usize,
@@ -65,13 +66,13 @@ pub struct Together {
     pub copied_share: f64,
     /// Number of copied spans.
     pub spans: usize,
-    /// Length in characters of the longest stretch that stands in the training text.
+    /// Length in characters of the longest stretch that occurs in the training text.
     pub longest: usize,
-    /// The n-grams of words that the training text does not have.
+    /// Counts of n-grams that the training text does not have.
     pub novel: Vec<Novel>,
 }
 
-/// Checks one text against the training text, and against the validation text where there is one.
+/// Checks one text against the training text, and against the validation text if there is one.
 ///
 /// # Errors
 /// When `interrupted` says to stop.
@@ -129,7 +130,7 @@ pub fn together(
     })
 }
 
-/// The beginning of a text's documents, as many characters as asked for where there are so many.
+/// The beginning of a text's documents, up to this many characters in all.
 pub fn beginning(text: &TrainingText, characters: usize) -> Vec<&str> {
     let mut left = characters;
     let mut taken = Vec::new();

@@ -1,16 +1,16 @@
-//! A suffix array: every place of a text, sorted by what follows there, so that any stretch is
-//! found by halving.
+//! A suffix array: the offsets of a text's suffixes in sorted order, so that any stretch is found
+//! by bisection.
 //!
-//! Sorted, all places where a stretch stands lie next to each other (Manber and Myers, "Suffix
-//! arrays: a new method for on-line string searches", 1993). The sorting itself is divsufsort's.
+//! In sorted order, all occurrences of a stretch are adjacent (Manber and Myers, "Suffix arrays: a
+//! new method for on-line string searches", 1993). The sorting itself is divsufsort's.
 
 use crate::error::{Error, Result};
 
-/// A text of which every stretch can be looked up; 5 bytes of memory for each of its own.
+/// A text in which any stretch can be looked up; takes 5 bytes of memory per byte of text.
 pub struct Index {
     /// The text.
     pub text: Vec<u8>,
-    /// Every place of `text`, in the order of what begins there.
+    /// The offsets of all suffixes of `text`, sorted by suffix.
     suffixes: Vec<i32>,
 }
 
@@ -28,34 +28,34 @@ impl Index {
         Ok(Self { text, suffixes })
     }
 
-    /// Memory that text and suffixes take.
+    /// Bytes of memory of text and suffixes.
     pub fn memory_bytes(&self) -> u64 {
         (self.text.len() + self.suffixes.len() * size_of::<i32>()) as u64
     }
 
-    /// Whether `wanted` stands somewhere; nothing at all stands everywhere.
+    /// Whether `wanted` occurs; the empty string always does.
     pub fn contains(&self, wanted: &[u8]) -> bool {
         wanted.is_empty() || self.suffixes.get(self.lower(wanted)).is_some_and(|&at| self.from(at).starts_with(wanted))
     }
 
-    /// How many bytes at the beginning of `wanted` stand together somewhere.
+    /// The length in bytes of the longest prefix of `wanted` that occurs.
     pub fn longest_match(&self, wanted: &[u8]) -> usize {
-        // What shares most with `wanted` stands right before or behind the place where it would be
-        // sorted in.
+        // The suffix with the longest common prefix is right before or after the position at which
+        // `wanted` would be sorted in.
         let place = self.lower(wanted);
         let around = &self.suffixes[place.saturating_sub(1)..self.suffixes.len().min(place + 1)];
         let shared = |&at: &i32| self.from(at).iter().zip(wanted).take_while(|(a, b)| a == b).count();
         around.iter().map(shared).max().unwrap_or(0)
     }
 
-    /// Every place where `wanted` stands, in no order.
+    /// The offset of every occurrence of `wanted`, in no order.
     pub fn places<'a>(&'a self, wanted: &'a [u8]) -> impl ExactSizeIterator<Item = usize> + 'a {
         let first = &self.suffixes[self.lower(wanted)..];
         let count = first.partition_point(|&at| self.from(at).starts_with(wanted));
         first[..count].iter().map(|&at| at as usize)
     }
 
-    /// How many suffixes come before `wanted`.
+    /// Number of suffixes that sort before `wanted`.
     fn lower(&self, wanted: &[u8]) -> usize {
         self.suffixes.partition_point(|&at| self.from(at) < wanted)
     }

@@ -1,9 +1,9 @@
-//! What a generated text has word for word from the training text: which stretches, where they
-//! stand there, and how many of its runs of words are new.
+//! What a generated text copies word for word from the training text: which stretches, where they
+//! occur there, and how many of its n-grams are new.
 //!
-//! Some of every text stands in any other: common phrases do. So the same is measured of the
-//! validation text, which people (or the stories' generator) wrote without looking at the training
-//! text: what the model copies beyond that, it has by heart.
+//! Every text shares some stretches with any other, such as common phrases. So the same is measured
+//! for the validation text, which people (or the stories' generator) wrote without looking at the
+//! training text: what the model copies beyond that, it has memorised.
 
 mod checked;
 mod index;

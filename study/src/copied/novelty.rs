@@ -1,20 +1,21 @@
-//! How much of a text is new, by runs of n words (McCoy et al., "How much do language models copy
-//! from their training data?", 2021): the share of its n-grams that the training text has nowhere.
+//! How much of a text is new, by n-grams of words (McCoy et al., "How much do language models copy
+//! from their training data?", 2021): the share of its n-grams that do not occur in the training
+//! text.
 
 use std::{collections::HashMap, ops::Range};
 
 use serde::Serialize;
 
-/// The longest runs of words that are looked for.
+/// The largest n.
 pub const MOST_WORDS: usize = 10;
 
-/// The words of a text: runs of letters, digits and apostrophes, and each other character that is
-/// no white space alone.
+/// The words of a text: runs of letters, digits and apostrophes, and every other character that is
+/// not white space by itself.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     word_places(text).map(|place| &text[place])
 }
 
-/// Where each of a text's words is, in bytes.
+/// The byte range of each of a text's words.
 pub fn word_places(text: &str) -> impl Iterator<Item = Range<usize>> {
     let inside = |character: char| character.is_alphanumeric() || matches!(character, '\'' | '’');
     let mut at = 0;
@@ -33,24 +34,24 @@ pub fn word_places(text: &str) -> impl Iterator<Item = Range<usize>> {
 /// How many n-grams of one length there are, and how many of them are new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Novel {
-    /// Words in a run.
+    /// Number of words, n.
     pub n: usize,
-    /// Runs of that length, each place counted.
+    /// Number of n-grams, counting every occurrence.
     pub ngrams: u64,
-    /// Those that stand nowhere in the training text.
+    /// Those that do not occur in the training text.
     pub novel: u64,
 }
 
 impl Novel {
-    /// The share that is new; `None` where there is no run of that length, of which nothing is copied
+    /// The share that is new; `None` if there are no n-grams of that length, so that none is copied
     /// either.
     pub fn share(self) -> Option<f64> {
         (self.ngrams > 0).then(|| self.novel as f64 / self.ngrams as f64)
     }
 }
 
-/// The n-grams of a few texts as a tree, one word a branch. The training text is read past it: it
-/// may be of any size, and memory is the texts' own.
+/// The n-grams of a few texts as a trie with one word per edge. The training text is streamed past
+/// it: it may be of any size, since memory depends only on the texts.
 #[derive(Default)]
 pub struct Ngrams {
     ids: HashMap<String, u32>,
@@ -62,14 +63,15 @@ pub struct Ngrams {
 struct Node {
     /// Words from the root.
     depth: usize,
-    /// Places in the texts.
+    /// Occurrences in the texts.
     count: u64,
-    /// Whether the training text has it.
+    /// Whether it occurs in the training text.
     seen: bool,
 }
 
 impl Ngrams {
-    /// The n-grams of `texts`, n from 1 to [`MOST_WORDS`]; none goes from one text into the next.
+    /// The n-grams of `texts`, n from 1 to [`MOST_WORDS`]; none crosses from one text into the
+    /// next.
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut this = Self { nodes: vec![Node::default()], ..Self::default() };
         for text in texts {
@@ -99,7 +101,7 @@ impl Ngrams {
         for place in 0..ids.len() {
             let mut node = 0;
             for id in ids[place..].iter().take(MOST_WORDS) {
-                // What the texts do not have, they have not with another word behind it either.
+                // An n-gram that the texts lack is also no prefix of one that they have.
                 let Some(&next) = id.and_then(|id| self.branches.get(&(node, id))) else { break };
                 node = next;
                 self.nodes[node as usize].seen = true;
@@ -107,7 +109,7 @@ impl Ngrams {
         }
     }
 
-    /// What is new after all that was read, for n from 1 to [`MOST_WORDS`].
+    /// The counts of new n-grams after all documents read so far, for n from 1 to [`MOST_WORDS`].
     pub fn novel(&self) -> Vec<Novel> {
         let mut all: Vec<Novel> = (1..=MOST_WORDS).map(|n| Novel { n, ngrams: 0, novel: 0 }).collect();
         for node in &self.nodes[1..] {

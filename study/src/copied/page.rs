@@ -1,5 +1,5 @@
-//! The checked texts as a page: what is copied is marked, and each mark says and links to where it
-//! stands.
+//! The checked texts as a page: copied stretches are marked, and each mark names its place in the
+//! training text and links to it.
 
 use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
 use crate::page::page as whole_page;
@@ -8,7 +8,7 @@ use ember_training::units::counted;
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// A page that needs nothing but itself.
+/// A self-contained page.
 pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, validation: Option<&Together>) -> String {
     let of_validation = validation.map_or_else(String::new, |validation| {
         let share = 100.0 * validation.copied_share;
@@ -30,7 +30,7 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
     )
 }
 
-/// A text, and the list of what is copied in it.
+/// A text, and the list of its copied spans.
 fn section(number: usize, text: &str, checked: &Checked) -> String {
     let items: String = checked.spans.iter().enumerate().map(|(place, span)| item(number, place, span)).collect();
     let list = if items.is_empty() { items } else { format!("<ol>\n{items}</ol>\n") };
@@ -48,7 +48,8 @@ fn item(number: usize, at: usize, span: &Span) -> String {
     format!("<li id=\"s{number}-{at}\">{characters}, {times}: {whereabouts}</li>\n")
 }
 
-/// "line 12 of input.txt"; where the line is none of the file's, "line 2 of document 7 of input.jsonl".
+/// "line 12 of input.txt"; if lines are counted within a document, "line 2 of document 7 of
+/// input.jsonl".
 pub fn words_for(place: &Place) -> String {
     let Place { source, document, line, .. } = place;
     let titled = place.title.as_ref().map_or_else(String::new, |title| format!(" ({title})"));
@@ -68,7 +69,7 @@ pub fn times(count: usize) -> String {
     }
 }
 
-/// The text with a link around what is copied; where spans overlap, the longest has it.
+/// The text with a link around each copied span; where spans overlap, the longest gets it.
 fn marked(number: usize, text: &str, checked: &Checked) -> String {
     let mut owners: Vec<Option<usize>> = vec![None; text.len()];
     let mut by_length: Vec<usize> = (0..checked.spans.len()).collect();

@@ -1,14 +1,13 @@
-//! Which stretches of a text stand word for word in another.
+//! Finds the stretches of a text that occur word for word in another.
 
 use std::ops::Range;
 
 use super::index::Index;
 use crate::error::{Result, proceed_if};
 
-/// The maximal spans of `text`, in bytes, that stand in the index and have at least `least`
-/// characters (1 or more): none can be made longer at either end and still stand there, and none
-/// lies within another. In order; neighbours may overlap, where what joins them stands nowhere as a
-/// whole.
+/// The maximal spans of `text`, as byte ranges, that occur in the index and have at least `least`
+/// characters (1 or more): none can be extended at either end and still occur, and none lies within
+/// another. In order; neighbours may overlap, if their union does not occur as a whole.
 ///
 /// # Errors
 /// When `interrupted` says to stop.
@@ -21,9 +20,9 @@ pub fn maximal_spans(
     let text = Characters::new(text);
     let mut spans = Vec::new();
     let mut start = 0;
-    // A span that begins here holds the next `least` characters. Mostly they stand nowhere, and
-    // looking backwards from the last of them shows how far one can move on at once, as in the
-    // search of Boyer and Moore (1977).
+    // A span that begins here contains the next `least` characters. Mostly these occur nowhere, and
+    // searching backwards from the last of them shows how far one can skip, as in the search of
+    // Boyer and Moore (1977).
     while start + least <= text.len() {
         proceed_if(!interrupted())?;
         let reach = text.first_reaching(index, start, start + least);
@@ -41,7 +40,7 @@ pub fn maximal_spans(
     Ok(spans)
 }
 
-/// The longest span of `text`, in bytes, that stands in the index, the first of several.
+/// The longest span of `text`, as a byte range, that occurs in the index; the first of several.
 ///
 /// # Errors
 /// When `interrupted` says to stop.
@@ -60,10 +59,10 @@ pub fn longest_span(index: &Index, text: &str, interrupted: &dyn Fn() -> bool) -
     Ok(text.bytes(best.0, best.1))
 }
 
-/// A text by its characters, so that no match begins or ends within one.
+/// A text by characters, so that no match starts or ends inside one.
 struct Characters<'a> {
     text: &'a str,
-    /// Where each character begins, and the end.
+    /// The byte offset of each character, and the text's length.
     edges: Vec<usize>,
 }
 
@@ -80,17 +79,17 @@ impl<'a> Characters<'a> {
         self.edges[start]..self.edges[end]
     }
 
-    /// Where the longest match that begins with character `start` ends.
+    /// The end of the longest match that starts with character `start`.
     fn end_of_match(&self, index: &Index, start: usize) -> usize {
         let from = self.edges[start];
         let end = from + index.longest_match(&self.text.as_bytes()[from..]);
         self.edges.partition_point(|&edge| edge <= end) - 1
     }
 
-    /// The first character from `start` on from which everything up to `end` stands in the index;
+    /// The first character from `start` on from which everything up to `end` occurs in the index;
     /// `end` if none does.
     fn first_reaching(&self, index: &Index, start: usize, end: usize) -> usize {
-        let (mut low, mut high) = (start, end); // the less has to stand there, the more likely it does: halve
+        let (mut low, mut high) = (start, end); // shorter stretches occur if longer ones do: bisect
         while low < high {
             let middle = low.midpoint(high);
             if index.contains(&self.text.as_bytes()[self.bytes(middle, end)]) {

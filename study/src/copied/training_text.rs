@@ -1,5 +1,4 @@
-//! The text that a model has learned, as one piece that can be searched, and where in it a place
-//! is.
+//! The text that a model was trained on, searchable as one piece, and the place in it of a byte.
 
 use std::{path::PathBuf, sync::atomic::AtomicU64};
 
@@ -10,20 +9,20 @@ use serde::Serialize;
 use super::index::Index;
 use crate::error::Result;
 
-/// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document
-/// into the next.
+/// Separator after every document. No UTF-8 text contains this byte, so no match crosses documents.
 const SEPARATOR: u8 = 0xff;
 
-/// Token ids read at once.
+/// Number of token ids read at once.
 const BLOCK: usize = 1 << 16;
 
-/// Text shown on either side of a place, in characters.
+/// Characters of context shown on either side of a place.
 const AROUND: usize = 40;
 
-/// Line ends are counted once, up to every so many bytes: from there on it is not far to any place.
+/// Line ends are counted in advance up to every multiple of this many bytes, to have fewer to count
+/// for a place.
 const COUNTED: usize = 1 << 16;
 
-/// Documents, one after another.
+/// Documents, concatenated.
 #[derive(Default)]
 pub struct Documents {
     bytes: Vec<u8>,
@@ -32,58 +31,58 @@ pub struct Documents {
 }
 
 struct Document {
-    /// Its first byte in all.
+    /// Offset of its first byte in all documents.
     start: usize,
     source: usize,
     /// Its number in its source, from 1.
     number: u64,
-    /// What its lines are counted in.
+    /// What its lines are counted within.
     line_of: LineOf,
     /// Its first line there.
     first_line: u64,
-    /// What it is called, where its file says.
+    /// Its title, if its file has one.
     title: Option<String>,
 }
 
-/// What a line is counted in.
+/// What a line number is counted within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineOf {
-    /// A text file, whose lines anybody can look up.
+    /// A text file, in which anybody can look up the line.
     File,
     /// A document of a file that is no plain text, or of an archive.
     Document,
-    /// A document of one side of a prepared text: documents are numbered among those of that side, and
-    /// what is held out is in no number.
+    /// A document of one side of a prepared text: its documents are numbered among those of that
+    /// side, without the held-out ones.
     SplitDocument,
 }
 
-/// Where a stretch stands in the training text.
+/// Where a stretch occurs in the training text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The file, or what else the text came from.
+    /// The file or other source of the text.
     pub source: String,
-    /// The document's number there, from 1: of a run, among its training documents.
+    /// The document's number there, from 1; for a run, among its training documents.
     pub document: u64,
-    /// What the document is called, where its file says.
+    /// The document's title, if its file has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The line, from 1.
     pub line: u64,
-    /// What the line is counted in.
+    /// What the line is counted within.
     pub line_of: LineOf,
-    /// Bytes of the document before it.
+    /// Its offset in the document in bytes.
     pub offset_bytes: u64,
-    /// What stands before it in the document, at most 40 characters.
+    /// The text before it in the document, at most 40 characters.
     pub before: String,
-    /// What stands behind it, at most 40 characters.
+    /// The text after it, at most 40 characters.
     pub after: String,
 }
 
 impl Documents {
-    /// The documents of a split of a prepared folder, given back by its tokenizer; `sources` are the
-    /// files that they came from, with how many came from each, in order. Where these are not as
-    /// many as there are documents, all have the name of `together`.
+    /// The documents of a split of a prepared folder, decoded by its tokenizer; `sources` are the
+    /// files that they came from, with the number of documents of each, in order. If these numbers
+    /// do not add up to the number of documents, all documents get the name `together`.
     ///
     /// # Errors
     /// When the tokens cannot be read, or are not the tokenizer's.
@@ -94,8 +93,7 @@ impl Documents {
         sources: &[(String, u64)],
         together: &str,
     ) -> Result<Self> {
-        // What each token stands for is looked up once. In some foreign tokenizers a token alone
-        // stands for nothing.
+        // Each token is decoded once. In some foreign tokenizers a single token has no text.
         let table: Option<Vec<Vec<u8>>> =
             (0..tokenizer.vocab_size() as u32).map(|id| tokenizer.token_bytes(id)).collect();
         let text_of = |ids: &[u32]| match &table {
@@ -129,7 +127,7 @@ impl Documents {
         Ok(this)
     }
 
-    /// Says of each document which source it came from: as many as each has, in order.
+    /// Assigns a source to each document: in order, as many documents as each source has.
     fn attribute(&mut self, sources: &[(String, u64)]) {
         self.sources = sources.iter().map(|(name, _)| name.clone()).collect();
         let places = sources
@@ -144,8 +142,8 @@ impl Documents {
     /// The documents of files and folders, read as `run` and `prepare` do.
     ///
     /// # Errors
-    /// Names the file that cannot be read, is no text, or lacks the field; in a folder such a file
-    /// is left out.
+    /// When a file cannot be read, is no text, or lacks the field; the error names it. In a folder
+    /// such a file is skipped.
     pub fn from_files(paths: &[PathBuf], options: &ReadOptions) -> Result<Self> {
         let mut listing = Listing::new(options);
         paths.iter().try_for_each(|path| listing.add_path(path))?;
@@ -171,21 +169,21 @@ impl Documents {
                 Ok(())
             });
             match read {
-                Err(_) if file.found => this.truncate(before), // as `run` and `prepare` leave it out
+                Err(_) if file.found => this.truncate(before), // skipped, as by `run` and `prepare`
                 read => drop(read?),
             }
         }
         Ok(this)
     }
 
-    /// Takes back what was added after there were so many bytes, documents and sources.
+    /// Removes everything after this many bytes, documents and sources.
     fn truncate(&mut self, (bytes, documents, sources): (usize, usize, usize)) {
         self.bytes.truncate(bytes);
         self.documents.truncate(documents);
         self.sources.truncate(sources);
     }
 
-    /// Adds a document of the last source.
+    /// Adds a document to the last source.
     fn push(&mut self, text: &str, line_of: LineOf, first_line: u64, title: Option<String>) {
         let source = self.sources.len() - 1;
         let number = match self.documents.last() {
@@ -197,7 +195,7 @@ impl Documents {
         self.bytes.push(SEPARATOR);
     }
 
-    /// Sorts the text to be searched.
+    /// Builds the index for searching.
     ///
     /// # Errors
     /// When it is larger than 2 GiB.
@@ -217,24 +215,24 @@ pub struct TrainingText {
     pub index: Index,
     documents: Vec<Document>,
     sources: Vec<String>,
-    /// How many line ends are before each [`COUNTED`] bytes.
+    /// Number of line ends before each multiple of [`COUNTED`] bytes.
     line_ends: Vec<u64>,
 }
 
 impl TrainingText {
     /// Every document's text, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        // Documents came as text, so none is lost here.
+        // All documents are valid text, so none is skipped.
         self.index.text.split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
     }
 
-    /// How often `wanted` stands in the text, and where first.
+    /// How often `wanted` occurs in the text, and the first place.
     pub fn find(&self, wanted: &str) -> (usize, Option<Place>) {
         let places = self.index.places(wanted.as_bytes());
         (places.len(), places.min().map(|at| self.place(at, wanted.len())))
     }
 
-    /// Where the `length` bytes at `at` are.
+    /// The place of the `length` bytes at `at`.
     fn place(&self, at: usize, length: usize) -> Place {
         let all = &self.index.text;
         let &Document { start, source, number, line_of, first_line, ref title } =
@@ -257,14 +255,14 @@ impl TrainingText {
         }
     }
 
-    /// Line ends in all that is before a place.
+    /// Number of line ends before a byte.
     fn line_ends_before(&self, at: usize) -> u64 {
         let piece = at / COUNTED;
         self.line_ends[piece] + lines(&self.index.text[piece * COUNTED..at])
     }
 }
 
-/// Line ends in it.
+/// Number of line ends.
 fn lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }

@@ -1,25 +1,25 @@
-//! Texts that end in a loop: the same stretch said again and again, as greedy decoding is known for
-//! (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
+//! Texts that end in a loop: the same stretch repeated again and again, a known failure of greedy
+//! decoding (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
 
 use serde::Serialize;
 
-/// How often a stretch must be said at the end.
+/// How often a stretch must be repeated at the end.
 pub const TIMES: usize = 3;
 
-/// Tokens that a loop covers at least: a few full stops in a row are none.
+/// Minimal number of tokens in a loop: a few full stops in a row are none.
 pub const LEAST_TOKENS: usize = 16;
 
-/// The loop that a text ends in.
+/// The loop at the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Loop {
-    /// Tokens before the looping stretch is said for the first time.
+    /// Tokens before the looping stretch first occurs.
     pub onset: usize,
-    /// Tokens of the stretch.
+    /// Tokens in the stretch.
     pub period: usize,
 }
 
-/// The loop at the end of `ids`: the shortest stretch said at least [`TIMES`] times in a row up to
-/// the last token (its last saying perhaps cut short), over at least [`LEAST_TOKENS`] tokens.
+/// The loop at the end of `ids`: the shortest stretch that is repeated at least [`TIMES`] times up
+/// to the last token (the last repetition may be cut short), over at least [`LEAST_TOKENS`] tokens.
 pub fn ending_loop(ids: &[u32]) -> Option<Loop> {
     (1..=ids.len() / TIMES).find_map(|period| {
         let same = ids.iter().rev().zip(ids[..ids.len() - period].iter().rev()).take_while(|(a, b)| a == b).count();
@@ -31,20 +31,20 @@ pub fn ending_loop(ids: &[u32]) -> Option<Loop> {
 /// How many texts of one kind end in a loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Loops {
-    /// Who wrote them: `real`, `sampled` or `greedy`.
+    /// The kind of text: `real`, `sampled` or `greedy`.
     pub text: &'static str,
     /// Number of texts.
     pub texts: usize,
-    /// Those that end in a loop.
+    /// Number of texts that end in a loop.
     pub loops: usize,
-    /// Tokens before the loop, a mean over the texts that end in one.
+    /// Mean number of tokens before the loop, over the texts that end in one.
     pub mean_onset: Option<f64>,
-    /// Tokens of the looping stretch, a mean over the same.
+    /// Mean number of tokens in the looping stretch, over the same texts.
     pub mean_period: Option<f64>,
 }
 
 impl Loops {
-    /// Counts them.
+    /// Counts the loops of `texts`.
     pub fn count<'a>(text: &'static str, texts: impl IntoIterator<Item = &'a [u32]>) -> Self {
         let found: Vec<Option<Loop>> = texts.into_iter().map(ending_loop).collect();
         let loops: Vec<Loop> = found.iter().copied().flatten().collect();

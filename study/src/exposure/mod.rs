@@ -1,24 +1,25 @@
-//! Exposure: in training a model reads real text only, in inference its own. Does it go astray on
+//! Exposure: in training a model only reads real text, in inference its own. Does it go astray on
 //! its own words?
 //!
-//! Each window of validation text gives a prefix. Behind it come the real words, words that the
-//! model draws at temperature 1, or those it finds most probable (greedy), and the same scoring
-//! that evaluates a model measures all three by position:
+//! Each window of validation text gives a prefix. It is followed by the real words, by words that
+//! the model samples at temperature 1, or by its most probable words (greedy), and the scoring that
+//! evaluates a model measures all three by position:
 //!
-//! - loss, -ln p of the word that stands there. Drawn words have the loss that the model expects;
-//!   real ones have more, as far as it does not know them; greedy ones less, falling where it
+//! - loss: -ln p of the actual word. Sampled words have the loss that the model expects; real ones
+//!   have more, to the extent that it does not know them; greedy ones have less, falling where it
 //!   repeats itself.
-//! - expected loss: the entropy of the model's own distribution at that place. What it expects on
-//!   real words and what it then loses there are equal if it knows how well it knows.
-//! - drift: the expected loss on drawn words less that on real ones. Right behind the prefix it is
-//!   0, for both have read the same. A model whose own words lead it nowhere that real text does
-//!   not go stays at 0; one that goes astray does not.
-//! - repetition: the share of places that end a run of tokens which stood in the window before.
+//! - expected loss: the entropy of the model's own distribution at that position. On real words,
+//!   expected loss and loss are equal if the model is well calibrated.
+//! - drift: the expected loss on sampled words minus that on real ones. Right after the prefix it
+//!   is 0, since both have read the same. A model whose own words lead it nowhere that real text
+//!   does not go stays at 0; one that goes astray does not.
+//! - repetition: the share of positions at which a run of tokens ends that occurred earlier in the
+//!   window.
 //!
-//! What is not measured is the loss of the real words behind a prefix that the model wrote: no real
-//! words follow that. (Bengio et al., "Scheduled Sampling", 2015, name the problem; He et al.,
-//! "Exposure Bias versus Self-Recovery", 2021, ask whether it grows with length, which is why
-//! everything here is by position.)
+//! Not measured is the loss of the real words after a prefix written by the model: no real words
+//! follow that. (Bengio et al., "Scheduled Sampling", 2015, name the problem; He et al., "Exposure
+//! Bias versus Self-Recovery", 2021, ask whether it grows with length, which is why everything here
+//! is by position.)
 
 mod loops;
 mod page;
@@ -39,35 +40,35 @@ use crate::error::{Error, Result, proceed_if};
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
 
-/// Tokens read at once for their entropies.
+/// Number of tokens read at once for their entropies.
 const TOKENS_AT_ONCE: usize = 4096;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Real tokens that come first: 1 or more, and fewer than the context holds.
+    /// Real tokens at the start: 1 or more, and fewer than the context holds.
     pub prefix: usize,
-    /// Texts drawn for each window, 1 or more.
+    /// Texts sampled for each window, 1 or more.
     pub samples: usize,
-    /// Tokens written after each prefix to look for loops; 0 leaves that out.
+    /// Tokens generated after each prefix to look for loops; 0 skips that.
     pub loop_tokens: usize,
     /// Length in tokens of a run that counts as repeated, 1 or more.
     pub repeated_tokens: usize,
-    /// Seed of the draws.
+    /// Seed of the sampling.
     pub seed: u64,
 }
 
-/// A window of real text: a prefix and what follows it.
+/// A window of real text: a prefix and its continuation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// `context_length + 1` tokens: the last is only predicted.
     pub ids: Vec<u32>,
-    /// What really follows the prefix, as long as the texts that are searched for loops or as far
-    /// as the text goes.
+    /// The real continuation of the prefix, as long as the texts that are searched for loops, or up
+    /// to the text's end.
     pub long: Vec<u32>,
 }
 
-/// A mean over windows, and how far it may be off by chance.
+/// A mean over windows, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.
@@ -79,52 +80,52 @@ pub struct Estimate {
 /// Means of one kind of text over some positions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// -ln p of the token that stands there, nats.
+    /// -ln p of the actual token, nats.
     pub loss: f64,
-    /// The entropy of the model's distribution there, nats.
+    /// The entropy of the model's distribution at that position, nats.
     pub expected_loss: f64,
-    /// p of the token that stands there.
+    /// p of the actual token.
     pub probability: f64,
-    /// Share of the places that end a run which stood in the window before.
+    /// Share of the positions at which a run ends that occurred earlier in the window.
     pub repeated: f64,
 }
 
-/// The three kinds of text at some positions behind the prefix.
+/// The three kinds of text at some positions after the prefix.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stretch {
-    /// The first of the positions; 1 is right behind the prefix.
+    /// The first position; 1 is right after the prefix.
     pub from: usize,
-    /// The last.
+    /// The last position.
     pub to: usize,
-    /// The words that really stand there.
+    /// The real words.
     pub real: Figures,
-    /// Words drawn from the model at temperature 1.
+    /// Words sampled from the model at temperature 1.
     pub sampled: Figures,
     /// The model's most probable words.
     pub greedy: Figures,
-    /// Loss of the real words less that of drawn ones, nats.
+    /// Loss of the real words minus that of sampled ones, nats.
     pub gap: Estimate,
-    /// Expected loss on drawn words less that on real ones, nats.
+    /// Expected loss on sampled words minus that on real ones, nats.
     pub drift: Estimate,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exposure {
     /// Number of windows.
     pub windows: usize,
     /// Positions in a window.
     pub context_length: usize,
-    /// What was asked for.
+    /// The settings.
     #[serde(flatten)]
     pub settings: Settings,
     /// By position: 1, 2, 3 to 4, 5 to 8 and so on.
     pub positions: Vec<Stretch>,
-    /// The second half of the positions: what grows with length shows here.
+    /// The second half of the positions, which shows effects that grow with length.
     pub second_half: Stretch,
     /// All positions together.
     pub whole: Stretch,
-    /// How many texts end in a loop; empty where that was left out.
+    /// How many texts end in a loop; empty if that was skipped.
     pub loops: Vec<Loops>,
 }
 
@@ -147,7 +148,8 @@ pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: 
         ..GenerationConfig::default()
     };
     let sampled = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)?;
-    // Greedy text begins the same however long it gets: one is measured and searched for loops.
+    // Greedy text starts the same whatever its length: one text is both measured and searched for
+    // loops.
     let greedy = write(gpt, &prefixes, &knobs(Strategy::Greedy, 1, new.max(loop_tokens)), interrupted)?;
 
     let mut loops = Vec::new();
@@ -185,8 +187,8 @@ fn doubling(end: usize) -> Vec<Range<usize>> {
     starts.take_while(|&start| start < end).map(|start| start..(2 * start).max(1).min(end)).collect()
 }
 
-/// Writes on from every prefix: `num_return_sequences` texts of `max_new_tokens` each, one prefix
-/// after another.
+/// Continues every prefix: `num_return_sequences` texts of `max_new_tokens` each, one prefix after
+/// another.
 fn write(
     gpt: &Gpt,
     prefixes: &[&[u32]],
@@ -199,7 +201,7 @@ fn write(
     let longest = prefixes.iter().map(|prefix| prefix.len()).max().unwrap_or(0);
     let at_once = batch_size(memory_bytes, gpt.config(), longest, each, knobs.max_new_tokens);
     for prompts in prefixes.chunks(at_once) {
-        // Every text has noise of its own, the same however many are written together.
+        // Every text has its own random numbers, whatever the batch size.
         let first_sequences: Vec<u64> = (0..prompts.len()).map(|prompt| (texts.len() + prompt * each) as u64).collect();
         let plan = Plan { first_sequences: &first_sequences, ..Plan::new(knobs) };
         let completions = generate_batch(gpt, prompts, &plan, &mut |_: Certain| {
@@ -211,7 +213,7 @@ fn write(
     Ok(texts)
 }
 
-/// What the model makes of the three kinds of text, behind the same prefixes.
+/// The model's readings of the three kinds of text, after the same prefixes.
 struct Readings {
     real: Reading,
     sampled: Reading,
@@ -237,22 +239,22 @@ impl Readings {
     }
 }
 
-/// What the model makes of some rows, at every position behind the prefix.
+/// The model's reading of some rows, at every position after the prefix.
 struct Reading {
-    /// Rows of each window.
+    /// Number of rows for each window.
     each: usize,
     /// -ln p of each token.
     loss: Vec<Vec<f32>>,
-    /// The entropy of the distribution it was taken from.
+    /// The entropy of the distribution that predicted it.
     expected: Vec<Vec<f32>>,
     /// p of each token.
     probability: Vec<Vec<f32>>,
-    /// 1 where a run ends that stood in the row before, else 0.
+    /// 1 where a run ends that occurred earlier in the row, else 0.
     repeated: Vec<Vec<f32>>,
 }
 
 impl Reading {
-    /// Reads rows, of which so many belong to each window.
+    /// Reads rows, of which `each` belong to one window.
     fn new(
         gpt: &Gpt,
         rows: &[Vec<u32>],
@@ -269,7 +271,7 @@ impl Reading {
         let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();
         Ok(Self {
             each,
-            loss: map(f32::abs), // -ln p; of a sure token 0, and not -0
+            loss: map(f32::abs), // -ln p; 0 instead of -0 for a certain token
             expected: entropies(gpt, rows, prefix, interrupted)?,
             probability: map(f32::exp),
             repeated: rows.iter().map(|ids| repeated(ids, prefix, repeated_tokens)).collect(),
@@ -283,14 +285,14 @@ impl Reading {
         Figures { loss, expected_loss, probability, repeated }
     }
 
-    /// The mean of some positions for each window, of one of the lists above.
+    /// The mean over some positions for each window, of one of the lists above.
     fn by_window(&self, rows: &[Vec<f32>], positions: &Range<usize>) -> Vec<f64> {
         rows.chunks(self.each).map(|rows| mean_over(rows, positions)).collect()
     }
 }
 
 /// The entropy, in nats, of the model's distribution for every token of each row from `prefix` on;
-/// the rows are of one length.
+/// all rows have the same length.
 fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>> {
     let vocab_size = gpt.config().vocab_size;
     let mut entropies = Vec::with_capacity(rows.len());
@@ -306,15 +308,15 @@ fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn()
         for hidden in hidden.split((MOST_LOGITS / vocab_size).max(1), 1) {
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
-            flat.extend(from_tensor(entropy)?.into_iter().map(f32::abs)); // as the loss of a sure token
+            flat.extend(from_tensor(entropy)?.into_iter().map(f32::abs)); // 0 instead of -0, as above
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }
     Ok(entropies)
 }
 
-/// For every token from `prefix` on: 1 where the `run` tokens that it ends stood in the row before,
-/// else 0.
+/// For every token from `prefix` on: 1 if the last `run` tokens up to it occurred earlier in the
+/// row, else 0.
 fn repeated(ids: &[u32], prefix: usize, run: usize) -> Vec<f32> {
     let mut seen = HashSet::new();
     let all: Vec<f32> = (1..=ids.len())
@@ -323,14 +325,14 @@ fn repeated(ids: &[u32], prefix: usize, run: usize) -> Vec<f32> {
     all[prefix..].to_vec()
 }
 
-/// The mean of some positions over all rows.
+/// The mean over some positions of all rows.
 fn mean_over(rows: &[Vec<f32>], positions: &Range<usize>) -> f64 {
     let sum: f64 = rows.iter().flat_map(|row| &row[positions.clone()]).map(|&value| f64::from(value)).sum();
     sum / (rows.len() * positions.len()) as f64
 }
 
 impl Estimate {
-    /// Of two or more values.
+    /// The estimate from two or more values.
     fn new(values: Vec<f64>) -> Self {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
@@ -338,7 +340,7 @@ impl Estimate {
         Self { mean, standard_error: (variance / count).sqrt() }
     }
 
-    /// Whether it differs from 0 by more than chance is likely to (two standard errors).
+    /// Whether it differs from 0 by more than chance makes likely (two standard errors).
     pub fn is_clear(self) -> bool {
         self.mean.abs() > 2.0 * self.standard_error
     }

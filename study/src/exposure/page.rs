@@ -1,4 +1,4 @@
-//! The figures as a page: the losses by position, the drift with its uncertainty, the loops.
+//! The figures as a page: losses by position, drift with its uncertainty, loops.
 
 use super::{Exposure, Figures, LEAST_TOKENS, Loops, Stretch, TIMES};
 use crate::drawing::decimals;
@@ -17,7 +17,7 @@ const RIGHT: f64 = 90.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 40.0;
 
-/// A page that needs nothing but itself.
+/// A self-contained page.
 pub fn page(title: &str, exposure: &Exposure) -> String {
     let Exposure { windows, settings, positions, whole, loops, .. } = exposure;
     let loops = match loops.as_slice() {
@@ -97,7 +97,7 @@ fn losses(stretches: &[Stretch]) -> String {
     let last = |curve: fn(&Stretch) -> f64| stretches.last().map_or(0.0, |of| frame.y(curve(of)));
     let mut labels = curves.map(|(class, label, curve)| (last(curve), class, label));
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Labels that would meet are moved apart, from the top down.
+    // Labels that would overlap are moved apart, from the top down.
     let mut lowest = f64::NEG_INFINITY;
     let x = WIDTH - RIGHT + 8.0;
     let [end, text_x] = [x + 16.0, x + 22.0];
@@ -146,7 +146,7 @@ impl Frame {
         HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - self.low) / (self.high - self.low)
     }
 
-    /// The beginning of a picture: its name, its axes, their labels.
+    /// The start of a picture: its name, its axes, their labels.
     fn open(&self, label: &str, stretches: &[Stretch]) -> String {
         let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
         let mut svg = format!(

@@ -1,4 +1,4 @@
-//! The page: what was found, in the order in which an author would ask.
+//! The page: the findings, in the order in which an author would ask.
 
 use super::{Seen, chart::bar, chart::columns};
 use crate::page::page as whole_page;
@@ -9,29 +9,30 @@ use ember_page::escape;
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// Words of a printed page, and words that are read in a minute.
+/// Words on a printed page, and words read per minute.
 const WORDS_A_PAGE: u64 = 300;
 const WORDS_A_MINUTE: u64 = 240;
 
-/// The same of scripts that part no words: as a page of a Chinese novel has, and as Chinese is read
-/// (Trauzettel-Klosinski and Dietz, "Standardized assessment of reading performance", 2012).
+/// Characters, for scripts that do not separate words: on a page of a Chinese novel, and per minute
+/// of reading Chinese (Trauzettel-Klosinski and Dietz, "Standardized assessment of reading
+/// performance", 2012).
 const CHARACTERS_A_PAGE: u64 = 600;
 const CHARACTERS_A_MINUTE: u64 = 255;
 
-/// The languages of those scripts that can be told.
-const UNPARTED: [&str; 5] = ["Mandarin", "Japanese", "Thai", "Burmese", "Khmer"];
+/// The languages of those scripts that can be detected.
+const UNSPACED: [&str; 5] = ["Mandarin", "Japanese", "Thai", "Burmese", "Khmer"];
 
-/// Places of one kind that are listed.
+/// Maximal number of places listed for each kind.
 const PLACES: usize = 20;
 
-/// A page that needs nothing but itself.
+/// A self-contained page.
 pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     let words = &look.vocabulary;
     let all_words = (words.words as f64 * look.bytes as f64 / look.sample_bytes.max(1) as f64).round() as u64;
     let exactly = if look.sample_bytes < look.bytes { "about " } else { "" };
     let characters = number_of(look.characters, "character");
-    // What stands between two signs is no word where words are not parted.
-    let (length, pages, minutes, beside) = if is_unparted(look) {
+    // Without separated words, the stretches between punctuation are not words.
+    let (length, pages, minutes, beside) = if is_unspaced(look) {
         let (pages, minutes) = (look.characters.div_ceil(CHARACTERS_A_PAGE), look.characters / CHARACTERS_A_MINUTE);
         (characters, pages, minutes, String::new())
     } else {
@@ -80,14 +81,14 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
 }
 
 /// Whether most of the text is in languages that are written without spaces.
-fn is_unparted(look: &Look) -> bool {
-    let languages = look.vocabulary.languages.iter().filter(|(name, _)| UNPARTED.contains(&name.as_str()));
+fn is_unspaced(look: &Look) -> bool {
+    let languages = look.vocabulary.languages.iter().filter(|(name, _)| UNSPACED.contains(&name.as_str()));
     languages.map(|(_, share)| share).sum::<f64>() > 0.5
 }
 
-/// What is said of words, where the text has any.
+/// The paragraph on words, if the text's script separates them.
 fn of_words(look: &Look, said: impl FnOnce() -> String) -> String {
-    match is_unparted(look) {
+    match is_unspaced(look) {
         true => "<p>Its script parts no words, so that none are counted.</p>".to_owned(),
         false => said(),
     }
@@ -103,7 +104,7 @@ fn number_of(count: u64, noun: &str) -> String {
     counted(grouped(count), noun)
 }
 
-/// The words for one, or for several.
+/// The singular or the plural.
 fn for_count<'a>(count: u64, one: &'a str, more: &'a str) -> &'a str {
     if count == 1 { one } else { more }
 }
@@ -133,7 +134,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// The last parts of a path.
+/// The last two parts of a path.
 fn short(name: &str) -> String {
     let parts: Vec<&str> = name.rsplit('/').take(2).collect();
     escape(&parts.into_iter().rev().collect::<Vec<_>>().join("/"))
@@ -186,7 +187,7 @@ fn languages(look: &Look) -> String {
     let named: Vec<String> = shown.map(|(name, share)| format!("{} {}", escape(name), percent(*share))).collect();
     let words = &look.vocabulary;
     let language = if named.is_empty() { "Its language cannot be told.".to_owned() } else { named.join(", ") + "." };
-    if is_unparted(look) {
+    if is_unspaced(look) {
         return format!("<p>{language}</p>");
     }
     format!(
@@ -196,13 +197,13 @@ fn languages(look: &Look) -> String {
     )
 }
 
-/// Words in sizes that follow their counts.
+/// Words in font sizes that follow their counts.
 fn cloud(words: &[Counted]) -> String {
     let [least, most] = [words.last(), words.first()].map(|word| word.map_or(1.0, |word| word.count as f64).ln());
     let word = |word: &Counted| {
         let share = ((word.count as f64).ln() - least) / (most - least).max(1e-9);
         format!(
-            // Of a word that is written from the right, the number stands behind it as well.
+            // So that the number follows the word also in right-to-left scripts.
             "<span style=\"font-size:{:.2}em\"><bdi>{}</bdi><sub>{}</sub></span>\n",
             0.9 + 0.9 * share,
             escape(&word.text),

@@ -1,16 +1,16 @@
-//! The validation loss of a run that nobody has made yet, from runs that were made.
+//! Predicts the validation loss of a planned run from runs that were measured.
 //!
 //! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
-//! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
-//! tokens. Five things are added. It is anchored in the text, so that one fit serves several texts
-//! and tokenizers: its unit is between the loss of trigrams with a cache and that of somebody who
-//! only spells, both of which are measured ([`super::text`]), since a trigram of byte pairs looks
-//! back much further than one of characters. Where a cache says much that trigrams do not, as in
-//! code, a model learns for longer, and goes further; it goes further, too, where sequences of four
-//! tokens say much, as in sayings that come again and again. Repeated tokens count for less and
-//! less ([Muennighoff et al. 2023](https://arxiv.org/abs/2305.16264), equation 5). In large steps
-//! they teach less. And a run of a few hundred steps is still on its way down from the loss of
-//! single tokens by their frequency.
+//! 2: a loss that no model can beat, and two terms that fall as powers of the parameters and of the
+//! tokens. Five things are added. First, its unit comes from the text, so that one fit serves
+//! several texts and tokenizers: it lies between the loss of trigrams with a cache and that of a
+//! predictor that only spells, both of which are measured ([`super::text`]), since a trigram of
+//! byte pairs looks back much further than one of characters. Second, where a cache predicts much
+//! that trigrams do not, as in code, a model learns for longer and goes lower; it also goes lower
+//! where sequences of four tokens predict much, as in sayings that recur. Third, repeated tokens
+//! count for less and less ([Muennighoff et al. 2023](https://arxiv.org/abs/2305.16264), equation
+//! 5). Fourth, tokens teach less in large steps. Fifth, a run of a few hundred steps is still on
+//! its way down from the loss of unigrams.
 //!
 //! ```text
 //! late = A (E + (1 - E) ((N0 / N)^a + (D1 / D)^b))    A = HC^p (2 H0 / 3)^(1 - p); HC: trigrams with a cache; H0: spelling
@@ -20,13 +20,13 @@
 //! W    = U (1 + R (1 - exp(-r / R)))                  U: tokens seen once; r: how often they are repeated; R = 15.4
 //! ```
 //!
-//! Of the built-in stories the least loss there can be is known, and no model that was trained for
-//! long is far above it: it is in the place of A E, a tenth of it in that of A (1 - E), and the
-//! loss of trigrams in that of H1.
+//! For the built-in stories the entropy floor is known, and no model that was trained for long is
+//! far above it: it replaces A E, a tenth of it replaces A (1 - E), and the loss of trigrams
+//! replaces H1.
 //!
-//! The ten constants are found anew each time from [`points`], the measured runs that are kept
-//! beside this file, by least squares of the logarithm of the loss. It takes a fraction of a
-//! second, and nothing can drift apart.
+//! The ten constants are fitted anew each time to [`points`], the measured runs stored beside this
+//! file, by least squares of the logarithm of the loss. That takes a fraction of a second, and
+//! constants and points cannot drift apart.
 
 use std::{array::from_fn, collections::BTreeMap};
 
@@ -35,30 +35,31 @@ use serde::{Deserialize, Serialize};
 use super::text::Statistics;
 use crate::error::{Error, Result};
 
-/// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
+/// How slowly repeated tokens lose their value: Muennighoff et al.'s R*_D.
 const REPEATS: f64 = 15.387756;
 
-/// The critical batch of a run, in tokens, over the root of the tokens it learns from: in steps of so
-/// many they teach as half of them would in the smallest ([McCandlish et al.
-/// 2018](https://arxiv.org/abs/1812.06162)); that it grows so is [Zhang et al.
-/// 2024](https://arxiv.org/abs/2410.21676)'s. Between 2 and 20 the points are met as well.
+/// The critical batch size of a run, in tokens, divided by the square root of the tokens it learns
+/// from: in steps of that size, tokens teach half as much as in the smallest steps ([McCandlish et
+/// al. 2018](https://arxiv.org/abs/1812.06162)); [Zhang et al.
+/// 2024](https://arxiv.org/abs/2410.21676) found this growth. Any value between 2 and 20 fits the
+/// points as well.
 const CRITICAL_BATCH: f64 = 5.0;
 
-/// A run whose loss was measured.
+/// A measured run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Its text, by name.
+    /// The name of its text.
     pub text: String,
-    /// Its text, in numbers.
+    /// The statistics of its text.
     #[serde(flatten)]
     pub statistics: Statistics,
-    /// Blocks.
+    /// Number of blocks.
     pub n_layer: usize,
     /// Width.
     pub n_embd: usize,
-    /// Tokens of a window.
+    /// Tokens per window.
     pub context_length: usize,
-    /// Windows of a step.
+    /// Windows per step.
     pub batch_size: usize,
     /// Steps.
     pub max_steps: u64,
@@ -66,67 +67,68 @@ pub struct Point {
     pub dropout: f64,
     /// The lowest validation loss, in nats per token.
     pub val_loss: f64,
-    /// Where the number is from.
+    /// The source of the number.
     pub from: String,
 }
 
 impl Point {
-    /// Its text, whatever the tokenizer: the name up to its last dash.
+    /// Its text without the tokenizer: the name up to its last dash.
     fn source(&self) -> &str {
         self.text.rsplit_once('-').map_or(&self.text, |(source, _)| source)
     }
 
-    /// What the formula needs to know of it.
+    /// The formula's inputs for this run.
     pub fn run(&self) -> Run<'_> {
         let tokens_per_step = (self.batch_size * self.context_length) as u64;
         Run::new(&self.statistics, self.n_layer, self.n_embd, self.max_steps, tokens_per_step)
     }
 }
 
-/// A run, as far as the formula knows it.
+/// A run as the formula sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Its text.
+    /// The statistics of its text.
     pub text: &'a Statistics,
     /// [`parameters_of_the_fit`].
     pub parameters: f64,
-    /// Tokens learned from, repeated ones each time.
+    /// Tokens trained on, counting repetitions.
     pub tokens: f64,
     /// Optimizer steps.
     pub steps: f64,
 }
 
 impl<'a> Run<'a> {
-    /// A run of a model of so many blocks of this width.
+    /// A run of a model with this many blocks of this width.
     pub fn new(text: &'a Statistics, n_layer: usize, n_embd: usize, steps: u64, tokens_per_step: u64) -> Self {
         let steps = steps as f64;
         let parameters = parameters_of_the_fit(n_layer, n_embd);
         Self { text, parameters, tokens: steps * tokens_per_step as f64, steps }
     }
 
-    /// How often the text is read.
+    /// How many times the text is read.
     pub fn passes(&self) -> f64 {
         self.tokens / (self.text.train_tokens.max(1) as f64)
     }
 
-    /// As how many tokens of fresh text the tokens count.
+    /// The number of tokens of fresh text that teach as much.
     pub fn worth(&self) -> f64 {
         let unique = self.tokens.min(self.text.train_tokens.max(1) as f64);
         let repeats = self.tokens / unique - 1.0;
         unique * (1.0 + REPEATS * (1.0 - (-repeats / REPEATS).exp()))
     }
 
-    /// The same in steps as large as they are: the formula's D.
+    /// [`Self::worth`], reduced for the size of the steps: the formula's D.
     fn taught(&self) -> f64 {
         let (worth, tokens_per_step) = (self.worth(), self.tokens / self.steps);
         worth / (1.0 + tokens_per_step / (CRITICAL_BATCH * worth.sqrt()))
     }
 }
 
-/// The formula's N: twelve squares of the width a block. The token table is left out ([Kaplan et al.
-/// 2020](https://arxiv.org/abs/2001.08361)): with it a narrow model of many tokens is promised too much.
-/// What the blocks really have (norms, biases, other widths) differs by a few percent; the constants
-/// were found with this count, and go with no other.
+/// The formula's N: 12 times the width squared, per block. The token table is left out ([Kaplan et
+/// al. 2020](https://arxiv.org/abs/2001.08361)): with it the formula would promise too much for a
+/// narrow model with a large vocabulary. The true number of parameters in the blocks (norms,
+/// biases, other widths) differs by a few percent; the constants were fitted with this count, and
+/// go with no other.
 pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize) -> f64 {
     12.0 * n_layer as f64 * (n_embd as f64).powi(2)
 }
@@ -134,7 +136,7 @@ pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize) -> f64 {
 /// The measured runs.
 ///
 /// # Errors
-/// When the file that is kept in the program is broken, which a test rules out.
+/// When the file built into the program is malformed, which a test rules out.
 pub fn points() -> Result<Vec<Point>> {
     serde_json::from_str(include_str!("points.json")).map_err(Error::Points)
 }
@@ -142,46 +144,46 @@ pub fn points() -> Result<Vec<Point>> {
 /// The constants of the formula.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Constants {
-    /// The share of the unit that no model goes below.
+    /// The share of the unit that no model goes below, before `c` lowers it.
     pub e: f64,
-    /// Parameters, in the first power law.
+    /// N0: the scale of the parameters' power law.
     pub n0: f64,
-    /// Its power.
+    /// The exponent of that power law.
     pub a: f64,
-    /// Tokens, in the second.
+    /// D0: the scale of the tokens' power law.
     pub d0: f64,
-    /// Its power.
+    /// The exponent of that power law.
     pub b: f64,
-    /// Steps after which half of the way from the unigrams is done.
+    /// S0: the steps after which half of the way down from the unigrams is done.
     pub s0: f64,
-    /// How suddenly.
+    /// How sharp that transition is.
     pub g: f64,
-    /// The trigrams' and the cache's part in the unit.
+    /// The weight of trigrams with a cache in the unit.
     pub p: f64,
-    /// How much lower the share is that no model goes below, the more the cache and a fourth token say.
+    /// How strongly what a cache and a fourth token predict lowers E.
     pub c: f64,
-    /// How many more tokens it takes where the cache says much.
+    /// How strongly what a cache predicts raises D1.
     pub h: f64,
 }
 
 const CONSTANTS: usize = 10;
 
-/// A predictor that knows words but no sentences has, roughly, this share of the loss of one that only
-/// spells: 2 nats a letter of English.
+/// A predictor that knows words but no sentences has, roughly, this share of the loss of one that
+/// only spells: 2 nats per letter of English.
 const OF_SPELLING: f64 = 2.0 / 3.0;
 
-/// How far above the least loss there can be models begin to stay, as a share of it.
+/// The formula's A (1 - E) for the built-in stories, as a share of the entropy floor.
 const ABOVE_THE_FLOOR: f64 = 0.1;
 
 impl Constants {
-    /// Where the search begins, and what a constant stays near that the points say nothing of.
+    /// The start of the search. A constant that the points do not determine stays near it.
     const START: [f64; CONSTANTS] = [0.6, 3e4, 0.35, 1e5, 0.35, 50.0, 1.5, 0.5, 1.0, 3.0];
 
-    /// How strongly it stays there: a constant e times too large counts as much as a point that is
-    /// so far off.
+    /// How strongly: a constant that is e times too large counts as much as a point with this
+    /// error.
     const PULL: f64 = 0.055;
 
-    /// From logarithms, which keep every constant positive.
+    /// From logarithms, so that every constant is positive.
     fn from_logarithms(at: &[f64; CONSTANTS]) -> Self {
         let [e, n0, a, d0, b, s0, g, p, c, h] = at.map(|logarithm| logarithm.clamp(-20.0, 20.0).exp());
         Self {
@@ -211,18 +213,18 @@ impl Constants {
         };
         let tokens = self.d0 * cache.powf(self.h);
         let lacking = (self.n0 / run.parameters).powf(self.a) + (tokens / run.taught()).powf(self.b);
-        // A predictor that knows only the counts of the tokens has this loss: a run that is too short
-        // for the formula's powers has it, too.
+        // A predictor that knows only the frequencies of the tokens has this loss; so has a run too
+        // short for the power laws.
         let late = (least + above * lacking).min(first);
         late + (first - late).max(0.0) / (1.0 + (run.steps / self.s0).powf(self.g))
     }
 
-    /// The loss of a point over the formula's, less 1.
+    /// The relative error at a point: its loss divided by the formula's, minus 1.
     fn error_at(&self, point: &Point) -> f64 {
         point.val_loss / self.loss(point.run()) - 1.0
     }
 
-    /// The constants that bring the formula nearest to `points`.
+    /// The constants that fit the formula best to `points`.
     pub fn fit(points: &[Point]) -> Self {
         let start = Self::START.map(f64::ln);
         let error = |at: &[f64; CONSTANTS]| {
@@ -233,17 +235,17 @@ impl Constants {
         };
         let mut best = nelder_mead(&error, start, 1.0);
         for _ in 0..3 {
-            // From where it came to rest, with fresh steps: the simplex can collapse early.
+            // Restarts from the minimum with a fresh simplex, since a simplex can collapse early.
             best = nelder_mead(&error, best, 0.3);
         }
         Self::from_logarithms(&best)
     }
 }
 
-/// What is predicted of a run's loss.
+/// The prediction of a run's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Nats per token.
+    /// Loss in nats per token.
     pub loss: f64,
     /// The lower end of the interval in which nine in ten runs should end.
     pub low: f64,
@@ -251,14 +253,14 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// The fit, and how far it is to be trusted.
+/// The fit and its errors.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fit {
-    /// From all points.
+    /// The constants fitted to all points.
     pub constants: Constants,
-    /// For each point its loss over that by the constants from all points, less 1.
+    /// The relative error at each point, with these constants.
     pub residuals: Vec<f64>,
-    /// The same by the constants from the points of all other texts.
+    /// The relative error at each point, with constants fitted to the points of all other texts.
     pub text_left_out: Vec<f64>,
     /// Tokens of the shortest run among the points.
     pub fewest_tokens: f64,
@@ -282,10 +284,9 @@ impl Fit {
         }
     }
 
-    /// The loss that a run will have. The interval is that of a text that the fit has not seen:
-    /// nine in ten of the points lie within it when the fit is made without their text. It is twice
-    /// as wide for a run shorter than all of the points, and ends where a model that knows nothing
-    /// begins.
+    /// The predicted loss of a run. The interval is for a text that the fit has not seen: nine in
+    /// ten of the points lie within it when the fit excludes their text. It is twice as wide for a
+    /// run shorter than all points, and does not exceed the loss of a model that knows nothing.
     pub fn estimate(&self, run: Run<'_>) -> Estimate {
         let loss = self.constants.loss(run);
         let spread = quantile(&self.text_left_out, 0.9) * if run.tokens < self.fewest_tokens { 2.0 } else { 1.0 };
@@ -294,24 +295,24 @@ impl Fit {
     }
 }
 
-/// For each point its loss over that by the constants from all other points, less 1. As many fits
-/// as points: half a second.
+/// The relative error at each point, with constants fitted to all other points. As many fits as
+/// points: half a second.
 pub fn left_out(points: &[Point]) -> Vec<f64> {
     let without = |point: &Point| fit_where(points, |other| !std::ptr::eq(other, point));
     points.iter().map(|point| without(point).error_at(point)).collect()
 }
 
-/// The constants from some of the points.
+/// The constants fitted to some of the points.
 fn fit_where(points: &[Point], is_in: impl Fn(&Point) -> bool) -> Constants {
     Constants::fit(&points.iter().filter(|point| is_in(point)).cloned().collect::<Vec<_>>())
 }
 
-/// The root of the mean square.
+/// The root mean square.
 pub fn root_mean_square(errors: &[f64]) -> f64 {
     (errors.iter().map(|error| error * error).sum::<f64>() / errors.len().max(1) as f64).sqrt()
 }
 
-/// The size that a share of the errors does not exceed.
+/// The absolute error that this share of the errors does not exceed.
 pub fn quantile(errors: &[f64], share: f64) -> f64 {
     let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sizes.sort_by(f64::total_cmp);
@@ -320,7 +321,7 @@ pub fn quantile(errors: &[f64], share: f64) -> f64 {
 }
 
 /// A minimum of `f` near `start` by [Nelder and Mead 1965](https://doi.org/10.1093/comjnl/7.4.308),
-/// in 600 moves.
+/// in 600 iterations.
 fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], size: f64) -> [f64; N] {
     let corner = |at: [f64; N]| (at, f(&at));
     let mut corners = vec![corner(start)];
@@ -329,8 +330,9 @@ fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], si
         corners.sort_by(|a, b| a.1.total_cmp(&b.1));
         let (best, worst) = (corners[0], corners[N]);
         let centre: [f64; N] = from_fn(|axis| corners[..N].iter().map(|(at, _)| at[axis] / N as f64).sum());
-        // On the line from the centre of the others, at 0, to the worst corner, at 1: the worst moves to
-        // the other side, further if that is the best yet, and only half as far if it is hardly better.
+        // Points on the line from the centre of the other corners (0) to the worst corner (1). The
+        // worst corner is reflected to the other side, further if that is the best yet, and half as
+        // far if it is hardly better.
         let along = |step: f64| corner(from_fn(|axis| centre[axis] + step * (worst.0[axis] - centre[axis])));
         let reflected = along(-1.0);
         corners[N] = if reflected.1 < best.1 {
@@ -341,7 +343,7 @@ fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], si
         } else {
             let contracted = along(if reflected.1 < worst.1 { -0.5 } else { 0.5 });
             if contracted.1 >= worst.1.min(reflected.1) {
-                // Nothing on that line is better: all corners come half-way to the best.
+                // No point on that line is better: all corners move half-way to the best.
                 for moved in &mut corners[1..] {
                     *moved = corner(from_fn(|axis| (moved.0[axis] + best.0[axis]) / 2.0));
                 }

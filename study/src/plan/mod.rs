@@ -81,7 +81,7 @@ const LOOKING_SHARE: f64 = 0.25;
 pub struct Request<'a> {
     /// The keys that the user set.
     pub settings: Settings,
-    /// Seconds for the whole of it: training, evaluations, saves, samples.
+    /// Seconds for everything: training, evaluations, checkpoints, samples.
     pub seconds: f64,
     /// Whether these seconds include measuring the device.
     pub measured_within: bool,

@@ -1,4 +1,4 @@
-//! What is computed twice, on the CPU and on a device, and how the two are compared.
+//! A computation that runs on the CPU and on a device, and the comparison of the two results.
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use ember_data::random;
@@ -7,32 +7,32 @@ use ember_model::device::Selected;
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
-/// One result of the device beside the CPU's.
+/// The comparison of one result with the CPU's.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The device, as [`DeviceChoice`](ember_model::device::DeviceChoice) writes it.
     pub device: String,
-    /// The kernel, or the model and what of it, such as `layer_norm` or `gpt2: gradients`.
+    /// The kernel, or the model and its part, such as `layer_norm` or `gpt2: gradients`.
     pub what: String,
-    /// What products are computed in on the device: `f32`, `bf16` or `f16`.
+    /// The type that products are computed in on the device: `f32`, `bf16` or `f16`.
     pub precision: &'static str,
-    /// The largest difference over the largest value; `None` where there is no finite one.
+    /// The largest difference divided by the largest value; `None` if that is not finite.
     pub difference: Option<f64>,
-    /// The most that rounding explains.
+    /// The largest difference that rounding explains.
     pub tolerance: f64,
-    /// Why there is nothing to compare: what the device failed with.
+    /// The device's failure, if there is nothing to compare.
     pub problem: Option<String>,
     /// Whether rounding explains the difference.
     pub holds: bool,
 }
 
-/// What is computed on a device in a precision: for each part, lists of numbers.
+/// The computation on a device in a precision: for each part, lists of numbers.
 type Compute = dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>>;
 
-/// A kernel or a model.
+/// A kernel or a model to check.
 pub(super) struct Check {
     pub(super) name: &'static str,
-    /// What is compared by itself; a kernel has one part without a name.
+    /// The parts that are compared separately; a kernel has one part without a name.
     pub(super) parts: &'static [&'static str],
     /// How many roundings may add up in it.
     pub(super) roundings: f64,
@@ -40,8 +40,8 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Computes on the CPU in float32 and on the device in `precision`, and compares each list of
-    /// numbers that comes out; `rounding` is half the distance of two neighbouring numbers at 1.
+    /// Computes on the CPU in float32 and on the device in `precision`, and compares each resulting
+    /// list of numbers; `rounding` is half the distance between neighbouring numbers at 1.
     pub(super) fn compare(&self, selected: &Selected, precision: FloatDType, rounding: f64) -> Vec<Comparison> {
         let want = (self.compute)(&Device::flex(), FloatDType::F32);
         let got = quietly(|| (self.compute)(&selected.device, precision));
@@ -75,7 +75,7 @@ pub(super) fn largest_difference(got: &[Vec<f32>], want: &[Vec<f32>]) -> Option<
     let of_list = |(got, want): (&Vec<f32>, &Vec<f32>)| {
         let largest = want.iter().fold(0.0, |largest: f64, value| largest.max(f64::from(value.abs())));
         let differences = got.iter().zip(want).map(|(got, want)| f64::from((got - want).abs()));
-        // By hand, since `max` passes over what is no number.
+        // Not `f64::max`, which ignores NaN.
         let difference = differences.fold(0.0, |most, next| if next > most || next.is_nan() { next } else { most });
         let share = if difference == 0.0 { 0.0 } else { difference / largest };
         (got.len() == want.len() && share.is_finite()).then_some(share)
@@ -83,7 +83,7 @@ pub(super) fn largest_difference(got: &[Vec<f32>], want: &[Vec<f32>]) -> Option<
     got.iter().zip(want).map(of_list).try_fold(0.0, |most: f64, next| next.map(|next| most.max(next)))
 }
 
-/// So many values in [-1, 1), the same for the same name on every machine.
+/// `count` values in [-1, 1), the same for the same name on every machine.
 pub(super) fn random_values(name: u64, count: usize) -> Vec<f32> {
     let mut rng = random::rng(1, &[name]);
     (0..count).map(|_| (rng.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()

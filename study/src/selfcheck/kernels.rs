@@ -1,4 +1,5 @@
-//! Each kernel by itself: its output, and the gradient of every input along a random direction.
+//! Checks each kernel separately: its output, and the gradient of every input along a random
+//! direction.
 
 use std::array::from_fn;
 
@@ -20,11 +21,11 @@ const N_OUT: usize = 201;
 const VOCAB: usize = 1_037;
 const EPSILON: f64 = 1e-5;
 const HEADS: Heads = Heads { n_head: 6, n_kv_head: 2, head_size: 32 };
-/// Of the size for which Hopper has kernels of its own.
+/// The head size for which Hopper has its own kernels.
 const HEADS_OF_64: Heads = Heads { n_head: 4, n_kv_head: 2, head_size: 64 };
 
-/// Every operation of the model that has a gradient, and the loss; embedding and dropout stand in
-/// the whole [models](super::models).
+/// Every operation of the model that has a gradient, and the loss; embedding and dropout are
+/// covered by the whole [models](super::models).
 pub fn all() -> Vec<Check> {
     let x = [BATCH, TIME, WIDTH];
     let y = [BATCH, TIME, N_OUT];
@@ -69,16 +70,15 @@ pub fn all() -> Vec<Check> {
         kernel("cross_entropy", [[BATCH, TIME, VOCAB]], |[logits], to| {
             let targets: Vec<u32> = (0..BATCH * TIME).map(|place| (place * 31 % VOCAB) as u32).collect();
             let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };
-            // A copy in the type of the products and back, as the model's logits have been through
-            // it.
+            // Cast to the type of products and back, as the model's logits are.
             let logits = cast(cast(logits * 4.0, to), FloatDType::F32);
             loss(logits, &targets, objective).objective.reshape([1, 1, 1])
         }),
     ]
 }
 
-/// An operation on tensors of these shapes, all given in three dimensions and in float32; the type
-/// is what products are computed in.
+/// An operation on tensors of these shapes, all in three dimensions and in float32; the type is the
+/// one that products are computed in.
 type Operation<const N: usize> = fn([Tensor<3>; N], FloatDType) -> Tensor<3>;
 
 fn kernel<const N: usize>(name: &'static str, inputs: [[usize; 3]; N], operation: Operation<N>) -> Check {

@@ -11,19 +11,19 @@ use crate::batch::batch_logits;
 use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 
-/// How many roundings may add up in a model of two blocks, and in some steps of it.
+/// How many roundings may add up in a model of two blocks, and in a few of its steps.
 const ROUNDINGS: f64 = 32.0;
 
 const BATCH: usize = 3;
 const TIME: usize = 65;
 const VOCAB: usize = 211;
-/// Tokens of the prompt; the others of a window are decoded one by one.
+/// Tokens of the prompt; the rest of a window is decoded one by one.
 const PROMPT: usize = 40;
 const STEPS: usize = 4;
 const SEED: u64 = 1;
 
-/// GPT-2's parts, and all the parts that GPT-2 does not have; the second is so wide that its matrices
-/// go every way in which a GPU multiplies large ones.
+/// A model with GPT-2's parts, and one with all parts that GPT-2 does not have; the second is wide
+/// enough that its matrices take every path by which a GPU multiplies large ones.
 pub fn all() -> [Check; 2] {
     let gpt2 = GptConfig { dropout: 0.1, ..GptConfig::new(VOCAB, TIME, 2, 4, 96) };
     let llama = GptConfig {
@@ -55,7 +55,7 @@ const PARTS: [&str; 7] = [
     "steps by Muon",
 ];
 
-/// All of [`PARTS`].
+/// The results of all [`PARTS`].
 fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Vec<Vec<f32>>> {
     let model = |device: &Device| {
         let Ok(gpt) = Gpt::new(config, SEED, device) else { unreachable!("the shapes above are whole") };
@@ -74,8 +74,8 @@ fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Ve
     ]
 }
 
-/// The largest logit at each position, and the logarithm of the sum of all exponentials. Not which
-/// token has it: rounding decides between two that are as good.
+/// The largest logit at each position, and the logarithm of the sum of all exponentials. The token
+/// itself is not compared: rounding decides between two equally good ones.
 fn best_tokens(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
     let logits = batch_logits(gpt, batch).reshape([BATCH * TIME, VOCAB]);
     if is_cpu(&gpt.device()) {
@@ -86,8 +86,8 @@ fn best_tokens(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
     [1, 2].map(|column| values(best.clone().narrow(1, column, 1))).to_vec()
 }
 
-/// The logits of the last position of prompts of different lengths, then of each further token: of
-/// a `replayed` step where the device has steps recorded.
+/// The logits at the last position of prompts of different lengths, then of each further token: by
+/// a `replayed` step if the device can record steps.
 fn decoded(gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
     let mut cache = KvCache::new(gpt.config(), BATCH, BATCH * TIME, &gpt.device());
     let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];
@@ -106,7 +106,7 @@ fn decoded(gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
             }
             none => match RecordedStep::record(gpt, &next, &mut cache, |logits| logits) {
                 Some(step) => none.insert(step).output(),
-                // Logits are missing, which the comparison says.
+                // The comparison reports the missing logits.
                 None => return all,
             },
         };
@@ -120,7 +120,7 @@ fn batch() -> Batch {
     Batch { inputs: ids(3), targets: ids(5), batch_size: BATCH, context_length: TIME }
 }
 
-/// The gradient of the mean loss, and that loss.
+/// The gradient of the mean loss, and the loss.
 fn gradients(gpt: &Gpt, batch: &Batch) -> (GradientsParams, f32) {
     let mut gradients = GradientsAccumulator::new();
     let loss = pass(gpt, batch, 0, 1.0, &Passes::plain(BATCH, SEED), &mut gradients);
@@ -136,8 +136,8 @@ fn gradients_by_parameter(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
     gpt.parameters().iter().map(|parameter| of(parameter).unwrap_or_default()).collect()
 }
 
-/// The loss before some clipped steps, by how much it has fallen after each, and by how much that of an average of
-/// the weights has; AdamW is the one that has an average here.
+/// The loss before a few clipped steps, how much it has fallen after each, and how much it has
+/// fallen for an average of the weights, which only AdamW's run has here.
 fn progress(mut gpt: Gpt, batch: &Batch, muon: Option<MuonConfig>) -> Vec<Vec<f32>> {
     let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
     let ema_decay = if muon.is_some() { 0.0 } else { 0.5 };

@@ -1,8 +1,8 @@
-//! The same prompt through training: what the model continued it with at every look, in the order
-//! of the steps.
+//! The same prompt throughout training: the model's continuation at every look, in the order of the
+//! steps.
 //!
-//! The noise is the same every time, so two texts are alike as far as the two models agree about
-//! every word; where they part is what was learned in between.
+//! The random numbers are the same every time, so two texts are equal for as long as both models
+//! choose the same words; where they diverge shows what was learned in between.
 
 mod page;
 
@@ -15,22 +15,22 @@ use ember_training::{run::folder, run::report::Row, run::report::jsonl, run::sam
 
 pub use page::page;
 
-/// One text on the line.
+/// One text of a timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
-    /// What was written.
+    /// The sample.
     #[serde(flatten)]
     pub sample: Sample,
     /// The last training loss logged up to this step.
     pub train_loss: Option<f64>,
     /// The validation loss at this step.
     pub val_loss: Option<f64>,
-    /// How many characters at its beginning are those of the text before it; `None` for the first.
+    /// Number of characters at its beginning that equal the previous text's; `None` for the first.
     pub same_characters: Option<usize>,
 }
 
 impl Moment {
-    /// The text as far as it is that of the step before, and the rest.
+    /// The text's beginning that equals the previous text, and the rest.
     pub fn parts(&self) -> (&str, &str) {
         let text = &self.sample.text;
         let same = self.same_characters.unwrap_or(0);
@@ -38,23 +38,23 @@ impl Moment {
     }
 }
 
-/// The loss that stands beside the texts of a line, the same of all of them: a loss on other text is
-/// another one, and no step from one to the other is one that was learned.
+/// The loss shown with the texts of a timeline, the same kind for all of them: training and
+/// validation losses are not comparable, so a change from one to the other is no progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// On validation text: where that was measured at every text.
+    /// On validation text, if it was measured at every text.
     Validation,
     /// On training text.
     Training,
 }
 
 impl Shown {
-    /// What is shown of these texts.
+    /// The kind of loss to show for these texts.
     pub fn of(line: &[Moment]) -> Self {
         if line.iter().all(|moment| moment.val_loss.is_some()) { Self::Validation } else { Self::Training }
     }
 
-    /// That of one text.
+    /// The loss of one text.
     pub fn loss(self, moment: &Moment) -> Option<f64> {
         match self {
             Self::Validation => moment.val_loss,
@@ -62,7 +62,7 @@ impl Shown {
         }
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Validation => "validation loss",
@@ -71,10 +71,10 @@ impl Shown {
     }
 }
 
-/// Reads what the run in `path` wrote, a line of moments for each prompt.
+/// Reads the samples of the run in `path`: a timeline for each prompt.
 ///
 /// # Errors
-/// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the
+/// When it is not a run's folder, nothing was sampled yet, or a log is damaged; the error names the
 /// folder or the file.
 pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     if !path.exists() {
@@ -92,12 +92,12 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     Ok(moments(samples, &rows))
 }
 
-/// Puts samples in line, each beside what the log says of its step.
+/// Groups samples into timelines, each sample with the logged losses of its step.
 fn moments(samples: Vec<Sample>, rows: &[Row]) -> BTreeMap<usize, Vec<Moment>> {
     let mut lines: BTreeMap<usize, Vec<Moment>> = BTreeMap::new();
     for sample in samples {
         let line = lines.entry(sample.prompt_index).or_default();
-        // A resume may have changed the prompt: then the line begins anew.
+        // A resume may have changed the prompt: then the timeline starts again.
         if line.last().is_some_and(|before: &Moment| before.sample.prompt != sample.prompt) {
             line.clear();
         }

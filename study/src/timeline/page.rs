@@ -1,5 +1,5 @@
-//! The line as a page: a slider through the steps, which plays by itself, and under it every text
-//! in a list that needs no script. What changed from one step to the next is marked.
+//! The timelines as a page: a slider through the steps, which can play by itself, and under it a
+//! list of all texts that needs no script. Changes from one step to the next are marked.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::page::{line_points, page as whole_page};
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// Moves every stage by its slider, and lets it play.
+/// The script that moves each timeline by its slider, and plays it.
 const SCRIPT: &str = include_str!("page/page.js");
 
 const WIDTH: f64 = 720.0;
@@ -20,7 +20,7 @@ const HEIGHT: f64 = 110.0;
 const SIDE: f64 = 44.0;
 const EDGE: f64 = 16.0;
 
-/// A page that needs nothing but itself.
+/// A self-contained page.
 pub fn page(title: &str, lines: &BTreeMap<usize, Vec<Moment>>) -> String {
     let sections: String = lines.iter().map(|(prompt, line)| section(*prompt, line)).collect();
     let data: Vec<_> = lines.values().map(|line| line_facts(line)).collect();
@@ -29,7 +29,7 @@ pub fn page(title: &str, lines: &BTreeMap<usize, Vec<Moment>>) -> String {
     whole_page(title, STYLE, template, &[("sections", &sections), ("data", &data), ("script", &SCRIPT)])
 }
 
-/// What the script knows of a line's moments.
+/// The data of a timeline for the script.
 fn line_facts(line: &[Moment]) -> Vec<serde_json::Value> {
     let shown = Shown::of(line);
     let facts = |moment: &Moment| {
@@ -70,15 +70,15 @@ fn section(prompt: usize, line: &[Moment]) -> String {
     )
 }
 
-/// The prompt, what stayed and what is new.
+/// The prompt, the unchanged text and the new text.
 fn marked(moment: &Moment) -> String {
     let (same, new) = moment.parts();
     let [prompt, same, new] = [&moment.sample.prompt, same, new].map(escape);
     format!("<b>{prompt}</b><span class=\"same\">{same}</span><span class=\"new\">{new}</span>")
 }
 
-/// The losses as a small curve, a dot on it for each text that has one; the script makes the dot of the
-/// shown text the large one.
+/// The losses as a small curve with a dot for each text that has one; the script enlarges the shown
+/// text's dot.
 fn curve(line: &[Moment], shown: Shown) -> String {
     let point = |(text, moment): (usize, &Moment)| Some((text, (moment.sample.step as f64, shown.loss(moment)?)));
     let (texts, points): (Vec<usize>, Vec<(f64, f64)>) = line.iter().enumerate().filter_map(point).unzip();
