@@ -132,8 +132,7 @@ fn command(mut program: Command, error: &Error) -> Command {
     given.unwrap_or(program)
 }
 
-/// Whether a command takes the first word of `meant`: a flag, or a positional argument of this
-/// name.
+/// Whether a command takes the first word of `meant`: a flag, or a positional argument's name.
 fn takes(command: &Command, meant: &str) -> bool {
     let name = meant.split(' ').next().unwrap_or_default();
     command.get_arguments().any(|arg| match name.strip_prefix("--") {

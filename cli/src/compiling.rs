@@ -1,5 +1,4 @@
-//! Progress while a GPU's driver compiles kernels: a bar, or a line now and then without a
-//! terminal.
+//! Progress while a GPU's driver compiles kernels: a bar, or lines where there is no terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,8 +17,7 @@ pub const KERNELS_OF_A_TEXT: usize = 20;
 /// Matrix-product kernels compiled for timing, with a usual model's shapes.
 pub const KERNELS_TIMED: usize = 33;
 
-/// Shows the progress of compilation until it is dropped; shows nothing if nothing is compiled, as
-/// on the CPU.
+/// Shows the progress of compilation until dropped; nothing if nothing compiles, as on the CPU.
 pub struct Wait {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -40,8 +38,7 @@ impl Wait {
         Self::shown(expected, quiet, std::io::stderr().is_terminal())
     }
 
-    /// As [`Self::begin`], but with lines even on a terminal, for a program that writes a log
-    /// there.
+    /// As [`Self::begin`], but with lines even on a terminal, for a program that logs there.
     pub fn in_lines(expected: usize, quiet: bool) -> Self {
         Self::shown(expected, quiet, false)
     }

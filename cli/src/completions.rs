@@ -1,5 +1,4 @@
-//! `ember-generate completions` and `ember-train completions`: shell completion for their commands
-//! and flags.
+//! `ember-generate completions` and `ember-train completions`: shell completion scripts.
 
 use std::io::Write;
 
@@ -31,7 +30,7 @@ pub fn run<C: CommandFactory>(args: &CompletionsArgs) -> Result<Outcome> {
 }
 
 fn script(command: &Command, shell: Shell) -> Vec<u8> {
-    let mut script = Vec::new(); // the generator panics where a pipe is closed
+    let mut script = Vec::new(); // the generator panics if a pipe is closed
     clap_complete::generate(shell, &mut shown(command), command.get_name(), &mut script);
     script
 }

@@ -1,5 +1,4 @@
-//! `ember-generate man-pages` and `ember-train man-pages`: the manual pages of every command, for
-//! packages.
+//! `ember-generate man-pages` and `ember-train man-pages`: every command's manual, for packages.
 
 use std::{fs, path::PathBuf};
 

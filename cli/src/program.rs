@@ -27,8 +27,7 @@ use crate::wording;
 pub use crate::interrupt::exit;
 pub use crate::usage::UsageError;
 
-/// Stack of a pool thread, for deep recursion inside tensor kernels; the default of 2 MiB is too
-/// little.
+/// Stack of a pool thread: tensor kernels recurse deeply, and the default 2 MiB is too little.
 const STACK_BYTES: usize = 64 << 20;
 
 /// The flags that every command of both programs takes.

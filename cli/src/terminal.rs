@@ -14,8 +14,7 @@ pub fn stdout() -> Screen<StdoutLock<'static>> {
     Screen { cleans: out.is_terminal(), out, name: OUTPUT, held: None }
 }
 
-/// Standard output for text with the program's own colours, whose other parts went through
-/// [`printable`].
+/// Standard output for text with the program's own colours, all else cleaned by [`printable`].
 pub fn coloured_stdout() -> Screen<StdoutLock<'static>> {
     Screen { out: io::stdout().lock(), cleans: false, name: OUTPUT, held: None }
 }
@@ -55,8 +54,7 @@ pub fn typed(path: &Path) -> String {
     }
 }
 
-/// A writer to standard output or standard error, for UTF-8, which is all that these programs
-/// write.
+/// A writer to standard output or standard error, for UTF-8, as all these programs write.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,

@@ -1,5 +1,4 @@
-//! The beam search with all its candidates, next to the greedy text and the result of the exact
-//! search.
+//! The beam search with all its candidates, next to the greedy text and the exact search's.
 
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
 use ember_decoding::{Completion, FinishReason};
 use ember_decoding::{completion::Finding, error::Result, trace::BeamStep};
 
-/// Length of the longest text that is searched exactly: the number of prefixes multiplies with each
-/// token.
+/// The longest text that is searched exactly: the number of prefixes multiplies with each token.
 const EXACT_TOKENS: usize = 8;
 
 /// Time after which the exact search gives up.
@@ -29,8 +27,7 @@ pub(super) struct Scored {
 pub(super) struct BeamResult {
     #[serde(flatten)]
     pub(super) text: Scored,
-    /// The sum of the processed log-probabilities, divided by the length to the power of the length
-    /// penalty.
+    /// The sum of the processed log-probabilities, over the length to the power `length_penalty`.
     score: f64,
     #[serde(rename = "text")]
     words: Option<String>,

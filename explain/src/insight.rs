@@ -1,5 +1,4 @@
-//! Inspects the model at a few steps: where each head attended, and what each layer would have
-//! predicted.
+//! Inspects the model at a few steps: what each head attends to, and what each layer predicts.
 
 use burn::tensor::Tensor;
 use serde::Serialize;

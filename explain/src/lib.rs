@@ -1,5 +1,4 @@
-//! One generation explained: collects every number that decided it, for a page or a terminal to
-//! show.
+//! One generation explained: collects every number that decided it, for a page or a terminal.
 //!
 //! Nothing here decodes. [`ember_decoding::generate`](mod@ember_decoding::generate) generates the
 //! text, its beams and its alternatives, [`ember_decoding::sampler`] draws and

@@ -1,5 +1,4 @@
-//! The page: one HTML file that contains its style, scripts and numbers, and loads nothing from the
-//! network.
+//! The page: one HTML file with its style, scripts and numbers, which loads nothing else.
 
 use ember_page::{Page, fill, json_in_script, script};
 

@@ -47,8 +47,7 @@ pub struct Words<'a> {
     pub bytes_of: Option<&'a dyn Fn(u32) -> Vec<u8>>,
 }
 
-/// A token's text, or its bytes if they are not valid text by themselves, such as part of a
-/// character.
+/// A token's text, or its bytes if they are no text by themselves, such as part of a character.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Piece {
@@ -63,8 +62,7 @@ impl Words<'_> {
         Some(String::from_utf8(bytes_of(id)).map_or_else(|error| Piece::Bytes(error.into_bytes()), Piece::Text))
     }
 
-    /// The text of several tokens; a byte that is no character, such as part of one, is printed as
-    /// `<E4>`.
+    /// The text of several tokens; a byte that is no character, such as part of one, as `<E4>`.
     pub fn text(&self, ids: &[u32]) -> Option<String> {
         let bytes_of = self.bytes_of?;
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| bytes_of(id)).collect();

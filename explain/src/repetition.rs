@@ -45,8 +45,7 @@ fn distinct(ids: &[u32], n: usize) -> Option<f64> {
     (count > 0).then(|| all.collect::<HashSet<_>>().len() as f64 / count as f64)
 }
 
-/// A repeated passage of n + 1 tokens contains a repeated one of n, so the longest is found by
-/// bisection.
+/// A repeated passage of n + 1 tokens contains a repeated one of n: bisect for the longest.
 fn longest_repeat(ids: &[u32]) -> usize {
     let occurs_twice = |n: usize| {
         let mut seen = HashSet::new();

@@ -15,8 +15,7 @@ use ember_decoding::{logprobs::top_k, softmax::softmax};
 /// The largest vocabulary whose logits are all stored.
 const WHOLE: usize = 8000;
 
-/// Logits stored one by one for a larger vocabulary, in addition to those of the tokens in the
-/// text.
+/// Logits stored one by one for a larger vocabulary, besides those of the tokens in the text.
 const BEST: usize = 1000;
 
 /// A group of the rest has one token for this many that rank above it, and at least one.

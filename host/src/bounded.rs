@@ -32,26 +32,26 @@ thread_local! {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Bounded<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         take(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the contract of the inner allocator too.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         take(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the contract of the inner allocator too.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         take(size);
         give_back(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the contract of the inner allocator too.
         unsafe { self.0.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         give_back(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the contract of the inner allocator too.
         unsafe { self.0.dealloc(at, layout) }
     }
 }

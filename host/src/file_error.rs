@@ -1,5 +1,4 @@
-//! The error of a file or folder that cannot be read or written, and how any error is printed with
-//! its causes.
+//! The error of a file or folder that cannot be read or written; errors printed with causes.
 
 use std::{error::Error, io, path::Path, path::PathBuf};
 

@@ -106,8 +106,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the incomplete files and folders that an ended process left in `folder` and its
-/// subfolders.
+/// Removes what an ended process left incomplete in `folder` and its subfolders.
 ///
 /// # Errors
 /// The disk's.

@@ -50,8 +50,7 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Bytes left in the groups of this process; `None` if none has a limit. `root` is the file
-/// system's root.
+/// Bytes left in this process's groups; `None` if none has a limit. `root` is the file system's.
 fn left_in_groups(root: &Path) -> Option<usize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;

@@ -1,5 +1,4 @@
-//! Output to a place that the user names: regular files whole or not at all, anything else as a
-//! stream.
+//! Output to a user's path: regular files whole or not at all, anything else as a stream.
 //!
 //! A file is written under a temporary name and renamed, and a rename replaces whatever has that
 //! name. So links are followed first, and a device, a pipe or a socket is opened and written into,

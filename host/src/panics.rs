@@ -12,8 +12,7 @@ thread_local! {
 /// Calls of [`quietly`] in progress, in all threads.
 static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Prefix of the names of the GPU runtime's threads. A panic there is caught, and continues in the
-/// thread that waits.
+/// Prefix of the GPU runtime's thread names. A panic there continues in the thread that waits.
 const RUNTIME_PREFIX: &str = "DS";
 
 /// A caught panic: the most informative line of its message.

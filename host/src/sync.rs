@@ -1,5 +1,4 @@
-//! Synchronisation between threads: std's, or shuttle's when a test explores the orders in which
-//! threads run.
+//! Synchronisation primitives: std's, or shuttle's for tests that explore thread interleavings.
 
 #[cfg(feature = "interleavings")]
 pub use shuttle::sync::{Arc, atomic};

@@ -1,5 +1,4 @@
-//! Builds a model: asks a source for every parameter by name, and puts it into the modules of the
-//! forward pass.
+//! Builds a model: gets every parameter from a source by name, and puts it into the modules.
 
 use std::sync::Arc;
 

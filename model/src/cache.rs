@@ -1,6 +1,5 @@
 //! The key-value cache: with it, inference computes one position for a new token instead of the
-//! whole text. Training has no use for it, since it computes every position of a known text at
-//! once.
+//! whole text. Training has no use for it: it computes all positions of a known text at once.
 //!
 //! Keys and values are stored in numbered slots, and a row of the batch is a list of slots, one per
 //! position. So rows may have different lengths; rows with a common prefix (the beams of one
@@ -28,16 +27,14 @@ pub struct KvCache {
     slots: usize,
     /// The first free slot: this and later ones were never used, or have been reclaimed.
     next: usize,
-    /// How often slots were reclaimed: after that, tensors may lie elsewhere, and a recorded step
-    /// is invalid.
+    /// How often slots were reclaimed: a recorded step from before is invalid.
     pub(crate) compactions: usize,
     heads: Heads,
     device: Device,
 }
 
 impl KvCache {
-    /// `rows` empty rows and memory for `slots` positions in total; it grows when that is not
-    /// enough.
+    /// `rows` empty rows and memory for `slots` positions in total; it grows when it is full.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
         Self::of(Empty::of_model(config, slots, device), config, rows)
     }

@@ -110,8 +110,7 @@ pub struct Selected {
     pub reason: String,
 }
 
-/// All devices that this build can reach, each tested with a small computation; the preferred
-/// first.
+/// All devices that this build can reach, tested with a small computation; the best first.
 pub fn list() -> Vec<Selected> {
     cuda().into_iter().chain(wgpu()).chain([cpu(String::new())]).map(Selected::tested).collect()
 }
@@ -119,8 +118,7 @@ pub fn list() -> Vec<Selected> {
 /// The device that `choice` names.
 ///
 /// # Errors
-/// When it does not exist, is not compiled in, or fails its test. `auto` never fails for a missing
-/// GPU.
+/// When it does not exist, is not compiled in, or fails its test; `auto` needs no GPU.
 pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(cpu("as asked".to_owned())),

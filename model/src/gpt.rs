@@ -78,8 +78,7 @@ impl Attention {
     }
 }
 
-/// Two linear layers with a non-linear function between them, applied to every position
-/// independently.
+/// Two linear layers with a non-linear function between them, applied to each position by itself.
 #[derive(Module, Debug)]
 pub struct Mlp {
     /// `[n_embd, n_inner]`; in SwiGLU `[n_embd, 2 n_inner]`, the gate first.
@@ -188,6 +187,7 @@ impl Gpt {
         self.through(&self.h[i], x, &pass)
     }
 
+    /// One block in a pass without a cache: each position attends to its own window.
     fn through(&self, block: &Block, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let mask = DropoutMask::draw(self.config.dropout, &x.device());
         block.forward(x, pass, |qkv| kernels::causal_attention(qkv, self.config.heads(), mask))
@@ -272,7 +272,7 @@ impl Gpt {
     }
 }
 
-/// Decoding: new tokens that follow those in a cache.
+/// Inference with a cache: new tokens that follow the cached ones.
 impl Gpt {
     /// Logits `[new positions, vocab_size]` of new tokens: `tokens[row]` continues `row` of `cache`
     /// and is added to it. Rows may have different numbers of new tokens, or none; the logits come

@@ -1,5 +1,4 @@
-//! Where a model's weights come from: a source of values by name, and the source of new ones, drawn
-//! at random.
+//! Where a model's weights come from: a source of values by name, such as random initialisation.
 
 use std::borrow::Cow;
 

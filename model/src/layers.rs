@@ -14,8 +14,7 @@ use ember_kernels::{self as kernels, DropoutMask, cast};
 pub enum Matrix {
     /// A tensor: for training, and for GPUs.
     Values(Param<Tensor<2>>),
-    /// For inference on the CPU: stored in the layout that its products read, together with its
-    /// bias.
+    /// For inference on the CPU: stored in the layout that products read, together with its bias.
     Packed(PackedMatrix),
 }
 
@@ -78,8 +77,7 @@ impl Embedding {
     }
 }
 
-/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D. W is cast to the type of
-/// `x`.
+/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]`, a Conv1D. W is cast to the type of `x`.
 #[derive(Module, Debug)]
 pub struct Linear {
     /// `[n_in, n_out]`.

@@ -166,8 +166,7 @@ impl Operations {
         self.block.iter().filter_map(Operation::matrix)
     }
 
-    /// The widths of the matrices that lie side by side in the weight `name` of a block, if it is
-    /// one.
+    /// The widths of the matrices side by side in the weight `name` of a block, if it is one.
     pub fn parts(&self, name: &str) -> Option<&[usize]> {
         let module = name.strip_suffix(".weight")?;
         self.block.iter().find_map(|operation| match &operation.kind {
@@ -268,8 +267,7 @@ impl GptConfig {
         4 * 2 * self.n_layer * batch * capacity * self.heads().kv_width()
     }
 
-    /// A rough [`Self::parameters`] that does not overflow, even for shapes that no machine can
-    /// hold.
+    /// A rough [`Self::parameters`] that does not overflow, even for shapes no machine can hold.
     pub(crate) fn parameters_f64(&self) -> f64 {
         let [vocab, context, layers, embd, inner] =
             [self.vocab_size, self.context_length, self.n_layer, self.n_embd, self.n_inner].map(|size| size as f64);

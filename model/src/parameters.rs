@@ -46,8 +46,7 @@ pub trait ParameterMapper {
     fn map<const D: usize>(&mut self, name: &str, id: ParamId, tensor: Tensor<D>) -> Tensor<D>;
 }
 
-/// A traversal of a model's modules: the path to the current module, and what to do with each
-/// parameter.
+/// A traversal of a model's modules: the current path, and the function for each parameter.
 struct Walk<F> {
     path: Vec<String>,
     each: F,

@@ -30,8 +30,7 @@ pub fn wanted() -> Result<bool, String> {
     }
 }
 
-/// A recorded step of one new token for each of a fixed number of rows: its launches and their
-/// inputs.
+/// A recorded step of one new token for each of a fixed number of rows, with its inputs.
 pub struct RecordedStep {
     graph: Graph<Tensor<2>, Box<dyn FnMut() -> Tensor<2>>>,
     inputs: Inputs,
@@ -69,8 +68,7 @@ impl Inputs {
 impl RecordedStep {
     /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the
     /// launches. The output of this step and of later ones ([`Self::output`]) is `read_out` of the
-    /// logits `[rows, vocab_size]`. Until the step is dropped, the cache may only be used through
-    /// it.
+    /// logits `[rows, vocab_size]`. Until the step is dropped, only it may use the cache.
     ///
     /// `None` if the device could not record; the cache's contents may then be lost.
     ///
@@ -90,8 +88,7 @@ impl RecordedStep {
         let most = (0..rows).map(|row| cache.len(row)).max().unwrap_or(0) + cache.room() / rows;
         let longest = most.min(gpt.config().context_length);
         let inputs = Inputs::new(rows, longest, &device);
-        // Before capturing: the launches are tried out before they are recorded, and write keys and
-        // values.
+        // Before capturing, which tries the launches out: they write keys and values.
         inputs.write(tokens, cache);
         let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
         let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());

@@ -57,8 +57,7 @@ pub fn escape(text: &str) -> String {
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-/// JSON that cannot end the script element that contains it: `<` occurs in JSON inside strings
-/// only.
+/// JSON that cannot end its script element: `<` occurs in JSON inside strings only.
 pub fn json_in_script(json: &impl Display) -> String {
     json.to_string().replace('<', "\\u003c")
 }

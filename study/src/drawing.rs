@@ -89,8 +89,7 @@ pub(crate) fn axes<'a, 'b, 'c>(chart: &'c mut Chart<'a, 'b>) -> MeshStyle<'a, 'c
     mesh
 }
 
-/// A curve's entry in a legend: a piece of its line, with a dot if the curve has dots, and its
-/// name.
+/// A legend entry: a piece of the curve's line, with a dot if the curve has dots, and its name.
 pub(crate) fn legend_entry(area: &Area<'_>, (x, y): (i32, i32), name: &str, line: ShapeStyle, has_dots: bool) -> Drawn {
     area.draw(&PathElement::new(vec![(x, y), (x + 22, y)], line))?;
     if has_dots {
@@ -130,8 +129,7 @@ pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
         .collect()
 }
 
-/// The parts of a line at or below `top`, cut where it crosses: one piece for each time it comes
-/// down.
+/// The parts of a line at or below `top`, cut where it crosses: one piece per descent.
 pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
     let is_below = |point: &(f64, f64)| point.1 <= top;
     let mut pieces: Vec<Points> = Vec::new();

@@ -1,5 +1,4 @@
-//! The ledger: one batch through the same weights in every way to use a model, and the cost of
-//! each.
+//! The ledger: one batch through the same weights in every mode of use, and what each costs.
 //!
 //! Nothing is built for show: every mode calls the functions that training, scoring and generation
 //! call, and the ledger only takes times and reads the memory. [`modes`] are the ways to use a

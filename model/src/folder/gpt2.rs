@@ -32,15 +32,13 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     Ok(config)
 }
 
-/// A size under either of its names (`attribute_map`); transformers takes the second if both are
-/// present.
+/// A size under either name (`attribute_map`); if both are present, transformers takes the second.
 fn size(keys: &Keys, [name, other]: [&str; 2], default: usize) -> Read<usize> {
     keys.size(other, keys.size(name, default)?)
 }
 
-/// Rejects every setting under which transformers would compute something that [`GptConfig`] cannot
-/// express. (`reorder_and_upcast_attn` may have either value: in float32 it only changes the order
-/// of rounding.)
+/// Rejects settings under which transformers computes what [`GptConfig`] cannot express.
+/// (`reorder_and_upcast_attn` may be either: in float32 it only changes the order of rounding.)
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     for (key, needed) in
         [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false), ("add_cross_attention", false)]

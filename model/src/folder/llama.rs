@@ -89,8 +89,7 @@ fn bias(keys: &Keys) -> Read<bool> {
     Ok(attention)
 }
 
-/// Rejects every setting under which transformers would compute something that [`GptConfig`] cannot
-/// express.
+/// Rejects settings under which transformers computes what [`GptConfig`] cannot express.
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let sliding = keys.flag("use_sliding_window", false)?;
     let kinds = keys.get("layer_types").as_array();

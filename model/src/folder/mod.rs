@@ -1,5 +1,4 @@
-//! The checkpoint folder: a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers writes and
-//! reads it.
+//! The checkpoint folder: a GPT-2, Llama or Qwen3 folder of Hugging Face's transformers.
 //!
 //! This module converts `config.json`, `model.safetensors` and `generation_config.json` to a
 //! [`GptConfig`] and named float32 tensors, and back, and it protects a folder with checksums. It

@@ -90,8 +90,7 @@ fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
     values
 }
 
-/// Transposes a stored matrix `[width, n_in]` into the columns from `first` on of a matrix `[n_in,
-/// out]`.
+/// Transposes a stored matrix `[width, n_in]` into columns from `first` on of `[n_in, out]`.
 fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
     for (block, rows) in stored.chunks(TOGETHER * n_in).enumerate() {
         for i in 0..n_in {
@@ -212,7 +211,7 @@ impl StoredWeights {
         (self.family.stored)(&self.config, name, shape).parts.swap_remove(0).0
     }
 
-    /// How one of our tensors is stored. If the head is tied and only the head is stored, it is the
+    /// How one of our tensors is stored. If the head is tied and only it is stored, it is the
     /// embedding.
     fn stored(&self, name: &str, shape: Vec<usize>) -> Stored {
         let only_head = name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.table(name));
@@ -249,7 +248,7 @@ impl StoredWeights {
 
     /// Checks all names and shapes before the first value is read.
     fn check(&self) -> Result<()> {
-        let mut found = BTreeSet::from([self.table(HEAD)]); // A tied model may store its head and need not.
+        let mut found = BTreeSet::from([self.table(HEAD)]); // A tied model may or may not store its head.
         for (name, shape) in self.family.shape_on_disk(&self.config).operations().tensors() {
             for (part, shape) in self.stored(&name, shape).parts {
                 let (file, stored_name) = self.part(&part).ok_or_else(|| self.missing(&part))?;

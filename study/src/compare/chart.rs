@@ -1,5 +1,4 @@
-//! Curves on a terminal: braille dots in one colour per run, or, without colours, one letter per
-//! run.
+//! Curves on a terminal: braille dots with one colour per run, or one letter per run.
 
 use super::{Axis, Record, Scale, heights};
 use crate::drawing::{Points, below, rounded};

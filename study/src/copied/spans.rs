@@ -89,7 +89,7 @@ impl<'a> Characters<'a> {
     /// The first character from `start` on from which everything up to `end` occurs in the index;
     /// `end` if none does.
     fn first_reaching(&self, index: &Index, start: usize, end: usize) -> usize {
-        let (mut low, mut high) = (start, end); // shorter stretches occur if longer ones do: bisect
+        let (mut low, mut high) = (start, end); // if a stretch occurs, so do shorter ones: bisect
         while low < high {
             let middle = low.midpoint(high);
             if index.contains(&self.text.as_bytes()[self.bytes(middle, end)]) {

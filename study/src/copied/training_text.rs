@@ -238,7 +238,7 @@ impl TrainingText {
         let &Document { start, source, number, line_of, first_line, ref title } =
             &self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
         let rest = &all[at + length..];
-        let rest = &rest[..rest.len().min(4 * AROUND)]; // the document may go on for long
+        let rest = &rest[..rest.len().min(4 * AROUND)]; // the rest of the document may be long
         let end = rest.iter().position(|&byte| byte == SEPARATOR).unwrap_or(rest.len());
         let before = String::from_utf8_lossy(&all[at.saturating_sub(4 * (AROUND + 1)).max(start)..at]);
         let after = String::from_utf8_lossy(&rest[..end]);

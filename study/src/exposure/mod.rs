@@ -148,8 +148,7 @@ pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: 
         ..GenerationConfig::default()
     };
     let sampled = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)?;
-    // Greedy text starts the same whatever its length: one text is both measured and searched for
-    // loops.
+    // Greedy text starts the same whatever its length: one is both measured and searched for loops.
     let greedy = write(gpt, &prefixes, &knobs(Strategy::Greedy, 1, new.max(loop_tokens)), interrupted)?;
 
     let mut loops = Vec::new();
@@ -187,8 +186,7 @@ fn doubling(end: usize) -> Vec<Range<usize>> {
     starts.take_while(|&start| start < end).map(|start| start..(2 * start).max(1).min(end)).collect()
 }
 
-/// Continues every prefix: `num_return_sequences` texts of `max_new_tokens` each, one prefix after
-/// another.
+/// Continues every prefix: `num_return_sequences` texts of `max_new_tokens` each, in order.
 fn write(
     gpt: &Gpt,
     prefixes: &[&[u32]],

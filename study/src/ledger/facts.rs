@@ -1,5 +1,4 @@
-//! What is known about each mode without measuring: what is random, what it returns, where it is
-//! implemented.
+//! Facts about each mode: what is random, what it returns, where it is implemented.
 
 use super::Place;
 

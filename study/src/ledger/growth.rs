@@ -1,5 +1,4 @@
-//! How the costs grow with the length of the text: training and inference, with the cache and
-//! without.
+//! How costs grow with the length of the text: training, inference with the cache and without.
 
 use burn::module::Module;
 use ember_data::windows::Batch;

@@ -65,8 +65,7 @@ impl Meter {
         }
     }
 
-    /// Change of the bytes in use since the meter was made; on a GPU this is also a reading for the
-    /// peak.
+    /// Bytes in use, less those when the meter was made; on a GPU also a reading for the peak.
     ///
     /// # Errors
     /// When the device fails.

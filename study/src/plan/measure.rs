@@ -86,8 +86,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Seconds of a whole step. The norm and the loss are read back, so a GPU has finished its
-    /// work.
+    /// Seconds of a whole step. The norm and the loss are read back, so a GPU has finished.
     ///
     /// # Errors
     /// As [`Self::gradient`].

@@ -38,8 +38,7 @@ use measure::{Candidate, Limits, sizes};
 use speed::Speed;
 use text::Statistics;
 
-/// Blocks, width and context of the candidates; the context grows with the model, as in the
-/// recipes.
+/// Blocks, width and context of the candidates; the context grows as in the recipes.
 const SHAPES: &[(usize, usize, usize)] = &[
     (2, 64, 64),
     (2, 96, 64),
@@ -153,8 +152,7 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let to_measure = to_measure(&candidates, selected.gpu);
     let mut speed = measure::speed(&to_measure, dataset, selected, limits, request.go_on)?;
     let mut best = planner.best(&candidates, &speed)?;
-    // If there is time, the chosen shape itself is measured, and the number of steps follows from
-    // that.
+    // If there is time, the chosen shape itself is measured, which decides the number of steps.
     let left = timing.as_secs_f64() - (speed.measured_s - speed.compiled_s);
     candidates.retain(|candidate| sizes(&candidate.config) == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
@@ -357,8 +355,7 @@ impl Planner<'_> {
     }
 }
 
-/// The largest number up to `most` for which `fits` holds, if it holds for all smaller ones; at
-/// least 1.
+/// The largest number up to `most` that fits, if all smaller ones do; at least 1.
 fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u64> {
     let (mut largest, mut too_large) = (1, most + 1);
     while largest + 1 < too_large {

@@ -1,5 +1,4 @@
-//! Checks each kernel separately: its output, and the gradient of every input along a random
-//! direction.
+//! Checks each kernel: its output, and the gradient of every input along a random direction.
 
 use std::array::from_fn;
 

@@ -1,5 +1,4 @@
-//! The same prompt throughout training: the model's continuation at every look, in the order of the
-//! steps.
+//! The same prompt throughout training: the model's continuation at every look, in step order.
 //!
 //! The random numbers are the same every time, so two texts are equal for as long as both models
 //! choose the same words; where they diverge shows what was learned in between.

@@ -19,8 +19,7 @@ pub struct Plan<'a> {
     /// How training takes a step, in one pass over the batch; its seed determines the dropout.
     /// Inference is always float32.
     pub config: TrainConfig,
-    /// Whether to go on; called before each pass of training and of decoding, and before each
-    /// timing.
+    /// Whether to go on; called before each pass of training and decoding, and each timing.
     pub go_on: &'a dyn Fn() -> bool,
 }
 
