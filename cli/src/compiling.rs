@@ -24,7 +24,7 @@ pub struct Wait {
 }
 
 /// How often the count is polled.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// Time before the first line, and between lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Kernels compiled before anything is shown: a device test with a warm cache compiles fewer.
@@ -35,24 +35,24 @@ const OVER_AFTER: Duration = Duration::from_secs(5);
 impl Wait {
     /// For about `expected` kernels; shows nothing when `quiet`.
     pub fn begin(expected: usize, quiet: bool) -> Self {
-        Self::shown(expected, quiet, std::io::stderr().is_terminal())
+        Self::start(expected, quiet, std::io::stderr().is_terminal())
     }
 
     /// As [`Self::begin`], but with lines even on a terminal, for a program that logs there.
     pub fn in_lines(expected: usize, quiet: bool) -> Self {
-        Self::shown(expected, quiet, false)
+        Self::start(expected, quiet, false)
     }
 
-    fn shown(expected: usize, quiet: bool, in_a_bar: bool) -> Self {
+    fn start(expected: usize, quiet: bool, as_bar: bool) -> Self {
         if quiet {
             return Self { ended: None, thread: None };
         }
         count();
         let (ended, end) = mpsc::channel();
         let show = move || {
-            let mut shown = Shown::new(expected, in_a_bar);
-            while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                shown.look(counted(), Instant::now());
+            let mut shown = Progress::new(expected, as_bar);
+            while end.recv_timeout(POLL_EVERY) == Err(RecvTimeoutError::Timeout) {
+                shown.update(counted(), Instant::now());
             }
             shown.clear();
         };
@@ -70,7 +70,7 @@ impl Drop for Wait {
     }
 }
 
-struct Shown {
+struct Progress {
     /// Kernels still expected when this wait began, and how many were compiled by then.
     expected: usize,
     first: usize,
@@ -79,18 +79,18 @@ struct Shown {
     compiled: (usize, Instant),
     /// When the last line was written.
     last: Instant,
-    in_a_bar: bool,
+    as_bar: bool,
     bar: Option<ProgressBar>,
 }
 
-impl Shown {
-    fn new(expected: usize, in_a_bar: bool) -> Self {
+impl Progress {
+    fn new(expected: usize, as_bar: bool) -> Self {
         let (first, now) = (counted(), Instant::now());
-        Self { expected, first, began: now, compiled: (first, now), last: now, in_a_bar, bar: None }
+        Self { expected, first, began: now, compiled: (first, now), last: now, as_bar, bar: None }
     }
 
     /// Takes the count of kernels compiled by `now`.
-    fn look(&mut self, counted: usize, now: Instant) {
+    fn update(&mut self, counted: usize, now: Instant) {
         let done = counted - self.first;
         if counted > self.compiled.0 {
             self.compiled = (counted, now);
@@ -108,7 +108,7 @@ impl Shown {
         let expected = self.expected.max(done);
         // Kernels differ too much for the bar's own estimate, which uses the last few.
         let left = (now - self.began).as_secs_f64() / done as f64 * (expected - done) as f64;
-        if self.in_a_bar {
+        if self.as_bar {
             let bar = self.bar.get_or_insert_with(|| new_bar(expected));
             // The message comes first, so that the first frame has it.
             bar.set_message(format!("some {left:.0} s left"));
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn a_wait_ends_where_nothing_is_compiled_and_begins_again() {
-        let mut shown = Shown::new(20, true);
+        let mut shown = Progress::new(20, true);
         let (first, now) = (shown.first, shown.began);
         let mut look = |kernels, seconds| {
-            shown.look(first + kernels, now + Duration::from_secs(seconds));
+            shown.update(first + kernels, now + Duration::from_secs(seconds));
             shown.bar.as_ref().map(|bar| (bar.position(), bar.length().unwrap_or(0)))
         };
         assert_eq!(look(FEW - 1, 1), None, "a few are not worth a bar");

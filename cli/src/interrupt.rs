@@ -71,7 +71,7 @@ fn report_truncated_files() {
 extern "C" fn end_for_truncated_file(_: libc::c_int, fault: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const LINE: &[u8] = b"error: a file was cut short by another program while this one read it, or its disk fails; \
         see that the file is whole, and run the command again\n";
-    // SAFETY: the system passes a valid fault; the functions called are allowed in a handler.
+    // SAFETY: the system passes a valid pointer; the functions called are allowed in a handler.
     unsafe {
         if (*fault).si_code == libc::BUS_ADRERR {
             libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());

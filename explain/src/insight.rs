@@ -69,17 +69,17 @@ impl LensStep {
 
 /// Runs the windows of the chosen steps through the model once more and keeps its intermediate
 /// results. Steps beyond the text are left out.
-pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
+pub(super) fn inspect(request: &Request, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
     let last = recorded.steps.len().saturating_sub(1);
     let default = [0, last];
     let mut steps = request.steps.unwrap_or(&default).to_vec();
     steps.sort_unstable();
     steps.dedup();
     steps.retain(|&step| step < recorded.steps.len());
-    steps.into_iter().map(|step| look_at(request, recorded, step)).collect()
+    steps.into_iter().map(|step| inspect_step(request, recorded, step)).collect()
 }
 
-fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(AttentionStep, LensStep)> {
+fn inspect_step(request: &Request, recorded: &Recorded, step: usize) -> Result<(AttentionStep, LensStep)> {
     let model = request.model;
     let before = recorded.before(request.prompt, step);
     let window = &before[before.len().saturating_sub(model.config().context_length)..];
@@ -98,12 +98,12 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(Atten
     let attention = AttentionStep { step, ids: window.to_vec(), first_query, layers };
 
     let chosen = recorded.steps[step].choice.id;
-    let said = |(number, residual): (usize, Tensor<3>)| -> Result<LensLayer> {
+    let layer = |(number, residual): (usize, Tensor<3>)| -> Result<LensLayer> {
         let logits = from_tensor(model.lens(residual.narrow(1, time - 1, 1)))?; // [1, 1, vocab]
         let name = if number == 0 { "embedding".to_owned() } else { format!("block {number}") };
         Ok(LensLayer::of(name, &logits, chosen))
     };
-    let layers = inspection.residuals.into_iter().enumerate().map(said).collect::<Result<_>>()?;
+    let layers = inspection.residuals.into_iter().enumerate().map(layer).collect::<Result<_>>()?;
     Ok((attention, LensStep { step, layers }))
 }
 

@@ -90,7 +90,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
     if !(request.go_on)() {
         return Ok(None);
     }
-    let (attention, lens) = insight::look(request, &recorded)?;
+    let (attention, lens) = insight::inspect(request, &recorded)?;
 
     let shape = model.config();
     let completion = &recorded.completion;

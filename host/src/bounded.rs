@@ -94,7 +94,7 @@ pub enum Beyond {
 }
 
 /// How often the caller checks whether the thread was parked.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// The bounds of work.
 #[derive(Debug)]
@@ -102,17 +102,17 @@ pub struct Bound {
     most_bytes: usize,
     most_time: Duration,
     stack_bytes: usize,
-    most_left: usize,
-    left: Mutex<Vec<JoinHandle<()>>>,
+    most_abandoned: usize,
+    abandoned: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Bound {
     /// Work may hold `most_bytes` at once, if the program's allocator is [`Bounded`]. After
     /// `most_time` the caller goes on, and so does the work, to its end or to the bound of memory.
-    /// The stack is only address space until it is used. While `most_left` abandoned threads still
-    /// run or are parked, no other work starts, since their memory adds up.
-    pub const fn new(most_bytes: usize, most_time: Duration, stack_bytes: usize, most_left: usize) -> Self {
-        Self { most_bytes, most_time, stack_bytes, most_left, left: Mutex::new(Vec::new()) }
+    /// The stack is only address space until it is used. While `most_abandoned` threads without a
+    /// caller still run or are parked, no other work starts, since their memory adds up.
+    pub const fn new(most_bytes: usize, most_time: Duration, stack_bytes: usize, most_abandoned: usize) -> Self {
+        Self { most_bytes, most_time, stack_bytes, most_abandoned, abandoned: Mutex::new(Vec::new()) }
     }
 
     /// Runs `act` on its own thread and returns its result. A panic in it continues in the caller.
@@ -120,9 +120,9 @@ impl Bound {
     /// # Errors
     /// When it needs more memory or time, or cannot start.
     pub fn give<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Result<T, Beyond> {
-        let left = || self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left().retain(|thread| !thread.is_finished());
-        if left().len() >= self.most_left {
+        let abandoned = || self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        abandoned().retain(|thread| !thread.is_finished());
+        if abandoned().len() >= self.most_abandoned {
             return Err(Beyond::Others);
         }
         let (sender, receiver) = channel();
@@ -138,13 +138,13 @@ impl Bound {
         let thread = thread::Builder::new().stack_size(self.stack_bytes).spawn(bounded).map_err(|_| Beyond::Thread)?;
         let began = Instant::now();
         while began.elapsed() < self.most_time && !is_overrun.load(Ordering::Relaxed) {
-            match receiver.recv_timeout(LOOK) {
+            match receiver.recv_timeout(POLL_EVERY) {
                 Ok(given) => return Ok(given.unwrap_or_else(|panic| resume_unwind(panic))),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Beyond::Thread),
             }
         }
-        left().push(thread);
+        abandoned().push(thread);
         Err(Beyond::Bounds)
     }
 }

@@ -24,7 +24,7 @@ pub enum DeviceError {
     #[error("device {choice}: built without {kind}")]
     NotBuilt { choice: DeviceChoice, kind: &'static str },
     /// No device has this number.
-    #[error("device {choice}: no such device ({})", there(*count))]
+    #[error("device {choice}: no such device ({})", count_in_words(*count))]
     Absent { choice: DeviceChoice, count: usize },
     /// It failed a small computation.
     #[error("device {choice} ({name}) {problem}")]
@@ -32,7 +32,7 @@ pub enum DeviceError {
 }
 
 /// The number of devices, in words.
-pub fn there(count: usize) -> String {
+pub fn count_in_words(count: usize) -> String {
     if count == 0 { "none was found".to_owned() } else { format!("{count} found, numbered from 0") }
 }
 

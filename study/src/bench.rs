@@ -206,17 +206,17 @@ fn forward_and_backward(
     meter: &Meter,
 ) -> Result<[f64; 2]> {
     if !passes.in_segments(batch.inputs.len() * gpt.config().vocab_size) {
-        let (loss, there) = meter.time(|| Ok(next_token_loss(gpt, batch)))?;
-        let ((), back) = meter.time(|| {
+        let (loss, forward_s) = meter.time(|| Ok(next_token_loss(gpt, batch)))?;
+        let ((), backward_s) = meter.time(|| {
             gradients.accumulate(gpt, GradientsParams::from_grads(loss.backward(), gpt));
             Ok(())
         })?;
-        return Ok([there, back]);
+        return Ok([forward_s, backward_s]);
     }
     // No parameter requires a gradient, so no graph is left behind.
-    let (hidden, there) = meter.time(|| Ok(gpt.clone().no_grad().hidden(inputs(gpt, batch))))?;
+    let (hidden, forward_s) = meter.time(|| Ok(gpt.clone().no_grad().hidden(inputs(gpt, batch))))?;
     drop(hidden);
-    let (_, both) = meter.time(|| Ok(pass(gpt, batch, 0, 1.0, passes, gradients)))?;
+    let (_, both_s) = meter.time(|| Ok(pass(gpt, batch, 0, 1.0, passes, gradients)))?;
     // The forward inside the pass may have taken a little more or less than the one before it.
-    Ok([there, (both - there).max(0.0)])
+    Ok([forward_s, (both_s - forward_s).max(0.0)])
 }

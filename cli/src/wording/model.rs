@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use ember_kernels::limits::LimitError;
-use ember_model::device::{DeviceError, there};
+use ember_model::device::{DeviceError, count_in_words};
 use ember_model::{Error as ModelError, WeightType};
 
 /// The program's line, if flags would help.
@@ -39,7 +39,7 @@ fn device(error: &DeviceError) -> Option<String> {
         ),
         DeviceError::Absent { choice, count } => format!(
             "--device {choice}: no such device ({}); `devices` lists what there is, --device cpu always works",
-            there(*count)
+            count_in_words(*count)
         ),
         DeviceError::Failed { choice, name, problem } => {
             format!("--device {choice} ({name}) {problem}; try --device cpu")

@@ -160,14 +160,14 @@ pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: 
         loops.push(Loops::count("greedy", greedy.iter().map(|text| &text[..loop_tokens])));
     }
 
-    let behind = |texts: &[Vec<u32>], each: usize| -> Vec<Vec<u32>> {
+    let with_prefix = |texts: &[Vec<u32>], each: usize| -> Vec<Vec<u32>> {
         texts.iter().enumerate().map(|(i, text)| [prefixes[i / each], &text[..new]].concat()).collect()
     };
     let reading = |rows: Vec<Vec<u32>>, each| Reading::new(gpt, &rows, each, settings, interrupted);
     let readings = Readings {
         real: reading(windows.iter().map(|window| window.ids.clone()).collect(), 1)?,
-        sampled: reading(behind(&sampled, samples), samples)?,
-        greedy: reading(behind(&greedy, 1), 1)?,
+        sampled: reading(with_prefix(&sampled, samples), samples)?,
+        greedy: reading(with_prefix(&greedy, 1), 1)?,
     };
     Ok(Exposure {
         windows: windows.len(),

@@ -120,7 +120,7 @@ struct Ledger<'a> {
 struct Observed<T> {
     result: T,
     /// Bytes in use after the run and not before.
-    left: i64,
+    kept: i64,
     /// The most additional bytes in use at once.
     peak: i64,
     graph_nodes: u64,
@@ -129,7 +129,7 @@ struct Observed<T> {
 fn observe<T>(meter: &mut Meter, run: impl FnOnce() -> T) -> Result<Observed<T>> {
     let before = meter.begin_peak()?;
     let (result, graph_nodes) = nodes_made(run);
-    Ok(Observed { result, left: meter.live()? - before, peak: meter.peak()? - before, graph_nodes })
+    Ok(Observed { result, kept: meter.live()? - before, peak: meter.peak()? - before, graph_nodes })
 }
 
 impl Ledger<'_> {
@@ -160,7 +160,7 @@ impl Ledger<'_> {
 
     fn forward(&mut self, plain: &Gpt) -> Result<Entry> {
         let (config, plan) = (plain.config(), self.plan);
-        let Observed { result, left, peak, graph_nodes } = observe(self.meter, || batch_logits(plain, &plan.batch))?;
+        let Observed { result, kept, peak, graph_nodes } = observe(self.meter, || batch_logits(plain, &plan.batch))?;
         drop(result);
         let again = values(batch_logits(plain, &plan.batch))?;
         let difference = difference(&again, &self.reference);
@@ -168,7 +168,7 @@ impl Ledger<'_> {
         let times = self.times(|meter| Ok(meter.time(|| Ok(batch_logits(plain, &plan.batch)))?.1))?;
         Ok(Entry {
             predicted: self.predict(config).forward(),
-            measured: Parts { logits_bytes: positive(left), ..self.parts(peak) },
+            measured: Parts { logits_bytes: positive(kept), ..self.parts(peak) },
             operations: inference_operations(config),
             graph_nodes,
             flops: self.whole_flops(config),
@@ -183,7 +183,7 @@ impl Ledger<'_> {
         // factors belong to the threads, not to the pass.
         free_graph(batch_logits(gpt, &plan.batch));
         DropoutMask::seed(plan.config.seed);
-        let Observed { result: logits, left: kept, peak, graph_nodes } =
+        let Observed { result: logits, kept, peak, graph_nodes } =
             observe(self.meter, || batch_logits(gpt, &plan.batch))?;
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
         let difference = difference(&values(logits.clone().inner())?, &self.reference);

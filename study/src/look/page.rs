@@ -54,7 +54,7 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     } else {
         String::new()
     };
-    let seen = seen.map(what_is_seen).unwrap_or_default();
+    let seen = seen.map(seen_section).unwrap_or_default();
     whole_page(
         title,
         STYLE,
@@ -67,9 +67,9 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
             ("largest", &shares(&look.largest[..look.largest.len().min(8)], look.bytes)),
             ("left_out", &left_out(&look.left_out)),
             ("languages", &languages(look)),
-            ("words", &of_words(look, || cloud(&words.favourites))),
-            ("phrases", &of_words(look, || phrases(&words.phrases))),
-            ("sentences", &of_words(look, || sentences(look))),
+            ("words", &word_section(look, || cloud(&words.favourites))),
+            ("phrases", &word_section(look, || phrases(&words.phrases))),
+            ("sentences", &word_section(look, || sentences(look))),
             ("repeated", &repeated(look)),
             ("boilerplate", &boilerplate(look)),
             ("private", &private(look)),
@@ -87,10 +87,10 @@ fn is_unspaced(look: &Look) -> bool {
 }
 
 /// The paragraph on words, if the text's script separates them.
-fn of_words(look: &Look, said: impl FnOnce() -> String) -> String {
+fn word_section(look: &Look, html: impl FnOnce() -> String) -> String {
     match is_unspaced(look) {
         true => "<p>Its script parts no words, so that none are counted.</p>".to_owned(),
-        false => said(),
+        false => html(),
     }
 }
 
@@ -338,7 +338,7 @@ fn odd(look: &Look) -> String {
     html
 }
 
-fn what_is_seen(seen: &Seen) -> String {
+fn seen_section(seen: &Seen) -> String {
     let token = |token: &String| format!("<span>{}</span>", escape(token));
     let piece =
         |piece: &Vec<String>| format!("<p class=\"sample\">{}</p>\n", piece.iter().map(token).collect::<String>());

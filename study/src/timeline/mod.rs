@@ -40,14 +40,14 @@ impl Moment {
 /// The loss shown with the texts of a timeline, the same kind for all of them: training and
 /// validation losses are not comparable, so a change from one to the other is no progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum LossKind {
     /// On validation text, if it was measured at every text.
     Validation,
     /// On training text.
     Training,
 }
 
-impl Shown {
+impl LossKind {
     /// The kind of loss to show for these texts.
     pub fn of(line: &[Moment]) -> Self {
         if line.iter().all(|moment| moment.val_loss.is_some()) { Self::Validation } else { Self::Training }
@@ -150,7 +150,10 @@ mod tests {
         let begun = Row { step: 0, val_loss: Some(3.9), ..Row::default() };
         let rows = [&[begun][..], &rows].concat();
         let lines = moments(vec![sample(0, 0, "z"), sample(10, 0, "x"), sample(20, 0, "y")], &rows);
-        assert_eq!((Shown::of(&lines[&0]), Shown::of(&lines[&0][..2])), (Shown::Training, Shown::Validation));
+        assert_eq!(
+            (LossKind::of(&lines[&0]), LossKind::of(&lines[&0][..2])),
+            (LossKind::Training, LossKind::Validation)
+        );
         let page = page("a run", &lines);
         assert!(page.contains("the training loss at each text, from 3.00 to 2.00"));
         assert!(page.contains("step 10 · training loss 3.000") && !page.contains("validation loss"));

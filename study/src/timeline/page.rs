@@ -7,7 +7,7 @@ use ember_page::{escape, fill, json_in_script};
 use ember_training::units::{counted, grouped};
 use serde_json::json;
 
-use super::{Moment, Shown};
+use super::{LossKind, Moment};
 use crate::page::{line_points, page as whole_page};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -31,7 +31,7 @@ pub fn page(title: &str, lines: &BTreeMap<usize, Vec<Moment>>) -> String {
 
 /// The data of a timeline for the script.
 fn line_facts(line: &[Moment]) -> Vec<serde_json::Value> {
-    let shown = Shown::of(line);
+    let shown = LossKind::of(line);
     let facts = |moment: &Moment| {
         let (same, new) = moment.parts();
         json!({ "prompt": moment.sample.prompt, "same": same, "new": new, "figures": figures(moment, shown) })
@@ -39,7 +39,7 @@ fn line_facts(line: &[Moment]) -> Vec<serde_json::Value> {
     line.iter().map(facts).collect()
 }
 
-fn figures(moment: &Moment, shown: Shown) -> String {
+fn figures(moment: &Moment, shown: LossKind) -> String {
     let loss = shown.loss(moment).map_or_else(String::new, |loss| format!(" · {} {loss:.3}", shown.name()));
     let own_loss =
         moment.sample.own_loss.map_or_else(String::new, |loss| format!(" · loss on its own words {loss:.3}"));
@@ -52,7 +52,7 @@ fn section(prompt: usize, line: &[Moment]) -> String {
         "" => "a text of its own".to_owned(),
         prompt => format!("“{}”", escape(prompt)),
     };
-    let shown = Shown::of(line);
+    let shown = LossKind::of(line);
     let figures = |moment| escape(&figures(moment, shown));
     let text = |moment| format!("<h3>{}</h3>\n<p class=\"text\">{}</p>\n", figures(moment), marked(moment));
     fill(
@@ -79,7 +79,7 @@ fn marked(moment: &Moment) -> String {
 
 /// The losses as a small curve with a dot for each text that has one; the script enlarges the shown
 /// text's dot.
-fn curve(line: &[Moment], shown: Shown) -> String {
+fn curve(line: &[Moment], shown: LossKind) -> String {
     let point = |(text, moment): (usize, &Moment)| Some((text, (moment.sample.step as f64, shown.loss(moment)?)));
     let (texts, points): (Vec<usize>, Vec<(f64, f64)>) = line.iter().enumerate().filter_map(point).unzip();
     if points.len() < 2 || points.iter().any(|point| !point.1.is_finite()) {
