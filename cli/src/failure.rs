@@ -6,7 +6,7 @@ use std::any::Any;
 use std::panic;
 use std::sync::{Mutex, PoisonError};
 
-use ember_host::panics::telling_line;
+use ember_host::panics::informative_line;
 
 /// The first panic of this process: later ones tend to be its consequences.
 static PANIC: Mutex<Option<Panic>> = Mutex::new(None);
@@ -59,7 +59,7 @@ pub fn of_device(message: &str) -> String {
     let first = remembered().map(|panic| panic.message).unwrap_or_default();
     let said = |words: &[&str]| [first.as_str(), message].into_iter().find(|message| contains(message, words));
     let (full, lost) = (said(FULL), said(&["device is lost", "device lost", "device_lost"]));
-    let what = telling_line(full.or(lost).unwrap_or(message));
+    let what = informative_line(full.or(lost).unwrap_or(message));
     if full.is_some() {
         format!("out of memory ({what}); use a smaller batch or model, or another --device")
     } else if lost.is_some() {

@@ -62,8 +62,8 @@ impl Version {
         let group = self.group(groups)?;
         let (mounted, point) = mounts.lines().find_map(|line| self.mount(line))?;
         let top = root.join(point.strip_prefix("/").unwrap_or(point));
-        // A group outside of the mount, as seen from a container, is invisible: then only the
-        // mount's top is.
+        // From a container, a group outside of the mount is invisible: then only the mount's top is
+        // visible.
         let below = group.strip_prefix(mounted).unwrap_or(Path::new(""));
         let below: PathBuf = below.components().filter(|part| matches!(part, Component::Normal(_))).collect();
         below.ancestors().filter_map(|path| self.left_in(&top.join(path))).min()

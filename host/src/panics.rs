@@ -20,9 +20,9 @@ const RUNTIME_PREFIX: &str = "DS";
 #[error("{0}")]
 pub struct Panicked(pub String);
 
-/// Runs `f`, turning a panic into [the most informative line of its message](telling_line), without
-/// calling the process's panic hook. Panics of other threads still reach the hook, except for those
-/// of the runtime's threads while any thread is.
+/// Runs `f`, turning a panic into its [most informative line](informative_line), without calling
+/// the process's panic hook. Panics of other threads still reach the hook, except for those of the
+/// runtime's threads while some thread runs `quietly`.
 ///
 /// # Errors
 /// The message.
@@ -43,13 +43,13 @@ pub fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
     IS_ATTEMPTING.set(outer);
     result.map_err(|payload| {
         let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-        Panicked(telling_line(message.unwrap_or("no reason given")))
+        Panicked(informative_line(message.unwrap_or("no reason given")))
     })
 }
 
 /// The most informative line of a message: the last cause if a runtime wraps the original error in
 /// its consequences, else the first line.
-pub fn telling_line(message: &str) -> String {
+pub fn informative_line(message: &str) -> String {
     // Some messages are quoted inside others.
     let message = message.replace("\\n", "\n");
     let lines = message.lines().map(|line| line.trim().trim_end_matches("\")").trim_matches('"'));
