@@ -10,7 +10,7 @@ use serde::Serialize;
 pub const MOST_WORDS: usize = 10;
 
 /// The words of a text: runs of letters, digits and apostrophes, and every other character that is
-/// not white space by itself.
+/// not white space as a word of its own.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     word_places(text).map(|place| &text[place])
 }

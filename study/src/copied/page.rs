@@ -1,5 +1,5 @@
 //! The checked texts as a page: copied stretches are marked, and each mark names its place in the
-//! training text and links to it.
+//! training text and links to its entry in a list.
 
 use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
 use crate::page::page as whole_page;
