@@ -152,7 +152,7 @@ impl KvCache {
     }
 
     /// Renumbers the slots in use from 0 on, in the order in which the rows list them, and returns
-    /// their old numbers, each once. The caller then compactions their keys and values.
+    /// their old numbers, each once. The caller then moves their keys and values.
     fn renumber(&mut self) -> Vec<u32> {
         const UNUSED: u32 = u32::MAX;
         let mut moved_to = vec![UNUSED; self.slots];
