@@ -133,25 +133,24 @@ impl Utf8<'_> {
         }
         let offset = self.offset;
         let broken = |at: usize, encoding, origin, byte| Broken { at: offset + at as u64, encoding, origin, byte };
-        let used = match &mut self.state {
-            State::Ascii if last => self.bytes.len(),
-            // An escape sequence may continue in the next block.
-            State::Ascii => self.bytes.len() - guess::partial_escape_bytes(&self.bytes),
-            State::Utf8(origin) => {
-                valid_utf8(&self.bytes, last).map_err(|at| broken(at, UTF_8.name(), *origin, Some(self.bytes[at])))?
-            }
-            State::Utf32 { big } => {
-                utf32(&self.bytes, *big, last, text).map_err(|at| broken(at, "UTF-32", EncodingOrigin::Mark, None))?
-            }
-            State::Other(decoder, origin) => {
-                let replaced = decode(decoder, *origin, &self.bytes, last, text)
-                    .map_err(|at| broken(at, decoder.encoding().name(), *origin, None))?;
-                if let Some(guess) = self.found.get() {
-                    self.found.set(Some(Guess { replaced: guess.replaced + replaced, ..guess }));
+        let used =
+            match &mut self.state {
+                State::Ascii if last => self.bytes.len(),
+                // An escape sequence may continue in the next block.
+                State::Ascii => self.bytes.len() - guess::partial_escape_bytes(&self.bytes),
+                State::Utf8(origin) => valid_utf8(&self.bytes, last)
+                    .map_err(|at| broken(at, UTF_8.name(), *origin, Some(self.bytes[at])))?,
+                State::Utf32 { big } => utf32(&self.bytes, *big, last, text)
+                    .map_err(|at| broken(at, "UTF-32", EncodingOrigin::Mark, None))?,
+                State::Other(decoder, origin) => {
+                    let replaced = decode(decoder, *origin, &self.bytes, last, text)
+                        .map_err(|at| broken(at, decoder.encoding().name(), *origin, None))?;
+                    if let Some(guess) = self.found.get() {
+                        self.found.set(Some(Guess { replaced: guess.replaced + replaced, ..guess }));
+                    }
+                    self.bytes.len()
                 }
-                self.bytes.len()
-            }
-        };
+            };
         self.offset += used as u64;
         if matches!(self.state, State::Ascii | State::Utf8(_)) {
             // The bytes are already UTF-8: swap the buffers, and copy only the unconverted rest.
