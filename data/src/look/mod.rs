@@ -18,7 +18,7 @@ pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
 use crate::prepare::corpus::{Corpus, Purpose, Reading, nothing_in};
-use crate::prepare::position::{Here, Position};
+use crate::prepare::position::{EventPosition, Position};
 use crate::prepare::report::guesses;
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
@@ -96,10 +96,10 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
     let mut corpus = Corpus::find(options, progress)?;
     loop {
         let mut looking = Looking::new();
-        let reading = corpus.read(Purpose::Looking, Position::default(), progress, &mut |here: Here<'_>, event| {
+        let reading = corpus.read(Purpose::Looking, Position::default(), progress, &mut |at: EventPosition<'_>, event| {
             match event {
                 Event::Text(text) => looking.add(text),
-                Event::EndOfDocument => looking.end_document(here.source()),
+                Event::EndOfDocument => looking.end_document(at.source()),
                 // A date before 1970 is of a clock that nobody has set.
                 Event::Dated(Dated::At(seconds)) => looking.written = u64::try_from(seconds).ok(),
                 Event::Title(_) | Event::Dated(Dated::Throughout) => {}

@@ -1,4 +1,4 @@
-//! Small files, read ahead on all cores and handed on in their order.
+//! Read-ahead: small files are read on all cores, and their events are emitted in file order.
 
 use super::error::Error;
 use crate::source::{self, Dated, Event, FileNotes, ReadOptions, Sink, TextFile};
@@ -6,20 +6,21 @@ use rayon::prelude::*;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A file of more bytes than this is read in its turn.
+/// Files larger than this are not read ahead.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// So much is read at once, of so many files.
-const AHEAD_BYTES: u64 = 16 << 20;
-const AHEAD_FILES: usize = 4096;
+/// At most this many bytes, of at most this many files, are read ahead at once.
+const MOST_AHEAD_BYTES: u64 = 16 << 20;
+const MOST_AHEAD_FILES: usize = 4096;
 
-/// So much text is held. A file that unpacks to more than is left is read in its turn as well.
-const HELD_BYTES: usize = 128 << 20;
+/// At most this much text is buffered. A file that unpacks to more than the remaining room is read
+/// in its turn.
+const MOST_BUFFERED_BYTES: usize = 128 << 20;
 
-/// What a file was found to hold.
-pub struct Ahead {
+/// The buffered events of one file.
+pub struct BufferedFile {
     text: String,
-    /// What happens behind so many bytes of the text.
+    /// The events other than text, each with its byte offset in the text.
     marks: Vec<(usize, Mark)>,
     /// Bytes read from the disk.
     read_bytes: u64,
@@ -32,35 +33,35 @@ enum Mark {
     EndOfDocument,
 }
 
-/// Why a file is not held.
-enum NotHeld {
+/// Why a file is not buffered.
+enum NotBuffered {
     Unreadable(source::Error),
     TooLong,
 }
 
-impl From<source::Error> for NotHeld {
+impl From<source::Error> for NotBuffered {
     fn from(error: source::Error) -> Self {
         Self::Unreadable(error)
     }
 }
 
-/// Reads the first of these files that are small; `None` for one that is to be read in its turn.
-pub fn read<'a>(files: impl Iterator<Item = &'a TextFile>, options: &ReadOptions) -> VecDeque<Option<Ahead>> {
+/// Reads the leading small files in parallel; `None` for a file that does not fit the buffer.
+pub fn read<'a>(files: impl Iterator<Item = &'a TextFile>, options: &ReadOptions) -> VecDeque<Option<BufferedFile>> {
     let mut bytes = 0;
-    let small = files.take(AHEAD_FILES).take_while(|file| {
+    let small = files.take(MOST_AHEAD_FILES).take_while(|file| {
         bytes += file.bytes;
-        file.bytes <= SMALL_BYTES && bytes <= AHEAD_BYTES
+        file.bytes <= SMALL_BYTES && bytes <= MOST_AHEAD_BYTES
     });
-    let held_bytes = AtomicUsize::new(0);
-    small.collect::<Vec<_>>().into_par_iter().map(|file| hold(file, options, &held_bytes)).collect::<Vec<_>>().into()
+    let buffered = AtomicUsize::new(0);
+    small.collect::<Vec<_>>().into_par_iter().map(|file| buffer(file, options, &buffered)).collect::<Vec<_>>().into()
 }
 
-fn hold(file: &TextFile, options: &ReadOptions, held_bytes: &AtomicUsize) -> Option<Ahead> {
+fn buffer(file: &TextFile, options: &ReadOptions, buffered: &AtomicUsize) -> Option<BufferedFile> {
     let (mut text, mut marks, read_bytes) = (String::new(), Vec::new(), AtomicU64::new(0));
-    let read = source::read::<NotHeld>(file, options, &read_bytes, &mut |event| {
+    let read = source::read::<NotBuffered>(file, options, &read_bytes, &mut |event| {
         match event {
-            Event::Text(piece) if held_bytes.fetch_add(piece.len(), Ordering::Relaxed) > HELD_BYTES => {
-                return Err(NotHeld::TooLong);
+            Event::Text(piece) if buffered.fetch_add(piece.len(), Ordering::Relaxed) > MOST_BUFFERED_BYTES => {
+                return Err(NotBuffered::TooLong);
             }
             Event::Text(piece) => text.push_str(piece),
             Event::Title(title) => marks.push((text.len(), Mark::Title(title.to_owned()))),
@@ -71,16 +72,16 @@ fn hold(file: &TextFile, options: &ReadOptions, held_bytes: &AtomicUsize) -> Opt
     });
     let end = match read {
         Ok(notes) => Ok(notes),
-        Err(NotHeld::Unreadable(error)) => Err(error),
-        Err(NotHeld::TooLong) => return None,
+        Err(NotBuffered::Unreadable(error)) => Err(error),
+        Err(NotBuffered::TooLong) => return None,
     };
-    Some(Ahead { text, marks, read_bytes: read_bytes.into_inner(), end })
+    Some(BufferedFile { text, marks, read_bytes: read_bytes.into_inner(), end })
 }
 
-impl Ahead {
-    /// Hands on what was read, as reading the file would; nothing of a file that cannot be read to
-    /// its end.
-    pub fn hand_on(self, read_bytes: &AtomicU64, sink: &mut Sink<'_, Error>) -> Result<FileNotes, Error> {
+impl BufferedFile {
+    /// Replays the buffered events as if the file were read now; emits nothing for a file that
+    /// cannot be read to its end.
+    pub fn replay(self, read_bytes: &AtomicU64, sink: &mut Sink<'_, Error>) -> Result<FileNotes, Error> {
         read_bytes.fetch_add(self.read_bytes, Ordering::Relaxed);
         let notes = self.end?;
         let mut done = 0;

@@ -1,22 +1,21 @@
-//! What is handed on of a source: its documents with text in them, and what they are called.
+//! Drops blank documents of a source, counts the others and collects their titles.
 
 use super::error::Error;
 use crate::source::{Dated, Event, Sink};
 
-/// The most characters that are kept of a title.
+/// Titles are cut to this many characters.
 const LONGEST_TITLE: usize = 200;
 
-/// White space longer than this is text after all: it must not pile up here.
+/// Longer white space counts as text, so that it does not pile up in memory.
 const MOST_BLANK_BYTES: usize = 1 << 20;
 
-/// Leaves out documents of nothing but white space, such as what follows the last separator of a
-/// file.
+/// Drops documents that hold only white space, such as the one after a file's last separator.
 pub struct BlankFilter<'a, 'b> {
-    /// White space at the beginning of a document.
+    /// Leading white space of the open document.
     held: String,
-    begun: bool,
+    has_text: bool,
     dated: Option<Dated>,
-    /// Documents that were handed on, and what they are called.
+    /// Number of documents emitted.
     pub documents: u64,
     titles: Vec<(u64, String)>,
     most_titles: usize,
@@ -24,19 +23,19 @@ pub struct BlankFilter<'a, 'b> {
 }
 
 impl<'a, 'b> BlankFilter<'a, 'b> {
-    /// Keeps at most so many titles.
+    /// Keeps at most `most_titles` titles.
     pub fn new(most_titles: usize, sink: &'a mut Sink<'b, Error>) -> Self {
-        Self { held: String::new(), begun: false, dated: None, documents: 0, titles: Vec::new(), most_titles, sink }
+        Self { held: String::new(), has_text: false, dated: None, documents: 0, titles: Vec::new(), most_titles, sink }
     }
 
-    /// What the documents are called, by their numbers from 1, where the file says.
+    /// Titles by document number, from 1, for the documents that have one.
     pub fn titles(mut self) -> Vec<(u64, String)> {
-        self.forget_titles_of_nothing();
+        self.drop_orphaned_titles();
         self.titles
     }
 
-    /// A title without a document is nothing's.
-    fn forget_titles_of_nothing(&mut self) {
+    /// Drops a title that no document followed.
+    fn drop_orphaned_titles(&mut self) {
         self.titles.retain(|&(number, _)| number <= self.documents);
     }
 
@@ -44,18 +43,18 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
         match event {
             Event::Title(title) => {
                 if self.titles.len() < self.most_titles {
-                    self.forget_titles_of_nothing();
+                    self.drop_orphaned_titles();
                     self.titles.push((self.documents + 1, title.chars().take(LONGEST_TITLE).collect()));
                 }
                 (self.sink)(Event::Title(title))?;
             }
             Event::Dated(dated) => self.dated = Some(dated),
-            Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
+            Event::Text(text) if self.has_text => (self.sink)(Event::Text(text))?,
             Event::Text(text) if text.trim_start().is_empty() && self.held.len() + text.len() <= MOST_BLANK_BYTES => {
                 self.held.push_str(text);
             }
             Event::Text(text) => {
-                self.begun = true;
+                self.has_text = true;
                 if let Some(dated) = self.dated {
                     (self.sink)(Event::Dated(dated))?;
                 }
@@ -67,7 +66,7 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
                 self.held.clear();
             }
             Event::EndOfDocument => {
-                if std::mem::take(&mut self.begun) {
+                if std::mem::take(&mut self.has_text) {
                     self.documents += 1;
                     (self.sink)(Event::EndOfDocument)?;
                 }

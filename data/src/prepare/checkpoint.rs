@@ -1,11 +1,11 @@
-//! What is kept while a long text is prepared, so that the same call goes on after an interruption.
+//! Saves the state of a long preparation, so that the same call can resume after an interruption.
 //!
-//! Beside the tokens that are written it is a few records, each the whole state of a reading before
-//! some piece of the text: going on from one gives the bytes that an uninterrupted call gives. They
-//! belong to one text, one set of options and one version of this program. In the end the whole of
-//! what is prepared lies beside them, to be put in its place by names alone. All of it lies in one
-//! folder inside the one that is prepared into; that folder goes when the text is prepared, and when
-//! it turns out that it cannot be.
+//! A checkpoint consists of the tokens written so far and a few records. Each record holds the
+//! whole state of a pass over the text just before some piece of it: resuming from it gives the
+//! same bytes as an uninterrupted call. Records belong to one text, one set of options and one
+//! version of this program. At the end all prepared files lie beside the records and only have to
+//! be renamed into place. Everything lies in one folder inside the output folder, which is removed
+//! once the text is prepared or turns out to be unusable.
 
 use super::{error::Error, options::PrepareOptions, options::Progress};
 use crate::{source::Input, tokens};
@@ -15,30 +15,29 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::time::{Duration, Instant};
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
 
-/// Keeping may take one part in so many of the time. What takes longer is kept less often, down to once
-/// in so many times the interval that was asked for.
+/// Saving may take at most one part in `ONE_IN` of the time. A slower save happens less often, at
+/// the least once in `MOST_SELDOM` requested intervals.
 const ONE_IN: u32 = 50;
 const MOST_SELDOM: u32 = 30;
 
-/// The name of the folder. It begins with a dot, so that a folder of text that it is in holds no more
-/// text for it.
+/// The checkpoint folder. The leading dot hides it when the output folder is itself read as text.
 pub const CHECKPOINT: &str = ".prepare-checkpoint";
 
-/// The name of what the records belong to.
+/// The file that identifies the text, options and version the records belong to.
 const OWNER: &str = "owner";
 
-/// Of the records, and of how what is in them is gone on with: another number where either is changed,
-/// since the version of the program stays the same for long.
+/// Version of the records and of the code that resumes from them. Increase it when either changes:
+/// the program's own version changes more rarely.
 const LAYOUT: u32 = 3;
 
-/// A record, named as its file.
+/// A record, stored in a file of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first reading, as far as it came.
+    /// The first pass, unfinished.
     Survey,
-    /// What the first reading found.
+    /// The result of the first pass.
     Surveyed,
-    /// The second reading, as far as it came; the tokens up to there lie beside it.
+    /// The second pass, unfinished; the tokens written so far lie beside it.
     Encoding,
 }
 
@@ -52,27 +51,27 @@ impl Record {
     }
 }
 
-/// Whether an interrupted call has left something in the folder `out` that the same call goes on with.
+/// Whether an interrupted call left records in the folder `out` that the same call can resume from.
 pub fn is_begun(out: &Path) -> bool {
     [Record::Survey, Record::Surveyed].iter().any(|record| out.join(CHECKPOINT).join(record.name()).exists())
 }
 
-/// The folder of one call.
+/// The checkpoint folder of one call.
 pub struct Checkpoint<'a> {
     out: &'a Path,
     folder: PathBuf,
     owner: String,
-    /// How often something is kept; `None` where nothing is.
+    /// The requested interval between saves; `None` if nothing is saved.
     every: Option<Duration>,
-    /// When something was kept last, or could have been, and how long to wait from then on.
+    /// The time of the last save (at first, of opening), and how long to wait after it.
     last: Instant,
     wait: Duration,
     progress: &'a dyn Progress,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Opens the folder inside `options.out`, and empties it of what cannot be gone on with. Nothing
-    /// is kept of standard input: what is piped into it again may be another text.
+    /// Opens the folder inside `options.out` and removes records that this call cannot resume from.
+    /// With standard input nothing is saved: the next call may be given another text.
     ///
     /// # Errors
     /// The disk's.
@@ -103,26 +102,26 @@ impl<'a> Checkpoint<'a> {
         &self.folder
     }
 
-    /// Where a file lies as long as it is not in its place.
+    /// Path of a file before it is moved into place.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Whether there is something to go on with.
+    /// Whether there is something to resume from.
     pub fn is_begun(&self) -> bool {
         is_begun(self.out)
     }
 
-    /// Whether it is time to keep what is done.
+    /// Whether it is time to save.
     pub fn is_due(&self) -> bool {
         self.every.is_some() && self.last.elapsed() >= self.wait
     }
 
-    /// Keeps what is done, in the place of what was kept under this name.
+    /// Saves a record, replacing the previous one of the same kind.
     ///
     /// # Errors
     /// The disk's.
-    pub fn keep(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
+    pub fn save(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
         let began = Instant::now();
         if !self.is_begun() {
             write_text(&self.file(OWNER), &self.owner)?;
@@ -142,45 +141,44 @@ impl<'a> Checkpoint<'a> {
         Ok(())
     }
 
-    /// The same, where nothing is kept under this name yet.
+    /// Saves a record unless one of the same kind exists.
     ///
     /// # Errors
     /// The disk's.
-    pub fn keep_once(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
-        if self.file(record.name()).exists() { Ok(()) } else { self.keep(record, state) }
+    pub fn save_once(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
+        if self.file(record.name()).exists() { Ok(()) } else { self.save(record, state) }
     }
 
-    /// What was kept under this name: `None` where nothing was, or, which is said, where it is
-    /// damaged.
-    pub fn kept<T: DeserializeOwned>(&self, record: Record) -> Option<T> {
+    /// Loads a record: `None` if there is none or, with a note to the user, if it is damaged.
+    pub fn load<T: DeserializeOwned>(&self, record: Record) -> Option<T> {
         let path = self.file(record.name());
         let file = File::open(&path).ok()?;
         let read = || -> io::Result<T> {
             let mut frame = io::BufReader::new(zstd::Decoder::new(file)?);
             let state = rmp_serde::from_read(&mut frame).map_err(io::Error::other)?;
-            // To the end of the frame, where its checksum is compared.
+            // Read to the end of the frame, where its checksum is verified.
             io::copy(&mut frame, &mut io::sink())?;
             Ok(state)
         };
-        read().map_err(|_| self.say_damaged(&path)).ok()
+        read().map_err(|_| self.note_damaged(&path)).ok()
     }
 
-    /// Says that a file of the folder is not what was written.
-    pub fn say_damaged(&self, path: &Path) {
+    /// Notes that a file of the folder is damaged.
+    pub fn note_damaged(&self, path: &Path) {
         self.progress.note(&format!("{} is damaged: what it held is done again", path.display()));
     }
 
-    /// Says that the tokenizer is not the one that the tokens so far are of.
-    pub fn say_other_tokenizer(&self) {
+    /// Notes that the tokens so far were made with another tokenizer.
+    pub fn note_other_tokenizer(&self) {
         self.progress.note("the tokenizer is another one than before: the encoding begins anew");
     }
 
-    /// Says from where the call goes on.
-    pub fn say_going_on(&self, what: &str, source: &str) {
+    /// Notes where the call resumes.
+    pub fn note_resuming(&self, what: &str, source: &str) {
         self.progress.note(&format!("{} was begun before: {what} goes on in {source}", self.out.display()));
     }
 
-    /// Ends the call: what was kept stays only where the same call may get further with it.
+    /// Ends the call. The folder is kept only if the same call could resume from it.
     ///
     /// # Errors
     /// The disk's.

@@ -1,8 +1,10 @@
-//! All inputs as one stream of documents, which can be read more than once.
+//! All inputs as one stream of documents that can be read repeatedly.
 
 use super::blanks::BlankFilter;
-use super::position::{Handing, PlacedSink, Position};
-use super::{ahead, ahead::Ahead, error::Error, options::PrepareOptions, options::Progress, options::tell};
+use super::position::{Emitter, Position, PositionedSink};
+use super::{
+    ahead, ahead::BufferedFile, error::Error, options::PrepareOptions, options::Progress, options::report_progress,
+};
 use crate::numbers::{counted, grouped};
 use crate::sensitive::{self, Masking};
 use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
@@ -12,26 +14,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::{ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
-/// Stories told at once, on all cores.
-const STORIES: u64 = 4096;
+/// Stories generated in one parallel batch.
+const STORY_BATCH: u64 = 4096;
 
-/// Progress is told about once for so many bytes of text.
-const BYTES_TOLD: usize = 1 << 20;
+/// Progress is reported about once per this many bytes of text.
+const REPORT_INTERVAL: usize = 1 << 20;
 
-/// What the inputs hold.
+/// The inputs, resolved to files and stories.
 pub struct Corpus<'a> {
-    /// What was asked for.
+    /// The caller's options.
     pub options: &'a PrepareOptions,
-    /// What the folders hold, and what in them is not read.
+    /// Files found in folders, and those left out.
     pub listing: Listing,
-    /// In the order of the inputs.
+    /// In input order.
     parts: Vec<Part>,
 }
 
 enum Part {
     /// A file of the listing.
     File(TextFile),
-    /// Stories by their numbers.
+    /// A range of story numbers.
     Stories(Range<u64>),
 }
 
@@ -54,17 +56,17 @@ impl Part {
 /// A place that text came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Source {
-    /// The file as the user gave it, or words for another source.
+    /// The file as the user gave it, or a description of another source.
     pub name: String,
-    /// Bytes of text in it, after decompression and without what is not text.
+    /// Bytes of its text, after decompression and extraction.
     pub bytes: u64,
-    /// The encoding that it looked to be in, where nothing said it and it was not UTF-8.
+    /// The detected encoding, if none was declared and the file was not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Guess>,
-    /// Documents of it that teach, and that validate: in the token files they stand in the order of
-    /// the sources. One that is cut in two counts in both.
+    /// Number of its documents in training and in validation. The token files hold documents in the
+    /// order of the sources. A document cut in two counts in both.
     pub documents: [u64; 2],
-    /// What its documents are called, by their numbers in it from 1, where the file says; of all
+    /// Titles by document number within the source, from 1, for documents that have one. Over all
     /// sources the first 10,000 are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub titles: Vec<(u64, String)>,
@@ -73,7 +75,7 @@ pub struct Source {
     pub changes: Changes,
 }
 
-/// That there is nothing in these sources.
+/// The error that these sources hold no text.
 pub fn nothing_in(sources: &[Source]) -> Error {
     let first = sources.first().map_or("", |source| &source.name);
     let more = match sources.len() {
@@ -83,10 +85,10 @@ pub fn nothing_in(sources: &[Source]) -> Error {
     Error::unusable(format!("the text is empty: there is nothing but white space in {first}{more}; give some"))
 }
 
-/// Titles that are kept.
+/// Titles kept over all sources.
 const MOST_TITLES: usize = 10_000;
 
-/// What the text is read for.
+/// Which pass over the text this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Looking,
@@ -104,18 +106,18 @@ impl Purpose {
     }
 }
 
-/// What a reading of the whole has found.
+/// The result of one pass over the whole corpus.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Reading {
-    /// What each source held, but in encoding; its documents are not yet told apart by what they
-    /// are for.
+    /// One entry per source, except while encoding. Its documents are all counted as training until
+    /// the split is known.
     pub sources: Vec<Source>,
-    /// Files in folders that could not be read to their ends ([`Corpus::leave_out`]).
+    /// Files in folders that could not be read to their end ([`Corpus::leave_out`]).
     pub unusable: Vec<LeftOut>,
-    /// Whether something of one of these was handed on: all that was is of no use then, and the text
-    /// is to be read again without them.
+    /// Whether text of such a file was emitted before its error: then the pass is void and the text
+    /// must be read again without these files.
     pub is_spoilt: bool,
-    /// How many of each kind were masked.
+    /// Number of masked items per kind.
     pub masked: BTreeMap<sensitive::Kind, u64>,
 }
 
@@ -146,7 +148,7 @@ impl<'a> Corpus<'a> {
         Ok(corpus)
     }
 
-    /// Goes on without files that a reading found to be unusable.
+    /// Drops files that a pass found to be unusable.
     ///
     /// # Errors
     /// When nothing is left to read.
@@ -161,36 +163,36 @@ impl<'a> Corpus<'a> {
         Ok(())
     }
 
-    /// Hands on every document with something else than white space in it, from a place on: what
-    /// stands before it in its part is handed on again, and said to be. Of a text that is spoilt by
-    /// a file that turns out to be unusable, what comes behind is read as well, to find others, but
-    /// not handed on. An [`Error::Source`] is never the sink's.
+    /// Emits every document that is not blank, starting at a position. Events of the position's
+    /// part that lie before it are emitted again and marked as replayed. Once the pass is spoilt by
+    /// an unusable file, the rest is still read, to find other such files, but not emitted. An
+    /// [`Error::Source`] never comes from the sink.
     pub fn read(
         &self,
         purpose: Purpose,
         from: Position,
         progress: &dyn Progress,
-        sink: &mut PlacedSink<'_>,
+        sink: &mut PositionedSink<'_>,
     ) -> Result<Reading, Error> {
         let Position { part: first, mut text_bytes, mut reading } = from;
         let file_bytes = |part: &Part| part.file().map(|file| file.bytes);
         let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
         let read_bytes = AtomicU64::new(self.parts.iter().take(first).filter_map(file_bytes).sum());
         let stage = purpose.stage();
-        let mut telling = Telling { progress, stage, read_bytes: &read_bytes, whole, untold: BYTES_TOLD };
+        let mut meter = ProgressMeter { progress, stage, read_bytes: &read_bytes, whole, unreported: REPORT_INTERVAL };
         let mut ahead = VecDeque::new();
         let mut titles: usize = reading.sources.iter().map(|source| source.titles.len()).sum();
         for (number, part) in self.parts.iter().enumerate().skip(first) {
-            let handing = Handing::new(number, text_bytes.take(), &reading, sink);
+            let emitter = Emitter::new(number, text_bytes.take(), &reading, sink);
             let next = part.file().and_then(|_| self.next_ahead(number, &mut ahead));
             let most_titles = MOST_TITLES.saturating_sub(titles);
-            let held = self.read_part(part, next, handing, most_titles, reading.is_spoilt, &mut telling);
-            for (kind, count) in held.masked {
+            let result = self.read_part(part, next, emitter, most_titles, reading.is_spoilt, &mut meter);
+            for (kind, count) in result.masked {
                 *reading.masked.entry(kind).or_default() += count;
             }
-            match (held.source, part.file()) {
-                // Encoding keeps no sources: the first reading has them, and a million files' would be
-                // held twice.
+            match (result.source, part.file()) {
+                // Encoding collects no sources: the first pass has them, and for a million files a
+                // second copy costs memory.
                 (Ok(_), _) if purpose == Purpose::Encoding => {}
                 (Ok(source), _) => {
                     titles += source.titles.len();
@@ -198,34 +200,35 @@ impl<'a> Corpus<'a> {
                 }
                 (Err(Error::Source(error)), Some(file)) if file.found => {
                     reading.unusable.push(file.left_out((self.options.describe)(&error)));
-                    reading.is_spoilt |= held.bytes > 0;
+                    reading.is_spoilt |= result.bytes > 0;
                 }
                 (Err(error), _) => return Err(error),
             }
         }
-        tell(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
+        report_progress(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
         Ok(reading)
     }
 
-    /// Reads one part, or hands on what was read ahead of it: its text is counted, rid of blank
-    /// documents, masked, and handed on with its place; of a text that is spoilt it is only counted.
+    /// Reads one part, or replays what was read ahead of it. Text is counted, stripped of blank
+    /// documents, masked, and emitted with its position; in a spoilt pass it is only counted.
     fn read_part(
         &self,
         part: &Part,
-        ahead: Option<Ahead>,
-        mut handing: Handing<'_, '_>,
+        ahead: Option<BufferedFile>,
+        mut emitter: Emitter<'_, '_>,
         most_titles: usize,
         is_spoilt: bool,
-        telling: &mut Telling<'_>,
-    ) -> Held {
-        // An event goes from the reader to `told`, which counts it and masks a title, through the filter of
-        // blank documents to `masked`, which masks text, and to the sink by `handing`, which says its place.
+        meter: &mut ProgressMeter<'_>,
+    ) -> PartResult {
+        // An event passes from the reader to `receive`, which counts text and masks titles, then
+        // through the filter of blank documents to `mask`, which masks text, and through `emitter`,
+        // which adds the position, to the sink.
         let mut masking = self.options.mask.then(Masking::default);
-        let mut masked = |event: Event<'_>| hand_on_masked(&mut masking, &mut handing, event);
-        let mut filter = BlankFilter::new(most_titles, &mut masked);
-        let read_bytes = telling.read_bytes;
+        let mut mask = |event: Event<'_>| emit_masked(&mut masking, &mut emitter, event);
+        let mut filter = BlankFilter::new(most_titles, &mut mask);
+        let read_bytes = meter.read_bytes;
         let mut bytes = 0;
-        let mut told = |event: Event<'_>| {
+        let mut receive = |event: Event<'_>| {
             let title;
             let event = match event {
                 Event::Title(words) if self.options.mask => {
@@ -236,15 +239,15 @@ impl<'a> Corpus<'a> {
             };
             if let Event::Text(text) = event {
                 bytes += text.len() as u64;
-                telling.add(text.len());
+                meter.add(text.len());
             }
-            telling.tell_when_due()?;
+            meter.report_when_due()?;
             if is_spoilt { Ok(()) } else { filter.event(event) }
         };
         let read = match (part, ahead) {
-            (Part::File(_), Some(ahead)) => ahead.hand_on(read_bytes, &mut told),
-            (Part::File(file), None) => source::read(file, &self.options.reading, read_bytes, &mut told),
-            (Part::Stories(range), _) => self.tell_stories(range, read_bytes, &mut told),
+            (Part::File(_), Some(ahead)) => ahead.replay(read_bytes, &mut receive),
+            (Part::File(file), None) => source::read(file, &self.options.reading, read_bytes, &mut receive),
+            (Part::Stories(range), _) => self.generate_stories(range, read_bytes, &mut receive),
         };
         let source = read.map(|notes| Source {
             name: part.name(),
@@ -254,26 +257,26 @@ impl<'a> Corpus<'a> {
             titles: filter.titles(),
             changes: notes.changes,
         });
-        Held { source, bytes, masked: masking.map(|masking| masking.counts).unwrap_or_default() }
+        PartResult { source, bytes, masked: masking.map(|masking| masking.counts).unwrap_or_default() }
     }
 
-    /// What was read ahead of the part of this number, and of those that follow where nothing was
-    /// read ahead yet; `None` where it is to be read in its turn.
-    fn next_ahead(&self, number: usize, ahead: &mut VecDeque<Option<Ahead>>) -> Option<Ahead> {
+    /// The buffered events of part `number`, after reading ahead from there if the buffer is empty;
+    /// `None` if the part is to be read in its turn.
+    fn next_ahead(&self, number: usize, ahead: &mut VecDeque<Option<BufferedFile>>) -> Option<BufferedFile> {
         if ahead.is_empty() {
             *ahead = ahead::read(self.parts[number..].iter().map_while(Part::file), &self.options.reading);
         }
         ahead.pop_front().flatten()
     }
 
-    fn tell_stories(
+    fn generate_stories(
         &self,
         numbers: &Range<u64>,
         read_bytes: &AtomicU64,
         sink: &mut Sink<'_, Error>,
     ) -> Result<FileNotes, Error> {
-        for first in numbers.clone().step_by(STORIES as usize) {
-            let numbers = first..numbers.end.min(first + STORIES);
+        for first in numbers.clone().step_by(STORY_BATCH as usize) {
+            let numbers = first..numbers.end.min(first + STORY_BATCH);
             let text = |number| story(self.options.seed, number).text;
             for text in numbers.into_par_iter().map(text).collect::<Vec<_>>() {
                 read_bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
@@ -284,53 +287,53 @@ impl<'a> Corpus<'a> {
         Ok(FileNotes::default())
     }
 
-    /// What the part is called that a reading goes on in.
+    /// Name of the part in which a pass resumes.
     pub fn name_of(&self, position: &Position) -> String {
         self.parts.get(position.part).map(Part::name).unwrap_or_default()
     }
 }
 
-/// What a part held.
-struct Held {
+/// The result of reading one part.
+struct PartResult {
     source: Result<Source, Error>,
-    /// Bytes of its text, also of one that cannot be read to its end.
+    /// Bytes of its text, even if it cannot be read to its end.
     bytes: u64,
     masked: BTreeMap<sensitive::Kind, u64>,
 }
 
-/// Hands on an event, its text masked where there is a masking.
-fn hand_on_masked(masking: &mut Option<Masking>, handing: &mut Handing<'_, '_>, event: Event<'_>) -> Result<(), Error> {
+/// Emits an event, with its text masked if masking is on.
+fn emit_masked(masking: &mut Option<Masking>, emitter: &mut Emitter<'_, '_>, event: Event<'_>) -> Result<(), Error> {
     match (masking, event) {
-        (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| handing.event(Event::Text(text))),
+        (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| emitter.event(Event::Text(text))),
         (Some(masking), Event::EndOfDocument) => {
-            masking.end_document(&mut |text| handing.event(Event::Text(text)))?;
-            handing.event(Event::EndOfDocument)
+            masking.end_document(&mut |text| emitter.event(Event::Text(text)))?;
+            emitter.event(Event::EndOfDocument)
         }
-        (_, event) => handing.event(event),
+        (_, event) => emitter.event(event),
     }
 }
 
-/// Tells how far a reading has come.
-struct Telling<'a> {
+/// Reports the progress of a pass.
+struct ProgressMeter<'a> {
     progress: &'a dyn Progress,
     stage: &'a str,
     read_bytes: &'a AtomicU64,
-    /// Bytes of all files, where they are known.
+    /// Bytes of all files, if known.
     whole: Option<u64>,
-    /// Bytes of text since it was told last.
-    untold: usize,
+    /// Bytes of text since the last report.
+    unreported: usize,
 }
 
-impl Telling<'_> {
+impl ProgressMeter<'_> {
     fn add(&mut self, bytes: usize) {
-        self.untold += bytes;
+        self.unreported += bytes;
     }
 
-    fn tell_when_due(&mut self) -> Result<(), Error> {
-        if self.untold < BYTES_TOLD {
+    fn report_when_due(&mut self) -> Result<(), Error> {
+        if self.unreported < REPORT_INTERVAL {
             return Ok(());
         }
-        self.untold = 0;
-        tell(self.progress, self.stage, self.read_bytes.load(Ordering::Relaxed), self.whole)
+        self.unreported = 0;
+        report_progress(self.progress, self.stage, self.read_bytes.load(Ordering::Relaxed), self.whole)
     }
 }

@@ -1,4 +1,4 @@
-//! A prepared folder: what it says about itself, and how it is opened, only when whole and
+//! A prepared folder: its manifest, and opening it, which succeeds only if it is complete and
 //! undamaged.
 
 use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
@@ -18,12 +18,12 @@ pub const FORMAT_VERSION: u32 = 1;
 pub struct Manifest {
     /// Version of the folder's layout ([`FORMAT_VERSION`]).
     pub format_version: u32,
-    /// Where the text came from, in the order in which it was read.
+    /// Where the text came from, in reading order.
     pub sources: Vec<Source>,
-    /// What stood in folders of the text and was not read, and why.
+    /// Files in the text's folders that were not read, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
-    /// What the tokenizer is: `chars`, `bytes`, `bpe:N` or the file it was read from.
+    /// The tokenizer: `chars`, `bytes`, `bpe:N` or the file it was read from.
     pub tokenizer: String,
     /// Why that tokenizer was chosen, in a sentence.
     pub tokenizer_reason: String,
@@ -31,39 +31,39 @@ pub struct Manifest {
     pub vocab_size: usize,
     /// Id of `<|endoftext|>`, if the tokenizer has it.
     pub end_of_text: Option<u32>,
-    /// What `train.bin` holds.
+    /// Counts of `train.bin`.
     pub train: SplitCounts,
-    /// What `val.bin` holds.
+    /// Counts of `val.bin`.
     pub val: SplitCounts,
-    /// A hash (64 bits, hexadecimal) of the held-out text, whatever its tokens are; empty where an
-    /// earlier version prepared it.
+    /// A hash (64 bits, hexadecimal) of the held-out text, independent of the tokenizer; empty if
+    /// an earlier version prepared the folder.
     #[serde(default)]
     pub held_out_checksum: String,
     /// xxh3 (64 bits, hexadecimal) of `tokenizer.json`.
     pub tokenizer_checksum: String,
     /// How validation text was chosen, in words.
     pub split_rule: String,
-    /// The seed of that choice.
+    /// Seed of that choice.
     pub seed: u64,
     /// Where windows may start.
     pub window_rule: WindowRule,
-    /// [`super::PrepareOptions::fingerprint`] of what was asked for.
+    /// [`super::PrepareOptions::fingerprint`] of the options.
     pub fingerprint: String,
     /// What was found in the text.
     pub report: Report,
-    /// For the built-in corpus: what any model, and the best forgetful one, can reach on this
-    /// validation split.
+    /// For the built-in corpus: the lowest loss that any model, and any model without memory, can
+    /// reach on this validation split.
     pub marks: Option<Marks>,
-    /// What counting predicts of the held-out text ([`ngrams`](crate::ngrams::Losses::ngrams)).
+    /// Losses of n-gram models on the held-out text ([`ngrams`](crate::ngrams::Losses::ngrams)).
     pub ngram_losses: [f64; MOST_ORDER],
     /// The same with a cache ([`trigram_cache`](crate::ngrams::Losses::trigram_cache)).
     pub trigram_cache_loss: f64,
 }
 
 impl Manifest {
-    /// A loss in nats per held-out token as bits per byte of the held-out text, which compares
-    /// whatever the tokens are. The first token is predicted from nothing, so neither it nor its text
-    /// counts. `None` where tokens stand for what the tokenizer lacks: what they say costs bits, too.
+    /// Converts a loss in nats per held-out token to bits per byte of the held-out text, which is
+    /// comparable across tokenizers. The first token has no context, so neither it nor its text
+    /// counts. `None` if the text has unknown tokens: their content would cost bits, too.
     pub fn bits_per_byte(&self, loss: f64) -> Option<f64> {
         let targets = self.val.tokens.saturating_sub(1);
         let bytes = self.val.bytes.saturating_sub(self.val.first_token_bytes);
@@ -75,22 +75,21 @@ impl Manifest {
 /// token or its document's end).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Marks {
-    /// The source's own -ln P of the validation text: no model does better but by luck.
+    /// The source's own -ln P of the validation text: no model does better except by luck.
     pub entropy_floor: f64,
-    /// The loss of the best predictor that knows the grammar and forgets what earlier sentences
-    /// said.
+    /// The loss of the best predictor that knows the grammar but forgets earlier sentences.
     pub forgetful_loss: f64,
 }
 
-/// A prepared folder, found whole and undamaged.
+/// A prepared folder, complete and undamaged.
 pub struct Dataset {
-    /// What the folder says about itself.
+    /// The folder's description of itself.
     pub manifest: Manifest,
-    /// Tokens to learn from.
+    /// Training tokens.
     pub train: TokenFile,
-    /// Tokens to measure on.
+    /// Validation tokens.
     pub val: TokenFile,
-    /// How the text became tokens.
+    /// The tokenizer that made the tokens.
     pub tokenizer: Tokenizer,
 }
 
@@ -108,7 +107,7 @@ pub enum OpenError {
     /// The tokenizer is missing or damaged.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// What the folder says about itself cannot be understood.
+    /// The manifest cannot be parsed.
     #[error("{path} is damaged; prepare the text again")]
     Manifest { path: PathBuf, source: serde_json::Error },
     /// There is no prepared folder, or its files do not belong together.
@@ -127,8 +126,8 @@ impl OpenError {
 }
 
 impl Dataset {
-    /// Whether a text was prepared into this folder, or began to be; whether it is whole and
-    /// undamaged, [`Self::open`] says.
+    /// Whether a text was, or began to be, prepared into this folder. [`Self::open`] checks whether
+    /// it is complete and undamaged.
     pub fn is_in(dir: &Path) -> bool {
         is_prepared(dir) || dir.join(CHECKPOINT).is_dir()
     }
@@ -152,7 +151,7 @@ impl Dataset {
         if tokenizer.vocab_size() != manifest.vocab_size {
             return Err(OpenError::mismatch(&path));
         }
-        // What ends a text may be named beside the tokenizer alone.
+        // The end-of-text token may be named in the config file only.
         if tokenizer.end_of_text() != manifest.end_of_text {
             return Err(OpenError::mismatch(&dir.join("tokenizer_config.json")));
         }

@@ -1,4 +1,4 @@
-//! What cleaning changes, document by document, as a diff to look at.
+//! The changes that cleaning makes, document by document, as a diff.
 
 use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Clean, Event, Input, Listing, ReadOptions, TextFile};
@@ -6,17 +6,17 @@ use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::udiff::UnifiedHunkHeader;
 use std::{fmt::Write, sync::atomic::AtomicU64, time::Duration, time::Instant};
 
-/// The most text of a file that is compared, which bounds the memory that it takes.
+/// A file with more text than this is refused, which bounds memory.
 const MOST_BYTES: usize = 128 << 20;
 
-/// How long lines are matched for; what is left then is shown as replaced.
+/// Time limit for matching lines; lines not matched by then are shown as replaced.
 const LONGEST_MATCHING: Duration = Duration::from_secs(5);
 
-/// Lines that are shown before and after a change.
+/// Unchanged lines shown before and after a change.
 const CONTEXT: usize = 3;
 
-/// Hands every document that cleaning changes to `show`, as a unified diff that names its file and
-/// its number there. Files in folders that cannot be read are passed over: preparing them says why.
+/// Calls `show` for every document that cleaning changes, with a unified diff that names its file
+/// and its number there. Skips unreadable files in folders: preparing them reports why.
 ///
 /// # Errors
 /// As [`super::prepare`], of the reading; and for a file with too much text.
@@ -47,7 +47,7 @@ pub fn diff(options: &PrepareOptions, show: &mut dyn FnMut(&str)) -> Result<(), 
 
 fn of_document(name: &str, before: &str, after: &str) -> String {
     let [before, after] = [before, after].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
-    // Myers' algorithm alone: the library's own `TextDiff` brings all that it has, in 0.8 MB of code.
+    // Only Myers' algorithm: the library's own `TextDiff` links all its algorithms, 0.8 MB of code.
     let mut changes = Compact::new(Replace::new(Capture::new()), &before, &after);
     let until = Some(Instant::now() + LONGEST_MATCHING);
     let Ok(()) = myers::diff_deadline(&mut changes, &before, 0..before.len(), &after, 0..after.len(), until);

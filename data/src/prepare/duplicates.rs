@@ -1,40 +1,41 @@
-//! Documents that stand in the text more than once, and on which sides.
+//! Documents that occur more than once, and on which sides of the split.
 
 use super::split::{Candidate, Side, Split};
 use crate::near_duplicates::Groups;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What the hashes of the documents tell.
+/// Counts of duplicate documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Duplicates {
-    /// Documents that were looked at: all, or the first 16,777,216.
+    /// Documents compared: all, or the first 16,777,216.
     pub examined: u64,
     /// Of these, documents equal to an earlier one.
     pub exact: u64,
-    /// Different documents that stand on both sides.
+    /// Distinct documents with copies on both sides.
     pub on_both_sides: u64,
-    /// Those that are nearly the same.
+    /// Counts of near-duplicates.
     pub near: NearDuplicateCounts,
 }
 
-/// What comparing the documents tells ([`crate::near_duplicates`]).
+/// Counts of near-duplicates ([`crate::near_duplicates`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NearDuplicateCounts {
-    /// One in so many documents was compared with the others; 0 where none was.
+    /// One in this many documents was compared with the others; 0 if none was.
     pub one_in: u64,
-    /// Sets of documents that are nearly the same.
+    /// Groups of documents that are nearly the same.
     pub groups: u64,
-    /// Different documents in them, but for the first of each set.
+    /// Distinct documents in them, without the first of each group.
     pub documents: u64,
-    /// Sets of which something stands on either side: there was no other text to validate on.
+    /// Groups with text on both sides: there was no other text to validate on.
     pub on_both_sides: u64,
 }
 
 impl Duplicates {
     pub(super) fn count(mut hashes: Vec<u64>, split: &Split, near: NearDuplicateCounts) -> Self {
         let examined = hashes.len() as u64;
-        // The lowest bit makes room for the side, so that one sorted list answers both questions.
+        // The lowest bit of each hash is replaced by the side, so that one sorted list answers both
+        // questions.
         for (document, hash) in hashes.iter_mut().enumerate() {
             *hash = *hash & !1 | u64::from(split.side(document as u64) == Side::Val);
         }

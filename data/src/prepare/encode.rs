@@ -1,5 +1,5 @@
-//! The second reading of the text: every document becomes tokens, on all cores, and is written to
-//! its side in order.
+//! The second pass: every document is encoded, on all cores, and written to its side of the split
+//! in order.
 
 mod share;
 mod stream;
@@ -8,7 +8,7 @@ mod text_hash;
 pub use stream::SplitCounts;
 
 use super::checkpoint::{Checkpoint, Record};
-use super::position::{Here, Position};
+use super::position::{EventPosition, Position};
 use super::{
     corpus::Corpus, corpus::Purpose, error::Error, options::Progress, split::Side, split::Split, survey::Survey,
 };
@@ -16,48 +16,48 @@ use crate::{source::Event, source::own::TOKEN_FILES, tokenizer, tokenizer::Token
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use share::{Counts, Piece, Share};
-use stream::{End, Stream, StreamSoFar};
+use stream::{End, Stream, StreamState};
 use text_hash::TextHash;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A document longer than this is cut into pieces for encoding.
+/// Longer documents are cut into pieces of about this size for encoding.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Where no safe place for a cut is found, one is made anyway once a piece is so long.
+/// A piece of this size is cut even where no safe place was found.
 const LONGEST_PIECE_BYTES: usize = 8 * PIECE_BYTES;
 
-/// So many shares of a batch has each thread, so that none waits long for another.
+/// Shares of a batch per thread: several, so that the threads finish at about the same time.
 const SHARES_A_THREAD: usize = 4;
 
-/// A batch has no more bytes than this.
+/// At most this many bytes in a batch.
 const MOST_BATCH_BYTES: usize = 64 << 20;
 
-/// Nor does it wait for more pieces, however short they are.
+/// At most this many pieces in a batch, however short they are.
 const MOST_BATCH_PIECES: usize = 1 << 16;
 
-/// So many ids stay in the processor's cache while they are looked at again and again.
-const WRITTEN_TOGETHER: usize = 1 << 13;
+/// Ids written at a time: few enough to stay in the processor's cache through several loops.
+const IDS_AT_ONCE: usize = 1 << 13;
 
-/// What was written.
+/// The result of encoding.
 pub struct Encoded {
     pub train: SplitCounts,
     pub val: SplitCounts,
-    /// Of the text that validates, whatever its tokens are.
+    /// Hash of the validation text, independent of the tokenizer.
     pub held_out: TextHash,
-    /// Which ids were written.
+    /// Which ids occur in the output.
     pub ids_used: Vec<bool>,
-    /// Documents and bytes, to compare with the first reading.
+    /// Totals, to compare with the first pass.
     pub documents: u64,
     pub bytes: u64,
 }
 
-/// Encodes the whole corpus into the [`TOKEN_FILES`] of the checkpoint, from where an interrupted
-/// call was.
+/// Encodes the whole corpus into the [`TOKEN_FILES`] of the checkpoint, resuming an interrupted
+/// call.
 ///
-/// With an end-of-text token each document is written as that token and its own, and a last one
-/// ends the stream. A document that is itself cut in two opens with one in the training split and
-/// closes with one in the validation split; what would otherwise follow on another document there
-/// is parted from it by one.
+/// With an end-of-text token, each document is written as that token followed by its own tokens,
+/// and a final one ends the stream. A document that is cut in two opens with one in the training
+/// split and closes with one in the validation split. There its end follows the end-of-text token
+/// of the document before it.
 pub fn encode(
     corpus: &Corpus,
     survey: &Survey,
@@ -68,18 +68,18 @@ pub fn encode(
     let identity = identity_of(tokenizer)?;
     let (from, mut encoder) = match CorpusEncoder::reopen(&survey.split, tokenizer, identity, checkpoint) {
         Some((position, encoder)) => {
-            checkpoint.say_going_on("the encoding", &corpus.name_of(&position));
+            checkpoint.note_resuming("the encoding", &corpus.name_of(&position));
             (position, encoder)
         }
         None => (Position::default(), CorpusEncoder::create(&survey.split, tokenizer, identity, checkpoint)?),
     };
-    let reading = corpus.read(Purpose::Encoding, from, progress, &mut |here: Here<'_>, event| match event {
-        _ if here.is_again => Ok(()),
+    let reading = corpus.read(Purpose::Encoding, from, progress, &mut |at: EventPosition<'_>, event| match event {
+        _ if at.is_replayed => Ok(()),
         Event::Title(_) | Event::Dated(_) => Ok(()),
         Event::Text(text) => {
             if checkpoint.is_due() {
-                checkpoint.keep_once(Record::Surveyed, survey)?;
-                checkpoint.keep(Record::Encoding, &(here, encoder.so_far()?))?;
+                checkpoint.save_once(Record::Surveyed, survey)?;
+                checkpoint.save(Record::Encoding, &(at, encoder.state_to_save()?))?;
             }
             encoder.add(text)
         }
@@ -89,69 +89,68 @@ pub fn encode(
         return Err(Error::changed(&format!(" ({})", changed.reason)));
     }
     let mut encoded = encoder.finish()?;
-    if tokenizer.knows_no_neighbours() {
+    if tokenizer.is_context_free() {
         for character in survey.characters.keys() {
-            mark(&tokenizer.encode(character.encode_utf8(&mut [0; 4]))?, &mut encoded.ids_used);
+            mark_used(&tokenizer.encode(character.encode_utf8(&mut [0; 4]))?, &mut encoded.ids_used);
         }
     }
     Ok(encoded)
 }
 
-/// Takes note that these ids were written.
-fn mark(ids: &[u32], used: &mut [bool]) {
+/// Marks these ids as used.
+fn mark_used(ids: &[u32], used: &mut [bool]) {
     ids.iter().for_each(|&id| used[id as usize] = true);
 }
 
-/// By which a tokenizer can be told from another that its file has held since: the tokens of one must
-/// not go on those of another.
+/// Identifies a tokenizer, so that tokens of one are never appended to tokens of another after its
+/// file changed.
 fn identity_of(tokenizer: &Tokenizer) -> Result<u64, tokenizer::Error> {
     Ok(xxh3_64(format!("{:?} {}", tokenizer.end_of_text(), tokenizer.to_json()?).as_bytes()))
 }
 
-/// Cuts documents into pieces, and encodes many pieces at once.
+/// Cuts documents into pieces and encodes them in batches.
 struct CorpusEncoder<'a> {
     tokenizer: &'a Tokenizer,
     tokenizer_identity: u64,
     split: &'a Split,
-    /// What is encoded together: a share for each of these.
+    /// Output buffers; a batch is divided among them.
     shares: Vec<Share>,
-    /// The pieces that wait to be encoded together.
+    /// The pieces of the next batch.
     pieces: Vec<Piece>,
-    /// Where the open piece begins in the text that is held.
+    /// Start of the open piece in the buffered text.
     start: usize,
     state: State,
     /// Training and validation.
     streams: [Stream; 2],
 }
 
-/// What goes on from one piece to the next. When no piece waits, this and what the streams keep of
-/// themselves are all that an interrupted call needs to go on.
+/// The state that carries over from piece to piece. While no piece waits, this and the states of
+/// the streams are all that an interrupted call needs to resume.
 #[derive(Serialize, Deserialize)]
 struct State {
-    /// The text of the pieces that wait to be encoded together, and of the open piece behind them.
+    /// Text of the pieces of the next batch, followed by that of the open piece.
     text: String,
-    /// The number of the open document.
+    /// Number of the open document.
     document: u64,
-    /// Where the open piece goes, and whether its document begins with it.
+    /// Side of the open piece, and whether it is the first of its document.
     side: Side,
     first: bool,
-    /// How many characters of the open document still go to the training split, where its end
-    /// validates.
+    /// Characters of the open document that still belong to training, if its end validates.
     characters_to_cut: Option<u64>,
     /// Which ids were written.
     ids_used: Vec<bool>,
-    /// Characters and lines of the current document before the piece that is written next.
+    /// Characters and lines of the current document before the next piece to be written.
     place: (u64, u64),
-    /// Of all text so far.
+    /// Bytes of all text so far.
     bytes: u64,
 }
 
-/// What a checkpoint keeps of an encoder: the tokenizer's identity, the state and the streams. It is
-/// written from a `&State`, and read back as a [`State`].
-type Kept<S> = (u64, S, [StreamSoFar; 2]);
+/// An encoder as saved in a checkpoint: the tokenizer's identity, the state and the streams. It is
+/// saved from a `&State` and loaded as a [`State`].
+type SavedEncoder<S> = (u64, S, [StreamState; 2]);
 
 impl<'a> CorpusEncoder<'a> {
-    /// Begins both files.
+    /// Creates both token files.
     fn create(
         split: &'a Split,
         tokenizer: &'a Tokenizer,
@@ -162,22 +161,22 @@ impl<'a> CorpusEncoder<'a> {
         Ok(Self::new(split, tokenizer, identity, [train?, val?]))
     }
 
-    /// Goes on with the files of an interrupted call, and says from where.
+    /// Reopens the token files of an interrupted call and returns the position to resume from.
     fn reopen(
         split: &'a Split,
         tokenizer: &'a Tokenizer,
         identity: u64,
         checkpoint: &Checkpoint,
     ) -> Option<(Position, Self)> {
-        let (position, kept) = checkpoint.kept::<(Position, Kept<State>)>(Record::Encoding)?;
-        let (kept_identity, state, [train, val]) = kept;
-        if kept_identity != identity {
-            checkpoint.say_other_tokenizer();
+        let (position, saved) = checkpoint.load::<(Position, SavedEncoder<State>)>(Record::Encoding)?;
+        let (saved_identity, state, [train, val]) = saved;
+        if saved_identity != identity {
+            checkpoint.note_other_tokenizer();
             return None;
         }
-        let reopen = |name, so_far| {
+        let reopen = |name, saved| {
             let path = checkpoint.file(name);
-            Stream::reopen(&path, tokenizer, so_far).map_err(|_| checkpoint.say_damaged(&path)).ok()
+            Stream::reopen(&path, tokenizer, saved).map_err(|_| checkpoint.note_damaged(&path)).ok()
         };
         let [train_name, val_name] = TOKEN_FILES;
         let streams = [reopen(train_name, train)?, reopen(val_name, val)?];
@@ -206,17 +205,17 @@ impl<'a> CorpusEncoder<'a> {
         }
     }
 
-    /// How far it is; what was cut into pieces is in the files then, durably.
-    fn so_far(&mut self) -> Result<Kept<&State>, Error> {
+    /// State for a checkpoint. All closed pieces are encoded first and flushed to disk.
+    fn state_to_save(&mut self) -> Result<SavedEncoder<&State>, Error> {
         self.encode_batch()?;
-        let [train, val] = self.streams.each_mut().map(Stream::so_far);
+        let [train, val] = self.streams.each_mut().map(Stream::state_to_save);
         Ok((self.tokenizer_identity, &self.state, [train?, val?]))
     }
 
     fn add(&mut self, text: &str) -> Result<(), Error> {
         let mut rest = text;
         if let Some(left) = self.state.characters_to_cut {
-            // Counting is many times faster than walking to the place.
+            // Counting characters is much faster than walking to the cut.
             let characters = rest.chars().count() as u64;
             self.state.characters_to_cut = left.checked_sub(characters);
             if self.state.characters_to_cut.is_none()
@@ -234,7 +233,7 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_when_full()
     }
 
-    /// Closes pieces of the open document as long as it is too long.
+    /// Closes pieces of the open document while it is longer than a piece.
     fn cut(&mut self) {
         loop {
             let start = self.start;
@@ -285,7 +284,7 @@ impl<'a> CorpusEncoder<'a> {
             for (piece, (ids, counts)) in pieces_of(number).iter().zip(share.encoded()) {
                 self.write(piece, ids, counts)?;
             }
-            encoded.map_err(|error| self.placed(error))?;
+            encoded.map_err(|error| self.with_document_position(error))?;
         }
         self.shares = shares;
         self.state.text.drain(..self.start);
@@ -295,19 +294,19 @@ impl<'a> CorpusEncoder<'a> {
 
     fn write(&mut self, piece: &Piece, ids: &[u32], counts: Counts) -> Result<(), Error> {
         let stream = &mut self.streams[piece.side as usize];
-        // A document opens with an end-of-text token. The end of one that was cut has none of its
-        // own, but the document before it ends with one.
+        // Each document opens with an end-of-text token. The validation part of a cut document has
+        // none of its own, but the document before it must be ended.
         if piece.first || stream.ended == Some(End::Document) {
-            stream.separate(&mut self.state.ids_used)?;
+            stream.write_separator(&mut self.state.ids_used)?;
         }
         if let (0, Some(&first)) = (stream.writer.count, ids.first()) {
             stream.counts.first_token_bytes = self.tokenizer.token_bytes(first).map_or(0, |bytes| bytes.len() as u64);
         }
-        for ids in ids.chunks(WRITTEN_TOGETHER) {
+        for ids in ids.chunks(IDS_AT_ONCE) {
             stream.push(ids)?;
-            // Else the characters of the text say which are used.
-            if !self.tokenizer.knows_no_neighbours() {
-                mark(ids, &mut self.state.ids_used);
+            // Otherwise the characters of the whole text determine the ids used ([`encode`]).
+            if !self.tokenizer.is_context_free() {
+                mark_used(ids, &mut self.state.ids_used);
             }
         }
         stream.ended = Some(piece.end);
@@ -321,8 +320,8 @@ impl<'a> CorpusEncoder<'a> {
         Ok(())
     }
 
-    /// Places an unknown character in its document instead of its piece.
-    fn placed(&self, mut error: tokenizer::Error) -> tokenizer::Error {
+    /// Converts an unknown character's position from its piece to its document.
+    fn with_document_position(&self, mut error: tokenizer::Error) -> tokenizer::Error {
         if let tokenizer::Error::UnknownCharacter(unknown) = &mut error {
             unknown.position += self.state.place.0;
             unknown.line += self.state.place.1;
@@ -334,7 +333,7 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_batch()?;
         for stream in &mut self.streams {
             if stream.ended == Some(End::Document) {
-                stream.separate(&mut self.state.ids_used)?;
+                stream.write_separator(&mut self.state.ids_used)?;
             }
         }
         let [train, val] = self.streams;

@@ -11,7 +11,7 @@ pub enum Error {
     /// The text cannot be read.
     #[error(transparent)]
     Source(#[from] source::Error),
-    /// The tokenizer cannot be had, or fails on the text.
+    /// The tokenizer cannot be loaded or trained, or fails on the text.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
     /// The tokens cannot be written.
@@ -20,10 +20,10 @@ pub enum Error {
     /// Another file cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What is asked for cannot be prepared: what is wrong with it, and what to do.
+    /// The request cannot be met: what is wrong and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// By chance all documents fell to one side.
+    /// A random split put all documents on one side.
     #[error("{val} of {documents} documents fell to validation; give another seed or more different documents")]
     OneSided { val: u64, documents: u64 },
     /// The tokenizer lacks characters of the text.
@@ -43,7 +43,7 @@ impl Error {
         Self::Unusable(what.into())
     }
 
-    /// The second reading found another text than the first; `how` is empty or in brackets.
+    /// The second pass found another text than the first; `how` is empty or in brackets.
     pub(super) fn changed(how: &str) -> Self {
         Self::unusable(format!("the text changed while it was read{how}; prepare it again once nobody writes to it"))
     }

@@ -1,5 +1,4 @@
-//! A small part of a large text, spread over the whole: enough to judge a text by, without reading
-//! all of it.
+//! A small sample spread over a large text: enough to judge the text without reading all of it.
 
 use super::{error::Error, options::PrepareOptions, text_tokenizer::bpe_for};
 use crate::source::{self, Event, Input, Listing, ReadOptions, TextFile};
@@ -8,26 +7,27 @@ use ember_host::file_error::At;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::{fs::File, path::Path, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
-/// Plain text is taken in blocks of so many bytes.
+/// Plain text is sampled in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Stories that are told where more are asked for: some 600,000 tokens.
+/// Stories generated instead of a larger number: some 600,000 tokens.
 const STORIES: u64 = 20_000;
 
-/// What to prepare in place of the whole, and how much of it that is.
+/// The options that prepare a sample, and its size.
 pub struct Excerpt {
-    /// Options that prepare the part.
+    /// Options that prepare the sample.
     pub options: PrepareOptions,
-    /// The part, of the whole as 1: counts of the part divided by it estimate those of the whole.
+    /// The sample's fraction of the whole: divide its counts by this to estimate those of the
+    /// whole.
     pub share: f64,
 }
 
-/// The options that prepare about `most_bytes` of what `options` would, into `options.out`; `None`
-/// where the whole is no larger.
+/// Options that prepare a sample of about `most_bytes` of the inputs of `options` into
+/// `options.out`; `None` if the whole is no larger.
 ///
-/// Of plain text, blocks at even distances are read; of compressed files, JSON Lines and Parquet,
-/// the beginning of each. The part is written into `folder` as JSON Lines. A tokenizer that is left
-/// open is what it would be for the whole.
+/// Plain text is sampled in evenly spaced blocks; compressed files, JSON Lines and Parquet by their
+/// beginnings. The sample is written into `folder` as JSON Lines. An automatic tokenizer is chosen
+/// by the size of the whole.
 ///
 /// # Errors
 /// As [`super::prepare`]: a missing, empty or binary file, a broken line.
@@ -47,7 +47,7 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     let part = folder.join("excerpt.jsonl");
     let Written { read, whole, text_bytes } = write_part(&listing, &options.reading, most_bytes, &part)?;
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
-    // By the size of the whole, not by that of the part.
+    // Chosen by the size of the whole, not of the sample.
     let tokenizer = match &options.tokenizer {
         TokenizerChoice::Auto => bpe_for((text_bytes as f64 / share) as u64, 0),
         choice => choice.clone(),
@@ -57,17 +57,18 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     Ok(Some(Excerpt { options, share }))
 }
 
-/// How much of the files was written, in bytes.
+/// Byte counts of a sample.
 struct Written {
-    /// Bytes that were read of the files.
+    /// Bytes read from the files.
     read: u64,
-    /// Bytes of all files that can be read.
+    /// Bytes of all readable files.
     whole: u64,
-    /// Bytes of text.
+    /// Bytes of text in the sample.
     text_bytes: u64,
 }
 
-/// Writes about `most_bytes` of all files to `part`, of each as large a share, a document a line.
+/// Writes a sample of about `most_bytes` to `part`, the same fraction of every file, one document
+/// per line.
 fn write_part(listing: &Listing, options: &ReadOptions, most_bytes: u64, part: &Path) -> Result<Written, Error> {
     const DOING: &str = "cannot write";
     let mut out = io::BufWriter::new(File::create(part).at(DOING, part)?);
@@ -83,7 +84,7 @@ fn write_part(listing: &Listing, options: &ReadOptions, most_bytes: u64, part: &
                     writeln!(out, "{}", serde_json::json!({ "text": document })).at(DOING, part)?;
                 }
             }
-            // As in preparing the whole, which then says so.
+            // Skipped, as when the whole is prepared, which then reports it.
             Err(_) if file.found => written.whole -= file.bytes,
             Err(error) => return Err(error.into()),
         }
@@ -92,7 +93,7 @@ fn write_part(listing: &Listing, options: &ReadOptions, most_bytes: u64, part: &
     Ok(written)
 }
 
-/// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.
+/// Documents, or blocks of one, from about `budget` bytes of a file, and the number of bytes read.
 fn part_of(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     match source::is_plain(file)? && options.encoding.is_none() {
         true => Ok(blocks(file, budget).at("cannot read", &*file.name)?),
@@ -100,7 +101,7 @@ fn part_of(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<S
     }
 }
 
-/// Blocks at even distances, `budget` bytes of them.
+/// Evenly spaced blocks, `budget` bytes in total.
 fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
     let mut content = File::open(file.path())?;
     let count = budget.div_ceil(BLOCK_BYTES).max(1);
@@ -110,21 +111,21 @@ fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
         content.seek(SeekFrom::Start(number * distance))?;
         let mut block = Vec::new();
         read += Read::by_ref(&mut content).take(size).read_to_end(&mut block)? as u64;
-        // A block may begin and end inside a character.
+        // A block may begin or end inside a character.
         let text = String::from_utf8_lossy(&block);
         documents.push(text.trim_matches(char::REPLACEMENT_CHARACTER).to_owned());
     }
     Ok((documents, read))
 }
 
-/// The documents at the beginning until `budget` bytes of the file were read. The file is read a
-/// piece at a time, ahead of its documents: all of the last piece's are taken, so that the bytes
-/// are theirs.
+/// The documents at the beginning of a file, until `budget` bytes of it were read. The reader
+/// fetches the file in chunks, ahead of the documents it emits: all documents of the last chunk are
+/// taken, so that the text matches the bytes counted.
 fn beginning(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let read = AtomicU64::new(0);
     let (mut documents, mut document) = (Vec::new(), String::new());
     let mut enough = None;
-    // Ends with an error of the file, or with none of it once there is enough.
+    // Stops with the file's error, or with `Err(None)` once there is enough.
     let ended: Result<_, Option<source::Error>> = source::read(file, options, &read, &mut |event| {
         match event {
             Event::Title(_) | Event::Dated(_) => {}

@@ -1,5 +1,4 @@
-//! The folder that a text is prepared into: whose it is, and how what is new takes the place of what
-//! was prepared before.
+//! The output folder: who may write to it, and how new files replace those prepared before.
 
 use super::{checkpoint::Checkpoint, error::Error};
 use crate::source::own::{MANIFEST, TOKEN_FILES, is_prepared};
@@ -9,17 +8,17 @@ use ember_host::files::{make_folder, remove_unfinished, sync_folder};
 use std::fs::{File, TryLockError};
 use std::{io, path::Path};
 
-/// What [`Tokenizer::save`](crate::tokenizer::Tokenizer::save) writes.
+/// Files written by [`Tokenizer::save`](crate::tokenizer::Tokenizer::save).
 const TOKENIZER_FILES: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
-/// Refuses a file, and a folder with anything in it, unless a text was prepared into it or began to
-/// be. Names with a leading dot do not count: what a killed run left, and what a desktop puts into
-/// every folder.
+/// Refuses a file, and any folder that is not empty, unless a text was prepared into it. Names with
+/// a leading dot are ignored: leftovers of a killed run, and files that desktops put into every
+/// folder.
 pub fn ensure_ours(out: &Path) -> Result<(), Error> {
     if out.exists() && !out.is_dir() {
         return Err(Error::unusable(format!("{} is a file; name a folder", out.display())));
     }
-    let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or not to be read: making it will tell
+    let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // missing or unreadable: creating it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !name.starts_with('.')).min() {
         Some(file) if !is_prepared(out) => Err(Error::unusable(format!(
@@ -30,19 +29,19 @@ pub fn ensure_ours(out: &Path) -> Result<(), Error> {
     }
 }
 
-/// Makes the folder, and removes what a killed run left behind in it. As long as the file that comes
-/// back is held, no other process prepares into the folder.
+/// Creates the folder and removes leftovers of a killed run. While the returned file is held, no
+/// other process can prepare into the folder.
 pub fn make_and_claim(out: &Path) -> Result<Option<File>, Error> {
     let cannot_write = "cannot write into the folder";
     make_folder(out).at(cannot_write, out)?;
-    ensure_ours(out)?; // again: what `new/..` names is there only now
+    ensure_ours(out)?; // again: a path such as `new/..` resolves only now
     let claim = claim(out)?;
     remove_unfinished(out).at(cannot_write, out)?;
     Ok(claim)
 }
 
-/// Locks the folder itself, so that no file for it lies there afterwards. Where folders cannot be
-/// opened (Windows) or locked (some network disks), two processes are the user's to keep apart.
+/// Locks the folder itself, which leaves no lock file behind. Where folders cannot be opened
+/// (Windows) or locked (some network disks), the user must keep two processes apart.
 fn claim(out: &Path) -> Result<Option<File>, Error> {
     let Ok(folder) = File::open(out) else { return Ok(None) };
     let tokens = TOKEN_FILES.map(|name| out.join(name));
@@ -61,9 +60,8 @@ fn claim(out: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// Puts what lies whole in the checkpoint in the place of what was prepared before, as far as that
-/// was not done yet. Without its manifest, which goes first and comes back last, the folder is
-/// unfinished.
+/// Moves the finished files from the checkpoint into place, except those already moved. The
+/// manifest is removed first and moved last: without it the folder counts as unfinished.
 pub fn replace_prepared(out: &Path, checkpoint: &Checkpoint) -> Result<(), FileError> {
     let replace = || -> io::Result<()> {
         match std::fs::remove_file(out.join(MANIFEST)) {

@@ -1,13 +1,13 @@
-//! From text to a folder of tokens that training reads.
+//! Turns text into a folder of tokens for training.
 //!
-//! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer
-//! where one is to be learnt and decides which text validates; the second encodes. Characters are
-//! those of all of the text; byte pair encoding is learnt from what teaches alone (a sample of at
-//! most 32 MiB spread over it).
+//! The text is read twice and never held in memory. The first pass surveys it, trains the tokenizer
+//! if needed and chooses the validation text; the second pass encodes it. A character tokenizer
+//! covers the characters of the whole text; byte pair encoding is trained on training text only (a
+//! sample of at most 32 MiB spread over it).
 //!
-//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and
-//! `tokenizer_config.json`, and `manifest.json`, which is written last: without it the folder is
-//! unfinished, and with it every file can be checked.
+//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json`,
+//! `tokenizer_config.json`, and `manifest.json`, which is written last: a folder without it is
+//! unfinished, and with it every file can be verified.
 
 mod ahead;
 mod blanks;
@@ -50,21 +50,20 @@ use corpus::Corpus;
 use ember_host::files::{checksum, write_atomic};
 use encode::{Encoded, encode};
 use folder::{ensure_ours, make_and_claim, replace_prepared};
-use options::tell;
+use options::report_progress;
 use rayon::prelude::*;
 use split::Side;
 use survey::{Survey, survey};
 use text_tokenizer::{count_unknown, make_tokenizer};
 
 /// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last,
-/// `manifest.json` in `options.out`, which is created where it does not exist.
+/// `manifest.json` in `options.out`, which is created if needed.
 ///
-/// A folder that holds anything else than what was prepared into it before is refused: nothing
-/// foreign is ever overwritten.
+/// Refuses a folder that holds anything but an earlier result: foreign files are never overwritten.
 ///
 /// # Errors
-/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. What was
-/// prepared into the folder before stays there whole until what is new is.
+/// They name the input and what is wrong with it; [`Error::Interrupted`] when `progress` says so.
+/// An earlier result in the folder stays intact until the new one is complete.
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
@@ -84,12 +83,12 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     let prepared = prepare_into(options, fingerprint, &mut checkpoint, progress);
     checkpoint.close(&prepared)?;
     if (is_new || was_begun) && prepared.is_err() {
-        let _ = std::fs::remove_dir(out); // which fails where something is left
+        let _ = std::fs::remove_dir(out); // fails if the folder is not empty
     }
     prepared
 }
 
-/// As [`prepare`], into a folder that is there and ours alone.
+/// As [`prepare`], into a folder that exists and is claimed.
 fn prepare_into(
     options: &PrepareOptions,
     fingerprint: String,
@@ -140,36 +139,37 @@ fn prepare_into(
     Ok(manifest)
 }
 
-/// What an earlier call has prepared but for the place of its files: it was killed in between.
+/// The manifest of an earlier call that was killed after preparing, before its files were in place.
 fn finished(checkpoint: &Checkpoint) -> Option<Manifest> {
     serde_json::from_slice(&std::fs::read(checkpoint.file(MANIFEST)).ok()?).ok()
 }
 
-/// What the tokens of a text of so many bytes tell: the losses of n-grams, and how much of what
-/// validates teaches as well.
+/// Measures the tokens of a text of `bytes` bytes: n-gram losses, and how much of the validation
+/// text is also in training.
 fn measure(
     checkpoint: &Checkpoint,
     bytes: u64,
     end_of_text: Option<u32>,
     progress: &dyn Progress,
 ) -> Result<(Losses, Leakage), Error> {
-    tell(progress, "counting n-grams", 0, None)?;
+    report_progress(progress, "counting n-grams", 0, None)?;
     let [train, val] = TOKEN_FILES.map(|name| TokenFile::open(&checkpoint.file(name)));
     let (train, val) = (train?, val?);
     let losses = ngrams::losses(&train, &val)?;
-    tell(progress, "measuring leakage", 0, None)?;
+    report_progress(progress, "measuring leakage", 0, None)?;
     let bytes_per_token = bytes as f64 / (train.len() + val.len()) as f64;
     Ok((losses, leakage(&train, &val, end_of_text, bytes_per_token)?))
 }
 
-/// What the built-in corpus itself and its best forgetful predictor lose on the validation stories.
+/// Losses on the validation stories of the built-in corpus itself and of its best memoryless
+/// predictor.
 fn marks(survey: &Survey, encoded: &Encoded, seed: u64) -> Marks {
     let validates = |&number: &u64| survey.split.side(number) == Side::Val;
     let stories = (0..survey.documents).into_par_iter().filter(validates).map(|number| story(seed, number));
-    // In order, so that the sums of floats are the same in every run.
+    // In order, so that floating-point sums are the same in every run.
     let prices: Vec<_> = stories.map(|story| (story.nats, story.forgetful_nats)).collect();
     let (nats, forgetful_nats) = prices.into_iter().fold((0.0, 0.0), |sum, nats| (sum.0 + nats.0, sum.1 + nats.1));
-    // Every token but the first is a target: those of each story and the <|endoftext|> after it.
+    // Every token but the first is a target: those of each story and the `<|endoftext|>` after it.
     let targets = (encoded.val.tokens - 1) as f64;
     Marks { entropy_floor: nats / targets, forgetful_loss: forgetful_nats / targets }
 }

@@ -1,4 +1,4 @@
-//! What the caller of `prepare` says and hears: how a text is to be prepared, and how far it is.
+//! The options of `prepare`, and the interface through which it reports progress.
 
 use super::{error::Error, split::HoldOut};
 use crate::{source, source::Clean, source::Input, source::Listing, source::ReadOptions, tokenizer::TokenizerChoice};
@@ -11,25 +11,25 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub struct PrepareOptions {
     /// Where the text comes from, read in this order.
     pub inputs: Vec<Input>,
-    /// What is wanted of the reading of files.
+    /// How files are read.
     pub reading: ReadOptions,
-    /// How text becomes tokens.
+    /// The tokenizer to use.
     pub tokenizer: TokenizerChoice,
-    /// The share of the text kept for validation, in 0..1.
+    /// Fraction of the text held out for validation, in 0..1.
     pub val_fraction: f64,
     /// Which documents may validate.
     pub hold_out: HoldOut,
-    /// Whether tags stand in the place of addresses, numbers and keys ([`crate::sensitive`]).
+    /// Whether addresses, numbers and keys are replaced by tags ([`crate::sensitive`]).
     pub mask: bool,
-    /// Chooses the validation documents, and the built-in stories.
+    /// Seeds the choice of validation documents, and the built-in stories.
     pub seed: u64,
-    /// The folder to write.
+    /// The output folder.
     pub out: PathBuf,
-    /// How often what is done is kept in that folder, for the same call to go on with after an
-    /// interruption; `None`: never.
+    /// Interval between checkpoints, from which the same call can resume after an interruption;
+    /// `None`: none are saved.
     pub keep_every: Option<Duration>,
-    /// Says in a line why a file in a folder is left out, for the report and the manifest: the
-    /// error with its causes, or what the caller would rather have its users read.
+    /// Describes in one line why a file in a folder is left out, for the report and the manifest.
+    /// The default gives the error with its causes.
     pub describe: fn(&source::Error) -> String,
 }
 
@@ -51,13 +51,13 @@ impl Default for PrepareOptions {
 }
 
 impl PrepareOptions {
-    /// Whether the text is the built-in corpus and nothing else, whose documents stay whole.
+    /// Whether the text is only the built-in corpus, whose documents are never cut.
     pub(super) fn only_stories(&self) -> bool {
         matches!(self.inputs[..], [Input::Stories { .. }])
     }
 
-    /// A name for what was asked for: the options, and the names, sizes and times of the files;
-    /// `out` and `keep_every` are no part of it.
+    /// A hash of the request: the options, and the names, sizes and modification times of the
+    /// files, without `out`, `keep_every` and `describe`.
     ///
     /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
     ///
@@ -97,13 +97,13 @@ impl PrepareOptions {
     }
 }
 
-/// Hears how far preparing has come, and can stop it.
+/// Receives progress reports of a preparation, and can stop it.
 pub trait Progress: Sync {
-    /// `done_bytes` of `total_bytes` (where known) of `stage`, a few words such as "reading", are
+    /// `done_bytes` of `total_bytes` (if known) of `stage`, a few words such as "reading", are
     /// done.
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>);
 
-    /// Says a line about what is done, such as that an interrupted call is gone on with.
+    /// A line about an event, such as an interrupted call being resumed.
     fn note(&self, _line: &str) {}
 
     /// Whether the user wants to stop; preparing then ends soon with [`Error::Interrupted`].
@@ -112,15 +112,15 @@ pub trait Progress: Sync {
     }
 }
 
-/// A [`Progress`] that nobody watches.
+/// A [`Progress`] that ignores all reports.
 pub struct Silent;
 
 impl Progress for Silent {
     fn update(&self, _stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {}
 }
 
-/// Tells how far a stage has come; an error when the user wants to stop.
-pub fn tell(progress: &dyn Progress, stage: &str, done_bytes: u64, total_bytes: Option<u64>) -> Result<(), Error> {
-    progress.update(stage, done_bytes, total_bytes);
+/// Reports the progress of a stage; an error if the user wants to stop.
+pub fn report_progress(progress: &dyn Progress, stage: &str, done: u64, total: Option<u64>) -> Result<(), Error> {
+    progress.update(stage, done, total);
     if progress.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }

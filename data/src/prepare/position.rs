@@ -1,80 +1,80 @@
-//! Where a reading of the text is, and how one goes on from there.
+//! Positions in the text, from which a pass can resume.
 
 use super::{corpus::Reading, error::Error};
 use crate::source::Event;
 use serde::{Deserialize, Serialize};
 
-/// A place that a reading goes on from: before a piece of text, or before the first part.
+/// A position to resume from: before a piece of text, or before the first part.
 #[derive(Default, Deserialize)]
 pub struct Position {
-    /// The part of the corpus.
+    /// Index of the part of the corpus.
     pub part: usize,
-    /// Bytes of the part's text that stand before; `None` where it is yet to begin.
+    /// Bytes of the part's text before the position; `None` if the part has not begun.
     pub text_bytes: Option<u64>,
-    /// What was found in the parts before.
+    /// Result of the parts before.
     pub reading: Reading,
 }
 
-/// Where an event stands. A checkpoint keeps it, and reads it back as a [`Position`], which has the same
-/// fields.
+/// Position of an event. It is saved in a checkpoint and loaded as a [`Position`], which has the
+/// same fields.
 #[derive(Serialize)]
-pub struct Here<'a> {
+pub struct EventPosition<'a> {
     part: usize,
     text_bytes: u64,
     reading: &'a Reading,
-    /// Whether it stands before the place that the reading goes on from.
+    /// Whether the event lies before the position that the pass resumed from.
     #[serde(skip)]
-    pub is_again: bool,
+    pub is_replayed: bool,
 }
 
-impl Here<'_> {
-    /// The number of the source, from 0.
+impl EventPosition<'_> {
+    /// Number of the source, from 0.
     pub fn source(&self) -> usize {
         self.reading.sources.len()
     }
 }
 
-/// Who receives events, each with its place.
-pub type PlacedSink<'a> = dyn FnMut(Here<'_>, Event<'_>) -> Result<(), Error> + 'a;
+/// Callback that receives events with their positions.
+pub type PositionedSink<'a> = dyn FnMut(EventPosition<'_>, Event<'_>) -> Result<(), Error> + 'a;
 
-/// Hands on the events of a part, each with its place, and says which were handed on before an
+/// Emits the events of a part with their positions, and marks those that were emitted before an
 /// interruption.
-pub struct Handing<'a, 'b> {
+pub struct Emitter<'a, 'b> {
     part: usize,
-    /// Bytes of its text that were handed on before the interruption; `None` once they are past.
-    again: Option<u64>,
+    /// Bytes of text that were emitted before the interruption; `None` once they are past.
+    replayed: Option<u64>,
     text_bytes: u64,
     reading: &'a Reading,
-    sink: &'a mut PlacedSink<'b>,
+    sink: &'a mut PositionedSink<'b>,
 }
 
-impl<'a, 'b> Handing<'a, 'b> {
-    /// Goes on from behind so many bytes of the part's text.
-    pub fn new(part: usize, again: Option<u64>, reading: &'a Reading, sink: &'a mut PlacedSink<'b>) -> Self {
-        Self { part, again, text_bytes: 0, reading, sink }
+impl<'a, 'b> Emitter<'a, 'b> {
+    /// Marks events as replayed up to this many bytes of the part's text.
+    pub fn new(part: usize, replayed: Option<u64>, reading: &'a Reading, sink: &'a mut PositionedSink<'b>) -> Self {
+        Self { part, replayed, text_bytes: 0, reading, sink }
     }
 
-    /// Hands on an event; the text that reaches over the place, in two pieces.
+    /// Emits an event; text that spans the resume position is emitted in two pieces.
     ///
     /// # Errors
     /// The sink's.
     pub fn event(&mut self, event: Event<'_>) -> Result<(), Error> {
-        let (Some(again), Event::Text(text)) = (self.again, event) else { return self.hand_on(event) };
-        let known = again.saturating_sub(self.text_bytes);
+        let (Some(replayed), Event::Text(text)) = (self.replayed, event) else { return self.emit(event) };
+        let known = replayed.saturating_sub(self.text_bytes);
         if known >= text.len() as u64 {
-            return self.hand_on(event);
+            return self.emit(event);
         }
         let (known, new) = text.split_at(text.floor_char_boundary(known as usize));
-        self.hand_on(Event::Text(known))?;
-        self.again = None;
-        self.hand_on(Event::Text(new))
+        self.emit(Event::Text(known))?;
+        self.replayed = None;
+        self.emit(Event::Text(new))
     }
 
-    fn hand_on(&mut self, event: Event<'_>) -> Result<(), Error> {
+    fn emit(&mut self, event: Event<'_>) -> Result<(), Error> {
         let Self { part, text_bytes, reading, .. } = *self;
         if let Event::Text(text) = event {
             self.text_bytes += text.len() as u64;
         }
-        (self.sink)(Here { part, text_bytes, reading, is_again: self.again.is_some() }, event)
+        (self.sink)(EventPosition { part, text_bytes, reading, is_replayed: self.replayed.is_some() }, event)
     }
 }

@@ -1,12 +1,12 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
 use super::checkpoint::{Checkpoint, Record};
-use super::position::{Here, Position};
+use super::position::{EventPosition, Position};
 use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
     corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, corpus::nothing_in, duplicates::Duplicates,
-    error::Error, options::PrepareOptions, options::Progress, options::tell,
+    error::Error, options::PrepareOptions, options::Progress, options::report_progress,
 };
 use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
 use rayon::prelude::*;
@@ -34,36 +34,36 @@ pub struct Survey {
 /// Reads the whole corpus once, from where an interrupted call was; once more where a file in a
 /// folder turns out to be unusable in its midst. What is unusable the corpus leaves out then.
 pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn Progress) -> Result<Survey, Error> {
-    if let Some(survey) = checkpoint.kept::<Survey>(Record::Surveyed) {
+    if let Some(survey) = checkpoint.load::<Survey>(Record::Surveyed) {
         corpus.leave_out(&survey.unusable)?;
         return Ok(survey);
     }
     let mut unusable: Vec<LeftOut> = Vec::new();
-    let mut begun = checkpoint.kept::<(Position, Vec<LeftOut>, Surveying)>(Record::Survey);
+    let mut begun = checkpoint.load::<(Position, Vec<LeftOut>, Surveying)>(Record::Survey);
     loop {
         let (from, mut surveying) = match begun.take() {
             Some((position, known, surveying)) => {
                 corpus.leave_out(&known)?;
                 unusable = known;
-                checkpoint.say_going_on("the first reading", &corpus.name_of(&position));
+                checkpoint.note_resuming("the first reading", &corpus.name_of(&position));
                 (position, surveying)
             }
             None => (Position::default(), Surveying::new(corpus.options)),
         };
         let mut hash = ContentHash::new(corpus.options.seed);
-        let reading = corpus.read(Purpose::Surveying, from, progress, &mut |here: Here<'_>, event| {
+        let reading = corpus.read(Purpose::Surveying, from, progress, &mut |at: EventPosition<'_>, event| {
             match event {
                 Event::Text(text) => {
-                    if checkpoint.is_due() && !here.is_again {
+                    if checkpoint.is_due() && !at.is_replayed {
                         surveying.near.iter_mut().for_each(NearDuplicates::settle);
-                        checkpoint.keep(Record::Survey, &(&here, &unusable, &surveying))?;
+                        checkpoint.save(Record::Survey, &(&at, &unusable, &surveying))?;
                     }
                     hash.update(text);
                 }
-                Event::EndOfDocument if here.is_again => _ = hash.finish(),
+                Event::EndOfDocument if at.is_replayed => _ = hash.finish(),
                 _ => {}
             }
-            if !here.is_again {
+            if !at.is_replayed {
                 surveying.event(event, &mut hash);
             }
             Ok(())
@@ -71,7 +71,7 @@ pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn P
         corpus.leave_out(&reading.unusable)?;
         unusable.extend_from_slice(&reading.unusable);
         if !reading.is_spoilt {
-            tell(progress, "looking for near-duplicates", 0, None)?;
+            report_progress(progress, "looking for near-duplicates", 0, None)?;
             return surveying.finish(reading, unusable);
         }
     }

@@ -1,6 +1,6 @@
 //! The tokenizer of a text: the one that is asked for, or what `auto` means for it.
 
-use super::{error::Error, options::PrepareOptions, options::Progress, options::tell, survey::Survey};
+use super::{error::Error, options::PrepareOptions, options::Progress, options::report_progress, survey::Survey};
 use crate::{numbers::counted, source::Input, stories, tokenizer, tokenizer::Tokenizer, tokenizer::TokenizerChoice};
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub fn make_tokenizer(
         }
         TokenizerChoice::Bytes => Tokenizer::bytes()?,
         TokenizerChoice::Bpe { vocab_size } => {
-            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
+            report_progress(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
             Tokenizer::train_bpe(*vocab_size, survey.sample.teaching(&survey.split))?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,

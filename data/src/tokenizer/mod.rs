@@ -348,7 +348,7 @@ impl Tokenizer {
     }
 
     /// Whether a character has the same ids wherever it stands.
-    pub(crate) fn knows_no_neighbours(&self) -> bool {
+    pub(crate) fn is_context_free(&self) -> bool {
         matches!(self.shared.encoder, Encoder::Characters(_) | Encoder::Bytes(_))
     }
 

@@ -1,4 +1,4 @@
-//! A thread's share of a batch: pieces one behind the other, and their ids.
+//! A thread's share of a batch: consecutive pieces, and their token ids.
 
 use super::{stream::End, text_hash::TextHash};
 use crate::prepare::split::Side;
@@ -6,36 +6,36 @@ use crate::{tokenizer, tokenizer::Tokenizer};
 use memchr::memchr_iter;
 use std::ops::Range;
 
-/// A part of a document that is encoded by itself.
+/// A part of a document that is encoded at once.
 pub struct Piece {
-    /// Its place in the batch.
+    /// Byte range in the batch's text.
     pub text: Range<usize>,
     pub side: Side,
-    /// Whether a document begins with it.
+    /// Whether it is the first piece of its document.
     pub first: bool,
     pub end: End,
 }
 
-/// Holds what a share became until it is written; then the next is put into the same memory. To ask
-/// the system for it again and again would take as long as the encoding of bytes.
+/// The output of a share until it is written; the buffers are reused for the next batch. Allocating
+/// them anew each time would take as long as encoding bytes does.
 #[derive(Default)]
 pub struct Share {
     ids: Vec<u32>,
     counts: Vec<Counts>,
 }
 
-/// What is counted of a piece.
+/// Counts of one piece.
 #[derive(Clone, Copy)]
 pub struct Counts {
     pub ids: usize,
     pub characters: u64,
     pub lines: u64,
-    /// Of the text of a piece that validates.
+    /// Hash of its text, if it belongs to validation.
     pub hash: TextHash,
 }
 
 impl Share {
-    /// Encodes pieces of a text, up to the first that cannot be.
+    /// Encodes pieces of a text, up to the first that fails.
     pub fn encode(&mut self, text: &str, pieces: &[Piece], tokenizer: &Tokenizer) -> Result<(), tokenizer::Error> {
         self.ids.clear();
         self.counts.clear();
@@ -52,7 +52,7 @@ impl Share {
         Ok(())
     }
 
-    /// The pieces that were encoded, in order.
+    /// The ids and counts of the encoded pieces, in order.
     pub fn encoded(&self) -> impl Iterator<Item = (&[u32], Counts)> {
         let mut rest = &self.ids[..];
         self.counts.iter().map(move |&counts| {

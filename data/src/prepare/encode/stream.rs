@@ -1,4 +1,4 @@
-//! The tokens of one side as they are written, and what is counted of them.
+//! Writes the token file of one side and counts what goes into it.
 
 use super::text_hash::TextHash;
 use crate::prepare::error::Error;
@@ -6,21 +6,21 @@ use crate::{tokenizer::Tokenizer, tokens, tokens::TokenWriter, tokens::Written};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Counts of one split; documents and tokens of the other are not in it.
+/// Counts of one split; the other split is not included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitCounts {
     /// Documents.
     pub documents: u64,
-    /// Tokens, with the `<|endoftext|>`s.
+    /// Tokens, including `<|endoftext|>`.
     pub tokens: u64,
     /// Bytes of UTF-8 text.
     pub bytes: u64,
     /// Characters (Unicode scalar values) of text.
     pub characters: u64,
-    /// Bytes of the first token, where that is text: nothing predicts it. 0 where `<|endoftext|>` is
-    /// before all text.
+    /// Bytes of the first token if it is text: it has no context to be predicted from. 0 if
+    /// `<|endoftext|>` comes first.
     pub first_token_bytes: u64,
-    /// Tokens that stand for what the tokenizer has no token for.
+    /// Unknown tokens: text that the tokenizer has no token for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u64,
     /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
@@ -31,25 +31,25 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What ends with a piece.
+/// What ends together with a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// Only the piece.
     Piece,
-    /// What the training split has of a document.
+    /// The training part of a document that is cut.
     Cut,
     /// The document.
     Document,
 }
 
-/// One side's file and what went into it.
+/// The token file of one side, and its counts.
 pub struct Stream {
     pub writer: TokenWriter,
     pub counts: SplitCounts,
-    /// Of the text, where it validates.
+    /// Hash of the text, for validation.
     pub hash: TextHash,
     end_of_text: Option<u32>,
-    /// What stands for all that the tokenizer lacks.
+    /// Id of the unknown token.
     unknown: Option<u32>,
     /// What ended with the last piece.
     pub ended: Option<End>,
@@ -63,16 +63,16 @@ impl Stream {
         Ok(Self { writer, counts, hash, end_of_text, unknown, ended: None })
     }
 
-    pub fn reopen(path: &Path, tokenizer: &Tokenizer, so_far: StreamSoFar) -> Result<Self, tokens::Error> {
-        let StreamSoFar { written, counts, hash, ended } = so_far;
+    pub fn reopen(path: &Path, tokenizer: &Tokenizer, saved: StreamState) -> Result<Self, tokens::Error> {
+        let StreamState { written, counts, hash, ended } = saved;
         let writer = TokenWriter::reopen(path, tokenizer.vocab_size(), written)?;
         let (end_of_text, unknown) = (tokenizer.end_of_text(), tokenizer.unknown());
         Ok(Self { writer, counts, hash, end_of_text, unknown, ended })
     }
 
-    pub fn so_far(&mut self) -> Result<StreamSoFar, tokens::Error> {
+    pub fn state_to_save(&mut self) -> Result<StreamState, tokens::Error> {
         let Self { hash, ended, .. } = *self;
-        Ok(StreamSoFar { written: self.writer.written()?, counts: self.counts.clone(), hash, ended })
+        Ok(StreamState { written: self.writer.written()?, counts: self.counts.clone(), hash, ended })
     }
 
     /// Writes tokens of text.
@@ -83,8 +83,8 @@ impl Stream {
         self.writer.push(ids)
     }
 
-    /// Writes the token that stands between documents, where there is one.
-    pub fn separate(&mut self, ids_used: &mut [bool]) -> Result<(), tokens::Error> {
+    /// Writes the end-of-text token that separates documents, if the tokenizer has one.
+    pub fn write_separator(&mut self, ids_used: &mut [bool]) -> Result<(), tokens::Error> {
         if let Some(end) = self.end_of_text {
             self.writer.push(&[end])?;
             ids_used[end as usize] = true;
@@ -104,9 +104,9 @@ impl Stream {
     }
 }
 
-/// How far a [`Stream`] is.
+/// A [`Stream`] as saved in a checkpoint.
 #[derive(Serialize, Deserialize)]
-pub struct StreamSoFar {
+pub struct StreamState {
     written: Written,
     counts: SplitCounts,
     hash: TextHash,

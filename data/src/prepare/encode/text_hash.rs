@@ -1,27 +1,27 @@
-//! A hash of a text that is made of those of its parts, wherever it was parted.
+//! A hash of a text that can be combined from the hashes of its parts, however it was cut.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Odd, so that no power of it is 0.
+/// Odd, so that none of its powers is 0 modulo 2^64.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The bytes as the digits of a number, from 1 on, modulo 2^64.
+/// A polynomial hash: the bytes plus one are the digits of a number in base `BASE`, modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextHash(u64);
 
 impl TextHash {
-    /// Of these bytes.
+    /// Hash of these bytes.
     pub fn of(text: &[u8]) -> Self {
         Self(text.iter().fold(0, |hash: u64, &byte| hash.wrapping_mul(BASE).wrapping_add(u64::from(byte) + 1)))
     }
 
-    /// Of this text and another of so many bytes behind it.
+    /// Hash of this text followed by another one that is `bytes` long.
     pub fn followed_by(self, other: Self, bytes: usize) -> Self {
         Self(self.0.wrapping_mul(power(bytes)).wrapping_add(other.0))
     }
 
-    /// In hexadecimal digits.
+    /// As hexadecimal digits.
     pub fn shown(self) -> String {
         format!("{:016x}", xxh3_64(&self.0.to_le_bytes()))
     }
