@@ -1,14 +1,14 @@
-//! Documents that are nearly the same: two versions of a letter, a mail and the one that quotes it
-//! whole, a page with another date.
+//! Finds documents that are nearly the same: two versions of a letter, a mail and the one that
+//! quotes it in full, a page with another date.
 //!
-//! Two documents are near-duplicates where, of all runs of five words that stand in either, about
-//! [`ALIKE`] or more stand in both. Each document has a [`Signature`]; those that agree in all
-//! places of one of 32 bands are compared (locality-sensitive hashing: Leskovec, Rajaraman and
-//! Ullman, "Mining of Massive Datasets", chapter 3), and near-duplicates of one document are near-
-//! duplicates of each other.
+//! Two documents are near-duplicates if the Jaccard similarity of their sets of five-word shingles
+//! is about [`SIMILARITY_THRESHOLD`] or more. Each document has a MinHash [`Signature`]; documents that agree in
+//! all bins of one of 32 bands are compared (locality-sensitive hashing: Leskovec, Rajaraman and
+//! Ullman, "Mining of Massive Datasets", chapter 3). Near-duplicates of one document are taken to
+//! be near-duplicates of each other.
 //!
-//! Memory is bounded: of a long document the first mebibyte is looked at, and of more than half a
-//! million documents a sample, into which near-duplicates come together.
+//! Memory is bounded: only the first mebibyte of a document is used, and of more than half a
+//! million documents only a sample, which tends to keep near-duplicates together.
 
 mod signature;
 mod words;
@@ -18,86 +18,84 @@ pub use words::shingles;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use signature::PLACES;
+use signature::BINS;
 use std::{ops::Range, panic::resume_unwind, thread, thread::JoinHandle};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Documents are near-duplicates from this Jaccard similarity on. The estimate is off by 0.04 (one
-/// standard deviation).
-pub const ALIKE: f64 = 0.7;
+/// Documents are near-duplicates from this Jaccard similarity on. The standard error of its
+/// estimate is 0.04.
+pub const SIMILARITY_THRESHOLD: f64 = 0.7;
 
-/// So much of a document is looked at: two long texts that share a beginning of this length are
-/// versions of one.
-const LOOKED_AT: usize = 1 << 20;
+/// At most this many bytes of a document are used: two long texts that share a beginning of this
+/// length are versions of one.
+const MOST_DOCUMENT_BYTES: usize = 1 << 20;
 
-/// So many documents are kept to be compared, in 150 MB.
+/// At most this many documents are kept for comparison, in 150 MB.
 const MOST_KEPT: usize = 1 << 19;
 
-/// So much text waits for its signatures.
-const COMPUTED_AT_ONCE: usize = 8 << 20;
+/// Signatures are computed once this much text has been collected.
+const BATCH_BYTES: usize = 8 << 20;
 
-/// Places of a signature that must agree for two documents to be compared. Of those with a
-/// similarity of 0.7 all but one in 5,000 pairs meet in one of the bands, of 0.5 most, of 0.2 one
-/// in 20.
+/// Bins per band; documents that agree in all of them are compared. At a similarity of 0.7 all but
+/// one in 5,000 pairs agree in some band, at 0.5 most, at 0.2 one in 20.
 const BAND: usize = 4;
 
-/// Of documents that agree in a band each is compared with so many: where more are unlike each
-/// other, the band says nothing.
+/// Within a band, each document is compared with at most this many others: if more are dissimilar,
+/// the band carries no information.
 const MOST_LEADERS: usize = 16;
 
-/// Finds near-duplicates among documents that are handed in piece by piece; `T` is what the caller
-/// calls a document.
+/// Finds near-duplicates among documents that are added piece by piece; `T` identifies a document.
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct NearDuplicates<T> {
-    /// The documents that wait for their signatures, and the open one behind them.
-    waiting: Waiting<T>,
-    /// Those whose signatures are computed while others are handed in.
+    /// The documents whose signatures are not yet computed, followed by the open one.
+    waiting: Batch<T>,
+    /// The thread that computes signatures while further documents are added.
     #[serde(skip)]
-    computed: Option<JoinHandle<Computed<T>>>,
-    /// What was computed last, to be used again without its content.
+    worker: Option<JoinHandle<BatchSignatures<T>>>,
+    /// The previous batch, whose buffers are reused.
     #[serde(skip)]
-    spare: Waiting<T>,
+    spare: Batch<T>,
     kept: Vec<(T, Signature)>,
     most_kept: usize,
     /// One in 2^level documents is kept.
     level: u32,
 }
 
-/// Documents one behind the other.
+/// A batch of concatenated documents.
 #[derive(Serialize, Deserialize)]
-struct Waiting<T> {
+struct Batch<T> {
     text: String,
-    /// Where each ends; what is behind the last is open.
+    /// End of each document; the text after the last end belongs to the open document.
     ends: Vec<(T, usize)>,
 }
 
-/// Signatures, and the documents that they are of.
-type Computed<T> = (Vec<(T, Signature)>, Waiting<T>);
+/// Signatures, and the batch they were computed from.
+type BatchSignatures<T> = (Vec<(T, Signature)>, Batch<T>);
 
-/// What was found.
+/// The near-duplicates found.
 pub struct Groups<T> {
-    /// Documents that are near-duplicates of each other, in the order of their first.
+    /// Groups of near-duplicates, ordered by their first documents.
     pub groups: Vec<Vec<T>>,
-    /// One in so many documents was looked at; 0 where none was.
+    /// One in this many documents was examined; 0 if none was.
     pub one_in: u64,
 }
 
 impl<T> Default for Groups<T> {
-    /// Nothing was looked at.
+    /// No document was examined.
     fn default() -> Self {
         Self { groups: Vec::new(), one_in: 0 }
     }
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for Batch<T> {
     fn default() -> Self {
         Self { text: String::new(), ends: Vec::new() }
     }
 }
 
-impl<T> Waiting<T> {
-    /// Where the open document begins.
+impl<T> Batch<T> {
+    /// Start of the open document.
     fn open(&self) -> usize {
         self.ends.last().map_or(0, |&(_, end)| end)
     }
@@ -108,8 +106,8 @@ impl<T> Waiting<T> {
     }
 }
 
-impl<T: Copy> Waiting<T> {
-    /// The signatures of those that have one.
+impl<T: Copy> Batch<T> {
+    /// The signatures of the documents that are long enough to have one.
     fn signatures(&self) -> Vec<(T, Signature)> {
         let (mut signatures, mut start) = (Vec::new(), 0);
         for &(name, end) in &self.ends {
@@ -123,8 +121,8 @@ impl<T: Copy> Waiting<T> {
 
 impl<T> Default for NearDuplicates<T> {
     fn default() -> Self {
-        let (waiting, spare) = (Waiting::default(), Waiting::default());
-        Self { waiting, computed: None, spare, kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
+        let (waiting, spare) = (Batch::default(), Batch::default());
+        Self { waiting, worker: None, spare, kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
     }
 }
 
@@ -132,25 +130,25 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
     /// Adds text to the open document.
     pub fn add(&mut self, text: &str) {
         let waiting = &mut self.waiting;
-        let room = LOOKED_AT - (waiting.text.len() - waiting.open());
+        let room = MOST_DOCUMENT_BYTES - (waiting.text.len() - waiting.open());
         waiting.text.push_str(&text[..text.floor_char_boundary(room)]);
     }
 
-    /// Ends the open document, which is called `name`.
+    /// Ends the open document, which `name` identifies.
     pub fn end_document(&mut self, name: T) {
         let waiting = &mut self.waiting;
         waiting.ends.push((name, waiting.text.len()));
-        if waiting.text.len() >= COMPUTED_AT_ONCE || waiting.ends.len() >= 1 << 16 {
-            self.settle();
+        if waiting.text.len() >= BATCH_BYTES || waiting.ends.len() >= 1 << 16 {
+            self.wait_for_worker();
             let full = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.spare));
-            // On a thread beside the one that reads, which takes about as long.
-            self.computed = Some(thread::spawn(|| (full.signatures(), full)));
+            // On another thread: it takes about as long as reading does.
+            self.worker = Some(thread::spawn(|| (full.signatures(), full)));
         }
     }
 
-    /// Waits for what is computed beside the reading; what is written down then is all there is.
-    pub fn settle(&mut self) {
-        let Some(computed) = self.computed.take() else { return };
+    /// Waits for the thread, so that serializing `self` afterwards loses nothing.
+    pub fn wait_for_worker(&mut self) {
+        let Some(computed) = self.worker.take() else { return };
         let (signatures, mut done) = computed.join().unwrap_or_else(|panic| resume_unwind(panic));
         self.keep(signatures);
         done.clear();
@@ -171,34 +169,35 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
         }
     }
 
-    /// By one place of the signature, which near-duplicates mostly share and equal documents
-    /// always.
+    /// Decides by one bin of the signature, which near-duplicates mostly and equal documents always
+    /// share.
     fn is_kept(&self, signature: &Signature) -> bool {
         signature.0[0].trailing_zeros() >= self.level
     }
 
-    /// The near-duplicates.
+    /// Finds the groups.
     pub fn finish(mut self) -> Groups<T> {
-        self.settle();
+        self.wait_for_worker();
         let rest = self.waiting.signatures();
         self.keep(rest);
         let kept = &self.kept;
-        let mut sets = Sets((0..kept.len() as u32).collect());
+        let mut sets = DisjointSets((0..kept.len() as u32).collect());
         // Equal signatures first, so that equal documents are in one group whatever the bands say;
-        // of each the first goes on.
-        sets.join(kept, 0..PLACES);
-        for band in (0..PLACES).step_by(BAND) {
+        // only the first of each group is processed further.
+        sets.join(kept, 0..BINS);
+        for band in (0..BINS).step_by(BAND) {
             sets.join(kept, band..band + BAND);
         }
         Groups { groups: sets.groups(kept), one_in: 1 << self.level }
     }
 }
 
-/// Disjoint sets of documents: each points to an earlier one of its set, the first to itself.
-struct Sets(Vec<u32>);
+/// Disjoint sets (union-find): each document points to an earlier one of its set, the first to
+/// itself.
+struct DisjointSets(Vec<u32>);
 
-impl Sets {
-    fn first(&mut self, mut document: u32) -> u32 {
+impl DisjointSets {
+    fn find_root(&mut self, mut document: u32) -> u32 {
         while self.0[document as usize] != document {
             let next = self.0[document as usize];
             self.0[document as usize] = self.0[next as usize];
@@ -207,22 +206,22 @@ impl Sets {
         document
     }
 
-    /// Joins the sets of documents that agree in a band and are alike.
+    /// Joins the sets of documents that agree in a band and are similar.
     fn join<T: Sync>(&mut self, kept: &[(T, Signature)], band: Range<usize>) {
-        let firsts: Vec<u32> = (0..kept.len() as u32).filter(|&document| self.first(document) == document).collect();
+        let roots: Vec<u32> = (0..kept.len() as u32).filter(|&document| self.find_root(document) == document).collect();
         let of_band = |document: u32| hash(&kept[document as usize].1.0[band.clone()]);
-        let keys = firsts.into_par_iter().map(|document| (of_band(document), document)).collect();
+        let keys = roots.into_par_iter().map(|document| (of_band(document), document)).collect();
         let keys = without_most_singles(keys);
         for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
             let mut leaders: Vec<u32> = Vec::new();
             for &(_, document) in same {
                 let signature = &kept[document as usize].1;
                 let alike = leaders.iter().copied().find(|&leader| {
-                    self.first(leader) == self.first(document) || kept[leader as usize].1.similarity(signature) >= ALIKE
+                    self.find_root(leader) == self.find_root(document) || kept[leader as usize].1.similarity(signature) >= SIMILARITY_THRESHOLD
                 });
                 match alike {
                     Some(leader) => {
-                        let (one, two) = (self.first(leader), self.first(document));
+                        let (one, two) = (self.find_root(leader), self.find_root(document));
                         self.0[one.max(two) as usize] = one.min(two);
                     }
                     None if leaders.len() < MOST_LEADERS => leaders.push(document),
@@ -235,22 +234,22 @@ impl Sets {
     /// The sets of more than one document.
     fn groups<T: Copy>(mut self, kept: &[(T, Signature)]) -> Vec<Vec<T>> {
         let mut members: Vec<(u32, u32)> =
-            (0..kept.len() as u32).map(|document| (self.first(document), document)).collect();
+            (0..kept.len() as u32).map(|document| (self.find_root(document), document)).collect();
         members.sort_unstable();
         let sets = members.chunk_by(|one, two| one.0 == two.0).filter(|set| set.len() > 1);
         sets.map(|set| set.iter().map(|&(_, document)| kept[document as usize].0).collect()).collect()
     }
 }
 
-/// A hash of places of a signature.
+/// A hash of the bins of a band.
 fn hash(places: &[u16]) -> u64 {
-    let mut bytes = [0; 2 * PLACES];
+    let mut bytes = [0; 2 * BINS];
     bytes.chunks_exact_mut(2).zip(places).for_each(|(bytes, place)| bytes.copy_from_slice(&place.to_le_bytes()));
     xxh3_64(&bytes[..2 * places.len()])
 }
 
-/// Keys with their documents, in the order of the keys. Most keys stand alone; of these nearly all are left
-/// out, those whose lowest bits no other has, so that they need not be sorted.
+/// Sorts the keys, dropping nearly all that occur once: those whose lowest bits no other key has
+/// need not be sorted.
 fn without_most_singles(mut keys: Vec<(u64, u32)>) -> Vec<(u64, u32)> {
     let slots = (4 * keys.len()).next_power_of_two();
     let (mut seen, slot) = (vec![0u8; slots], |key: u64| key as usize & (slots - 1));

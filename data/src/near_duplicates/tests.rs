@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::signature::WORDS;
+use super::signature::SHINGLE_WORDS;
 use super::*;
 use crate::random::mix;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn groups_of(texts: &[String]) -> Vec<Vec<usize>> {
 
 fn runs(text: &str) -> BTreeSet<u64> {
     let mut runs = BTreeSet::new();
-    shingles::<WORDS>(text, &mut |run| {
+    shingles::<SHINGLE_WORDS>(text, &mut |run| {
         runs.insert(run);
     });
     runs

@@ -1,21 +1,20 @@
-//! The words of a text as numbers, and runs of them: what two texts are compared by.
+//! Hashes the words of a text, and shingles of words, by which two texts are compared.
 //!
-//! A word is a run of letters and digits, whatever their case; a sign of a script that is written
-//! without spaces is a word of its own. So neither line breaks, punctuation nor headings in
-//! capitals make a copy look different.
+//! A word is a case-folded run of letters and digits; each character of a script written without
+//! spaces is its own word. So neither line breaks, punctuation nor capitalized headings make a copy
+//! look different.
 
 use std::sync::LazyLock;
 
-/// A number for each run of `N` words of a text, one after the other; equal runs have equal
-/// numbers.
+/// Calls `each` with a hash of every run of `N` consecutive words; equal runs have equal hashes.
 pub fn shingles<const N: usize>(text: &str, each: &mut impl FnMut(u64)) {
-    // A polynomial in the words' hashes, modulo 2^64: a word that leaves the run is taken off.
+    // A rolling polynomial hash of the words' hashes, modulo 2^64: the oldest word is subtracted.
     const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-    let leaves = BASE.wrapping_pow(N as u32);
+    let oldest_factor = BASE.wrapping_pow(N as u32);
     let (mut run, mut words, mut polynomial) = ([0; N], 0, 0u64);
     words_of(text, &mut |word| {
         let oldest = std::mem::replace(&mut run[words % N], word);
-        polynomial = polynomial.wrapping_mul(BASE).wrapping_add(word).wrapping_sub(oldest.wrapping_mul(leaves));
+        polynomial = polynomial.wrapping_mul(BASE).wrapping_add(word).wrapping_sub(oldest.wrapping_mul(oldest_factor));
         words += 1;
         if words >= N {
             each(polynomial);
@@ -23,15 +22,16 @@ pub fn shingles<const N: usize>(text: &str, each: &mut impl FnMut(u64)) {
     });
 }
 
-/// So many bytes are told apart at once: a bit for each.
+/// Bytes classified at once, one bit each.
 const BLOCK: usize = 64;
 
-/// A hash of each word, in order. What stands between signs of ASCII that are none of a word is one,
-/// unless there are others in it.
+/// Calls `each` with a hash of each word, in order. A run of word bytes is one word if it is all
+/// ASCII; otherwise [`mixed_words`] splits it.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
     let (bytes, mut word) = (text.as_bytes(), String::new());
-    // Where a word begins that goes on in the next block, and whether that or a later one has others.
-    let (mut begun, mut has_others) = (None, false);
+    // Start of a word that continues in the next block, and whether non-ASCII bytes occur from
+    // there on.
+    let (mut begun, mut has_non_ascii) = (None, false);
     for at in (0..=bytes.len()).step_by(BLOCK) {
         let rest = &bytes[at..];
         let mut last = [b' '; BLOCK];
@@ -39,10 +39,10 @@ fn words_of(text: &str, each: &mut impl FnMut(u64)) {
             last[..rest.len()].copy_from_slice(rest);
             &last
         });
-        let Signs { of_words, others } = Signs::of(block);
-        // A bit where a word begins, and one behind its end.
-        let before = of_words << 1 | u64::from(begun.is_some());
-        let (mut starts, mut ends) = (of_words & !before, !of_words & before);
+        let ByteClasses { word_bytes, non_ascii } = ByteClasses::of(block);
+        // One bit at the start of each word, and one just after its end.
+        let before = word_bytes << 1 | u64::from(begun.is_some());
+        let (mut starts, mut ends) = (word_bytes & !before, !word_bytes & before);
         while ends != 0 {
             let end = at + ends.trailing_zeros() as usize;
             ends &= ends - 1;
@@ -51,130 +51,130 @@ fn words_of(text: &str, each: &mut impl FnMut(u64)) {
                 starts &= starts - 1;
                 start
             });
-            if (has_others || others != 0) && !bytes[start..end].is_ascii() {
+            if (has_non_ascii || non_ascii != 0) && !bytes[start..end].is_ascii() {
                 mixed_words(&text[start..end], &mut word, each);
             } else {
                 each(hash(bytes, start, end, LOWER_CASE));
             }
-            has_others = false;
+            has_non_ascii = false;
         }
         if starts != 0 {
             begun = Some(at + starts.trailing_zeros() as usize);
         }
-        has_others |= begun.is_some() && others != 0;
+        has_non_ascii |= begun.is_some() && non_ascii != 0;
     }
 }
 
-/// The words of a stretch with other signs than ASCII's, character by character. `word` is empty; it
-/// is only lent, since its memory would have to be asked for each time.
+/// Hashes the words of a run with non-ASCII characters, character by character. `word` is an empty
+/// buffer, passed in to save allocations.
 fn mixed_words(text: &str, word: &mut String, each: &mut impl FnMut(u64)) {
     let mut end = |word: &mut String| {
         if !word.is_empty() {
             let length = word.len();
-            word.push_str(BEHIND);
+            word.push_str(PADDING);
             each(hash(word.as_bytes(), 0, length, 0));
             word.clear();
         }
     };
-    let of_first_plane = &**OF_FIRST_PLANE;
+    let bmp_classes = &**BMP_CLASSES;
     for character in text.chars() {
-        match of_first_plane.get(character as usize).copied().unwrap_or_else(|| Part::of(character)) {
-            Part::Small(small) => word.push(small),
-            Part::SeveralSmall => word.extend(character.to_lowercase()),
-            Part::Alone => {
+        match bmp_classes.get(character as usize).copied().unwrap_or_else(|| CharClass::of(character)) {
+            CharClass::Lower(lower) => word.push(lower),
+            CharClass::LowerSeveral => word.extend(character.to_lowercase()),
+            CharClass::Word => {
                 end(word);
                 word.push(character);
                 end(word);
             }
-            Part::None => end(word),
+            CharClass::Separator => end(word),
         }
     }
     end(word);
 }
 
-/// So much is read behind the last byte of a word, where it can be.
-const BEHIND: &str = "\0\0\0\0\0\0\0\0";
+/// Padding, since the hash reads eight bytes at a time.
+const PADDING: &str = "\0\0\0\0\0\0\0\0";
 
-/// What a character is of a word.
+/// The role of a character in words.
 #[derive(Clone, Copy)]
-enum Part {
+enum CharClass {
     None,
-    /// All of it.
+    /// A word of its own.
     Alone,
-    /// A letter or a digit, which is this one when it is small.
+    /// A letter or digit, in lower case.
     Small(char),
-    /// A letter that becomes several.
+    /// A letter whose lower case is several characters.
     SeveralSmall,
 }
 
-impl Part {
+impl CharClass {
     fn of(character: char) -> Self {
-        let mut small = character.to_lowercase();
-        match (small.next(), small.next()) {
-            _ if !character.is_alphanumeric() => Self::None,
-            _ if stands_alone(character) => Self::Alone,
-            (Some(small), None) => Self::Small(small),
-            _ => Self::SeveralSmall,
+        let mut lower = character.to_lowercase();
+        match (lower.next(), lower.next()) {
+            _ if !character.is_alphanumeric() => Self::Separator,
+            _ if stands_alone(character) => Self::Word,
+            (Some(lower), None) => Self::Lower(lower),
+            _ => Self::LowerSeveral,
         }
     }
 }
 
-/// What each character of Unicode's first plane is, where nearly all text is written: asking Unicode's
-/// tables takes many times as long.
-static OF_FIRST_PLANE: LazyLock<Box<[Part]>> =
-    LazyLock::new(|| (0..=u16::MAX).map(|code| char::from_u32(code.into()).map_or(Part::None, Part::of)).collect());
+/// The class of each character of Unicode's basic multilingual plane, which covers nearly all text:
+/// Unicode's own tables are many times slower.
+static BMP_CLASSES: LazyLock<Box<[CharClass]>> =
+    LazyLock::new(|| (0..=u16::MAX).map(|code| char::from_u32(code.into()).map_or(CharClass::Separator, CharClass::of)).collect());
 
-/// A byte in all eight of a number.
+/// A byte repeated in all eight bytes of a number.
 const fn eight(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// Makes letters of ASCII small, and leaves digits as they are.
+/// Setting this bit makes ASCII letters lower case and leaves digits unchanged.
 const LOWER_CASE: u64 = eight(0x20);
 
-/// What the bytes of a block are, the first as the lowest bit.
-struct Signs {
-    /// Letters and digits of ASCII, and all others than ASCII.
-    of_words: u64,
-    /// Not zero where there are any of the latter.
-    others: u64,
+/// Classes of the bytes of a block, the first byte in the lowest bit.
+struct ByteClasses {
+    /// ASCII letters and digits, and all non-ASCII bytes.
+    word_bytes: u64,
+    /// Not zero if there are non-ASCII bytes.
+    non_ascii: u64,
 }
 
-impl Signs {
+impl ByteClasses {
     fn of(block: &[u8; BLOCK]) -> Self {
         const HIGH: u64 = eight(0x80);
-        // The high bit of each byte between two: without a carry, as none has its own high bit set.
+        // Sets the high bit of each byte in the range. No carry: no input byte has its high bit
+        // set.
         let between =
             |bytes: u64, first: u8, last: u8| (bytes + eight(0x80 - first)) & !(bytes + eight(0x7f - last)) & HIGH;
-        // The product moves the bit of each byte to its place in the highest byte.
+        // The product gathers the bits of the eight bytes in its highest byte.
         let gathered = |high: u64| (high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         let (eights, _) = block.as_chunks();
-        let (mut of_words, mut others) = (0, 0);
+        let (mut word_bytes, mut non_ascii) = (0, 0);
         for (place, bytes) in eights.iter().enumerate() {
             let bytes = u64::from_le_bytes(*bytes);
             let (low, high) = (bytes & !HIGH, bytes & HIGH);
             let ascii = between(low | LOWER_CASE, b'a', b'z') | between(low, b'0', b'9');
-            of_words |= gathered(ascii | high) << (8 * place);
-            others |= high;
+            word_bytes |= gathered(ascii | high) << (8 * place);
+            non_ascii |= high;
         }
-        Self { of_words, others }
+        Self { word_bytes, non_ascii }
     }
 }
 
-/// The hash of the word that stands in `bytes`, eight of them at a time, each with the bits of
-/// `with` set.
+/// The hash of the word at `start..end`, eight bytes at a time, each with the bits of `with` set.
 fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
     let length = end - start;
     match bytes[start..].first_chunk() {
         Some(&eight) if length <= 8 => {
             let unused = 64 - 8 * length as u32;
-            folded(length as u64 ^ (u64::from_le_bytes(eight) | with) << unused >> unused)
+            folded_multiply(length as u64 ^ (u64::from_le_bytes(eight) | with) << unused >> unused)
         }
         _ => hash_of_long(bytes, start, end, with),
     }
 }
 
-/// The same of any word: of one with more than eight bytes, as few have, or at the end of a text.
+/// The same for words of more than eight bytes, which are few, and near the end of the text.
 #[inline(never)]
 fn hash_of_long(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
     let (mut hash, mut at) = ((end - start) as u64, start);
@@ -184,7 +184,7 @@ fn hash_of_long(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
             |eight| u64::from_le_bytes(*eight),
         );
         let unused = 8 * (at + 8).saturating_sub(end) as u32;
-        hash = folded(hash ^ (part | with) << unused >> unused);
+        hash = folded_multiply(hash ^ (part | with) << unused >> unused);
         at += 8;
         if at >= end {
             return hash;
@@ -192,8 +192,8 @@ fn hash_of_long(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
     }
 }
 
-/// Both halves of a product, laid on one another.
-fn folded(number: u64) -> u64 {
+/// Folded multiplication: the XOR of both halves of the 128-bit product.
+fn folded_multiply(number: u64) -> u64 {
     const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
     let product = u128::from(number) * u128::from(FACTOR);
     product as u64 ^ (product >> 64) as u64

@@ -1,8 +1,8 @@
-//! What preparing found in the text, as numbers and as a table to read.
+//! Findings about the prepared text, as data and as a table to read.
 
 use super::{
     corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, options::PrepareOptions,
-    sample::SAMPLE_BYTES, split::HoldOut, split::is_about_the_share, split::percent, survey::Survey,
+    sample::SAMPLE_BYTES, split::HoldOut, split::is_close_to_share, split::percent, survey::Survey,
 };
 use crate::leakage::Leakage;
 use crate::numbers::{counted, grouped};
@@ -27,24 +27,24 @@ pub struct Report {
     pub vocab_size: usize,
     /// Ids that occur.
     pub vocab_used: usize,
-    /// Characters that occur, each counted once.
+    /// Distinct characters that occur.
     pub different_characters: usize,
-    /// Those of them that occur seldom.
+    /// Those of them that are rare.
     pub rare_characters: RareCharacters,
     /// Documents that occur more than once.
     pub duplicates: Duplicates,
-    /// How much of the held-out text teaches as well.
+    /// How much of the held-out text is also in training.
     pub leakage: Leakage,
     /// Sentences about what was done with the text.
     pub notes: Vec<String>,
 }
 
-/// Characters of which a model can learn little.
+/// Characters that occur too rarely to be learnt well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RareCharacters {
     /// A character is rare when it occurs fewer times than this.
     pub below: u64,
-    /// How many are.
+    /// How many characters are rare.
     pub count: usize,
     /// Some of them, the rarest first.
     pub examples: Vec<char>,
@@ -55,11 +55,11 @@ const RARE_BELOW: u64 = 10;
 
 const RARE_EXAMPLES: usize = 12;
 
-/// Names of special tokens that a note gives.
+/// At most this many special tokens are named in a note.
 const NAMES_SHOWN: usize = 8;
 
 impl Report {
-    /// The findings of both readings.
+    /// Combines the findings of both passes.
     pub(super) fn new(
         survey: &Survey,
         encoded: &Encoded,
@@ -95,7 +95,7 @@ impl Report {
     }
 }
 
-/// What a tokenizer leaves out of the text, where that is a share of its tokens.
+/// A note if the text has unknown tokens.
 fn without_token(share: f64) -> Option<String> {
     (share > 0.0).then(|| {
         format!(
@@ -142,11 +142,11 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
     notes
 }
 
-/// That not about as much validates as was asked for. A single document is cut by its characters, of
-/// which some are longer than others.
+/// A note if the validation fraction is far from the requested one. A single document is exempt: it
+/// is cut by characters, which differ in bytes.
 fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions) -> Option<String> {
     let (share, wanted) = (val as f64 / (train + val) as f64, options.val_fraction);
-    if documents == 1 || is_about_the_share(share, wanted) {
+    if documents == 1 || is_close_to_share(share, wanted) {
         return None;
     }
     let [is, asked] = [100.0 * share, percent(wanted)];
@@ -158,7 +158,7 @@ fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions
     Some(format!("Validation is {is:.1}% of the bytes, not {asked}%{why}."))
 }
 
-/// What the encodings of files were taken to be, in a sentence; the least sure one is named.
+/// A sentence about the detected encodings; names the least certain one.
 pub fn guesses(sources: &[Source]) -> Option<String> {
     let guessed = || sources.iter().filter_map(|source| Some((&source.name, source.encoding?)));
     let (name, guess) = guessed().min_by(|(_, one), (_, other)| one.confidence.total_cmp(&other.confidence))?;
@@ -180,7 +180,7 @@ pub fn guesses(sources: &[Source]) -> Option<String> {
     ))
 }
 
-/// What cleaning changed, in all.
+/// What cleaning changed, summed over all sources.
 fn changes(sources: &[Source]) -> Vec<String> {
     let mut all = Changes::default();
     sources.iter().for_each(|source| all += source.changes);

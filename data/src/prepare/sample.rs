@@ -1,29 +1,29 @@
-//! The text that a tokenizer is learnt from: of a short text all that teaches, of a long one pieces
-//! from all over it. What validates has no part in it: a vocabulary that was made for the held-out
-//! text, too, would flatter every loss on it.
+//! The text that a tokenizer is trained on: all training text if it is short, otherwise pieces
+//! spread over it. Held-out text is excluded: a vocabulary fitted to it would flatter every loss on
+//! it.
 
 use super::{split::Side, split::Split};
 use serde::{Deserialize, Serialize};
 
-/// How much text a tokenizer is learnt from.
+/// The tokenizer is trained on at most about this much text.
 pub const SAMPLE_BYTES: usize = 32 << 20;
 
-/// Blocks taken at even distances from all of the text, of bounded size together.
+/// Evenly spaced blocks of the text, bounded in total size.
 ///
-/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them
-/// being dropped then: so the sample of a short text is all of it, and that of a long text is
-/// spread over the whole.
+/// At first every block is kept. Whenever the blocks exceed the budget, the distance doubles and
+/// every other block is dropped: so the sample of a short text is all of it, and that of a long one
+/// is spread over the whole.
 #[derive(Serialize, Deserialize)]
 pub struct Sample {
     budget: usize,
     distance: u64,
-    /// The open block, whether or not it is kept.
+    /// Number of the open block, whether or not it is kept.
     number: u64,
     block_bytes: usize,
-    /// The open document, and how many of its characters were added.
+    /// Number of the open document, and how many of its characters were added.
     document: u64,
     characters: u64,
-    /// Bytes of all blocks.
+    /// Total size of the blocks.
     pub bytes: usize,
     blocks: Vec<Block>,
 }
@@ -33,16 +33,16 @@ pub struct Sample {
 struct Block {
     number: u64,
     document: u64,
-    /// Characters of the document before it.
+    /// Characters of the document before the block.
     start: u64,
     text: String,
 }
 
 impl Sample {
-    /// A block ends with its document, or when it is so long.
+    /// A block ends at the end of its document, or at this size.
     const BLOCK_BYTES: usize = 64 << 10;
 
-    /// At most about so many bytes.
+    /// A sample of at most about `budget` bytes.
     pub fn new(budget: usize) -> Self {
         Self {
             budget,
@@ -82,7 +82,7 @@ impl Sample {
         }
     }
 
-    /// The next document begins; how many characters the last had.
+    /// Ends the document and returns its number of characters.
     pub fn end_document(&mut self) -> u64 {
         self.end_block();
         self.document += 1;
@@ -103,9 +103,9 @@ impl Sample {
         self.blocks.iter().map(|block| block.text.as_str())
     }
 
-    /// What teaches of the blocks, in order.
-    pub fn teaching(&self, split: &Split) -> impl Iterator<Item = &str> {
-        let teaches = |block: &&Block| split.side(block.document) == Side::Train;
+    /// The training text of the blocks, in order.
+    pub fn training_texts(&self, split: &Split) -> impl Iterator<Item = &str> {
+        let is_training = |block: &&Block| split.side(block.document) == Side::Train;
         let before_the_cut = |block: &'_ Block| match split.cut(block.document) {
             None => block.text.len(),
             Some(cut) => {
@@ -113,7 +113,7 @@ impl Sample {
                 block.text.char_indices().nth(characters).map_or(block.text.len(), |(end, _)| end)
             }
         };
-        let texts = self.blocks.iter().filter(teaches).map(move |block| &block.text[..before_the_cut(block)]);
+        let texts = self.blocks.iter().filter(is_training).map(move |block| &block.text[..before_the_cut(block)]);
         texts.filter(|text| !text.is_empty())
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         sample.end_document();
         split.push(1, text.len() as u64, 100_000);
         let split = split.finish().unwrap().0;
-        let taught: String = sample.teaching(&split).collect();
+        let taught: String = sample.training_texts(&split).collect();
         assert_eq!(taught, text.chars().take(90_000).collect::<String>());
 
         let (mut sample, mut split) = (Sample::new(1 << 20), SplitBuilder::new(0.1));
@@ -173,7 +173,7 @@ mod tests {
             split.push(number << 60, text.len() as u64, text.len() as u64);
         }
         let split = split.finish().unwrap().0;
-        let taught: Vec<&str> = sample.teaching(&split).collect();
+        let taught: Vec<&str> = sample.training_texts(&split).collect();
         let expected: Vec<String> = (0..10)
             .filter(|&number| split.side(number) == Side::Train)
             .map(|number| format!("document {number}"))

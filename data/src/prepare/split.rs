@@ -1,19 +1,20 @@
-//! Which text validates: never the same text on both sides.
+//! Decides which text validates. The same text is never on both sides.
 //!
-//! Whole documents do, where they make up about the share that was asked for, from a half of it to
-//! one and a half. Where they cannot, as in a folder of one long text and two notes, the rest comes
-//! from the ends of long documents: each is cut at the same share of its characters, what is before
-//! the cut teaches and what is behind it validates. A single document is cut so from the start, as
-//! nanoGPT cuts it.
+//! Whole documents are held out if they can make up half to one and a half times the requested
+//! fraction. If they cannot, as in a folder of one long text and two notes, the rest comes from the
+//! ends of long documents: each is cut at the same fraction of its characters; the part before the
+//! cut is for training, the part after it for validation. A single document is always cut this way,
+//! as nanoGPT cuts it.
 //!
-//! Many documents are split by chance, by a seeded hash of their content, where that comes to about
-//! the share; else the longest are chosen one by one, and where that misses the share as well, those
-//! of which there are many copies; chance takes more of the others where these are too few. At most a
-//! half of the different text validates, whatever is said again and again beside it.
+//! Many documents are split at random, by a seeded hash of their content, if the result is close to
+//! the fraction. Otherwise the longest are chosen one by one; if that misses the fraction too,
+//! documents with many copies are added to the choice, and the random part may take more than the
+//! fraction of the rest. At most half of the distinct text validates, however much repeated text
+//! there is.
 //!
-//! Documents that are equal, or nearly so ([`crate::near_duplicates`]), stay on one side. Only where
-//! nothing else could validate, as in a folder of drafts of one text, near-duplicates are cut, all
-//! at the same share.
+//! Equal documents and near-duplicates ([`crate::near_duplicates`]) stay on one side. If nothing
+//! else could validate, as in a folder of drafts of one text, near-duplicates are cut, all at the
+//! same fraction.
 
 mod bits;
 mod candidates;
@@ -37,12 +38,12 @@ use sides::characters_before;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Documents whose hashes are kept, to count duplicates: 8 bytes each.
+/// At most this many hashes are kept to count duplicates, 8 bytes each.
 const MOST_HASHES: usize = 1 << 24;
 
-/// The hash of a document's content that decides its side, taken piece by piece.
+/// The hash of a document's content, computed incrementally, that decides its side.
 pub struct ContentHash {
-    /// With the seed in it, and nothing else.
+    /// The state after hashing only the seed.
     start: Xxh3Default,
     hash: Xxh3Default,
 }
@@ -58,7 +59,7 @@ impl ContentHash {
         self.hash.update(text.as_bytes());
     }
 
-    /// The hash of the document so far; the next document begins.
+    /// Returns the hash of the document and starts the next one.
     pub fn finish(&mut self) -> u64 {
         std::mem::replace(&mut self.hash, self.start.clone()).digest()
     }
@@ -71,11 +72,11 @@ pub enum HoldOut {
     /// Any, by a seeded hash of their content.
     #[default]
     Any,
-    /// What was written last, for text in the order of time, such as mails and chats.
+    /// The most recent, for text in chronological order such as mails and chats.
     Last,
 }
 
-/// Collects documents as the text is read for the first time.
+/// Collects the documents during the first pass.
 #[derive(Default, Serialize, Deserialize)]
 pub struct SplitBuilder {
     val_fraction: f64,
@@ -83,45 +84,45 @@ pub struct SplitBuilder {
     cuts: bool,
     documents: u64,
     bytes: u64,
-    /// Of the documents that chance has validate.
+    /// Bytes of the documents that the random split holds out.
     by_chance_bytes: u64,
-    /// Of the documents' content, in the order in which they were read; at most [`MOST_HASHES`].
+    /// Hashes of the documents' content, in reading order; at most [`MOST_HASHES`].
     hashes: Vec<u64>,
     /// Documents that may be chosen one by one.
     longest: Longest,
-    /// Documents of which there may be many copies.
+    /// Documents that may have many copies.
     repeated: Repeated,
-    /// Bytes of what was said before, word for word, as far as it is counted.
+    /// Bytes of repeated documents beyond their first copy, as far as they are counted.
     #[serde(skip)]
     copied: u64,
-    /// Set for the documents that chance has validate.
+    /// For each document, whether the random split holds it out.
     #[serde(with = "bits")]
     by_chance: BitVec,
-    /// Documents to be kept on one side.
+    /// Groups of near-duplicates, which stay on one side.
     #[serde(skip)]
     near: Groups<Candidate>,
-    /// What is needed to hold out the last documents, where that is asked for.
+    /// The documents in order, if the last ones are to be held out.
     order: Option<Order>,
 }
 
 impl SplitBuilder {
-    /// This share of the bytes is to validate: whole documents, and where these cannot make it up,
-    /// the ends of long ones.
+    /// Holds out `val_fraction` of the bytes: whole documents, and if these are not enough, the
+    /// ends of long ones.
     pub fn new(val_fraction: f64) -> Self {
         Self { val_fraction, cuts: true, ..Self::default() }
     }
 
-    /// As [`Self::new`], but of several documents none is cut.
+    /// As [`Self::new`], but with several documents none is cut.
     pub fn of_whole_documents(val_fraction: f64) -> Self {
         Self { cuts: false, ..Self::new(val_fraction) }
     }
 
-    /// As [`Self::new`], but what was written last validates.
+    /// As [`Self::new`], but holds out the most recent text.
     pub fn of_the_last(val_fraction: f64) -> Self {
         Self { order: Some(Order::default()), ..Self::new(val_fraction) }
     }
 
-    /// When the document that is pushed next was written.
+    /// Sets the date of the next document pushed.
     pub fn dated(&mut self, when: Dated) {
         if let Some(order) = &mut self.order {
             order.dated.push((self.documents, when));
@@ -130,7 +131,7 @@ impl SplitBuilder {
 
     /// Adds a document by the hash of its content.
     pub fn push(&mut self, hash: u64, bytes: u64, characters: u64) -> Candidate {
-        let by_chance = self.is_by_chance(hash);
+        let by_chance = self.is_held_out_at_random(hash);
         let document = Candidate { bytes, number: self.documents, hash, characters, resembles: false };
         self.longest.push(document);
         self.repeated.push(&document);
@@ -147,19 +148,19 @@ impl SplitBuilder {
         document
     }
 
-    /// Documents that are to stay on one side.
+    /// Sets the groups of documents that must stay on one side.
     pub fn keep_together(&mut self, near: Groups<Candidate>) {
         self.near = near;
     }
 
-    /// How many documents each source held, in the order in which they were read.
+    /// Sets the number of documents in each source, in reading order.
     pub fn in_sources(&mut self, documents: impl Iterator<Item = u64>) {
         if let Some(order) = &mut self.order {
             order.sources = documents.collect();
         }
     }
 
-    /// Decides.
+    /// Decides the split.
     ///
     /// # Errors
     /// When nothing is left for one of the sides.
@@ -168,15 +169,15 @@ impl SplitBuilder {
         if documents == 0 {
             return Err(Error::unusable("the text is empty; give some"));
         }
-        self.follow_the_first();
+        self.move_near_duplicates_to_first();
         let candidates = self.candidates();
         let split = match (&candidates[..], self.order.take()) {
             ([only], _) if documents == 1 => self.cut_in_two(only)?,
             (_, Some(order)) => order.hold_out(self.val_fraction, &self.hashes, &self.near)?,
-            (_, None) if self.chance_does_well() => self.split_by_chance(),
+            (_, None) if self.is_random_split_close() => self.random_split(),
             (candidates, None) => match self.choose(candidates)? {
                 Some(split) => split,
-                None => self.split_by_chance(),
+                None => self.random_split(),
             },
         };
         let val = split.whole.count_ones();
@@ -188,8 +189,8 @@ impl SplitBuilder {
         Ok((split, duplicates))
     }
 
-    /// Where chance decides, near-duplicates are where it has put the first of them.
-    fn follow_the_first(&mut self) {
+    /// In the random split, near-duplicates follow the first document of their group.
+    fn move_near_duplicates_to_first(&mut self) {
         for group in &self.near.groups {
             let side = self.by_chance.get(group[0].number as usize).unwrap_or_default();
             for document in group {
@@ -203,12 +204,12 @@ impl SplitBuilder {
         }
     }
 
-    /// Whether chance has a document with this hash validate.
-    fn is_by_chance(&self, hash: u64) -> bool {
-        is_in_the_lowest(self.val_fraction, hash)
+    /// Whether the random split holds out a document with this hash.
+    fn is_held_out_at_random(&self, hash: u64) -> bool {
+        is_in_lowest_share(self.val_fraction, hash)
     }
 
-    fn split_by_chance(&mut self) -> Split {
+    fn random_split(&mut self) -> Split {
         let percent = self.percent();
         let mut rule = format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
         if !self.near.groups.is_empty() {
@@ -217,8 +218,8 @@ impl SplitBuilder {
         Split { rule, whole: std::mem::take(&mut self.by_chance), cuts: BTreeMap::new() }
     }
 
-    /// The documents that are chosen one by one where chance does not do well: the longest, their
-    /// near-duplicates, and groups of near-duplicates that are as long together.
+    /// The documents chosen one by one when the random split does not come close: the longest,
+    /// their near-duplicates, and groups of near-duplicates that are as long in total.
     fn candidates(&mut self) -> Vec<Candidate> {
         let longest = std::mem::take(&mut self.longest);
         let beaten = longest.beaten;
@@ -227,7 +228,7 @@ impl SplitBuilder {
         for group in &self.near.groups {
             let is_long = group.iter().map(|document| document.bytes).sum::<u64>() > beaten;
             if is_long || group.iter().any(|document| candidates.contains_key(&document.number)) {
-                candidates.extend(together(group));
+                candidates.extend(as_one_group(group));
             }
         }
         candidates.into_values().collect()
@@ -237,13 +238,13 @@ impl SplitBuilder {
         percent(self.val_fraction)
     }
 
-    /// Whether so many bytes are about the share that is to validate.
-    fn is_about_the_share(&self, bytes: u64) -> bool {
-        is_about_the_share(bytes as f64 / self.bytes as f64, self.val_fraction)
+    /// Whether this many bytes are close to the requested fraction.
+    fn is_close_to_share(&self, bytes: u64) -> bool {
+        is_close_to_share(bytes as f64 / self.bytes as f64, self.val_fraction)
     }
 
-    fn chance_does_well(&self) -> bool {
-        self.documents > FEW as u64 && self.is_about_the_share(self.by_chance_bytes)
+    fn is_random_split_close(&self) -> bool {
+        self.documents > FEW as u64 && self.is_close_to_share(self.by_chance_bytes)
     }
 
     fn cut_in_two(&self, only: &Candidate) -> Result<Split, Error> {
@@ -258,24 +259,23 @@ impl SplitBuilder {
     }
 }
 
-/// Whether a share of the bytes is about the one that is to validate: from a half of it to one and a
-/// half.
-pub fn is_about_the_share(share: f64, wanted: f64) -> bool {
+/// Whether a fraction of the bytes is close to the wanted one: half to one and a half times it.
+pub fn is_close_to_share(share: f64, wanted: f64) -> bool {
     (0.5 * wanted..=1.5 * wanted).contains(&share)
 }
 
-/// A share in percent, to four digits behind the point.
+/// A fraction in percent, rounded to four decimals.
 pub fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 
-/// Whether a hash is in this lowest share of its range.
-fn is_in_the_lowest(share: f64, hash: u64) -> bool {
+/// Whether a hash is in the lowest part of its range, of relative size `share`.
+fn is_in_lowest_share(share: f64, hash: u64) -> bool {
     (hash as f64) < share * 2f64.powi(64)
 }
 
-/// Near-duplicates as candidates that stay together, by their numbers.
-fn together(group: &[Candidate]) -> impl Iterator<Item = (u64, Candidate)> {
+/// Near-duplicates, by document number, as candidates that share one hash and so stay together.
+fn as_one_group(group: &[Candidate]) -> impl Iterator<Item = (u64, Candidate)> {
     let hash = group[0].hash;
     let resembles = group.iter().any(|document| document.hash != hash);
     group.iter().map(move |&document| (document.number, Candidate { hash, resembles, ..document }))

@@ -1,4 +1,4 @@
-//! The first reading of the text: what is in it, and which of it validates.
+//! The first pass: surveys the text and decides which of it validates.
 
 use super::checkpoint::{Checkpoint, Record};
 use super::position::{EventPosition, Position};
@@ -13,50 +13,50 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the first reading found.
+/// The result of the first pass.
 #[derive(Serialize, Deserialize)]
 pub struct Survey {
     pub sources: Vec<Source>,
-    /// Files in folders that turned out to be unusable, which the corpus leaves out.
+    /// Unusable files in folders, which the corpus leaves out.
     pub unusable: Vec<LeftOut>,
     pub documents: u64,
     pub bytes: u64,
-    /// How often each character occurs.
+    /// Occurrences of each character.
     pub characters: BTreeMap<char, u64>,
-    /// Pieces of text to learn a tokenizer from; next to nothing where none is learnt.
+    /// Text to train a tokenizer on; nearly empty if none is trained.
     pub sample: Sample,
     pub split: Split,
     pub duplicates: Duplicates,
-    /// How many of each kind were masked.
+    /// Number of masked items per kind.
     pub masked: BTreeMap<sensitive::Kind, u64>,
 }
 
-/// Reads the whole corpus once, from where an interrupted call was; once more where a file in a
-/// folder turns out to be unusable in its midst. What is unusable the corpus leaves out then.
+/// Reads the whole corpus once, resuming an interrupted call, and again if a file in a folder fails
+/// in the middle. Unusable files are then left out of the corpus.
 pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn Progress) -> Result<Survey, Error> {
     if let Some(survey) = checkpoint.load::<Survey>(Record::Surveyed) {
         corpus.leave_out(&survey.unusable)?;
         return Ok(survey);
     }
     let mut unusable: Vec<LeftOut> = Vec::new();
-    let mut begun = checkpoint.load::<(Position, Vec<LeftOut>, Surveying)>(Record::Survey);
+    let mut begun = checkpoint.load::<(Position, Vec<LeftOut>, SurveyState)>(Record::Survey);
     loop {
-        let (from, mut surveying) = match begun.take() {
-            Some((position, known, surveying)) => {
+        let (from, mut state) = match begun.take() {
+            Some((position, known, state)) => {
                 corpus.leave_out(&known)?;
                 unusable = known;
                 checkpoint.note_resuming("the first reading", &corpus.name_of(&position));
-                (position, surveying)
+                (position, state)
             }
-            None => (Position::default(), Surveying::new(corpus.options)),
+            None => (Position::default(), SurveyState::new(corpus.options)),
         };
         let mut hash = ContentHash::new(corpus.options.seed);
         let reading = corpus.read(Purpose::Surveying, from, progress, &mut |at: EventPosition<'_>, event| {
             match event {
                 Event::Text(text) => {
                     if checkpoint.is_due() && !at.is_replayed {
-                        surveying.near.iter_mut().for_each(NearDuplicates::settle);
-                        checkpoint.save(Record::Survey, &(&at, &unusable, &surveying))?;
+                        state.near.iter_mut().for_each(NearDuplicates::wait_for_worker);
+                        checkpoint.save(Record::Survey, &(&at, &unusable, &state))?;
                     }
                     hash.update(text);
                 }
@@ -64,7 +64,7 @@ pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn P
                 _ => {}
             }
             if !at.is_replayed {
-                surveying.event(event, &mut hash);
+                state.event(event, &mut hash);
             }
             Ok(())
         })?;
@@ -72,26 +72,26 @@ pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn P
         unusable.extend_from_slice(&reading.unusable);
         if !reading.is_spoilt {
             report_progress(progress, "looking for near-duplicates", 0, None)?;
-            return surveying.finish(reading, unusable);
+            return state.finish(reading, unusable);
         }
     }
 }
 
-/// What the first reading gathers as the text passes by.
+/// State gathered during the first pass.
 #[derive(Serialize, Deserialize)]
-struct Surveying {
+struct SurveyState {
     split: SplitBuilder,
     near: Option<NearDuplicates<Candidate>>,
     counts: CharacterCounts,
     sample: Sample,
     documents: u64,
     bytes: u64,
-    /// Of the open document.
+    /// Bytes of the open document.
     document_bytes: u64,
 }
 
-impl Surveying {
-    /// Of the built-in corpus no story is cut, and they are made to differ.
+impl SurveyState {
+    /// Stories of the built-in corpus are never cut, and are distinct by construction.
     fn new(options: &PrepareOptions) -> Self {
         let only_stories = options.only_stories();
         let builder = match options.hold_out {
@@ -110,7 +110,7 @@ impl Surveying {
         }
     }
 
-    /// Takes an event in; `hash` is that of the open document.
+    /// Processes an event; `hash` is that of the open document.
     fn event(&mut self, event: Event<'_>, hash: &mut ContentHash) {
         match event {
             Event::Title(_) => {}
@@ -153,7 +153,7 @@ impl Surveying {
     }
 }
 
-/// The sources with their documents told apart by what they are for.
+/// Splits each source's document count into training and validation.
 fn by_side(mut sources: Vec<Source>, split: &Split) -> Vec<Source> {
     let mut number = 0;
     for source in &mut sources {
@@ -176,12 +176,12 @@ struct CharacterCounts {
     counts: BTreeMap<char, u64>,
 }
 
-const COUNTED_AT_ONCE: usize = 8 << 20;
+const COUNT_BATCH_BYTES: usize = 8 << 20;
 
 impl CharacterCounts {
     fn add(&mut self, text: &str) {
         self.waiting.push_str(text);
-        if self.waiting.len() >= COUNTED_AT_ONCE {
+        if self.waiting.len() >= COUNT_BATCH_BYTES {
             self.count();
         }
     }
@@ -206,8 +206,8 @@ impl CharacterCounts {
 }
 
 fn count_characters(text: &str) -> Vec<(char, u64)> {
-    // Flat tables are many times faster than a map. A byte of ASCII is always a character; four
-    // tables, so that none waits for the last count of the same byte.
+    // Flat tables are many times faster than a map. An ASCII byte is always a character of its own;
+    // four tables let successive counts of the same byte proceed independently.
     let mut tables = [[0u64; 256]; 4];
     let (fours, rest) = text.as_bytes().as_chunks::<4>();
     for four in fours {
@@ -221,9 +221,9 @@ fn count_characters(text: &str) -> Vec<(char, u64)> {
     occurring.filter_map(|(code, count)| Some((char::from_u32(code)?, count))).collect()
 }
 
-/// How often each character outside ASCII occurs, by its code; nothing where there is none.
+/// Occurrences of each non-ASCII character, indexed by code point; empty if there is none.
 fn count_others(text: &str) -> Vec<u32> {
-    // So many bytes of ASCII are passed over together.
+    // All-ASCII blocks of this many bytes are skipped as a whole.
     const BLOCK: usize = 64;
     let (mut counts, mut at) = (Vec::<u32>::new(), 0);
     while at < text.len() {
@@ -233,7 +233,7 @@ fn count_others(text: &str) -> Vec<u32> {
             continue;
         }
         for code in block.chars().filter(|character| !character.is_ascii()).map(|character| character as usize) {
-            // No longer than it must be: most texts are written in the first few thousand.
+            // Grown on demand: most texts use only the first few thousand code points.
             if code >= counts.len() {
                 counts.resize(code + 1, 0);
             }

@@ -1,23 +1,23 @@
-//! The tokenizer of a text: the one that is asked for, or what `auto` means for it.
+//! Makes the tokenizer of a text: the requested one, or the one that `auto` selects.
 
 use super::{error::Error, options::PrepareOptions, options::Progress, options::report_progress, survey::Survey};
 use crate::{numbers::counted, source::Input, stories, tokenizer, tokenizer::Tokenizer, tokenizer::TokenizerChoice};
 use std::collections::BTreeSet;
 
-/// A text with more different characters than this is not encoded by characters unless asked for.
+/// `auto` selects characters only if the text has at most this many distinct ones,
 const MOST_CHARACTERS: usize = 256;
 
-/// Nor is one of so many bytes: it is enough to learn the frequent parts of words from, by which a
-/// model reads twice as far with every step.
+/// and fewer bytes than this: from more, frequent parts of words can be learnt, with which a
+/// model's context covers twice as much text.
 const ENOUGH_BYTES: u64 = 50_000;
 
-/// The sizes of vocabularies that nobody asked for.
+/// Range of automatic vocabulary sizes.
 const VOCAB_SIZES: std::ops::RangeInclusive<u64> = 512..=8192;
 
-/// A token for each so many bytes, so that all are seen often (`bench/LEARNING.md`).
+/// One token per this many bytes of text, so that every token is seen often (`bench/LEARNING.md`).
 const BYTES_A_TOKEN: u64 = 1000;
 
-/// The tokenizer, what it was resolved to, and why.
+/// Returns the tokenizer, the resolved choice, and the reason for it.
 pub fn make_tokenizer(
     options: &PrepareOptions,
     survey: &Survey,
@@ -35,7 +35,7 @@ pub fn make_tokenizer(
         TokenizerChoice::Bytes => Tokenizer::bytes()?,
         TokenizerChoice::Bpe { vocab_size } => {
             report_progress(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
-            Tokenizer::train_bpe(*vocab_size, survey.sample.teaching(&survey.split))?
+            Tokenizer::train_bpe(*vocab_size, survey.sample.training_texts(&survey.split))?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,
         TokenizerChoice::Auto => unreachable!("it was resolved above"),
@@ -45,8 +45,7 @@ pub fn make_tokenizer(
     Ok((tokenizer, choice, reason))
 }
 
-/// Says of the whole text what the tokenizer does not know in it, where a first such character has
-/// stopped the encoding.
+/// Extends the error about a first unknown character to all unknown characters of the text.
 pub fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error {
     const NAMED: usize = 8;
     let source = match error {
@@ -66,7 +65,7 @@ pub fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Er
     Error::UnknownCharacters { different: unknown.len(), all, examples: named.join(", ") + more, source }
 }
 
-/// What `auto` means for this text.
+/// Resolves `auto` for this text.
 fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     let (characters, bytes) = (survey.characters.len(), survey.bytes);
     if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
@@ -80,8 +79,8 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     }
 }
 
-/// Byte pair encoding for a text of so many bytes and different characters: the power of two next
-/// to what the bytes can teach, and room for every character where there are many.
+/// Byte pair encoding for a text with this many bytes and distinct characters: the power of two
+/// nearest to what the bytes can teach, and room for every character if there are many.
 pub fn bpe_for(bytes: u64, characters: usize) -> TokenizerChoice {
     let of_bytes = 2f64.powf(((bytes / BYTES_A_TOKEN).max(1) as f64).log2().round()) as u64;
     let of_characters = if characters > MOST_CHARACTERS { 2 * characters as u64 } else { 0 };

@@ -1,4 +1,4 @@
-//! How a list of bits is written down: how many there are, and eight of them to a byte.
+//! Serializes a bit vector as its length and its bits, eight to a byte.
 
 use bit_vec::BitVec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

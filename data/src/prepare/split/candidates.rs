@@ -3,21 +3,21 @@
 use serde::{Deserialize, Serialize};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance
-/// does well enough, unless some are so long that it does not: then so many of the longest are
-/// chosen like few.
+/// Up to this many documents are chosen one by one to make up the fraction. With more, a random
+/// split is usually close enough; if a few are so long that it is not, this many of the longest are
+/// chosen one by one.
 pub const FEW: usize = 1000;
 
 /// A document that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Candidate {
     pub bytes: u64,
-    /// In the order in which documents were read.
+    /// In reading order.
     pub number: u64,
-    /// Of its content; near-duplicates that are kept together have that of the first.
+    /// Hash of its content; near-duplicates kept together have the hash of the first.
     pub hash: u64,
     pub characters: u64,
-    /// Whether there is another document that is nearly the same.
+    /// Whether another document is nearly the same.
     pub resembles: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Candidate {
 #[derive(Default, Serialize, Deserialize)]
 pub struct Longest {
     shortest_first: BinaryHeap<Reverse<Candidate>>,
-    /// Bytes of the longest that found no place.
+    /// Bytes of the longest document that was dropped.
     pub beaten: u64,
 }
 
@@ -39,8 +39,8 @@ impl Longest {
         }
     }
 
-    /// In the order in which they were read, and only those longer than any that found no place: so
-    /// all copies of a document are among them or none.
+    /// In reading order, and only documents longer than every dropped one: so all copies of a
+    /// document are included or none.
     pub fn in_order(self) -> Vec<Candidate> {
         let all = self.shortest_first.into_iter().map(|Reverse(candidate)| candidate);
         let mut kept: Vec<Candidate> = all.filter(|candidate| candidate.bytes > self.beaten).collect();

@@ -1,17 +1,18 @@
-//! A choice among documents one by one, where chance would miss the share.
+//! Chooses documents one by one where a random split would miss the fraction.
 
 use super::sides::{SHORTEST_END, Split, characters_before};
-use super::{Error, SplitBuilder, candidates::Candidate, is_in_the_lowest, percent, repeated::Copies, together};
+use super::{Error, SplitBuilder, candidates::Candidate, is_in_lowest_share, percent, repeated::Copies, as_one_group};
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is chosen among; the other documents, where there are more, stay where chance has put them.
+/// The documents to choose from; all others keep their side of the random split.
 struct Choice {
-    /// One by one, in the order in which they were read.
+    /// Chosen one by one; in reading order.
     candidates: Vec<Candidate>,
-    /// With all their copies, by the hash of their content; none is among the candidates.
+    /// Chosen with all their copies, by hash of their content; disjoint from the candidates.
     copies: BTreeMap<u64, Copies>,
-    /// Whether chance may take more of the other documents than the share, where that is missed.
+    /// Whether the random split may take more than the fraction of the other documents if it is
+    /// missed.
     takes_more: bool,
 }
 
@@ -19,19 +20,19 @@ struct Choice {
 #[derive(Default)]
 struct Group {
     bytes: u64,
-    /// Without copies.
+    /// Bytes without copies.
     different: u64,
 }
 
-/// What was chosen to validate as a whole.
+/// The groups chosen to validate as a whole.
 struct Chosen {
     /// The groups, by their hashes.
     groups: BTreeSet<u64>,
-    /// The share of the other documents that chance takes.
+    /// The fraction of the other documents that the random split holds out.
     chance: f64,
     /// Bytes of both.
     bytes: u64,
-    /// Bytes that are missing to the share, and bytes of different text that may be chosen still.
+    /// Bytes still missing to the fraction, and bytes of distinct text that may still be chosen.
     left: f64,
     room: f64,
 }
@@ -41,7 +42,7 @@ impl Choice {
         self.candidates.len() as u64 + self.copies.values().map(|copies| copies.documents).sum::<u64>()
     }
 
-    /// All documents with a hash: equal ones stay together.
+    /// Groups documents by hash: equal ones stay together.
     fn groups(&self) -> BTreeMap<u64, Group> {
         let group = |copies: &Copies| Group { bytes: copies.bytes, different: copies.bytes_of_one() };
         let mut groups: BTreeMap<u64, Group> =
@@ -58,19 +59,19 @@ impl Choice {
 }
 
 impl SplitBuilder {
-    /// Chooses among the candidates, and where that misses the share, among documents of which there
-    /// are many copies as well. `None` where there is nothing to choose among.
+    /// Chooses among the candidates and, if that misses the fraction, also among documents with
+    /// many copies. `None` if there is nothing to choose from.
     pub(super) fn choose(&mut self, candidates: &[Candidate]) -> Result<Option<Split>, Error> {
         let has_hashes = self.hashes.len() as u64 == self.documents;
         let repeated = std::mem::take(&mut self.repeated);
-        // Of too many documents the last have no hash.
+        // With too many documents, the last ones have no hash.
         let copies = if has_hashes { repeated.copies(&self.hashes) } else { BTreeMap::new() };
         self.copied = copies.values().map(|copies| copies.bytes - copies.bytes_of_one()).sum();
         let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new(), takes_more: false };
         let mut split = None;
         if !candidates.is_empty() {
             let (chosen, bytes) = self.split_by(&choice)?;
-            if self.is_about_the_share(bytes) {
+            if self.is_close_to_share(bytes) {
                 return Ok(Some(chosen));
             }
             split = Some(chosen);
@@ -83,13 +84,13 @@ impl SplitBuilder {
         Ok(Some(self.split_by(&wider)?.0))
     }
 
-    /// Beside the candidates documents of which there are many copies, and their near-duplicates.
+    /// Adds documents with many copies, and their near-duplicates, to the candidates.
     fn with_copies(&self, candidates: Vec<Candidate>, mut copies: BTreeMap<u64, Copies>) -> Choice {
         let mut candidates: BTreeMap<u64, Candidate> =
             candidates.into_iter().map(|candidate| (candidate.number, candidate)).collect();
         for group in &self.near.groups {
             if group.iter().any(|document| copies.contains_key(&document.hash)) {
-                candidates.extend(together(group));
+                candidates.extend(as_one_group(group));
             }
         }
         let candidates: Vec<Candidate> = candidates.into_values().collect();
@@ -99,7 +100,7 @@ impl SplitBuilder {
         Choice { candidates, copies, takes_more: false }
     }
 
-    /// The split that is chosen, and how many bytes validate by it.
+    /// The resulting split, and how many bytes it holds out.
     fn split_by(&self, choice: &Choice) -> Result<(Split, u64), Error> {
         let all = self.documents;
         let mut hashes =
@@ -114,7 +115,7 @@ impl SplitBuilder {
         if !split.cuts.is_empty() || !split.whole.all() && split.whole.any() {
             return Ok((split, bytes));
         }
-        // Near-duplicates and nothing else, too short to be cut: each by itself then.
+        // Only near-duplicates, too short to be cut: choose each of them separately.
         let own = |candidate: &Candidate| Candidate { hash: self.hash(candidate), resembles: false, ..*candidate };
         let candidates = choice.candidates.iter().map(own).collect();
         Ok(self.choose_among(&Choice { candidates, copies: choice.copies.clone(), ..*choice }))
@@ -125,33 +126,33 @@ impl SplitBuilder {
         self.hashes.get(candidate.number as usize).copied().unwrap_or(candidate.hash)
     }
 
-    /// How many bytes chance has validate of the documents that are not chosen among.
-    fn others_by_chance(&self, Choice { candidates, copies, .. }: &Choice) -> u64 {
+    /// Bytes that the random split holds out among the documents not to be chosen from.
+    fn random_bytes_of_others(&self, Choice { candidates, copies, .. }: &Choice) -> u64 {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
         let alone: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
-        let copied = copies.iter().filter(|&(&hash, _)| self.is_by_chance(hash)).map(|(_, copies)| copies.bytes);
+        let copied = copies.iter().filter(|&(&hash, _)| self.is_held_out_at_random(hash)).map(|(_, copies)| copies.bytes);
         self.by_chance_bytes - alone - copied.sum::<u64>()
     }
 
-    /// The split by what is chosen of these documents, and how many bytes validate by it.
+    /// The split after choosing among these documents, and how many bytes it holds out.
     fn choose_among(&self, choice: &Choice) -> (Split, u64) {
         let candidates = &choice.candidates;
-        let others = self.others_by_chance(choice);
+        let others = self.random_bytes_of_others(choice);
         let groups = choice.groups();
         let mut chosen = self.choose_groups(&groups, others);
-        if choice.takes_more && !self.is_about_the_share(chosen.bytes) {
-            self.take_more_by_chance(&mut chosen, &groups, others);
+        if choice.takes_more && !self.is_close_to_share(chosen.bytes) {
+            self.raise_random_share(&mut chosen, &groups, others);
         }
         let mut cuts = self.cuts_beside(&chosen, candidates);
         let smallest = groups.iter().min_by_key(|&(_, group)| group.bytes);
         if let (0, Some((&hash, &Group { bytes, .. }))) = (chosen.bytes, smallest)
-            && (cuts.is_empty() || self.is_about_the_share(bytes))
+            && (cuts.is_empty() || self.is_close_to_share(bytes))
         {
-            // All are larger than the share: the smallest then.
+            // All groups are larger than the fraction: take the smallest.
             chosen.groups.insert(hash);
             chosen.bytes = bytes;
         }
-        if self.is_about_the_share(chosen.bytes) {
+        if self.is_close_to_share(chosen.bytes) {
             cuts.clear();
         }
         let whole = self.sides(choice, &chosen.groups, chosen.chance);
@@ -159,16 +160,16 @@ impl SplitBuilder {
         (Split { rule: self.rule(choice, chosen.chance, &cuts), whole, cuts }, bytes)
     }
 
-    /// Chooses group after group, in the order of their hashes, where they fit into the share beside the
-    /// `others` bytes that chance takes. One group at least is left to teach.
+    /// Chooses groups in the order of their hashes while they fit into the fraction, beside the
+    /// `others` bytes of the random split. At least one group is left for training.
     fn choose_groups(&self, groups: &BTreeMap<u64, Group>, others: u64) -> Chosen {
         let mut chosen = Chosen {
             groups: BTreeSet::new(),
             chance: self.val_fraction,
             bytes: others,
             left: (self.val_fraction * self.bytes as f64 - others as f64).max(0.0),
-            // At most a half of what is not said again: an answer given nine times in ten is little to
-            // learn from.
+            // At most half of the distinct text: the rest is repetition, from which little can be
+            // learnt.
             room: (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0),
         };
         for (&hash, &Group { bytes, different }) in groups {
@@ -183,9 +184,9 @@ impl SplitBuilder {
         chosen
     }
 
-    /// Has chance take more than the share of the other documents, at most a half, so that they make up
-    /// what is missing.
-    fn take_more_by_chance(&self, chosen: &mut Chosen, groups: &BTreeMap<u64, Group>, others: u64) {
+    /// Raises the random split's fraction of the other documents, to at most a half, so that they
+    /// make up the missing bytes.
+    fn raise_random_share(&self, chosen: &mut Chosen, groups: &BTreeMap<u64, Group>, others: u64) {
         let all = self.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
         let more = chosen.left.min(chosen.room).min(0.5 * all as f64 - others as f64).max(0.0);
         if more > 0.0 {
@@ -195,10 +196,10 @@ impl SplitBuilder {
         }
     }
 
-    /// Set for the documents that validate: the chosen ones, and of the others those of which chance
-    /// takes this share.
+    /// For each document, whether it validates: chosen documents, and of the others those that the
+    /// random split takes at this fraction.
     fn sides(&self, Choice { candidates, copies, .. }: &Choice, chosen: &BTreeSet<u64>, chance: f64) -> BitVec {
-        let more = (chance > self.val_fraction).then(|| self.by_chance_of(chance));
+        let more = (chance > self.val_fraction).then(|| self.random_sides(chance));
         let by_chance = more.as_ref().unwrap_or(&self.by_chance);
         let mut whole = BitVec::default();
         let mut rest = candidates.iter().peekable();
@@ -213,11 +214,11 @@ impl SplitBuilder {
         whole
     }
 
-    /// Where chance puts documents that all have a hash, near-duplicates with the first of them, when it
-    /// takes another share.
-    fn by_chance_of(&self, share: f64) -> BitVec {
+    /// The random split at another fraction, near-duplicates following their first. Every document
+    /// must have a hash.
+    fn random_sides(&self, share: f64) -> BitVec {
         let mut sides = BitVec::default();
-        self.hashes.iter().for_each(|&hash| sides.push(is_in_the_lowest(share, hash)));
+        self.hashes.iter().for_each(|&hash| sides.push(is_in_lowest_share(share, hash)));
         for group in &self.near.groups {
             let side = sides.get(group[0].number as usize).unwrap_or_default();
             group.iter().for_each(|document| sides.set(document.number as usize, side));
@@ -225,8 +226,9 @@ impl SplitBuilder {
         sides
     }
 
-    /// Where to cut the documents that were not chosen, so that their ends make up what is missing.
-    /// Near-duplicates are cut only where the others are too short to bring half of the share together.
+    /// Where to cut the documents that were not chosen, so that their ends make up the missing
+    /// bytes. Near-duplicates are cut only if the others are too short to reach half of the
+    /// fraction.
     fn cuts_beside(&self, chosen: &Chosen, candidates: &[Candidate]) -> BTreeMap<u64, u64> {
         if !self.cuts {
             return BTreeMap::new();
@@ -268,7 +270,7 @@ impl SplitBuilder {
     }
 }
 
-/// About how many bytes are behind the cuts.
+/// Approximate number of bytes after the cuts.
 fn behind(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
     let end = |candidate: &Candidate| {
         let characters = candidate.characters - cuts.get(&candidate.number)?;
@@ -277,8 +279,8 @@ fn behind(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
     candidates.iter().filter_map(end).sum::<f64>() as u64
 }
 
-/// The share of each long document that makes up `wanted` bytes of them, at most a half, and where
-/// that cuts them.
+/// The fraction, at most a half, of each long document that makes up `wanted` bytes in total, and
+/// the resulting cuts.
 fn ends(wanted: f64, mut documents: Vec<&Candidate>) -> (f64, BTreeMap<u64, u64>) {
     let share_of = |documents: &[&Candidate]| {
         let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();

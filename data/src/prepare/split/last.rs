@@ -1,4 +1,4 @@
-//! What was written last validates: of mails and chats what came last, as a model would meet it.
+//! Holds out the most recent text: for mails and chats this is what a model would meet next.
 
 use super::candidates::Candidate;
 use super::sides::{SHORTEST_END, Split, characters_before};
@@ -9,22 +9,22 @@ use bit_vec::BitVec;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many documents can be held out by their order: 16 bytes each.
+/// At most this many documents can be held out by order, at 16 bytes each.
 const MOST_IN_ORDER: usize = 1 << 23;
 
-/// How often others are looked for in the place of documents that have to teach. Each time some of
-/// these may have to teach, too; what is missing in the end is little.
+/// How often documents that must return to training are replaced by others. Each round may return
+/// some of those, too; what is missing in the end is little.
 const MOST_ROUNDS: usize = 8;
 
-/// The documents in the order in which they were read.
+/// The documents in reading order.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Order {
     documents: u64,
     /// Bytes and characters of each.
     sizes: Vec<(u64, u64)>,
-    /// When those were written that say so, in their order.
+    /// Dates of the documents that have one, by document number, in reading order.
     pub dated: Vec<(u64, Dated)>,
-    /// How many documents each source held.
+    /// Number of documents in each source.
     pub sources: Vec<u64>,
 }
 
@@ -36,9 +36,9 @@ impl Order {
         }
     }
 
-    /// Documents that follow each other in time: those of all sources that say when they were
-    /// written; of the others those of a source with several, and those of all sources that hold
-    /// one each, in the order of their names. Each chat is a run of its own.
+    /// Runs of documents that follow each other in time: all dated documents form one run; of the
+    /// undated, each source with several documents forms one, and all sources with a single
+    /// document together form one, in the order of their names. Each chat is its own run.
     fn runs(&self) -> Vec<Vec<u64>> {
         let (mut runs, mut alone, mut next) = (Vec::new(), Vec::new(), 0);
         let mut dated = self.dated.iter().peekable();
@@ -61,9 +61,9 @@ impl Order {
         runs
     }
 
-    /// Chooses the last documents of each run, so that they make up this share of its bytes, and
-    /// where the next does not fit, its end. `hashes` are those of the documents' content; a
-    /// document with a copy or near-duplicate that teaches is passed over.
+    /// Chooses the last documents of each run that make up `share` of its bytes, and the end of the
+    /// next one if it does not fit. `hashes` are those of the documents' content. A document is
+    /// skipped if a copy or near-duplicate of it is for training.
     pub fn hold_out(&self, share: f64, hashes: &[u64], near: &Groups<Candidate>) -> Result<Split, Error> {
         if self.documents > MOST_IN_ORDER as u64 {
             return Err(Error::unusable(format!(
@@ -75,15 +75,15 @@ impl Order {
         let mut passed_over = BTreeSet::new();
         let (mut whole, mut cuts) = self.tails(share, &copied, &passed_over);
         for _ in 0..MOST_ROUNDS {
-            let back = send_copies_back(&mut whole, hashes, near);
+            let back = return_copies_to_training(&mut whole, hashes, near);
             if back.is_empty() {
                 break;
             }
-            // Others validate in the place of those that had to teach.
+            // Replace the documents that had to return to training.
             passed_over.extend(back);
             (whole, cuts) = self.tails(share, &copied, &passed_over);
         }
-        send_copies_back(&mut whole, hashes, near);
+        return_copies_to_training(&mut whole, hashes, near);
         if whole.none() && cuts.is_empty() {
             let all_copied = || {
                 let what = "every document has a copy or one that is nearly the same, and none can be held out for \
@@ -101,8 +101,8 @@ impl Order {
         Ok(Split { rule, whole, cuts })
     }
 
-    /// The last documents of each run but those passed over: those held out whole, and where others
-    /// are cut. None is cut that has a copy.
+    /// The last documents of each run, except those passed over: the ones held out whole, and the
+    /// cuts. Documents with copies are not cut.
     fn tails(&self, share: f64, copied: &BTreeSet<u64>, passed_over: &BTreeSet<u64>) -> (BitVec, BTreeMap<u64, u64>) {
         let mut whole = BitVec::from_elem(self.sizes.len(), false);
         let mut cuts = BTreeMap::new();
@@ -136,18 +136,18 @@ fn copied(hashes: &[u64], near: &Groups<Candidate>) -> BTreeSet<u64> {
     equal.flatten().map(|&(_, number)| number).chain(near).collect()
 }
 
-/// A document that teaches keeps its copies and near-duplicates from validating: those that it kept.
-fn send_copies_back(whole: &mut BitVec, hashes: &[u64], near: &Groups<Candidate>) -> Vec<u64> {
+/// Returns copies and near-duplicates of training documents to training, and lists those returned.
+fn return_copies_to_training(whole: &mut BitVec, hashes: &[u64], near: &Groups<Candidate>) -> Vec<u64> {
     let before = whole.clone();
     let validates = |whole: &BitVec, number: u64| whole.get(number as usize) == Some(true);
     let held_out: BTreeSet<u64> =
         (0..).zip(hashes).filter(|&(number, _)| validates(whole, number)).map(|(_, &hash)| hash).collect();
-    let taught: BTreeSet<u64> = (0..)
+    let in_training: BTreeSet<u64> = (0..)
         .zip(hashes)
         .filter(|&(number, hash)| !validates(whole, number) && held_out.contains(hash))
         .map(|(_, &hash)| hash)
         .collect();
-    for (number, _) in hashes.iter().enumerate().filter(|(_, hash)| taught.contains(hash)) {
+    for (number, _) in hashes.iter().enumerate().filter(|(_, hash)| in_training.contains(hash)) {
         whole.set(number, false);
     }
     for group in &near.groups {

@@ -1,44 +1,44 @@
-//! Documents of which there are so many copies that chance must not put them all on one side.
+//! Documents with so many copies that a random split must not put them all on one side.
 
 use super::candidates::Candidate;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So many different documents are counted for certain, and at most twice as many.
+/// At least this many distinct documents are counted, and at most twice as many.
 const MOST_COUNTED: usize = 1 << 13;
 
-/// The documents that make up the most of the text with all their copies.
+/// The documents that, with all their copies, make up most of the text.
 ///
-/// As Misra and Gries count ("Finding repeated elements", 1982): when there are too many, all counts
-/// fall by one number until half of them are gone. What is a part in [`MOST_COUNTED`] of the text or
-/// more is always among the rest.
+/// The algorithm of Misra and Gries ("Finding repeated elements", 1982): when there are too many
+/// counts, all are lowered by the same amount so that half of them drop out. Whatever makes up one
+/// part in [`MOST_COUNTED`] of the text or more always stays.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Repeated {
     counted: BTreeMap<u64, Counted>,
-    /// Whether some documents are no longer among them.
+    /// Whether some documents dropped out.
     has_forgotten: bool,
 }
 
 /// A document, by its hash.
 #[derive(Serialize, Deserialize)]
 struct Counted {
-    /// Of one copy.
+    /// Bytes of one copy.
     bytes: u64,
-    /// Of all, less by what counts have fallen.
+    /// Bytes of all copies, minus the amounts by which counts were lowered.
     count: u64,
 }
 
 /// Equal documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// How many there are.
+    /// Number of copies.
     pub documents: u64,
-    /// Of all of them.
+    /// Bytes of all copies.
     pub bytes: u64,
 }
 
 impl Copies {
-    /// Bytes of a single one.
+    /// Bytes of one copy.
     pub fn bytes_of_one(&self) -> u64 {
         self.bytes / self.documents
     }
@@ -66,9 +66,9 @@ impl Repeated {
         });
     }
 
-    /// All copies of each, by the hash of their content; `hashes` are those of all documents. Where
-    /// some were forgotten, documents that occur once are left out: which of those are still counted
-    /// depends on the order of reading, and they would validate for having been read last.
+    /// All copies of each counted document, by hash; `hashes` are those of all documents. If some
+    /// dropped out, documents that occur once are excluded: which of them are still counted depends
+    /// on the reading order, so they would validate for having been read last.
     pub fn copies(self, hashes: &[u64]) -> BTreeMap<u64, Copies> {
         let mut copies: BTreeMap<u64, Copies> = BTreeMap::new();
         for hash in hashes {

@@ -1,4 +1,4 @@
-//! What was decided: the side of every document, and where one is cut.
+//! The result of the split: the side of every document, and where documents are cut.
 
 use bit_vec::BitVec;
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,10 @@ pub enum Side {
     Val,
 }
 
-/// A document is long enough to be cut where so many characters are behind the cut: less validates
-/// nothing.
+/// A document is cut only if at least this many characters follow the cut: fewer validate nothing.
 pub const SHORTEST_END: f64 = 64.0;
 
-/// How many of a document's characters are before the cut that leaves a `share` of them behind it.
+/// Characters before the cut that leaves `share` of them after it.
 pub fn characters_before(characters: u64, share: f64) -> u64 {
     ((characters as f64 * (1.0 - share)) as u64).clamp(1, characters - 1)
 }
@@ -23,22 +22,22 @@ pub fn characters_before(characters: u64, share: f64) -> u64 {
 /// Which text validates.
 #[derive(Serialize, Deserialize)]
 pub struct Split {
-    /// The rule in words: what validates.
+    /// The rule in words.
     pub rule: String,
-    /// Set for the documents that validate as a whole.
+    /// For each document, whether it validates as a whole.
     #[serde(with = "super::bits")]
     pub(super) whole: BitVec,
-    /// The documents of which the end validates, and how many characters of each teach.
+    /// The documents whose end validates, with the number of their characters for training.
     pub(super) cuts: BTreeMap<u64, u64>,
 }
 
 impl Split {
-    /// The side on which a document (its number in reading order) begins.
+    /// The side of a document's beginning; `document` is its number in reading order.
     pub fn side(&self, document: u64) -> Side {
         if self.whole.get(document as usize) == Some(true) { Side::Val } else { Side::Train }
     }
 
-    /// How many characters of a document teach, where its end validates.
+    /// Number of a document's characters for training, if its end validates.
     pub fn cut(&self, document: u64) -> Option<u64> {
         self.cuts.get(&document).copied()
     }
