@@ -217,7 +217,8 @@ impl DisjointSets {
             for &(_, document) in same {
                 let signature = &kept[document as usize].1;
                 let alike = leaders.iter().copied().find(|&leader| {
-                    self.find_root(leader) == self.find_root(document) || kept[leader as usize].1.similarity(signature) >= SIMILARITY_THRESHOLD
+                    self.find_root(leader) == self.find_root(document)
+                        || kept[leader as usize].1.similarity(signature) >= SIMILARITY_THRESHOLD
                 });
                 match alike {
                     Some(leader) => {

@@ -29,8 +29,8 @@ const BLOCK: usize = 64;
 /// ASCII; otherwise [`mixed_words`] splits it.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
     let (bytes, mut word) = (text.as_bytes(), String::new());
-    // Start of a word that continues in the next block, and whether non-ASCII bytes occur from
-    // there on.
+    // Start of a word that continues in the next block, and whether its blocks so far have
+    // non-ASCII bytes.
     let (mut begun, mut has_non_ascii) = (None, false);
     for at in (0..=bytes.len()).step_by(BLOCK) {
         let rest = &bytes[at..];
@@ -121,8 +121,9 @@ impl CharClass {
 
 /// The class of each character of Unicode's basic multilingual plane, which covers nearly all text:
 /// Unicode's own tables are many times slower.
-static BMP_CLASSES: LazyLock<Box<[CharClass]>> =
-    LazyLock::new(|| (0..=u16::MAX).map(|code| char::from_u32(code.into()).map_or(CharClass::Separator, CharClass::of)).collect());
+static BMP_CLASSES: LazyLock<Box<[CharClass]>> = LazyLock::new(|| {
+    (0..=u16::MAX).map(|code| char::from_u32(code.into()).map_or(CharClass::Separator, CharClass::of)).collect()
+});
 
 /// A byte repeated in all eight bytes of a number.
 const fn eight(byte: u8) -> u64 {

@@ -131,7 +131,7 @@ impl SplitBuilder {
 
     /// Adds a document by the hash of its content.
     pub fn push(&mut self, hash: u64, bytes: u64, characters: u64) -> Candidate {
-        let by_chance = self.is_held_out_at_random(hash);
+        let by_chance = self.is_val_at_random(hash);
         let document = Candidate { bytes, number: self.documents, hash, characters, resembles: false };
         self.longest.push(document);
         self.repeated.push(&document);
@@ -205,7 +205,7 @@ impl SplitBuilder {
     }
 
     /// Whether the random split holds out a document with this hash.
-    fn is_held_out_at_random(&self, hash: u64) -> bool {
+    fn is_val_at_random(&self, hash: u64) -> bool {
         is_in_lowest_share(self.val_fraction, hash)
     }
 

@@ -4,14 +4,14 @@ use super::{error::Error, options::PrepareOptions, options::Progress, options::r
 use crate::{numbers::counted, source::Input, stories, tokenizer, tokenizer::Tokenizer, tokenizer::TokenizerChoice};
 use std::collections::BTreeSet;
 
-/// `auto` selects characters only if the text has at most this many distinct ones,
+/// `auto` selects characters only for a text with at most this many distinct ones.
 const MOST_CHARACTERS: usize = 256;
 
-/// and fewer bytes than this: from more, frequent parts of words can be learnt, with which a
-/// model's context covers twice as much text.
+/// `auto` selects characters only for a text with fewer bytes: from more, frequent parts of words
+/// can be learnt, with which a model reads twice as far in every step.
 const ENOUGH_BYTES: u64 = 50_000;
 
-/// Range of automatic vocabulary sizes.
+/// The range of vocabulary sizes that `auto` chooses from.
 const VOCAB_SIZES: std::ops::RangeInclusive<u64> = 512..=8192;
 
 /// One token per this many bytes of text, so that every token is seen often (`bench/LEARNING.md`).

@@ -1,7 +1,7 @@
 //! Chooses documents one by one where a random split would miss the fraction.
 
 use super::sides::{SHORTEST_END, Split, characters_before};
-use super::{Error, SplitBuilder, candidates::Candidate, is_in_lowest_share, percent, repeated::Copies, as_one_group};
+use super::{Error, SplitBuilder, as_one_group, candidates::Candidate, is_in_lowest_share, percent, repeated::Copies};
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +130,7 @@ impl SplitBuilder {
     fn random_bytes_of_others(&self, Choice { candidates, copies, .. }: &Choice) -> u64 {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
         let alone: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
-        let copied = copies.iter().filter(|&(&hash, _)| self.is_held_out_at_random(hash)).map(|(_, copies)| copies.bytes);
+        let copied = copies.iter().filter(|&(&hash, _)| self.is_val_at_random(hash)).map(|(_, copies)| copies.bytes);
         self.by_chance_bytes - alone - copied.sum::<u64>()
     }
 
