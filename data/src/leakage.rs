@@ -1,8 +1,9 @@
-//! How much of the held-out text stands in the training text as well, measured on the tokens that
-//! were written: whatever the split promised, this is what came of it.
+//! Leakage: how much of the held-out text also occurs in the training text, measured on the tokens
+//! as written, whatever split produced them.
 //!
-//! Looked at are stretches of about 64 bytes of text, some thirteen words, inside a document. Of a
-//! large text a sample of them is looked for, chosen by their own tokens, in all that teaches.
+//! The unit is a stretch (an n-gram of tokens) of about 64 bytes of text, some thirteen words,
+//! inside a document. In a large text only a sample of stretches, selected by their own tokens, is
+//! looked up in the training text.
 
 use crate::tokens::{Error, TokenFile};
 use ahash::AHashMap;
@@ -11,34 +12,35 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How long a stretch is, about.
+/// Approximate bytes of a stretch.
 const STRETCH_BYTES: f64 = 64.0;
 
-/// So many stretches are looked for, at most about.
-const LOOKED_FOR: usize = 1 << 18;
+/// Approximate maximum number of stretches looked up.
+const MOST_STRETCHES: usize = 1 << 18;
 
-/// Tokens that are read at once: few enough to stay in the processor's cache.
+/// Tokens read at once: few enough to stay in the processor's cache.
 const BLOCK: usize = 1 << 16;
 
-/// What was found.
+/// The measured leakage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leakage {
-    /// Tokens of a stretch.
+    /// Tokens per stretch.
     pub tokens: usize,
-    /// Stretches of the validation text that were looked for.
+    /// Sampled stretches of the validation text.
     pub stretches: u64,
-    /// Of these, those that stand in the training text.
+    /// Those that also occur in the training text.
     pub in_training: u64,
 }
 
 impl Leakage {
-    /// The share of the held-out stretches that teach; 0 where the text is too short to have any.
+    /// The fraction of the sampled stretches found in training; 0 if the text is too short to have
+    /// any.
     pub fn share(&self) -> f64 {
         self.in_training as f64 / self.stretches.max(1) as f64
     }
 }
 
-/// Looks for stretches of `val` in `train`; `end_of_text` stands between documents.
+/// Looks up stretches of `val` in `train`; `end_of_text` separates documents.
 ///
 /// # Errors
 /// When the tokens cannot be read.
@@ -49,33 +51,33 @@ pub fn leakage(
     bytes_per_token: f64,
 ) -> Result<Leakage, Error> {
     let tokens = (STRETCH_BYTES / bytes_per_token).round().clamp(4.0, STRETCH_BYTES) as usize;
-    let stretches = Stretches { tokens, one_in: val.len().div_ceil(LOOKED_FOR).next_power_of_two() as u64 };
-    let wanted = Wanted::find(&stretches, val, end_of_text)?;
+    let sampler = StretchSampler { tokens, one_in: val.len().div_ceil(MOST_STRETCHES).next_power_of_two() as u64 };
+    let wanted = WantedStretches::find(&sampler, val, end_of_text)?;
     let blocks: Vec<usize> = (0..train.len()).step_by(BLOCK).collect();
     blocks.into_par_iter().try_for_each_init(Buffers::default, |buffers, start| {
-        // None of the wanted has an end of text in it, so that one of these is none of them.
-        stretches.of_block(train, start, buffers, &mut |_, hash| wanted.see(hash))
+        // No wanted stretch contains an end of text, so stretches of `train` with one never match.
+        sampler.for_each_in_block(train, start, buffers, &mut |_, hash| wanted.mark_seen(hash))
     })?;
     let [stretches, in_training] = wanted.counts();
     Ok(Leakage { tokens, stretches, in_training })
 }
 
-/// The stretches that are looked for, by their hashes.
-struct Wanted {
-    /// How often each stands in the validation text, and whether it was seen in the training text.
+/// The sampled validation stretches, by hash.
+struct WantedStretches {
+    /// How often each occurs in the validation text, and whether it was seen in training.
     times: AHashMap<u64, (u64, AtomicBool)>,
-    /// A Bloom filter with one bit for each: most of what teaches is not wanted, and this says so
-    /// faster than the map.
+    /// A Bloom filter with one hash function: it rejects most training stretches faster than the
+    /// map.
     filter: Vec<u64>,
 }
 
-impl Wanted {
-    /// Those of `val`, but for what reaches from one document into the next.
-    fn find(stretches: &Stretches, val: &TokenFile, end_of_text: Option<u32>) -> Result<Self, Error> {
-        let mut times = AHashMap::<u64, (u64, AtomicBool)>::with_capacity(val.len() / stretches.one_in as usize);
+impl WantedStretches {
+    /// The stretches of `val` that do not span two documents.
+    fn find(sampler: &StretchSampler, val: &TokenFile, end_of_text: Option<u32>) -> Result<Self, Error> {
+        let mut times = AHashMap::<u64, (u64, AtomicBool)>::with_capacity(val.len() / sampler.one_in as usize);
         let (mut buffers, mut ids) = (Buffers::default(), Vec::new());
         for start in (0..val.len()).step_by(BLOCK) {
-            stretches.of_block(val, start, &mut buffers, &mut |bytes, hash| {
+            sampler.for_each_in_block(val, start, &mut buffers, &mut |bytes, hash| {
                 ids.clear();
                 val.push_ids(bytes, &mut ids);
                 if !end_of_text.is_some_and(|end| ids.contains(&end)) {
@@ -85,32 +87,32 @@ impl Wanted {
         }
         let mut filter = vec![0; (16 * times.len()).next_power_of_two().max(64) / 64];
         for &hash in times.keys() {
-            let (word, bit) = Self::place(hash, filter.len());
+            let (word, bit) = Self::filter_bit(hash, filter.len());
             filter[word] |= bit;
         }
         Ok(Self { times, filter })
     }
 
-    /// Which of the filter's words has the bit of a hash, and the bit.
-    fn place(hash: u64, words: usize) -> (usize, u64) {
+    /// Index of the filter word that holds the bit of a hash, and the bit.
+    fn filter_bit(hash: u64, words: usize) -> (usize, u64) {
         let bit = hash >> 32;
         ((bit / 64) as usize & (words - 1), 1 << (bit % 64))
     }
 
-    /// Takes note of a stretch of the training text.
-    fn see(&self, hash: u64) {
-        let (word, bit) = Self::place(hash, self.filter.len());
+    /// Marks a stretch of the training text as seen.
+    fn mark_seen(&self, hash: u64) {
+        let (word, bit) = Self::filter_bit(hash, self.filter.len());
         if self.filter[word] & bit != 0
             && let Some((_, seen)) = self.times.get(&hash)
         {
-            // Written once: what is only read lies in the caches of all processors.
+            // Written only once: memory that is only read can be cached by all cores.
             if !seen.load(Ordering::Relaxed) {
                 seen.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// How many there are in the validation text, and how many of them were seen.
+    /// The number of sampled occurrences in the validation text, and of those seen in training.
     fn counts(&self) -> [u64; 2] {
         let all = self.times.values();
         let seen = all.clone().filter(|(_, seen)| seen.load(Ordering::Relaxed));
@@ -118,33 +120,33 @@ impl Wanted {
     }
 }
 
-/// What a block is read into, again and again.
+/// Buffers reused from block to block.
 #[derive(Default)]
 struct Buffers {
     bytes: Vec<u8>,
-    /// Of each id the two lower bytes.
+    /// The two lower bytes of each id.
     halves: Vec<u16>,
 }
 
-/// Which stretches of a text are looked at: those whose sum is among the lowest.
-struct Stretches {
+/// Selects a sample of the stretches of a text: those with the lowest sums.
+struct StretchSampler {
     tokens: usize,
-    /// One in so many, a power of two.
+    /// One in this many is selected, a power of two.
     one_in: u64,
 }
 
-/// A stretch's sum is of so many of its tokens, spread over it, each times one of these. A hash would
-/// choose as well, but of these sums the processor makes many at once, so that to pass over what is
-/// not looked at costs next to nothing.
+/// A stretch's sum takes this many of its tokens, evenly spaced, each times one of these factors. A
+/// hash would select as well, but the processor computes many of these sums at once, so skipping
+/// stretches costs next to nothing.
 const FACTORS: [u16; 8] = [0x9e37, 0x79b9, 0x7f4b, 0xf39d, 0xc2b3, 0x85eb, 0xa6c9, 0x27d5];
 
-/// So many sums are made at once.
-const SUMMED: usize = 32;
+/// Sums computed at once.
+const LANES: usize = 32;
 
-impl Stretches {
-    /// Those that begin in the block of a text that starts at a token: the bytes of their ids, and
-    /// their hashes.
-    fn of_block(
+impl StretchSampler {
+    /// Calls `each` for the selected stretches that begin in the block at token `start`, with the
+    /// bytes of their ids and their hash.
+    fn for_each_in_block(
         &self,
         text: &TokenFile,
         start: usize,
@@ -157,19 +159,19 @@ impl Stretches {
         let Some(count) = (ids.len() + 1).checked_sub(self.tokens) else { return Ok(()) };
         halves.clear();
         text.push_lower_halves(bytes, halves);
-        halves.resize(ids.len() + SUMMED, 0); // to be read behind the last
+        halves.resize(ids.len() + LANES, 0); // padding for reads past the last id
         let places: [usize; FACTORS.len()] =
             std::array::from_fn(|place| (self.tokens - 1) * place / (FACTORS.len() - 1));
-        let most = u16::MAX >> self.one_in.ilog2().min(u16::BITS - 1);
+        let threshold = u16::MAX >> self.one_in.ilog2().min(u16::BITS - 1);
         let width = bytes.len() / ids.len();
-        for first in (0..count).step_by(SUMMED) {
-            let mut sums = [0u16; SUMMED];
+        for first in (0..count).step_by(LANES) {
+            let mut sums = [0u16; LANES];
             for (place, factor) in places.into_iter().zip(FACTORS) {
-                let halves = &halves[first + place..][..SUMMED];
+                let halves = &halves[first + place..][..LANES];
                 sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum = sum.wrapping_add(half.wrapping_mul(factor)));
             }
-            if sums.iter().fold(false, |any, &sum| any | (sum <= most)) {
-                for (start, _) in (first..count).zip(sums).filter(|&(_, sum)| sum <= most) {
+            if sums.iter().fold(false, |any, &sum| any | (sum <= threshold)) {
+                for (start, _) in (first..count).zip(sums).filter(|&(_, sum)| sum <= threshold) {
                     let stretch = &bytes[width * start..width * (start + self.tokens)];
                     each(stretch, xxh3_64(stretch));
                 }

@@ -1,6 +1,6 @@
-//! How far counting alone predicts a text: the losses of n-gram models on the held-out split. They
-//! are quick to have and say what no size says: how much of the text hangs on the last few tokens,
-//! under this very tokenizer. What a model learns beyond counting is what is below them.
+//! Losses of n-gram models on the held-out split. They are computed quickly and show how much of
+//! the text depends on the last few tokens, under the tokenizer in use. What a model learns beyond
+//! counting shows as a loss below theirs.
 
 use std::iter::once;
 
@@ -9,28 +9,28 @@ use ahash::AHashMap;
 use crate::random::mix;
 use crate::tokens::{Error, TokenFile};
 
-/// The longest context that is counted, and the token after it.
+/// The longest n-gram that is counted, including the predicted token.
 pub const MOST_ORDER: usize = 6;
 
-/// Tokens that are counted, and tokens that are predicted from the counts: under two seconds.
-const COUNTED: usize = 500_000;
-const PREDICTED: usize = 50_000;
+/// Tokens counted, and tokens predicted from the counts: takes under two seconds.
+const COUNTED_TOKENS: usize = 500_000;
+const PREDICTED_TOKENS: usize = 50_000;
 
-/// Tokens that the cache remembers.
-const CACHED: usize = 64;
+/// Tokens in the cache.
+const CACHE_TOKENS: usize = 64;
 
-/// The cache's shares in the prediction that are tried.
-const SHARES: [f64; 7] = [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4];
+/// Weights of the cache that are tried.
+const CACHE_WEIGHTS: [f64; 7] = [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4];
 
 /// Losses on a held-out text, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Losses {
-    /// Of n-gram models, for n = 1 to [`MOST_ORDER`].
+    /// Losses of n-gram models, for n = 1 to [`MOST_ORDER`].
     pub ngrams: [f64; MOST_ORDER],
-    /// Of trigrams with a cache of the last 64 tokens ([Kuhn and De Mori
-    /// 1990](https://doi.org/10.1109/34.56193)), in the share that suits the text best. What code
-    /// says again and again within a page is the least of what a model learns of it, and no
-    /// counting of another page foresees it.
+    /// Loss of a trigram model with a cache of the last 64 tokens ([Kuhn and De Mori
+    /// 1990](https://doi.org/10.1109/34.56193)), at the cache weight that fits the text best.
+    /// Repetition within a page, as in code, is easy for a model to learn, but no n-gram counts of
+    /// other pages predict it.
     pub trigram_cache: f64,
 }
 
@@ -39,11 +39,11 @@ pub struct Losses {
 /// # Errors
 /// When the tokens cannot be read.
 pub fn losses(train: &TokenFile, val: &TokenFile) -> Result<Losses, Error> {
-    Ok(losses_of(&spread(train, COUNTED)?, &spread(val, PREDICTED)?, train.vocab_size))
+    Ok(losses_of(&sample(train, COUNTED_TOKENS)?, &sample(val, PREDICTED_TOKENS)?, train.vocab_size))
 }
 
-/// At most `most` tokens, in blocks at even distances.
-fn spread(tokens: &TokenFile, most: usize) -> Result<Vec<u32>, Error> {
+/// At most `most` tokens, in evenly spaced blocks.
+fn sample(tokens: &TokenFile, most: usize) -> Result<Vec<u32>, Error> {
     const BLOCKS: usize = 16;
     let mut ids = Vec::with_capacity(most.min(tokens.len()));
     if tokens.len() <= most {
@@ -57,52 +57,53 @@ fn spread(tokens: &TokenFile, most: usize) -> Result<Vec<u32>, Error> {
     Ok(ids)
 }
 
-/// How often a context was seen, and with how many different tokens after it.
+/// How often a context was seen, and with how many distinct next tokens.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct ContextCount {
     times: u32,
-    different: u32,
+    distinct_next: u32,
 }
 
-/// What n-gram models counted: contexts, and each context with the token after it, in one table.
-struct Counts(AHashMap<u64, Seen>);
+/// The counts of all n-gram models in one table: contexts, and contexts with their next token.
+struct Counts(AHashMap<u64, ContextCount>);
 
 impl Counts {
-    /// Counts `train`. Only contexts of the held-out text are asked for, so only these are counted.
+    /// Counts `train`, but only contexts of the held-out text, since no others are looked up.
     fn of(train: &[u32], held_out: &[u32]) -> Self {
-        let mut counts = AHashMap::<u64, Seen>::default();
+        let mut counts = AHashMap::<u64, ContextCount>::default();
         for end in 0..held_out.len() {
-            contexts(&held_out[..end]).for_each(|key| _ = counts.entry(key).or_default());
+            context_keys(&held_out[..end]).for_each(|key| _ = counts.entry(key).or_default());
         }
         for (end, &token) in train.iter().enumerate() {
-            for key in contexts(&train[..end]) {
-                // Where the held-out text lacks a context, it lacks all longer ones that end with it.
+            for key in context_keys(&train[..end]) {
+                // If the held-out text lacks a context, it lacks all longer ones that end with it.
                 let Some(context) = counts.get_mut(&key) else { break };
                 context.times += 1;
-                let pair = counts.entry(continued(key, token)).or_default();
+                let pair = counts.entry(continuation_key(key, token)).or_default();
                 pair.times += 1;
                 if pair.times == 1
                     && let Some(context) = counts.get_mut(&key)
                 {
-                    context.different += 1;
+                    context.distinct_next += 1;
                 }
             }
         }
         Self(counts)
     }
 
-    /// How probable `token` is behind `text` by each model, from unigrams on. Each is smoothed by the one
-    /// before it in the manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000), method C: a
-    /// context's different continuations stand for how often something new comes after it.
+    /// The probability of `token` after `text` under each model, from unigrams on. Each is smoothed
+    /// by the one of next lower order with method C of [Witten and Bell
+    /// 1991](https://doi.org/10.1109/18.87000): the number of a context's distinct continuations
+    /// stands for how often something new follows it.
     fn probabilities(&self, text: &[u32], token: u32, vocab_size: usize) -> [f64; MOST_ORDER] {
         let mut probability = 1.0 / vocab_size as f64;
-        let mut keys = contexts(text);
+        let mut keys = context_keys(text);
         std::array::from_fn(|_| {
             if let Some(key) = keys.next()
                 && let Some(context) = self.0.get(&key).filter(|context| context.times > 0)
             {
-                let times = self.0.get(&continued(key, token)).map_or(0, |pair| pair.times);
-                let new = f64::from(context.different);
+                let times = self.0.get(&continuation_key(key, token)).map_or(0, |pair| pair.times);
+                let new = f64::from(context.distinct_next);
                 probability = (f64::from(times) + new * probability) / (f64::from(context.times) + new);
             }
             probability
@@ -113,22 +114,23 @@ impl Counts {
 /// Losses on `held_out` of the models that counted `train`.
 fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> Losses {
     let counts = Counts::of(train, held_out);
-    let (mut ngrams, mut with_cache) = ([0.0; MOST_ORDER], [0.0; SHARES.len()]);
+    let (mut ngrams, mut with_cache) = ([0.0; MOST_ORDER], [0.0; CACHE_WEIGHTS.len()]);
     for (end, &token) in held_out.iter().enumerate() {
         let probabilities = counts.probabilities(&held_out[..end], token, vocab_size);
         ngrams.iter_mut().zip(probabilities).for_each(|(loss, probability)| *loss -= probability.ln());
-        let (trigram, cached) = (probabilities[2], cached(&held_out[end.saturating_sub(CACHED)..end], token));
+        let trigram = probabilities[2];
+        let cached = cache_probability(&held_out[end.saturating_sub(CACHE_TOKENS)..end], token);
         let mixed = |share: f64| (1.0 - share) * trigram + share * cached;
-        with_cache.iter_mut().zip(SHARES).for_each(|(loss, share)| *loss -= mixed(share).ln());
+        with_cache.iter_mut().zip(CACHE_WEIGHTS).for_each(|(loss, share)| *loss -= mixed(share).ln());
     }
     let tokens = held_out.len().max(1) as f64;
     let best = with_cache.into_iter().fold(f64::INFINITY, f64::min);
     Losses { ngrams: ngrams.map(|loss| loss / tokens), trigram_cache: best / tokens }
 }
 
-/// How probable `token` is behind `last` by these tokens alone: half by how often it is among them,
-/// half by how often it came behind the last of them.
-fn cached(last: &[u32], token: u32) -> f64 {
+/// The cache's probability of `token` after the tokens `last`: half its frequency among them, half
+/// its frequency after the latest of them.
+fn cache_probability(last: &[u32], token: u32) -> f64 {
     let share = |of: &mut dyn Iterator<Item = u32>| {
         let (all, same) = of.fold((0, 0), |(all, same), id| (all + 1, same + u32::from(id == token)));
         (all > 0).then(|| f64::from(same) / f64::from(all))
@@ -139,9 +141,9 @@ fn cached(last: &[u32], token: u32) -> f64 {
     0.5 * (among + behind.unwrap_or(among))
 }
 
-/// The keys of the last 0, 1, 2, ... tokens of a text: each is that of the one before it, with one
-/// more token at its beginning.
-fn contexts(text: &[u32]) -> impl Iterator<Item = u64> {
+/// The keys of the last 0, 1, 2, ... tokens of a text. Each key extends the one before by one
+/// earlier token.
+fn context_keys(text: &[u32]) -> impl Iterator<Item = u64> {
     let tokens = text.iter().rev().take(MOST_ORDER - 1);
     once(0).chain(tokens.scan(0, |key, token| {
         *key = mix(*key ^ (u64::from(*token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -149,8 +151,8 @@ fn contexts(text: &[u32]) -> impl Iterator<Item = u64> {
     }))
 }
 
-/// The key of a context and the token after it.
-fn continued(key: u64, token: u32) -> u64 {
+/// The key of a context with its next token.
+fn continuation_key(key: u64, token: u32) -> u64 {
     mix(mix(key ^ 0xc0ff_ee00_dead_beef) ^ u64::from(token))
 }
 
@@ -185,9 +187,9 @@ mod tests {
     fn a_cache_foresees_what_was_said_on_this_page_alone() {
         // Behind 1 came 2 twice and 3 once; 2 is two of the seven.
         let page = [1, 2, 1, 2, 1, 3, 1];
-        assert!((cached(&page, 2) - 0.5 * (2.0 / 7.0 + 2.0 / 3.0)).abs() < 1e-12);
-        assert!((cached(&[4, 5], 4) - 0.5).abs() < 1e-12, "nothing came behind 5");
-        assert_eq!((cached(&page, 9), cached(&[], 9)), (0.0, 0.0));
+        assert!((cache_probability(&page, 2) - 0.5 * (2.0 / 7.0 + 2.0 / 3.0)).abs() < 1e-12);
+        assert!((cache_probability(&[4, 5], 4) - 0.5).abs() < 1e-12, "nothing came behind 5");
+        assert_eq!((cache_probability(&page, 9), cache_probability(&[], 9)), (0.0, 0.0));
         // Names that are new on each page, each said twenty times.
         let pages = |from: u64| (from..from + 400).flat_map(|page| (0..20).map(move |_| (mix(page) % 1000) as u32));
         let (train, held_out): (Vec<u32>, Vec<u32>) = (pages(0).collect(), pages(1000).collect());

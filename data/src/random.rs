@@ -1,14 +1,14 @@
-//! Random numbers that depend on nothing but a seed and a place.
+//! Random numbers that depend only on a seed and a place.
 //!
-//! A "place" names where in a run a draw happens, as integers: (step, micro-batch), say, or (index
-//! of a story). A run that is resumed asks for the same place and gets the same numbers, with no
-//! generator state to save.
+//! A "place" identifies where in a run a draw happens, as integers: (step, micro-batch), or (index
+//! of a story). A resumed run asks for the same place and gets the same numbers, with no generator
+//! state to save.
 
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use std::iter;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The generator of random numbers for one place of one seed.
+/// The random number generator for one place under one seed.
 pub fn rng(seed: u64, place: &[u64]) -> ChaCha8Rng {
     let name: Vec<u8> = iter::once(&seed).chain(place).flat_map(|number| number.to_le_bytes()).collect();
     let mut key = [0u8; 32];
@@ -28,7 +28,7 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A keyed shuffle of 0..n that is computed, not stored: a Feistel network with cycle walking
+/// A keyed permutation of 0..n that is computed, not stored: a Feistel network with cycle walking
 /// (Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains").
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
@@ -40,17 +40,17 @@ pub struct Permutation {
 impl Permutation {
     const ROUNDS: u64 = 6;
 
-    /// The permutation of 0..n that `key` names.
+    /// The permutation of 0..n selected by `key`.
     pub fn new(n: u64, key: u64) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
         Self { n, key, half_bits: bits.div_ceil(2).max(1) }
     }
 
-    /// Where `i` goes; panics unless `i < n`.
+    /// The image of `i`; panics unless `i < n`.
     pub fn at(&self, i: u64) -> u64 {
         assert!(i < self.n, "place {i} of a permutation of {}", self.n);
-        // The network permutes 0..4^half_bits, at most 4n values; a value outside 0..n is sent on
-        // until it falls inside.
+        // The network permutes 0..4^half_bits, at most 4n values; a value outside 0..n is permuted
+        // again until it falls inside.
         let mut value = self.encrypt(i);
         while value >= self.n {
             value = self.encrypt(value);

@@ -30,13 +30,13 @@ const HEADER_BYTES: usize = 64;
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
-    /// The system does not let the file be read or written.
+    /// A file system error.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another kind of file, one of another version, or one that is not what was written.
+    /// Not a token file, one of another version, or a damaged one.
     #[error("{path} {what}; prepare the text again")]
     Damaged { path: PathBuf, what: String },
-    /// An id to be written is none of the vocabulary.
+    /// An id to be written is not in the vocabulary.
     #[error("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size")]
     OutsideVocabulary { id: u32, vocab_size: usize },
 }
@@ -50,7 +50,7 @@ fn id_bytes(vocab_size: usize) -> usize {
     if vocab_size <= 1 << 16 { 2 } else { 4 }
 }
 
-/// The header of a file with so many ids, which have this checksum.
+/// The header of a file with `count` ids of this checksum.
 fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
     let [version, width] = [VERSION, id_bytes(vocab_size) as u32].map(u32::to_le_bytes);
     let numbers = [count, vocab_size as u64, checksum].map(u64::to_le_bytes);
@@ -61,25 +61,25 @@ fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Whether there is a token file at `path`, by its first bytes.
+/// Whether the file at `path` begins like a token file.
 pub(crate) fn is_token_file(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == MAGIC
 }
 
-/// Whether a token file is open, as that of a run that trains: on no account is it to be replaced then.
+/// Whether a token file is open, for example in a training run: then it must not be replaced.
 pub(crate) fn is_in_use(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// How many ids are read at once where all of them are.
+/// Ids read at once by a pass over the whole file.
 const BLOCK_IDS: usize = 1 << 16;
 
-/// A file of token ids, of which a range is read at a time; clones share the open file.
+/// A file of token ids, read one range at a time; clones share the open file.
 ///
-/// It is not mapped into memory: a file that others cut short would end the process without a line,
-/// where a read that comes back short is an error like any other. What is read often stays in the
-/// system's cache all the same.
+/// It is not memory-mapped: if another process truncated a mapped file, this process would die
+/// without a message, whereas a short read is an ordinary error. Ranges read often stay in the
+/// system's cache anyway.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
@@ -96,8 +96,8 @@ enum Content {
 }
 
 impl TokenFile {
-    /// Opens a token file and checks its header and size, not yet its content (see
-    /// [`TokenFile::verify`]). As long as it is open nobody prepares another text in its place.
+    /// Opens a token file and checks its header and size, but not its content (see
+    /// [`TokenFile::verify`]). While it is open, no other text can be prepared in its place.
     ///
     /// # Errors
     /// When it cannot be read, or its header says that it is another kind of file, damaged or of
@@ -109,7 +109,7 @@ impl TokenFile {
         Self::from_content(path, Content::File(file), bytes)
     }
 
-    /// The same from ids in memory, for tests and small experiments.
+    /// A token file in memory, for tests and small experiments.
     ///
     /// # Errors
     /// When an id is not below `vocab_size`.
@@ -148,7 +148,7 @@ impl TokenFile {
         Ok(Self { path, content, id_bytes: width, count: count as usize, vocab_size, checksum })
     }
 
-    /// Reads the whole file: its checksum must be the header's, and every id below the size of the
+    /// Reads the whole file and checks it against the header's checksum and the size of the
     /// vocabulary.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl TokenFile {
         Ok(())
     }
 
-    /// All places where `id` stands, in order.
+    /// All positions of `id`, in order.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -205,7 +205,7 @@ impl TokenFile {
         Ok(found)
     }
 
-    /// Puts the bytes of the ids of `range` into `bytes`, in place of what was there.
+    /// Replaces the content of `bytes` by the bytes of the ids of `range`.
     pub(crate) fn read(&self, range: Range<usize>, bytes: &mut Vec<u8>) -> Result<(), Error> {
         debug_assert!(range.end <= self.count);
         bytes.resize(range.len() * self.id_bytes, 0);
@@ -213,7 +213,7 @@ impl TokenFile {
         self.content.read_at(bytes, offset as u64).map_err(|error| unreadable(&self.path, error))
     }
 
-    /// Appends the ids that `bytes` hold.
+    /// Appends the ids encoded in `bytes`.
     pub(crate) fn push_ids(&self, bytes: &[u8], out: &mut Vec<u32>) {
         if self.id_bytes == 2 {
             out.extend(bytes.chunks_exact(2).map(|id| u32::from(u16::from_le_bytes([id[0], id[1]]))));
@@ -222,7 +222,7 @@ impl TokenFile {
         }
     }
 
-    /// Appends of each id that `bytes` hold its two lower bytes.
+    /// Appends the two lower bytes of each id encoded in `bytes`.
     pub(crate) fn push_lower_halves(&self, bytes: &[u8], out: &mut Vec<u16>) {
         if self.id_bytes == 2 {
             out.extend(bytes.chunks_exact(2).map(|id| u16::from_le_bytes([id[0], id[1]])));
@@ -233,7 +233,7 @@ impl TokenFile {
 }
 
 impl Content {
-    /// Fills `bytes` with what stands from byte `offset` on.
+    /// Fills `bytes` from byte `offset` on.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::File(file) => read_exact_at(file, bytes, offset),
@@ -242,13 +242,13 @@ impl Content {
     }
 }
 
-/// Reads without moving the file's position, so that clones may read at the same time.
+/// Reads without moving the file's position, so that clones can read concurrently.
 #[cfg(unix)]
 fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
 }
 
-/// Reads at a place; the file's position, which this moves, is used by nobody.
+/// Reads at an offset; this moves the file's position, which nothing else uses.
 #[cfg(windows)]
 fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -262,7 +262,7 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
     Ok(())
 }
 
-/// Why a file that was whole when it was opened cannot be read.
+/// The error for a file that was whole when opened but can no longer be read.
 fn unreadable(path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.kind() {
@@ -271,10 +271,10 @@ fn unreadable(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error,
-/// never cut to fit.
+/// Appends ids in the width that `vocab_size` requires; an id outside the vocabulary is an error
+/// and never truncated.
 fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), Error> {
-    // No id is above the bits of all together, which are had faster than the largest.
+    // The bitwise OR of all ids is at least the largest and faster to compute.
     let bits = ids.iter().fold(0, |bits, &id| bits | id);
     if bits as usize >= vocab_size
         && let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size)

@@ -1,18 +1,18 @@
-//! Windows of token ids: what one row of a batch holds, for training and for validation.
+//! Windows of token ids: the rows of a batch, for training and for validation.
 //!
-//! A window of `context_length` positions needs one token more: its inputs are tokens
-//! `start..start + context_length`, its targets the same moved on by one.
+//! A window of `context_length` positions spans one token more: its inputs are tokens `start..start
+//! + context_length`, its targets the same shifted by one.
 //!
-//! Training draws windows without replacement: a pass visits each of its windows once, in an order
-//! keyed by (seed, pass). Which window comes at which index is a pure function, so a resumed run
-//! needs to know the index and nothing else.
+//! Training draws windows without replacement: each pass visits every window once, in an order
+//! keyed by (seed, pass). The window at an index is a pure function of these, so a resumed run
+//! needs to know only the index.
 
 use crate::{random::Permutation, random::mix, random::rng, tokens, tokens::TokenFile};
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use std::{ops::Range, sync::Arc};
 
-/// Why no windows can be cut from tokens.
+/// Why no windows can be cut.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,18 +30,18 @@ pub enum Error {
 pub enum WindowRule {
     /// At any token: for long texts, of which a window is a small part.
     Anywhere,
-    /// At the `<|endoftext|>` that opens a document: for short documents that are understood from
-    /// their beginning. In one that is longer than a window, also where the window before ends.
+    /// At the `<|endoftext|>` that opens a document: for short documents that must be read from
+    /// their beginning. Longer documents are cut into consecutive windows.
     DocumentStart,
 }
 
-/// Rows for one training step; `inputs` and `targets` are `[batch_size, context_length]`, row after
-/// row.
+/// Rows for one training step; `inputs` and `targets` are `[batch_size, context_length]`,
+/// row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Token ids the model reads.
+    /// Input token ids.
     pub inputs: Vec<u32>,
-    /// Token ids it is to predict: the inputs moved on by one.
+    /// Target token ids: the inputs shifted by one.
     pub targets: Vec<u32>,
     /// Number of rows.
     pub batch_size: usize,
@@ -50,7 +50,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Inputs and targets drawn at random, which cost a model what a text's do.
+    /// Random inputs and targets, which cost a model as much as those of a text.
     ///
     /// # Panics
     /// When `vocab_size` is 0.
@@ -72,15 +72,15 @@ pub struct TrainWindows {
 
 #[derive(Clone)]
 enum Starts {
-    /// A grid of windows side by side, moved by a random offset in each pass.
+    /// A grid of consecutive windows, shifted by a random offset in each pass.
     Grid { per_pass: u64, offsets: u64 },
-    /// The openings of documents, and in longer ones the ends of windows, that have a whole window
-    /// after them.
+    /// Start positions: the openings of documents, and the further windows of longer documents,
+    /// that have a whole window after them.
     Openings(Arc<Vec<u64>>),
 }
 
 impl Starts {
-    /// Windows side by side over all tokens, of which at least one must fit.
+    /// Consecutive windows over all tokens, of which at least one must fit.
     fn grid(tokens: &TokenFile, context_length: usize) -> Result<Self, Error> {
         let Some(slack) = tokens.len().checked_sub(context_length + 1) else {
             return Err(Error::Unfit(format!(
@@ -89,19 +89,19 @@ impl Starts {
                 advice(tokens.len().saturating_sub(1))
             )));
         };
-        // One window less than fit, so that the grid can move by any offset and every pass has as
-        // many windows.
+        // One window fewer than fits, so that the grid can be shifted by any offset and every pass
+        // has the same number of windows.
         let per_pass = (slack / context_length).max(1);
         let offsets = (tokens.len() - per_pass * context_length).min(context_length);
         Ok(Self::Grid { per_pass: per_pass as u64, offsets: offsets as u64 })
     }
 
-    /// The openings behind which a window fits, of which there must be one, and the windows side by
-    /// side into which a longer document is cut from there on.
+    /// The document openings, and in longer documents the consecutive windows from there on, that
+    /// are followed by a whole window. There must be at least one.
     fn openings(tokens: &TokenFile, context_length: usize, end_of_text: Option<u32>) -> Result<Self, Error> {
         let mut openings = openings(tokens, end_of_text)?;
         let longest = openings.first().map_or(0, |&first| tokens.len() - 1 - first as usize);
-        // Where the last document ends, so that each stands between two places of the list.
+        // The end of the last document, so that consecutive entries delimit a document.
         openings.push((tokens.len() as u64).saturating_sub(1));
         let documents = openings.windows(2).map(|pair| pair[0]..pair[1]);
         let starts = documents.flat_map(|document| cut(document, context_length)).map(|window| window.start);
@@ -129,7 +129,7 @@ impl TrainWindows {
         rule: WindowRule,
         end_of_text: Option<u32>,
     ) -> Result<Self, Error> {
-        refuse_no_context(context_length)?;
+        check_context_length(context_length)?;
         let starts = match rule {
             WindowRule::Anywhere => Starts::grid(tokens, context_length)?,
             WindowRule::DocumentStart => Starts::openings(tokens, context_length, end_of_text)?,
@@ -137,7 +137,7 @@ impl TrainWindows {
         Ok(Self { tokens: tokens.clone(), context_length, seed, starts })
     }
 
-    /// How many windows make one pass over the data.
+    /// Number of windows in one pass over the data.
     pub fn windows_per_pass(&self) -> u64 {
         match &self.starts {
             Starts::Grid { per_pass, .. } => *per_pass,
@@ -145,7 +145,7 @@ impl TrainWindows {
         }
     }
 
-    /// The token at which window number `index` of the whole run starts.
+    /// The start of window number `index` of the whole run.
     pub fn window(&self, index: u64) -> u64 {
         let (pass, place) = (index / self.windows_per_pass(), index % self.windows_per_pass());
         let key = mix(mix(self.seed) ^ pass);
@@ -169,11 +169,11 @@ impl TrainWindows {
     }
 }
 
-fn refuse_no_context(context_length: usize) -> Result<(), Error> {
+fn check_context_length(context_length: usize) -> Result<(), Error> {
     if context_length > 0 { Ok(()) } else { Err(Error::Unfit("context_length is 0; give at least 1".to_owned())) }
 }
 
-/// What would let a window fit, where the longest that fits has so many positions.
+/// Advice to the user; `longest` is the largest context length that fits.
 fn advice(longest: usize) -> String {
     match longest {
         0 => "give more text".to_owned(),
@@ -181,7 +181,7 @@ fn advice(longest: usize) -> String {
     }
 }
 
-/// The places of the `<|endoftext|>`s that open a document: all but the one that ends the stream.
+/// Positions of the `<|endoftext|>` tokens that open a document: all but one that ends the stream.
 fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>, Error> {
     let Some(end_of_text) = end_of_text else {
         let what = "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another \
@@ -193,7 +193,7 @@ fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>, Er
     Ok(openings)
 }
 
-/// The rows of windows by the places of their inputs; the rest of a row is padding.
+/// The rows of windows given by the ranges of their inputs; shorter windows are padded.
 fn rows(
     tokens: &TokenFile,
     context_length: usize,
@@ -214,33 +214,33 @@ fn rows(
     Ok(Batch { inputs, targets, batch_size, context_length })
 }
 
-/// A cover of the validation split in which every token but the first is a target exactly once,
-/// always the same.
+/// A fixed cover of the validation split in which every token but the first is a target exactly
+/// once.
 #[derive(Clone)]
 pub struct ValWindows {
     tokens: TokenFile,
     context_length: usize,
-    /// The places of their inputs.
+    /// The ranges of their inputs.
     windows: Vec<Range<u64>>,
 }
 
 impl ValWindows {
     /// The cover of `tokens` by windows of `context_length` positions.
     ///
-    /// "Anywhere": one window after the other. "Document start": each window holds as many whole
-    /// documents as fit and is padded; a document longer than a window is cut into windows of its
-    /// own.
+    /// [`WindowRule::Anywhere`]: consecutive windows. [`WindowRule::DocumentStart`]: each window
+    /// holds as many whole documents as fit and is padded; a longer document is cut into windows of
+    /// its own.
     ///
     /// # Errors
-    /// When there is nothing to predict, or when documents are asked for and none is opened by
-    /// `end_of_text`.
+    /// When there is nothing to predict, or when documents are asked for and `end_of_text` does not
+    /// open the split.
     pub fn new(
         tokens: &TokenFile,
         context_length: usize,
         rule: WindowRule,
         end_of_text: Option<u32>,
     ) -> Result<Self, Error> {
-        refuse_no_context(context_length)?;
+        check_context_length(context_length)?;
         if tokens.len() < 2 {
             return Err(Error::Unfit(format!(
                 "the validation split has {} tokens, too few to predict one from another; give more text, or a larger val_fraction",
@@ -272,20 +272,20 @@ impl ValWindows {
         self.windows.is_empty()
     }
 
-    /// How many targets count in all windows together.
+    /// Number of targets, without padding, in all windows.
     pub fn targets(&self) -> u64 {
         self.windows.iter().map(|window| window.end - window.start).sum()
     }
 
-    /// At most `max_windows` of these windows, spread evenly: for a quick look at the loss.
+    /// At most `max_windows` of these windows, evenly spaced: for a quick estimate of the loss.
     pub fn evenly_spaced(&self, max_windows: usize) -> Self {
         let (all, kept) = (self.len(), self.len().min(max_windows.max(1)));
         let spread = (0..kept).map(|i| self.windows[(i as u128 * all as u128 / kept as u128) as usize].clone());
         Self { tokens: self.tokens.clone(), context_length: self.context_length, windows: spread.collect() }
     }
 
-    /// The windows of `range`, which must lie within `0..len()`, and how many leading targets of
-    /// each row count; those after them, and their inputs, are padding.
+    /// The windows of `range`, which must lie within `0..len()`, and the number of leading targets
+    /// that count in each row; the rest is padding.
     ///
     /// # Errors
     /// As [`TokenFile::get`].
@@ -301,20 +301,20 @@ impl ValWindows {
     }
 }
 
-/// Covers the inputs of `range` with windows side by side, the last of which may be shorter.
+/// Covers the inputs of `range` with consecutive windows, the last of which may be shorter.
 fn cut(range: Range<u64>, context_length: usize) -> impl Iterator<Item = Range<u64>> {
     let starts = range.clone().step_by(context_length);
     starts.map(move |start| start..range.end.min(start + context_length as u64))
 }
 
-/// Covers the inputs up to `last` with windows of as many whole documents as fit, which begin at
-/// `openings`, the first of them 0; a document that is longer than a window is cut.
+/// Covers the inputs up to `last` with windows of as many whole documents as fit. Documents begin
+/// at `openings`, the first of which is 0; a document longer than a window is cut.
 fn whole_documents(mut openings: Vec<u64>, last: u64, context_length: usize) -> Vec<Range<u64>> {
     openings.push(last);
     let (mut windows, mut start) = (Vec::new(), 0);
     for pair in openings.windows(2) {
-        // Targets start+1..=pair[1]: the documents since `start`, each with the <|endoftext|> after
-        // it.
+        // Targets start+1..=pair[1]: the documents since `start`, each with the `<|endoftext|>`
+        // after it.
         if pair[1] - start > context_length as u64 {
             windows.extend(cut(start..pair[0], context_length));
             start = pair[0];

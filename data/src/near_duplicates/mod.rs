@@ -2,10 +2,10 @@
 //! quotes it in full, a page with another date.
 //!
 //! Two documents are near-duplicates if the Jaccard similarity of their sets of five-word shingles
-//! is about [`SIMILARITY_THRESHOLD`] or more. Each document has a MinHash [`Signature`]; documents that agree in
-//! all bins of one of 32 bands are compared (locality-sensitive hashing: Leskovec, Rajaraman and
-//! Ullman, "Mining of Massive Datasets", chapter 3). Near-duplicates of one document are taken to
-//! be near-duplicates of each other.
+//! is about [`SIMILARITY_THRESHOLD`] or more. Each document has a MinHash [`Signature`]; documents
+//! that agree in all bins of one of 32 bands are compared (locality-sensitive hashing: Leskovec,
+//! Rajaraman and Ullman, "Mining of Massive Datasets", chapter 3). Near-duplicates of one document
+//! are taken to be near-duplicates of each other.
 //!
 //! Memory is bounded: only the first mebibyte of a document is used, and of more than half a
 //! million documents only a sample, which tends to keep near-duplicates together.

@@ -1,28 +1,28 @@
-//! What stands beside a tokenizer's files: `tokenizer_config.json`, and in folders of old
-//! `added_tokens.json` and `chat_template.jinja`.
+//! Reads the files beside a tokenizer: `tokenizer_config.json`, `chat_template.jinja` and, in older
+//! folders, `added_tokens.json`.
 
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fs, path::Path};
 use tokenizers::AddedToken;
 
-/// Keys that name a token.
+/// Keys of `tokenizer_config.json` whose value is a token.
 const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token"];
 
-/// How a conversation is written for the model, in Jinja.
+/// The key of the chat template, written in Jinja.
 const CHAT_TEMPLATE: &str = "chat_template";
 
-/// What the files say; nothing where there are none, or they are no JSON.
+/// The content of the files; empty where a file is missing or is not JSON.
 pub struct Beside {
-    /// The keys of `tokenizer_config.json`.
+    /// The content of `tokenizer_config.json`.
     keys: Value,
-    /// `added_tokens.json`: ids by the tokens' texts.
+    /// `added_tokens.json`: ids by token text.
     added: Value,
     /// `chat_template.jinja`.
     template: Option<String>,
 }
 
 impl Beside {
-    /// That of the files in `dir`.
+    /// Reads the files in `dir`.
     pub fn read(dir: &Path) -> Self {
         let json = |name: &str| -> Value {
             let content = fs::read(dir.join(name)).ok();
@@ -32,23 +32,23 @@ impl Beside {
         Self { keys, added, template: fs::read_to_string(dir.join("chat_template.jinja")).ok() }
     }
 
-    /// What a switch is set to, where it is set.
+    /// The value of a boolean key, if set.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.keys[key].as_bool()
     }
 
-    /// The token, or another name, that a key says.
+    /// The token or other name under a key.
     pub fn name(&self, key: &str) -> Option<&str> {
         name_of(&self.keys[key])
     }
 
-    /// The same, where a key that is absent stands for `absent`, and null for none.
+    /// The same, with a default for an absent key; null means none.
     pub fn name_or<'a>(&'a self, key: &str, absent: &'a str) -> Option<&'a str> {
         self.keys.get(key).map_or(Some(absent), name_of)
     }
 
-    /// What goes wherever the tokenizer goes, as keys of a `tokenizer_config.json`: which of its tokens
-    /// have a part to play, and how a conversation is written.
+    /// The entries kept whenever the tokenizer is saved, as keys of `tokenizer_config.json`: the
+    /// special tokens by role, and the chat template.
     pub fn lasting(&self, is_token: impl Fn(&str) -> bool) -> Map<String, Value> {
         let named = |key: &&str| Some((key.to_string(), self.name(key).filter(|name| is_token(name))?.into()));
         let template = self.template.clone().map(Value::from).or_else(|| self.keys.get(CHAT_TEMPLATE).cloned());
@@ -56,14 +56,14 @@ impl Beside {
         NAMES.iter().filter_map(named).chain(template).collect()
     }
 
-    /// The tokens that were added to the vocabulary, by their ids.
+    /// The tokens added to the vocabulary, by id.
     pub fn added(&self) -> BTreeMap<u32, AddedToken> {
         let mut all = self.added_before();
         all.extend(self.added_by_id());
         all
     }
 
-    /// Those of `added_tokens.json`, which tells no more of them.
+    /// The tokens of `added_tokens.json`, which lists only text and id.
     fn added_before(&self) -> BTreeMap<u32, AddedToken> {
         let more = self.keys["additional_special_tokens"].as_array().into_iter().flatten().filter_map(name_of);
         let special: Vec<&str> = NAMES.iter().filter_map(|key| self.name(key)).chain(more).collect();
@@ -85,13 +85,13 @@ impl Beside {
         tokens.filter_map(read).collect()
     }
 
-    /// Whether this token pads: it stands in no text.
+    /// Whether this is the padding token, which occurs in no text.
     pub fn pads(&self, token: &AddedToken) -> bool {
         self.name("pad_token") == Some(&token.content)
     }
 }
 
-/// A token is written as its text, or with more about it.
+/// The text of a token, which is stored as a string or as an object.
 fn name_of(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token["content"].as_str())
 }

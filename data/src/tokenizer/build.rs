@@ -1,5 +1,5 @@
-//! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read
-//! from GPT-2's files.
+//! Builds tokenizers: characters, bytes, and byte pair encoding trained on a text or read from
+//! GPT-2's files.
 
 use super::beside::Beside;
 use super::characters::every_character;
@@ -15,11 +15,11 @@ use tokenizers::{AddedToken, Model, SplitDelimiterBehavior, Tokenizer as Library
 use tokenizers::{decoders::fuse::Fuse, models::wordlevel::WordLevel, pre_tokenizers::byte_level::ByteLevel};
 
 impl Tokenizer {
-    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if
-    /// asked for, comes last.
+    /// One token per character of `alphabet`, ids in code point order; `<|endoftext|>`, if
+    /// requested, comes last.
     ///
-    /// In the saved file each character is a word of its own, so that other readers of it refuse an
-    /// unknown one as we do.
+    /// In the saved file each character is a word of its own, so that other readers reject unknown
+    /// characters as we do.
     ///
     /// # Errors
     /// When the alphabet is empty, or the library refuses.
@@ -36,7 +36,7 @@ impl Tokenizer {
         Self::from_library(with_end_of_text(library, end_of_text)?, None, None)
     }
 
-    /// One token a byte, its id the byte's value; `<|endoftext|>` is 256.
+    /// One token per byte, its id the byte's value; `<|endoftext|>` is 256.
     ///
     /// # Errors
     /// When the library refuses.
@@ -47,14 +47,13 @@ impl Tokenizer {
         Self::from_library(with_end_of_text(byte_level(model, false), true)?, None, None)
     }
 
-    /// Learns byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of
-    /// Rare Words with Subword Units"; over bytes as in GPT-2) from `texts`, of together at most 1
-    /// GiB.
+    /// Trains byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of
+    /// Rare Words with Subword Units"; over bytes as in GPT-2) on `texts`, at most 1 GiB in total.
     ///
-    /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens
-    /// come out where the texts offer no more pairs to merge. Words of more than 128 bytes are not
-    /// learnt from, and of more than 300,000 different words only the more frequent, so that memory
-    /// stays bounded.
+    /// `vocab_size` includes the 256 bytes and `<|endoftext|>`, which gets the last id. The
+    /// vocabulary is smaller if the texts have no more pairs to merge. Words of more than 128 bytes
+    /// are ignored, and of more than 300,000 distinct words only the more frequent are used, so
+    /// that memory stays bounded.
     ///
     /// # Errors
     /// When the library refuses.
@@ -82,7 +81,8 @@ impl Tokenizer {
         Self::from_library(with_end_of_text(byte_level(model, true), true)?, None, None)
     }
 
-    /// GPT-2's own two files, read as transformers' GPT2Tokenizer does by the keys beside them.
+    /// Reads GPT-2's two files as transformers' GPT2Tokenizer does, with the configuration beside
+    /// them.
     pub(super) fn from_pair(vocabulary: &Path, merges: &Path, beside: &Beside) -> Result<Self, Error> {
         let model = of_library(|| {
             let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
@@ -104,8 +104,8 @@ impl Tokenizer {
     }
 }
 
-/// Adds the tokens that `beside` names where their ids are those of the vocabulary or follow it. One that
-/// pads has an id only where another comes behind it.
+/// Adds the tokens of `beside` whose ids agree with the vocabulary or follow it. The padding token
+/// is skipped unless a token with a higher id follows it.
 fn add_tokens(library: &mut Library, beside: &Beside) -> Result<(), Error> {
     let mut added = beside.added();
     while added.last_key_value().is_some_and(|(_, token)| beside.pads(token)) {
@@ -124,14 +124,13 @@ fn add_tokens(library: &mut Library, beside: &Beside) -> Result<(), Error> {
 const LONGEST_WORD: usize = 128;
 const MOST_WORDS: usize = 300_000;
 
-/// Halves the words once there are more than [`MOST_WORDS`], the rarest going first.
+/// If there are more than [`MOST_WORDS`] words, keeps half that many, the most frequent ones.
 fn forget_rare_words(counts: &mut AHashMap<CompactString, u64>) {
     if counts.len() <= MOST_WORDS {
         return;
     }
     let mut ranked: Vec<(u64, CompactString)> = counts.drain().map(|(word, count)| (count, word)).collect();
-    // Words of the same count are told apart by their text: the same texts must always give the
-    // same tokenizer.
+    // Ties are broken by the words themselves: the same texts must always give the same tokenizer.
     ranked.sort_unstable_by(|a, b| b.cmp(a));
     ranked.truncate(MOST_WORDS / 2);
     counts.extend(ranked.into_iter().map(|(count, word)| (word, count)));
@@ -143,7 +142,7 @@ fn byte_level(model: BPE, words: bool) -> Library {
     library
 }
 
-/// The library's tokenizer, with `<|endoftext|>` as a special token where it is wanted.
+/// The library's tokenizer, with `<|endoftext|>` as a special token if wanted.
 fn with_end_of_text(mut library: Library, wanted: bool) -> Result<Library, Error> {
     if wanted {
         library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;

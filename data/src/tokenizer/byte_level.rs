@@ -1,8 +1,8 @@
-//! Byte-level encoding: every byte has a token, so every text can be encoded and comes back byte
+//! Byte-level encoding: every byte has a token, so every text can be encoded and is decoded byte
 //! for byte.
 //!
-//! `tokenizer.json` is a text file, so GPT-2 gave each of the 256 bytes a printable character to be
-//! written with (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for
+//! `tokenizer.json` is a text file, so GPT-2 represents each of the 256 bytes by a printable
+//! character (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for
 //! itself, the other 68 bytes take the code points from U+0100 on, in order.
 
 use super::{Error, split};
@@ -22,17 +22,17 @@ static CHARACTERS: LazyLock<[char; 256]> = LazyLock::new(|| {
 static BYTES: LazyLock<AHashMap<char, u8>> =
     LazyLock::new(|| CHARACTERS.iter().enumerate().map(|(byte, &character)| (character, byte as u8)).collect());
 
-/// The character that a byte is written with.
+/// The character that represents a byte.
 pub fn character(byte: u8) -> char {
     CHARACTERS[byte as usize]
 }
 
-/// The bytes that a written token stands for; `None` when a character in it stands for no byte.
+/// The bytes that a token's characters represent; `None` if one of them represents no byte.
 pub fn bytes_of(token: &str) -> Option<Vec<u8>> {
     token.chars().map(|character| BYTES.get(&character).copied()).collect()
 }
 
-/// The ids of the 256 bytes, or `None` when the vocabulary lacks one.
+/// The ids of the 256 bytes, or `None` if the vocabulary lacks one.
 fn byte_ids(model: &BPE) -> Option<[u32; 256]> {
     let ids: Option<Vec<u32>> =
         (0..=255).map(|byte| model.token_to_id(character(byte).encode_utf8(&mut [0; 4]))).collect();
@@ -45,9 +45,9 @@ pub struct ByteEncoder {
 }
 
 impl ByteEncoder {
-    /// `None` when the model does not fit: it merges, or lacks a byte.
+    /// `None` if the model does not fit: it has merges, or lacks a byte.
     pub fn new(model: &BPE) -> Option<Self> {
-        // Merges are not to be read from the model, but each makes a token longer than one byte.
+        // The model's merges cannot be read, but each of them adds a token longer than one byte.
         let single = model.get_vocab().len() == 256;
         single.then(|| byte_ids(model)).flatten().map(|ids| Self { ids: Box::new(ids) })
     }
@@ -58,30 +58,30 @@ impl ByteEncoder {
     }
 }
 
-/// Encodes word by word as GPT-2 does, remembering the words it has met.
+/// Encodes word by word as GPT-2 does, with a cache of words.
 ///
-/// The ids are the library's: it is asked for every word met for the first time. What is saved is
-/// its work around the words, most of the time of a batch encoding there: the regular expression,
-/// and positions in the text that nobody asks for.
+/// The ids come from the library, which is called for every word not in the cache. This saves the
+/// rest of its work, most of the time of batch encoding: the regular expression, and token offsets
+/// that nobody uses.
 pub struct WordEncoder {
     model: BPE,
-    /// One memory a working thread, lent out while a text is encoded.
+    /// One cache per thread at work, borrowed while a text is encoded.
     memories: Mutex<Vec<Memory>>,
 }
 
-/// The ids of the words that were met, up to so many: about 5 MB.
+/// The ids of a bounded number of words: about 5 MB.
 #[derive(Default)]
 struct Memory {
-    /// The ids of all words, one behind the other.
+    /// The concatenated ids of all words.
     ids: Vec<u32>,
-    /// Where in them those of a word stand. Nearly all words are short, and are found without a look
-    /// at any place but the table's.
+    /// The range of each word's ids. Nearly all words are short, and their lookup touches only the
+    /// table.
     short: AHashMap<Short, Range<u32>>,
     long: AHashMap<Box<[u8]>, Range<u32>>,
 }
 
-/// A word of up to 16 bytes as its first bytes, its last (which may be the same ones), and how many
-/// it has: numbers that are had without a copy.
+/// A word of up to 16 bytes as its first bytes, its last bytes (which may overlap) and its length:
+/// integers obtained without copying.
 type Short = (u64, u64, usize);
 
 fn short(word: &[u8]) -> Option<Short> {
@@ -122,7 +122,7 @@ impl Memory {
 }
 
 impl WordEncoder {
-    /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks
+    /// `None` if the model is not of GPT-2's kind: it lacks a byte, uses merge dropout or marks
     /// words in another way.
     pub fn new(model: &BPE) -> Option<Self> {
         let plain = model.dropout.is_none_or(|dropout| dropout == 0.0)

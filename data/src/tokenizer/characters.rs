@@ -1,9 +1,9 @@
-//! One token a character, from a fixed alphabet.
+//! A character-level encoder with a fixed alphabet.
 
 use ahash::AHashMap;
 use tokenizers::pre_tokenizers::split::SplitPattern;
 
-/// A character that a character tokenizer has no token for, and where it stands; lines and
+/// A character outside the alphabet of a character tokenizer, and its position; lines and
 /// characters count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -16,9 +16,9 @@ pub struct UnknownCharacter {
     pub character: char,
     /// Its line in the document.
     pub line: u64,
-    /// Its place in the document, in characters.
+    /// Its position in the document, in characters.
     pub position: u64,
-    /// How many characters the tokenizer knows.
+    /// Number of characters that the tokenizer knows.
     pub alphabet: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct CharEncoder {
 }
 
 impl CharEncoder {
-    /// `None` when a token of the vocabulary is not a single character.
+    /// `None` if a token of the vocabulary is not a single character.
     pub fn new(vocabulary: impl Iterator<Item = (String, u32)>) -> Option<Self> {
         let mut encoder = Self { ascii: Box::new([None; 128]), others: AHashMap::new(), alphabet: 0 };
         for (token, id) in vocabulary {

@@ -1,4 +1,4 @@
-//! Which tokenizer the user asks for.
+//! The tokenizer that the user asks for.
 
 use super::error::Error;
 use std::{fmt, path::Path, path::PathBuf, str::FromStr};
@@ -6,28 +6,28 @@ use std::{fmt, path::Path, path::PathBuf, str::FromStr};
 /// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;
 
-/// The largest vocabulary that is learnt.
+/// The largest vocabulary that can be trained.
 const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the variant says what its field is
 pub enum TokenizerChoice {
-    /// Decided from the text: characters when it has at most 256 different ones and is under 50 KB,
-    /// else byte pair encoding with about a token for each kilobyte, 512 to 8,192 of them.
+    /// Chosen by the text: characters if it has at most 256 distinct ones and less than 50 KB, else
+    /// byte pair encoding with about one token per kilobyte, 512 to 8,192 of them.
     Auto,
-    /// One token a character that occurs in the text.
+    /// One token per character that occurs in the text.
     Chars,
-    /// One token a byte.
+    /// One token per byte.
     Bytes,
-    /// Byte-level byte pair encoding, learnt from the text.
+    /// Byte-level byte pair encoding, trained on the text.
     Bpe { vocab_size: usize },
     /// An existing `tokenizer.json`, or a folder that holds one.
     File(PathBuf),
 }
 
 impl TokenizerChoice {
-    /// Whether text may be needed to learn it from.
+    /// Whether it may have to be trained on a text.
     pub(crate) fn may_be_learnt(&self) -> bool {
         match self {
             Self::Auto | Self::Bpe { .. } => true,

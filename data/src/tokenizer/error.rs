@@ -1,10 +1,10 @@
-//! Why a tokenizer cannot be had, or fails.
+//! Errors of tokenizers.
 
 use super::characters::UnknownCharacter;
 use ember_host::file_error::FileError;
 use std::path::PathBuf;
 
-/// Why a tokenizer cannot be read, learnt or saved, or why it fails on a text.
+/// Why a tokenizer cannot be read, trained or saved, or why it fails on a text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
@@ -18,14 +18,14 @@ pub enum Error {
          there"
     )]
     Missing(PathBuf),
-    /// A file that is no tokenizer, or one that fails on a text.
+    /// A file that is not a tokenizer, or one that fails on a text.
     #[error("{what}")]
     Fails { what: String, source: Box<Error> },
-    /// A character that a tokenizer of characters lacks.
+    /// A character outside the alphabet of a character tokenizer.
     #[error(transparent)]
     UnknownCharacter(#[from] UnknownCharacter),
-    /// Something that no tokenizer of ours can have or do, or an error of the tokenizers library in
-    /// its own words.
+    /// Something that our tokenizers do not support, or an error of the tokenizers library in its
+    /// own words.
     #[error("{0}")]
     Unusable(String),
 }

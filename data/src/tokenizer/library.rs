@@ -1,27 +1,27 @@
-//! Calling the `tokenizers` library.
+//! Calls into the `tokenizers` library.
 
 use super::error::Error;
 use ember_host::panics::quietly;
 use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, PreTokenizerWrapper, Token, Tokenizer as Library};
 
-/// How many times as long replacements may make a text, one after the other.
+/// The maximum factor by which all replacements together may lengthen a text.
 const MOST_GROWTH: usize = 4096;
 
-/// Calls the library with what somebody else wrote: its errors, and its panics over damaged files,
-/// are errors of ours.
+/// Calls the library on untrusted input: its errors, and its panics over damaged files, become our
+/// errors.
 pub fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
     quietly(call).map_err(|panic| Error::Unusable(panic.to_string()))?.map_err(library_error)
 }
 
-/// An error of the library, in its own words. No `From`: the library's type is that of any boxed
-/// error, and not every one is the library's.
+/// Wraps an error of the library, in its own words. There is no `From`: the library's error type is
+/// any boxed error, and not every boxed error is the library's.
 pub fn library_error(error: tokenizers::Error) -> Error {
     Error::Unusable(error.to_string())
 }
 
-/// Sets whether GPT-2's rule takes the first word of a text for one behind a space; where `space` says
-/// nothing, that stays as it is.
+/// Sets whether GPT-2's rule treats the first word of a text as if a space preceded it; `None`
+/// keeps the file's setting.
 pub fn put_space_first(library: &mut Library, space: Option<bool>) {
     if let (Some(PreTokenizerWrapper::ByteLevel(rule)), Some(space)) = (library.get_pre_tokenizer(), space) {
         let rule = rule.add_prefix_space(space);
@@ -29,8 +29,8 @@ pub fn put_space_first(library: &mut Library, space: Option<bool>) {
     }
 }
 
-/// The tokens that the file's post-processor puts before and behind any text, seen on one of a
-/// single token.
+/// The tokens that the post-processor adds before and after any text, found by processing a text of
+/// one token.
 pub fn put_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
     let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
     let whole = of_library(|| library.post_process(text, None, true))?;
@@ -42,7 +42,7 @@ pub fn put_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
     }
 }
 
-/// The token that stands for all that the vocabulary lacks.
+/// The unknown token.
 pub fn unknown(library: &Library) -> Option<u32> {
     let model = library.get_model();
     let name = match model {
@@ -50,15 +50,15 @@ pub fn unknown(library: &Library) -> Option<u32> {
         ModelWrapper::WordLevel(model) => Some(&*model.unk_token),
         ModelWrapper::WordPiece(model) => Some(&*model.unk_token),
         ModelWrapper::Unigram(model) => {
-            let id = serde_json::to_value(model).ok()?["unk_id"].as_u64()?; // it says so nowhere else
+            let id = serde_json::to_value(model).ok()?["unk_id"].as_u64()?; // not accessible in any other way
             return u32::try_from(id).ok();
         }
     };
     model.token_to_id(name?)
 }
 
-/// Refuses a tokenizer whose replacements make so much of a text that no memory holds it: each may
-/// make it longer by as much as the file is long.
+/// Rejects a tokenizer whose replacements could lengthen a text beyond any memory: each one can
+/// lengthen it by a factor of up to the file's length.
 pub fn check_replacements(library: &Library) -> Result<(), Error> {
     let parts = [serde_json::to_value(library.get_normalizer()), serde_json::to_value(library.get_decoder())];
     for part in parts {
@@ -73,14 +73,14 @@ pub fn check_replacements(library: &Library) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many times as long a part of a tokenizer, and all parts that it has, may make a text.
+/// The maximum factor by which a part of a tokenizer, with all its subparts, can lengthen a text.
 fn growth(part: &Value) -> usize {
     let together = |parts: &mut dyn Iterator<Item = &Value>| parts.map(growth).fold(1, usize::saturating_mul);
     match part {
         Value::Array(parts) => together(&mut parts.iter()),
         Value::Object(keys) if keys.get("type").is_some_and(|kind| kind == "Replace") => {
             let content = keys.get("content").and_then(Value::as_str).map_or(0, str::len);
-            // An expression may find a byte, or none between two.
+            // A regular expression may match a single byte, or the empty string between two.
             let found = part.pointer("/pattern/String").and_then(Value::as_str).map_or(1, |text| text.len().max(1));
             content.div_ceil(found).max(1)
         }

@@ -1,4 +1,4 @@
-//! Writing a token file, in one go or after an interruption.
+//! Writes a token file, in one go or continuing after an interruption.
 
 use super::{BLOCK_IDS, Error, HEADER_BYTES, damaged, header, id_bytes, push_ids};
 use ember_host::file_error::At;
@@ -7,23 +7,23 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::{fs::File, path::Path, path::PathBuf};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// So many bytes of ids wait at most about before they are written.
-const WRITTEN_AT_ONCE: usize = 1 << 18;
+/// Bytes of ids buffered before they are written.
+const BUFFER_BYTES: usize = 1 << 18;
 
-/// Writes a token file piece by piece. Its header comes last: before [`TokenWriter::finish`] it is no
-/// token file.
+/// Writes a token file incrementally. The header is written last: before [`TokenWriter::finish`] it
+/// is not a valid token file.
 pub struct TokenWriter {
     path: PathBuf,
     file: File,
     hash: Xxh3Default,
-    /// What waits to be written.
-    block: Vec<u8>,
-    /// Ids written so far.
+    /// Ids not yet written.
+    buffer: Vec<u8>,
+    /// Ids pushed so far.
     pub(crate) count: u64,
     vocab_size: usize,
 }
 
-/// What a token file held at some moment of its writing.
+/// How much of a token file had been written at some moment, and its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     count: u64,
@@ -39,10 +39,10 @@ impl TokenWriter {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
         let mut file = file.at("cannot write", path)?;
         file.write_all(&[0; HEADER_BYTES]).at("cannot write", path)?;
-        Ok(Self { path: path.to_owned(), file, hash: Xxh3Default::new(), block: Vec::new(), count: 0, vocab_size })
+        Ok(Self { path: path.to_owned(), file, hash: Xxh3Default::new(), buffer: Vec::new(), count: 0, vocab_size })
     }
 
-    /// Goes on with a file from where it was [`Self::written`]; what stands behind that is dropped.
+    /// Continues a file from where it was [`Self::written`]; anything after that is dropped.
     ///
     /// # Errors
     /// When it cannot be read or written, or does not begin with what was written then.
@@ -66,7 +66,7 @@ impl TokenWriter {
         }
         file.set_len(end).at("cannot write", path)?;
         file.seek(SeekFrom::Start(end)).at("cannot write", path)?;
-        Ok(Self { path: path.to_owned(), file, hash, block: Vec::new(), count, vocab_size })
+        Ok(Self { path: path.to_owned(), file, hash, buffer: Vec::new(), count, vocab_size })
     }
 
     /// Appends ids.
@@ -74,19 +74,19 @@ impl TokenWriter {
     /// # Errors
     /// When an id is not below the size of the vocabulary, or the file cannot be written.
     pub fn push(&mut self, ids: &[u32]) -> Result<(), Error> {
-        push_ids(&mut self.block, ids, self.vocab_size)?;
+        push_ids(&mut self.buffer, ids, self.vocab_size)?;
         self.count += ids.len() as u64;
-        if self.block.len() >= WRITTEN_AT_ONCE { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        self.hash.update(&self.block);
-        self.file.write_all(&self.block).at("cannot write", &self.path)?;
-        self.block.clear();
+        self.hash.update(&self.buffer);
+        self.file.write_all(&self.buffer).at("cannot write", &self.path)?;
+        self.buffer.clear();
         Ok(())
     }
 
-    /// Makes durable what was written so far.
+    /// Flushes the ids so far to disk.
     ///
     /// # Errors
     /// When it cannot be written.
