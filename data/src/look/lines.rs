@@ -1,4 +1,4 @@
-//! Lines: how long they are, which are odd, which stand in many documents, and which are code.
+//! Lines: their lengths, odd lines, lines repeated across documents, and code.
 
 use crate::sensitive::Window;
 use ahash::{AHashMap, AHashSet};
@@ -6,28 +6,28 @@ use serde::Serialize;
 use std::{cmp::Reverse, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What was found in the lines.
+/// Findings about the lines.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lines {
-    /// How many there are that are not blank.
+    /// Number of lines that are not blank.
     pub count: u64,
-    /// Bytes of the longest.
+    /// Bytes of the longest line.
     pub longest: u64,
-    /// Lines by length: those of less than 2^n bytes and not less than half of it.
+    /// Histogram of lengths: entry n counts lines of less than 2^n and at least 2^(n-1) bytes.
     pub lengths: Vec<u64>,
-    /// Lines that are hardly anybody's prose: how many.
+    /// Number of lines that are unlikely to be prose.
     pub odd_count: u64,
     /// The first of them.
     pub odd: Vec<OddLine>,
-    /// The share of the bytes that looks like a program's source.
+    /// The fraction of the bytes that looks like source code.
     pub code: f64,
-    /// Lines that stand in several documents, the most frequent first.
+    /// Lines that occur in several documents, the most frequent first.
     pub repeated: Vec<RepeatedLine>,
-    /// The share of the bytes that such lines are.
+    /// The fraction of the bytes in such lines.
     pub boilerplate: f64,
 }
 
-/// A line that is oddly long.
+/// A line that is unlikely to be prose.
 #[derive(Clone, Debug, Serialize)]
 pub struct OddLine {
     /// The file.
@@ -38,54 +38,54 @@ pub struct OddLine {
     pub begins: String,
 }
 
-/// A line that stands in several documents.
+/// A line that occurs in several documents.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepeatedLine {
     /// The line, without white space around it.
     pub line: String,
-    /// How many documents have it.
+    /// Number of documents that contain it.
     pub documents: u64,
 }
 
-/// A line of more bytes is odd: no paragraph is so long.
+/// Longer lines (in bytes) are odd: no paragraph is so long.
 const ODDLY_LONG: usize = 10_000;
 
-/// So is one of so many bytes whose words have more than so many bytes each on average.
+/// Lines of at least this many bytes whose words are longer than this on average are odd.
 const ODD_WORDS: (usize, usize) = (300, 40);
 
 const MOST_ODD: usize = 20;
 
-/// A line of fewer bytes is repeated by chance: "Yours sincerely," is shorter.
+/// Shorter lines (in bytes) may be repeated by chance, such as "Yours sincerely,".
 const SHORTEST_REPEATED: usize = 20;
 
-/// A line is boilerplate from so many documents on.
-const BOILERPLATE: u32 = 5;
+/// A line in at least this many documents is boilerplate.
+const BOILERPLATE_DOCUMENTS: u32 = 5;
 
-/// Different lines that are counted at most; those that were seen once are then forgotten.
+/// Maximum number of distinct lines counted; beyond it, lines seen once are dropped.
 const MOST_COUNTED: usize = 1 << 20;
 
 const MOST_SHOWN: usize = 25;
 
-/// Bytes by which a line is known that goes on from one window into the next: its beginning, so many
-/// of them, is judged in its place. It is then odd in any case.
-const KNOWN_BY: usize = 16 << 10;
+/// A line that spans windows is represented by this many bytes of its beginning. Such a line is odd
+/// in any case.
+const KEPT_BYTES: usize = 16 << 10;
 
 /// The lines of one window.
 #[derive(Default)]
-pub struct LinesOfWindow {
-    /// Where the lines are that both begin and end in it.
+pub struct WindowLines {
+    /// The range of the lines that both begin and end in the window.
     whole: Range<usize>,
     count: u64,
     longest: u64,
     lengths: Vec<u64>,
     code_bytes: u64,
-    /// Where the odd ones are.
+    /// The ranges of odd lines.
     odd: Vec<Range<usize>>,
-    /// The hash and place of those long enough to be told from others.
+    /// Hash and range of each line long enough to be distinctive.
     hashes: Vec<(u64, Range<usize>)>,
 }
 
-impl LinesOfWindow {
+impl WindowLines {
     pub fn new(window: &Window) -> Self {
         let text = &window.text;
         let first = if window.begins_line { 0 } else { text.find('\n').map_or(text.len(), |end| end + 1) };
@@ -107,8 +107,8 @@ impl LinesOfWindow {
         lines
     }
 
-    /// Counts the line in this place, which takes so many bytes with the white space around it. Of a
-    /// very long one, `line` is what it is known by.
+    /// Counts the line at `place`, which takes `with_space` bytes including surrounding white
+    /// space. For a very long line, `line` is only its kept beginning.
     fn count_line(&mut self, line: &str, place: Range<usize>, with_space: usize) {
         self.count += 1;
         self.longest = self.longest.max(place.len() as u64);
@@ -118,26 +118,25 @@ impl LinesOfWindow {
             self.odd.push(place.clone());
         }
         if line.len() >= SHORTEST_REPEATED {
-            // The length tells those apart that are known by the same beginning.
+            // The length distinguishes lines with the same kept beginning.
             let unknown = place.len().abs_diff(line.len()) as u64;
             self.hashes.push((xxh3_64(line.as_bytes()) ^ unknown, place));
         }
     }
 }
 
-/// A line that goes on from one window into the next. It may be as long as the document, so only
-/// what it is known by is kept.
+/// A line that spans windows. It may be as long as the document, so only its beginning is kept.
 #[derive(Default)]
 struct OpenLine {
-    /// Its beginning, from its first character on that is no white space.
+    /// Its beginning, without leading white space.
     begins: String,
-    /// Its last character that is none, so far.
+    /// Its last non-space character so far.
     last: Option<char>,
-    /// Bytes from the one to the other.
+    /// Bytes from the first to the last non-space character.
     bytes: usize,
-    /// Bytes from the one on.
+    /// Bytes from the first non-space character on.
     read: usize,
-    /// Bytes with the white space before it, too.
+    /// All bytes, including leading white space.
     all: usize,
 }
 
@@ -146,7 +145,7 @@ impl OpenLine {
         self.all += piece.len();
         let piece = if self.read == 0 { piece.trim_start() } else { piece };
         if self.begins.len() == self.read {
-            let room = KNOWN_BY - self.begins.len();
+            let room = KEPT_BYTES - self.begins.len();
             self.begins.push_str(&piece[..piece.floor_char_boundary(room)]);
         }
         let line = piece.trim_end();
@@ -156,14 +155,14 @@ impl OpenLine {
         self.read += piece.len();
     }
 
-    /// The line as the only one of a text: what it is known by, which is its beginning and, since code
-    /// is told by how lines end, its last character.
-    fn close(mut self) -> (String, LinesOfWindow) {
+    /// The line's kept text and the counts of it as a single line. Code is recognized by line ends,
+    /// so the kept text of a long line is its beginning followed by its last character.
+    fn close(mut self) -> (String, WindowLines) {
         match self.bytes <= self.begins.len() {
             true => self.begins.truncate(self.bytes),
             false => self.begins.extend(self.last),
         }
-        let mut lines = LinesOfWindow::default();
+        let mut lines = WindowLines::default();
         if self.bytes > 0 {
             lines.count_line(&self.begins, 0..self.bytes, self.all);
         }
@@ -171,12 +170,12 @@ impl OpenLine {
     }
 }
 
-/// So many characters from the beginning of the line in this place, which may reach past the text.
+/// The first characters of the line at `place`, which may extend past the text.
 fn beginning(text: &str, place: &Range<usize>, characters: usize) -> String {
     text[place.start..place.end.min(text.len())].chars().take(characters).collect()
 }
 
-/// Counts one length among those of less than 2^n bytes and not less than half of it.
+/// Adds a length to a histogram with power-of-two buckets.
 pub fn count_length(lengths: &mut Vec<u64>, bytes: u64) {
     let place = (u64::BITS - bytes.leading_zeros()) as usize;
     lengths.resize(lengths.len().max(place + 1), 0);
@@ -189,7 +188,7 @@ fn is_odd(line: &str) -> bool {
         || line.len() >= bytes && line.is_ascii() && line.len() > word * line.split_ascii_whitespace().count()
 }
 
-/// Whether a line looks like a program's: it ends as statements do, and a good part of it is
+/// Whether a line looks like source code: it ends as statements do, and a good part of it is
 /// brackets and operators.
 fn is_code(line: &str) -> bool {
     let signs = line.bytes().filter(|byte| b"(){}[]<>=;_&|\\$".contains(byte)).count();
@@ -202,36 +201,37 @@ fn is_code(line: &str) -> bool {
 /// The lines of all windows so far.
 #[derive(Default)]
 pub struct LineCounts {
-    all: LinesOfWindow,
+    all: WindowLines,
     open: OpenLine,
     bytes: u64,
     odd_count: u64,
     /// Document, bytes and beginning.
     odd: Vec<(u64, u64, String)>,
-    /// In how many documents each line stands; its bytes there; and the line, once it is repeated.
+    /// For each line, by hash: the number of documents that contain it, its bytes in them, and its
+    /// text once it is repeated.
     documents: AHashMap<u64, (u32, u64, Option<Box<str>>)>,
-    /// The open document's.
+    /// The open document, and the lines seen in it.
     document: u64,
     seen: AHashSet<u64>,
 }
 
 impl LineCounts {
-    pub fn add(&mut self, document: u64, window: &Window, lines: LinesOfWindow) {
+    pub fn add(&mut self, document: u64, window: &Window, lines: WindowLines) {
         let (text, Range { start, end }) = (&window.text, lines.whole.clone());
         self.bytes += text.len() as u64;
         if !window.begins_line {
             self.open.add(&text[..start]);
             if window.ends_line || start < text.len() {
-                let (known_by, line) = std::mem::take(&mut self.open).close();
-                self.count_lines(document, &known_by, line);
+                let (kept, line) = std::mem::take(&mut self.open).close();
+                self.count_lines(document, &kept, line);
             }
         }
         self.count_lines(document, text, lines);
         self.open.add(&text[end..]);
     }
 
-    /// Counts lines of this text, a stretch of the document.
-    fn count_lines(&mut self, document: u64, text: &str, lines: LinesOfWindow) {
+    /// Counts lines of `text`, a part of the document.
+    fn count_lines(&mut self, document: u64, text: &str, lines: WindowLines) {
         self.all.count += lines.count;
         self.all.longest = self.all.longest.max(lines.longest);
         self.all.code_bytes += lines.code_bytes;
@@ -258,16 +258,16 @@ impl LineCounts {
         }
         if self.documents.len() > MOST_COUNTED {
             self.documents.retain(|_, (documents, ..)| *documents > 1);
-            // Where that is not enough, the frequent ones have been seen.
+            // If that is not enough, keep only lines that are boilerplate already.
             if self.documents.len() > MOST_COUNTED / 2 {
-                self.documents.retain(|_, (documents, ..)| *documents >= BOILERPLATE);
+                self.documents.retain(|_, (documents, ..)| *documents >= BOILERPLATE_DOCUMENTS);
             }
         }
     }
 
     pub fn finish(self, name: &dyn Fn(u64) -> String) -> Lines {
         let share = |bytes: u64| bytes as f64 / self.bytes.max(1) as f64;
-        let counted = self.documents.values().filter(|(documents, ..)| *documents >= BOILERPLATE);
+        let counted = self.documents.values().filter(|(documents, ..)| *documents >= BOILERPLATE_DOCUMENTS);
         let mut repeated: Vec<(u32, &str)> = Vec::new();
         let mut boilerplate = 0u64;
         for (documents, bytes, line) in counted {
@@ -312,7 +312,7 @@ mod tests {
                 let begins_line = start == 0 || text[..start].ends_with('\n');
                 let ends_line = end == text.len() || text[..end].ends_with('\n');
                 let window = Window { offset: start as u64, text: text[start..end].to_owned(), begins_line, ends_line };
-                counts.add(document, &window, LinesOfWindow::new(&window));
+                counts.add(document, &window, WindowLines::new(&window));
                 start = end;
             }
         }

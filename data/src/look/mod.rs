@@ -1,9 +1,8 @@
-//! A look at a text before a model learns from it: how much there is and where from, what stands in
-//! it twice, whose language it is, what one might not want a model to know, and how its author
-//! writes.
+//! A survey of a text before training: how much there is and where it comes from, what is repeated,
+//! its languages, private data in it, and its author's style.
 //!
-//! The text is read once and never held. Counts are of all of it; words, phrases, sentences and
-//! languages are those of a sample of at most 8 MiB that is spread over the whole.
+//! The text is read once and never held in memory. Counts cover all of it; words, phrases,
+//! sentences and languages come from a sample of at most 8 MiB spread over the whole.
 
 mod lines;
 mod origin;
@@ -24,118 +23,118 @@ use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
 use crate::sensitive::{Finding, Window, Windows, find};
 use crate::source::{Dated, Event, LeftOut};
-use lines::{LineCounts, LinesOfWindow, count_length};
-use private::PlacesFound;
+use lines::{LineCounts, WindowLines, count_length};
+use private::PrivateFindings;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// How much of the text words and phrases are taken from.
+/// Size of the sample for words and phrases.
 const SAMPLE_BYTES: usize = 8 << 20;
 
-/// Windows that are looked at together, on all cores.
-const WINDOWS: usize = 256;
+/// Windows processed in one parallel batch.
+const BATCH_WINDOWS: usize = 256;
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Look {
-    /// Documents with something else than white space in them.
+    /// Documents that are not blank.
     pub documents: u64,
     /// Bytes of text.
     pub bytes: u64,
     /// Characters of text.
     pub characters: u64,
-    /// What the files are, by their names' ends, the most first.
+    /// The kinds of files, by file name extension, the largest share first.
     pub kinds: Vec<Share>,
-    /// When the text is from: the year that a document says, as a mail does, else the one in the file's
-    /// name, else that of the file's last change.
+    /// The years of the text: a document's own date if it has one, as in mail, else a year in the
+    /// file's name, else the year in which the file was last changed.
     pub years: Vec<Share>,
-    /// The largest files, and how many there are.
+    /// The largest files.
     pub largest: Vec<Share>,
-    /// Files that were read.
+    /// Number of files read.
     pub files: u64,
-    /// Documents by length: those of less than 2^n bytes and not less than half of it.
+    /// Histogram of document lengths: entry n counts documents of less than 2^n and at least
+    /// 2^(n-1) bytes.
     pub lengths: Vec<u64>,
-    /// What was not read, and why.
+    /// Files that were not read, and why.
     pub left_out: Vec<LeftOut>,
-    /// What the encodings of files were taken to be, in a sentence, where nothing said them and they
-    /// are not UTF-8.
+    /// A sentence about the encodings detected in files that are not UTF-8 and declare none.
     pub encodings: Option<String>,
-    /// Documents that are nearly the same.
+    /// Near-duplicate documents.
     pub repeated: Repeated,
-    /// Lines: how long, and which stand in many documents.
+    /// Findings about lines.
     pub lines: Lines,
-    /// What one might not want a model to learn.
+    /// Private data found.
     pub private: Vec<Private>,
     /// Words, phrases, sentences and languages of the sample.
     pub vocabulary: Vocabulary,
-    /// How much of the text that sample is, in bytes.
+    /// Size of the sample in bytes.
     pub sample_bytes: u64,
 }
 
-/// Documents that are nearly the same.
+/// Near-duplicate documents.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Repeated {
-    /// Sets of them.
+    /// Number of groups.
     pub groups: u64,
-    /// Documents in these, but for one of each.
+    /// Documents in the groups, without the first of each.
     pub documents: u64,
-    /// Their bytes.
+    /// Bytes of these documents.
     pub bytes: u64,
-    /// One in so many documents was compared.
+    /// One in this many documents was compared.
     pub one_in: u64,
-    /// The largest sets: the files that their documents stand in, at most three of each.
+    /// The largest groups: at most three file names each.
     pub examples: Vec<Vec<String>>,
 }
 
-/// Reads the text that `options` names and says what is in it.
+/// Reads the text named by `options` and surveys it.
 ///
 /// # Errors
-/// As [`crate::prepare::prepare`], but that nothing is written: `options.out` is where standard
-/// input may be copied to, and must exist.
+/// As [`crate::prepare::prepare`]. Nothing is prepared, but standard input may be copied to
+/// `options.out`, which must exist.
 pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, Error> {
     let mut corpus = Corpus::find(options, progress)?;
     loop {
-        let mut looking = Looking::new();
+        let mut state = LookState::new();
         let reading = corpus.read(Purpose::Looking, Position::default(), progress, &mut |at: EventPosition<'_>, event| {
             match event {
-                Event::Text(text) => looking.add(text),
-                Event::EndOfDocument => looking.end_document(at.source()),
-                // A date before 1970 is of a clock that nobody has set.
-                Event::Dated(Dated::At(seconds)) => looking.written = u64::try_from(seconds).ok(),
+                Event::Text(text) => state.add(text),
+                Event::EndOfDocument => state.end_document(at.source()),
+                // A date before 1970 comes from a clock that was never set.
+                Event::Dated(Dated::At(seconds)) => state.written = u64::try_from(seconds).ok(),
                 Event::Title(_) | Event::Dated(Dated::Throughout) => {}
             }
             Ok(())
         })?;
         corpus.leave_out(&reading.unusable)?;
         if !reading.is_spoilt {
-            return match looking.documents {
+            return match state.documents {
                 0 => Err(nothing_in(&reading.sources)),
-                _ => Ok(looking.finish(reading, corpus.listing.left_out)),
+                _ => Ok(state.finish(reading, corpus.listing.left_out)),
             };
         }
     }
 }
 
-/// What is gathered as the text passes by.
-struct Looking {
+/// State gathered while reading.
+struct LookState {
     windows: Windows,
-    /// Windows that wait to be looked at, each with the number of its document.
+    /// Windows to process, each with its document number.
     waiting: Vec<(u64, Window)>,
     sample: Sample,
     near: NearDuplicates<(u64, u64)>,
     lines: LineCounts,
-    private: PlacesFound,
+    private: PrivateFindings,
     lengths: Vec<u64>,
     documents: u64,
     bytes: u64,
     characters: u64,
     document_bytes: u64,
-    /// When the document was written, in seconds since 1970, where it says that.
+    /// The date of the open document, in seconds since 1970, if it has one.
     written: Option<u64>,
     dated: origin::DocumentYears,
 }
 
-impl Looking {
+impl LookState {
     fn new() -> Self {
         Self {
             windows: Windows::default(),
@@ -143,7 +142,7 @@ impl Looking {
             sample: Sample::new(SAMPLE_BYTES),
             near: NearDuplicates::default(),
             lines: LineCounts::default(),
-            private: PlacesFound::default(),
+            private: PrivateFindings::default(),
             lengths: Vec::new(),
             documents: 0,
             bytes: 0,
@@ -160,7 +159,7 @@ impl Looking {
         self.near.add(text);
         let document = self.documents;
         self.waiting.extend(self.windows.add(text).into_iter().map(|window| (document, window)));
-        self.look_when_full();
+        self.process_when_full();
     }
 
     fn end_document(&mut self, source: usize) {
@@ -174,23 +173,23 @@ impl Looking {
         self.documents += 1;
         self.bytes += self.document_bytes;
         self.document_bytes = 0;
-        self.look_when_full();
+        self.process_when_full();
     }
 
-    fn look_when_full(&mut self) {
+    fn process_when_full(&mut self) {
         let windows = self.waiting.len();
         let bytes: usize = self.waiting.iter().map(|(_, window)| window.text.len()).sum();
-        // Short documents have short windows, of which more are waited for.
-        if windows >= 16 * WINDOWS || windows >= WINDOWS && bytes >= 1 << 20 {
-            self.look();
+        // Short documents have short windows, so more windows make a batch.
+        if windows >= 16 * BATCH_WINDOWS || windows >= BATCH_WINDOWS && bytes >= 1 << 20 {
+            self.process_batch();
         }
     }
 
-    fn look(&mut self) {
+    fn process_batch(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
-        let seen: Vec<(LinesOfWindow, Vec<Finding>, u64)> = waiting
+        let seen: Vec<(WindowLines, Vec<Finding>, u64)> = waiting
             .par_iter()
-            .map(|(_, window)| (LinesOfWindow::new(window), find(&window.text), window.text.chars().count() as u64))
+            .map(|(_, window)| (WindowLines::new(window), find(&window.text), window.text.chars().count() as u64))
             .collect();
         for ((document, window), (lines, findings, characters)) in waiting.iter().zip(seen) {
             self.lines.add(*document, window, lines);
@@ -200,15 +199,15 @@ impl Looking {
     }
 
     fn finish(mut self, reading: Reading, left_out: Vec<LeftOut>) -> Look {
-        self.look();
+        self.process_batch();
         let sources = reading.sources;
-        // The number of each file's first document, of all in the order of reading.
+        // Number of each file's first document, in reading order.
         let (mut starts, mut next) = (Vec::with_capacity(sources.len()), 0);
         for source in &sources {
             starts.push(next);
             next += source.documents.iter().sum::<u64>();
         }
-        // The file of a document, and which of that file's it is, from 1.
+        // The file of a document, and the document's number in it, from 1.
         let place = |document: u64| {
             let source = starts.partition_point(|&start| start <= document).saturating_sub(1);
             let name = sources.get(source).map(|source| source.name.clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where the text comes from: kinds of files, and years.
+//! Origin of the text: kinds of files, and years.
 
 use crate::prepare::Source;
 use crate::source::compression::Compression;
@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock, time::UNIX_EPOCH}
 /// A part of the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Files in it.
     pub files: u64,
@@ -19,20 +19,19 @@ pub struct Share {
     pub bytes: u64,
 }
 
-/// The year of what says none.
+/// The year of files without one.
 const UNKNOWN: &str = "unknown";
 
-/// Files that are named one by one.
+/// Number of largest files listed.
 const LARGEST: usize = 12;
 
-/// Documents that say when they were written: how many of each source there are of each year, and
-/// their bytes.
+/// Documents with a date: per source and year, their number and bytes.
 #[derive(Default)]
 pub struct DocumentYears(BTreeMap<(usize, u64), [u64; 2]>);
 
 impl DocumentYears {
-    /// Counts a document of the source of this number, written so many seconds after 1970 began. One
-    /// of a year that cannot be says none.
+    /// Counts a document of source number `source`, written `seconds` after the beginning of 1970.
+    /// An impossible year counts as no date.
     pub fn add(&mut self, source: usize, seconds: u64, bytes: u64) {
         let Some(year) = civil_year(seconds / 86_400) else { return };
         let [documents, all_bytes] = self.0.entry((source, year)).or_default();
@@ -46,15 +45,15 @@ impl DocumentYears {
     }
 }
 
-/// The text by the ends of the files' names, the most first.
+/// The text by file name extension, the largest share first.
 pub fn kinds(sources: &[Source]) -> Vec<Share> {
     let mut kinds = by_name(sources.iter().map(|source| (kind(&source.name), size(source))));
     kinds.sort_by_key(|share| Reverse(share.bytes));
     kinds
 }
 
-/// The text by years, the earliest first: by those that documents say, and of all others by their
-/// files'.
+/// The text by year, the earliest first: the documents' own years, and the file's year for undated
+/// documents.
 pub fn years(sources: &[Source], dated: &DocumentYears) -> Vec<Share> {
     let years = sources.iter().enumerate().flat_map(|(number, source)| {
         let said = dated.of(number);
@@ -81,12 +80,12 @@ pub fn largest(sources: &[Source]) -> Vec<Share> {
     largest.into_iter().take(LARGEST).map(share).collect()
 }
 
-/// Documents of a source, and its bytes.
+/// Number of documents of a source, and its bytes.
 fn size(source: &Source) -> [u64; 2] {
     [source.documents.iter().sum(), source.bytes]
 }
 
-/// Parts of files under the names that they are given, each with its documents and bytes.
+/// Sums parts of files by name, each given with its documents and bytes.
 fn by_name(parts: impl Iterator<Item = (String, [u64; 2])>) -> Vec<Share> {
     let mut shares: BTreeMap<String, Share> = BTreeMap::new();
     for (name, [documents, bytes]) in parts {
@@ -98,7 +97,7 @@ fn by_name(parts: impl Iterator<Item = (String, [u64; 2])>) -> Vec<Share> {
     shares.into_values().collect()
 }
 
-/// The end of a file's name, without that of its compression.
+/// The extension of a file's name, without that of its compression.
 fn kind(name: &str) -> String {
     let lower = name.rsplit(['/', '\\']).next().unwrap_or_default().to_lowercase();
     match Compression::of_name(&lower).1.rsplit_once('.') {
@@ -107,14 +106,14 @@ fn kind(name: &str) -> String {
     }
 }
 
-/// Whether it looks like the end of a name: that of a mail in a Maildir, `:2,S`, is none.
+/// Whether it looks like an extension; `:2,S`, the end of a mail's name in a Maildir, does not.
 fn is_ending(end: &str) -> bool {
     end.len() <= 8 && end.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_".contains(&byte))
 }
 
-/// The first year in a file's name, else that of its last change.
+/// The first year in a file's name, else the year of its last change.
 fn year(name: &str) -> String {
-    // 2019-05-01 and, where a name begins with it, 20190501 alike.
+    // Matches 2019-05-01 and, at the beginning of a name, 20190501.
     static YEAR: LazyLock<Regex> = LazyLock::new(|| {
         let (year, month, day) = ("(?:18|19|20)[0-9]{2}", "(?:0[1-9]|1[0-2])", "(?:0[1-9]|[12][0-9]|3[01])");
         let pattern = format!("(?:^|[^0-9])(?<alone>{year})(?:[^0-9]|$)|^(?<first>{year}){month}{day}");
@@ -131,17 +130,17 @@ fn year(name: &str) -> String {
     year.map_or_else(|| UNKNOWN.to_owned(), |year| year.to_string())
 }
 
-/// The year of a day since 1970-01-01; `None` behind 9999, which a broken clock says, or whoever
-/// writes a time by hand.
+/// The year of a day, counted from 1970-01-01; `None` after 9999, which comes from broken clocks or
+/// dates written by hand.
 fn civil_year(days: u64) -> Option<u64> {
-    // Years that begin in March end with the leap day, so that they can be told by division.
+    // If years begin in March, the leap day is the last day and division yields the year.
     const MARCH_OF_YEAR_0: u64 = 719_468;
     const ERA: u64 = 146_097;
     let days = days + MARCH_OF_YEAR_0;
     let (era, day) = (days / ERA, days % ERA); // 400 years each
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
-    // January and February are the next year's.
+    // January and February belong to the next year.
     let year = 400 * era + year + u64::from(day_of_year >= 306);
     (year <= 9999).then_some(year)
 }

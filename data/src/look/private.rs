@@ -1,52 +1,52 @@
-//! Addresses, numbers and keys of the text, counted, with places.
+//! Counts and locations of addresses, numbers and keys in the text.
 
 use crate::sensitive::{Finding, Kind, Window};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One kind, all over the text.
+/// One kind of private data in the whole text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Private {
     /// The kind.
     pub kind: Kind,
-    /// How often it stands in the text.
+    /// Number of occurrences.
     pub count: u64,
-    /// Documents that have it.
+    /// Number of documents with an occurrence.
     pub documents: u64,
-    /// Where, at most the first hundred of these.
+    /// The first occurrences, at most a hundred.
     pub places: Vec<Place>,
 }
 
-/// A place of the text.
+/// The location of an occurrence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The file.
     pub source: String,
-    /// Which of the file's documents, from 1.
+    /// The document's number in the file, from 1.
     pub document: u64,
-    /// Bytes of the document before it.
+    /// Byte offset in the document.
     pub offset: u64,
-    /// Its beginning, the rest as dots: enough to know it again.
+    /// Its beginning followed by an ellipsis: enough to recognize it.
     pub shown: String,
 }
 
-/// Places that are kept of each kind.
+/// Occurrences kept of each kind.
 const MOST_PLACES: usize = 100;
 
-/// What was found so far.
+/// The findings so far, by kind.
 #[derive(Default)]
-pub struct PlacesFound(BTreeMap<Kind, OfKind>);
+pub struct PrivateFindings(BTreeMap<Kind, KindFindings>);
 
 #[derive(Default)]
-struct OfKind {
+struct KindFindings {
     count: u64,
     documents: u64,
     last: Option<u64>,
-    /// Document, offset, and what is shown.
+    /// Document, offset, and the text shown.
     places: Vec<(u64, u64, String)>,
 }
 
-impl PlacesFound {
+impl PrivateFindings {
     pub fn add(&mut self, document: u64, window: &Window, findings: Vec<Finding>) {
         for Finding { kind, range } in findings {
             let found = self.0.entry(kind).or_default();
@@ -58,10 +58,10 @@ impl PlacesFound {
         }
     }
 
-    /// What was found; `place` has the file of a document in the order of reading, and which of that
-    /// file's it is.
+    /// The findings; `place` maps a document, numbered in reading order, to its file and its number
+    /// in that file.
     pub fn finish(self, place: &dyn Fn(u64) -> (String, u64)) -> Vec<Private> {
-        let of_kind = |(kind, found): (Kind, OfKind)| {
+        let of_kind = |(kind, found): (Kind, KindFindings)| {
             let named = |(document, offset, shown)| {
                 let (source, document) = place(document);
                 Place { source, document, offset, shown }
@@ -73,7 +73,7 @@ impl PlacesFound {
     }
 }
 
-/// The first quarter, at most four characters.
+/// The first quarter, at most four characters, and an ellipsis.
 fn shown(found: &str) -> String {
     let characters = found.chars().count();
     found.chars().take((characters / 4).min(4)).chain("\u{2026}".chars()).collect()

@@ -1,62 +1,63 @@
-//! How the author writes: words, phrases, sentences, and in which language.
+//! The author's style: words, phrases, sentences and languages.
 //!
-//! Favourite words are the most frequent that are none of the words that every text needs: a few
-//! hundred of English, German, French and Spanish (`common.txt`, a line for each language).
+//! Favourite words are the most frequent ones except those that every text needs: a few hundred of
+//! English, German, French and Spanish (`common.txt`, one line per language).
 
 use ahash::{AHashMap, AHashSet};
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock};
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
 
-/// What was found.
+/// Findings about the vocabulary of the sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Vocabulary {
-    /// Words of the sample.
+    /// Number of words.
     pub words: u64,
-    /// Different ones, whatever their case.
+    /// Number of distinct words, ignoring case.
     pub different: u64,
-    /// Of these, those that occur once.
+    /// Number of words that occur once.
     pub once: u64,
-    /// The most frequent words that not every text has, with their counts.
+    /// The most frequent distinctive words, with their counts.
     pub favourites: Vec<Counted>,
-    /// Phrases of three to five words that return, with their counts.
+    /// Repeated phrases of three to five words, with their counts.
     pub phrases: Vec<Counted>,
-    /// Sentences by their number of words: 1, 2, ... and last all that are longer.
+    /// Histogram of sentence lengths in words: 1, 2, ...; the last entry counts all longer ones.
     pub sentences: Vec<u64>,
-    /// Words of a sentence, on average.
+    /// Mean number of words in a sentence.
     pub words_per_sentence: f64,
-    /// The shares of the sample in each language, the most first; what is too short or too strange
-    /// to tell is in none.
+    /// The fraction of the sample in each language, the largest first; text that is too short or
+    /// unclear is in none.
     pub languages: Vec<(String, f64)>,
 }
 
-/// A word or phrase, and how often it occurs.
+/// A word or phrase, and its number of occurrences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// As it is written most often, in lower case.
+    /// In lower case.
     pub text: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
 const MOST_WORDS: usize = 60;
 const MOST_PHRASES: usize = 40;
 
-/// A phrase is a habit from so many times on.
-const HABIT: u32 = 3;
+/// A phrase is a habit if it occurs at least this often.
+const FEWEST_REPEATS: u32 = 3;
 
-/// Sentences of more words are counted together.
+/// Longer sentences (in words) share one count.
 const LONGEST_SENTENCE: usize = 60;
 
-/// So much of a piece of text tells its language.
-const TELLS_LANGUAGE: usize = 2000;
+/// A piece's language is detected from this many of its first bytes.
+const DETECTION_BYTES: usize = 2000;
 
-static COMMON: LazyLock<AHashSet<&str>> = LazyLock::new(|| include_str!("common.txt").split_whitespace().collect());
+static COMMON_WORDS: LazyLock<AHashSet<&str>> =
+    LazyLock::new(|| include_str!("common.txt").split_whitespace().collect());
 
 impl Vocabulary {
-    /// Of a few texts.
+    /// Analyses a sample given as texts.
     pub fn new(texts: &[&str]) -> Self {
-        // An accent may be a character of its own or not, and a line may end in one character or two.
+        // Unify accents (combining or precomposed) and line ends (one or two characters).
         let composed = |text: &&str| text.replace("\r\n", "\n").nfc().collect::<String>();
         let lower: Vec<String> = texts.iter().map(|text| composed(text).to_lowercase()).collect();
         let mut words = Words::default();
@@ -70,7 +71,8 @@ impl Vocabulary {
             lengths[sentence.len().min(LONGEST_SENTENCE + 1) - 1] += 1;
         }
         let all: u64 = words.all.iter().map(|word| word.count).sum();
-        let mut favourites: Vec<&Word> = words.all.iter().filter(|word| word.is_own && word.count > 1).collect();
+        let mut favourites: Vec<&Word> =
+            words.all.iter().filter(|word| word.is_distinctive && word.count > 1).collect();
         favourites.sort_by_key(|word| (Reverse(word.count), word.text));
         let counted = |word: &&Word| Counted { text: word.text.to_owned(), count: word.count };
         Self {
@@ -86,7 +88,7 @@ impl Vocabulary {
     }
 }
 
-/// Every different word, numbered.
+/// Distinct words, numbered.
 #[derive(Default)]
 struct Words<'a> {
     numbers: AHashMap<&'a str, u32>,
@@ -96,8 +98,8 @@ struct Words<'a> {
 struct Word<'a> {
     text: &'a str,
     count: u64,
-    /// Whether it says something: it is no number, and not every text needs it.
-    is_own: bool,
+    /// Whether it is distinctive: neither a number nor a single character nor a common word.
+    is_distinctive: bool,
 }
 
 impl<'a> Words<'a> {
@@ -105,8 +107,8 @@ impl<'a> Words<'a> {
         let next = self.all.len() as u32;
         let number = *self.numbers.entry(text).or_insert(next);
         if number == next {
-            let is_own = text.chars().nth(1).is_some() && !is_common(text) && !is_number(text);
-            self.all.push(Word { text, count: 0, is_own });
+            let is_distinctive = text.chars().nth(1).is_some() && !is_common(text) && !is_number(text);
+            self.all.push(Word { text, count: 0, is_distinctive });
         }
         self.all[number as usize].count += 1;
         number
@@ -115,27 +117,27 @@ impl<'a> Words<'a> {
 
 /// "Don't" is two common words.
 fn is_common(word: &str) -> bool {
-    word.split(['\'', '\u{2019}']).all(|part| COMMON.contains(part))
+    word.split(['\'', '\u{2019}']).all(|part| COMMON_WORDS.contains(part))
 }
 
 fn is_number(word: &str) -> bool {
     word.chars().all(char::is_numeric)
 }
 
-/// What ends a sentence: of Latin script, of Chinese and Japanese in both widths, of Hindi and its
-/// neighbours, of Arabic and Urdu, of Armenian, Ethiopic and Burmese.
+/// Punctuation that ends a sentence: of Latin script, of Chinese and Japanese in both widths, of
+/// Hindi and its neighbours, of Arabic and Urdu, of Armenian, Ethiopic and Burmese.
 const ENDS: [char; 17] = ['.', '!', '?', '…', '。', '｡', '！', '？', '．', '।', '॥', '؟', '۔', '։', '።', '፧', '။'];
 
-/// The words of each sentence; a blank line ends one too, as headings have no full stop.
+/// The words of each sentence; a blank line also ends one, since headings have no full stop.
 fn sentences(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let parts = text.split("\n\n").flat_map(|paragraph| paragraph.split(ENDS));
     parts.map(words).filter(|words| !words.is_empty())
 }
 
-/// An apostrophe inside a word belongs to it, and so does whatever mark stands on a letter.
+/// Words include apostrophes between letters and any combining marks on letters.
 fn words(sentence: &str) -> Vec<&str> {
-    let split = sentence.split(|sign: char| !sign.is_alphanumeric() && !holds_together(sign));
-    let split = split.map(|word| word.trim_start_matches(holds_together).trim_end_matches(is_apostrophe));
+    let split = sentence.split(|sign: char| !sign.is_alphanumeric() && !joins_letters(sign));
+    let split = split.map(|word| word.trim_start_matches(joins_letters).trim_end_matches(is_apostrophe));
     split.filter(|word| word.contains(char::is_alphanumeric)).collect()
 }
 
@@ -143,32 +145,32 @@ fn is_apostrophe(sign: char) -> bool {
     matches!(sign, '\'' | '\u{2019}')
 }
 
-/// Whether a sign is inside a word where letters stand around it: an apostrophe, an accent, a vowel sign, a
-/// joiner.
-fn holds_together(sign: char) -> bool {
+/// Whether a character is part of a word when it stands between letters: an apostrophe, an accent,
+/// a vowel sign, a joiner.
+fn joins_letters(sign: char) -> bool {
     is_apostrophe(sign) || is_combining_mark(sign) || matches!(sign, '\u{200c}' | '\u{200d}')
 }
 
-/// Phrases that return: of those that have two words in a row in common, the strongest.
+/// The strongest repeated phrases; of those that share two consecutive words, only the strongest.
 fn phrases(sentences: &[Vec<u32>], words: &[Word<'_>]) -> Vec<Counted> {
-    // Shorter phrases are filled up with a number that no word has.
+    // Shorter phrases are padded with a number that no word has.
     let mut counts: AHashMap<[u32; 5], u32> = AHashMap::default();
     for length in 3..=5 {
         for phrase in sentences.iter().flat_map(|sentence| sentence.windows(length)) {
             let key = std::array::from_fn(|place| phrase.get(place).copied().unwrap_or(u32::MAX));
             *counts.entry(key).or_default() += 1;
         }
-        // What is no habit makes room for the longer ones.
-        counts.retain(|_, count| *count >= HABIT);
+        // Drop rare phrases to make room for the longer ones.
+        counts.retain(|_, count| *count >= FEWEST_REPEATS);
     }
     let texts = |key: &[u32; 5]| -> Vec<&str> {
         key.iter().take_while(|number| **number != u32::MAX).map(|&number| words[number as usize].text).collect()
     };
-    let says_something =
-        |key: &[u32; 5]| key.iter().any(|&number| words.get(number as usize).is_some_and(|word| word.is_own));
+    let has_distinctive_word =
+        |key: &[u32; 5]| key.iter().any(|&number| words.get(number as usize).is_some_and(|word| word.is_distinctive));
     let mut ranked: Vec<(u32, Vec<&str>)> =
-        counts.iter().filter(|(key, _)| says_something(key)).map(|(key, &count)| (count, texts(key))).collect();
-    // A longer phrase says more: four words that return ten times are a stronger habit than three.
+        counts.iter().filter(|(key, _)| has_distinctive_word(key)).map(|(key, &count)| (count, texts(key))).collect();
+    // A longer phrase is a stronger habit: four words repeated ten times rank above three.
     ranked.sort_by_key(|(count, phrase)| (Reverse(*count as usize * (phrase.len() - 1)), phrase.clone()));
     let mut shown: Vec<(u32, Vec<&str>)> = Vec::new();
     for (count, phrase) in ranked {
@@ -184,13 +186,13 @@ fn phrases(sentences: &[Vec<u32>], words: &[Word<'_>]) -> Vec<Counted> {
     shown.into_iter().map(|(count, phrase)| Counted { text: phrase.join(" "), count: count.into() }).collect()
 }
 
-/// The share of each language in the texts, by bytes.
+/// The fraction of the texts in each language, by bytes.
 fn languages(texts: &[&str]) -> Vec<(String, f64)> {
     let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
     for text in texts {
-        let told = whatlang::detect(&text[..text.floor_char_boundary(TELLS_LANGUAGE)]);
-        if let Some(told) = told.filter(whatlang::Info::is_reliable) {
-            *bytes.entry(told.lang().eng_name()).or_default() += text.len();
+        let detected = whatlang::detect(&text[..text.floor_char_boundary(DETECTION_BYTES)]);
+        if let Some(detected) = detected.filter(whatlang::Info::is_reliable) {
+            *bytes.entry(detected.lang().eng_name()).or_default() += text.len();
         }
     }
     let all: usize = texts.iter().map(|text| text.len()).sum();

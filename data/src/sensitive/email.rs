@@ -1,6 +1,6 @@
 //! E-mail addresses: a local part of at most 64 characters, and a domain name.
 
-use super::neighbours::{before, behind};
+use super::neighbours::{after, before};
 use regex::Regex;
 use std::{ops::Range, sync::LazyLock};
 
@@ -9,24 +9,25 @@ static SHAPE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("the pattern is valid")
 });
 
-/// What ends the names of files: `icon@2x.png` is no address.
-const FILES: [&str; 10] = ["png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "ts", "html"];
+/// File name extensions: `icon@2x.png` is not an address.
+const FILE_EXTENSIONS: [&str; 10] = ["png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "ts", "html"];
 
-/// Where addresses stand.
+/// Ranges of e-mail addresses.
 pub fn find(text: &str) -> Vec<Range<usize>> {
     if !text.contains('@') {
         return Vec::new();
     }
     let is_address = |range: &Range<usize>| {
-        // Marks such as those of a list are no part of it, though they may stand within one.
-        let goes_on = |character: char| character.is_alphanumeric() || "_@".contains(character);
+        // Punctuation such as a list marker may precede an address, though it may also occur within
+        // one.
+        let continues = |character: char| character.is_alphanumeric() || "_@".contains(character);
         let top = text[range.clone()].rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-        let next = behind(text, range.end);
-        // `git@host.org:folder` is where a repository is.
-        let is_remote = next == Some(':') && behind(text, range.end + 1).is_some_and(char::is_alphanumeric);
-        !before(text, range.start).is_some_and(goes_on)
+        let next = after(text, range.end);
+        // `git@host.org:folder` names a repository.
+        let is_remote = next == Some(':') && after(text, range.end + 1).is_some_and(char::is_alphanumeric);
+        !before(text, range.start).is_some_and(continues)
             && !next.is_some_and(|next| next.is_alphanumeric() || next == '@')
-            && !FILES.contains(&top.as_str())
+            && !FILE_EXTENSIONS.contains(&top.as_str())
             && !is_remote
     };
     SHAPE.find_iter(text).map(|found| found.range()).filter(is_address).collect()

@@ -1,14 +1,13 @@
-//! Keys of machines: by the beginnings that services have given theirs to be known by, by the
-//! frame of private keys, and, behind a word such as `password =`, by looking random.
+//! Secret keys: recognized by the prefixes of well-known services, by the frame of private keys,
+//! and, after a word such as `password =`, by looking random.
 
 use super::neighbours::before;
 use regex::Regex;
 use std::{ops::Range, sync::LazyLock};
 
-/// Keys that begin as their services say: Amazon, GitHub, GitLab, OpenAI and Anthropic, Stripe,
-/// Google, Slack, npm, Hugging Face, PyPI, SendGrid; JSON Web Tokens; and private keys as PEM has
-/// them.
-static KNOWN: LazyLock<Regex> = LazyLock::new(|| {
+/// Keys with a known prefix: Amazon, GitHub, GitLab, OpenAI and Anthropic, Stripe, Google, Slack,
+/// npm, Hugging Face, PyPI, SendGrid; JSON Web Tokens; and private keys in PEM format.
+static KNOWN_FORMATS: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = [
         r"(?:AKIA|ASIA)[0-9A-Z]{16}",
         r"gh[pousr]_[A-Za-z0-9]{36,}",
@@ -29,8 +28,8 @@ static KNOWN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&pattern).expect("the pattern is valid")
 });
 
-/// A value behind a word that says what it is.
-static SAID: LazyLock<Regex> = LazyLock::new(|| {
+/// A value after a label such as `password`.
+static LABELLED: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = concat!(
         r"(?i-u)(?:api[_-]?key|secret|token|passwor[dt]|passwd|passphrase|bearer)(?:[_-]?(?:access|key|id|value)){0,3}",
         r#"["']?(?:\s{0,3}[:=]\s{0,3}|\s)["']?"#,
@@ -39,22 +38,23 @@ static SAID: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("the pattern is valid")
 });
 
-/// Bits a character from which a value looks random; words and paths have less.
+/// A value with at least this entropy, in bits per character, looks random; words and paths have
+/// less.
 const RANDOM_BITS: f64 = 3.3;
 
-/// Where keys stand.
+/// Ranges of keys.
 pub fn find(text: &str) -> Vec<Range<usize>> {
     let is_key = |range: &Range<usize>| {
         let key = &text[range.clone()];
         let begins = !before(text, range.start).is_some_and(|before| before.is_alphanumeric() || "_-".contains(before));
         begins && (!key.starts_with("sk-") || looks_random(key))
     };
-    let known = KNOWN.find_iter(text).map(|found| found.range()).filter(is_key);
-    let said = SAID.captures_iter(text).filter_map(|found| Some(found.get(1)?.range()));
-    known.chain(said.filter(|range| looks_random(&text[range.clone()]))).collect()
+    let known = KNOWN_FORMATS.find_iter(text).map(|found| found.range()).filter(is_key);
+    let labelled = LABELLED.captures_iter(text).filter_map(|found| Some(found.get(1)?.range()));
+    known.chain(labelled.filter(|range| looks_random(&text[range.clone()]))).collect()
 }
 
-/// Digits and letters, as mixed as chance mixes them (Shannon's entropy).
+/// Whether a value has both digits and letters, and the Shannon entropy of random characters.
 fn looks_random(value: &str) -> bool {
     let has = |kind: fn(&u8) -> bool| value.as_bytes().iter().any(kind);
     let mut counts = [0u32; 256];

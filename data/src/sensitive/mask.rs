@@ -1,23 +1,23 @@
-//! The text with tags in the place of what was found.
+//! Masking: replaces findings by tags.
 
 use super::{Kind, find, windows::Windows};
 use std::collections::BTreeMap;
 
-/// Replaces what is found by [`Kind::tag`] as a text passes by.
+/// Replaces findings by [`Kind::tag`] in a stream of text.
 #[derive(Default)]
 pub struct Masking {
     windows: Windows,
-    /// How many of each kind were replaced.
+    /// Number of replacements of each kind.
     pub counts: BTreeMap<Kind, u64>,
 }
 
-/// A text with tags in the place of what is found in it.
+/// The text with its findings replaced by tags.
 pub fn masked(text: &str) -> String {
     Masking::default().masked(text)
 }
 
 impl Masking {
-    /// Adds text to the open document; what of it is settled goes to `sink`.
+    /// Adds text to the open document and passes complete windows, masked, to `sink`.
     ///
     /// # Errors
     /// Those of `sink`.

@@ -1,10 +1,10 @@
-//! What one might not want a model to learn by heart: e-mail addresses, telephone numbers, keys,
-//! card numbers and IBANs, found by their shape and, where they have one, their check.
+//! Detects private data that a model should not learn by heart: e-mail addresses, telephone
+//! numbers, keys, card numbers and IBANs, by their shape and, if they have one, their checksum.
 //!
-//! What is told of a text does not depend on the pieces in which it comes: it is looked at in
-//! windows of at most 64 KiB that end with a line where they can, and part nothing of what is found,
-//! so that memory is bounded and all cores may look ([`Windows`]). Shapes are those of regular
-//! expressions without backtracking: no text takes longer than its length.
+//! The findings do not depend on how the text is divided into pieces: it is searched in windows of
+//! at most 64 KiB that end at a line end if possible and never cut a finding, so that memory is
+//! bounded and all cores can search ([`Windows`]). Shapes are regular expressions without
+//! backtracking: the time is linear in the length of the text.
 
 mod email;
 mod key;
@@ -20,19 +20,19 @@ pub use windows::{Window, Windows};
 use serde::{Deserialize, Serialize};
 use std::{cmp::Reverse, ops::Range};
 
-/// Kinds of what is found.
+/// Kinds of private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// An e-mail address.
     EmailAddress,
-    /// A telephone number: international, or in a common national shape.
+    /// A telephone number: international, or in a common national format.
     TelephoneNumber,
-    /// A password, a token or a private key of a machine.
+    /// A password, a token or a private key.
     Key,
-    /// The number of a payment card, right by Luhn's check.
+    /// A payment card number with a valid Luhn checksum.
     CardNumber,
-    /// An international bank account number, right by its check.
+    /// An international bank account number with a valid checksum.
     Iban,
 }
 
@@ -40,7 +40,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::EmailAddress, Self::TelephoneNumber, Self::Key, Self::CardNumber, Self::Iban];
 
-    /// What stands for it in a masked text.
+    /// The tag that replaces it in a masked text.
     pub fn tag(self) -> &'static str {
         match self {
             Self::EmailAddress => "[e-mail]",
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// What so many of the kind are called.
+    /// The noun for this many of the kind.
     pub fn words(self, count: u64) -> &'static str {
         let [one, several] = match self {
             Self::EmailAddress => ["e-mail address", "e-mail addresses"],
@@ -64,16 +64,16 @@ impl Kind {
     }
 }
 
-/// One place of a text.
+/// An occurrence of private data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What stands there.
+    /// Its kind.
     pub kind: Kind,
-    /// Where, in bytes.
+    /// Its range in bytes.
     pub range: Range<usize>,
 }
 
-/// What is found in a text, in order; no two overlap.
+/// The findings in a text, in order and without overlaps.
 pub fn find(text: &str) -> Vec<Finding> {
     let mut all = Vec::new();
     for (kind, ranges) in [
@@ -85,7 +85,7 @@ pub fn find(text: &str) -> Vec<Finding> {
     ] {
         all.extend(ranges.into_iter().map(|range| Finding { kind, range }));
     }
-    // Of two that overlap the one that begins first is it, and of two that begin together the
+    // Of two overlapping findings the one that begins first is kept; if they begin together, the
     // longer.
     all.sort_by_key(|finding| (finding.range.start, Reverse(finding.range.end)));
     let mut end = 0;

@@ -1,7 +1,7 @@
-//! What stands beside a place of a text: a shape that goes on is another thing.
+//! Characters next to a match: if the word or number continues there, it is not a match.
 
-/// Spaces that part groups of digits, as a class of regular expressions: the plain one, and those
-/// that no line ends at, as French has them.
+/// Spaces between groups of digits, as a regular expression class: the plain space and the
+/// non-breaking ones used in French.
 pub const SPACE: &str = r"[ \u{a0}\u{202f}]";
 
 /// The character before byte `at`.
@@ -9,7 +9,7 @@ pub fn before(text: &str, at: usize) -> Option<char> {
     text[..at].chars().next_back()
 }
 
-/// The character from byte `at` on.
-pub fn behind(text: &str, at: usize) -> Option<char> {
+/// The character at byte `at`.
+pub fn after(text: &str, at: usize) -> Option<char> {
     text[at..].chars().next()
 }

@@ -1,23 +1,23 @@
-//! Numbers that carry a check: of payment cards (ISO/IEC 7812, Luhn's) and of bank accounts (ISO
-//! 13616, modulo 97).
+//! Numbers with a checksum: payment cards (ISO/IEC 7812, Luhn) and bank accounts (ISO 13616, modulo
+//! 97).
 
-use super::neighbours::{SPACE, before, behind};
+use super::neighbours::{SPACE, after, before};
 use regex::{Match, Regex};
 use std::{ops::Range, sync::LazyLock};
 
-/// Groups of digits with single spaces or hyphens between them.
+/// Groups of digits separated by single spaces or hyphens.
 static DIGITS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(&format!(r"[0-9]+(?:[{SPACE}\-][0-9]+)*")).expect("the pattern is valid"));
 
 /// How digits are grouped on cards.
 const GROUPS: [&[usize]; 4] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4], &[4, 4, 4, 4, 3]];
 
-/// Where card numbers stand.
+/// Ranges of card numbers.
 pub fn cards(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for run in DIGITS.find_iter(text).filter(|run| run.len() >= 13) {
-        let goes_on = |character: char| character.is_alphanumeric() || character == '_';
-        if before(text, run.start()).is_some_and(goes_on) || behind(text, run.end()).is_some_and(goes_on) {
+        let continues = |character: char| character.is_alphanumeric() || character == '_';
+        if before(text, run.start()).is_some_and(continues) || after(text, run.end()).is_some_and(continues) {
             continue;
         }
         let groups = whole_numbers(text, groups(run));
@@ -37,7 +37,7 @@ pub fn cards(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Where each group of digits stands, one sign apart from the next.
+/// The range of each group of digits; one separator character lies between groups.
 fn groups(run: Match<'_>) -> Vec<Range<usize>> {
     let is_sign = |character: char| !character.is_ascii_digit();
     let mut at = run.start();
@@ -49,11 +49,12 @@ fn groups(run: Match<'_>) -> Vec<Range<usize>> {
     run.as_str().split_inclusive(is_sign).map(place).collect()
 }
 
-/// These groups of digits without a first that is the fraction of a decimal number, and without a last
-/// that a fraction follows.
+/// Drops a first group that is the fraction of a decimal number, and a last group that a fraction
+/// follows.
 fn whole_numbers(text: &str, mut groups: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let before_point = groups.first().and_then(|first| text[..first.start].strip_suffix('.'));
-    // In groups behind another number than 0 it may be a card's, behind the number of a list.
+    // Several groups after a point that follows a digit other than 0 may be a card number in a
+    // numbered list.
     let is_fraction = before_point.is_some_and(|whole| match before(whole, whole.len()) {
         Some('1'..='9') => groups.len() == 1,
         sign => sign.is_none_or(|sign| !sign.is_alphabetic() && sign != '.'),
@@ -68,11 +69,11 @@ fn whole_numbers(text: &str, mut groups: Vec<Range<usize>>) -> Vec<Range<usize>>
     groups
 }
 
-/// Whether a number begins as a card's does, is as long, and right by its check.
+/// Whether a number has a card network's prefix and length and a valid checksum.
 fn is_card(number: &str) -> bool {
     let digits: Vec<u32> = number.chars().filter_map(|digit| digit.to_digit(10)).collect();
     let begins = |count: usize| digits.iter().take(count).fold(0, |number, digit| 10 * number + digit);
-    let of_a_network = match digits.len() {
+    let is_network_number = match digits.len() {
         13 | 19 => begins(1) == 4,
         14 => matches!(begins(2), 36 | 38 | 39) || matches!(begins(3), 300..=305),
         15 => matches!(begins(2), 34 | 37),
@@ -84,10 +85,10 @@ fn is_card(number: &str) -> bool {
         }
         _ => false,
     };
-    of_a_network && luhn(&digits)
+    is_network_number && luhn(&digits)
 }
 
-/// Every second digit from the right counts twice, and all together end in 0.
+/// The Luhn checksum: every second digit from the right counts twice, and the sum ends in 0.
 fn luhn(digits: &[u32]) -> bool {
     let counted = digits.iter().rev().enumerate().map(|(place, &digit)| match place % 2 {
         0 => digit,
@@ -101,15 +102,15 @@ static IBAN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&pattern).expect("the pattern is valid")
 });
 
-/// Where IBANs stand.
+/// Ranges of IBANs.
 pub fn ibans(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(next) = IBAN.find_at(text, at) {
         let begins = !before(text, next.start()).is_some_and(char::is_alphanumeric);
         let iban = iban_at(next.as_str()).filter(|_| begins).map(|length| next.start()..next.start() + length);
-        let is_whole = |range: &Range<usize>| !behind(text, range.end).is_some_and(char::is_alphanumeric);
-        // What was taken along behind may hold another.
+        let is_whole = |range: &Range<usize>| !after(text, range.end).is_some_and(char::is_alphanumeric);
+        // The match may be too long and contain another IBAN.
         match iban.filter(is_whole) {
             Some(range) => {
                 at = range.end;
@@ -121,13 +122,13 @@ pub fn ibans(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The bytes of the IBAN that a text begins with, spaces included.
+/// The length in bytes of the IBAN at the beginning of a text, spaces included.
 fn iban_at(text: &str) -> Option<usize> {
     let (_, length) = LENGTHS.iter().find(|(country, _)| text.starts_with(country))?;
     let places = text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_alphanumeric());
     let number: Vec<(usize, u8)> = places.take(*length).collect();
     let end = number.last().filter(|_| number.len() == *length)?.0 + 1;
-    // The country and the check go to the end; letters count from 10.
+    // The country code and check digits move to the end; letters count from 10.
     let remainder = number[4..].iter().chain(&number[..4]).fold(0u32, |remainder, &(_, byte)| match byte {
         b'0'..=b'9' => (10 * remainder + u32::from(byte - b'0')) % 97,
         _ => (100 * remainder + u32::from(byte - b'A') + 10) % 97,
@@ -135,7 +136,7 @@ fn iban_at(text: &str) -> Option<usize> {
     (remainder == 1).then_some(end)
 }
 
-/// How long the numbers of each country are (SWIFT's registry of IBANs).
+/// Length of each country's numbers (SWIFT's registry of IBANs).
 #[rustfmt::skip]
 const LENGTHS: [(&str, usize); 76] = [
     ("AD", 24), ("AE", 23), ("AL", 28), ("AT", 20), ("AZ", 28), ("BA", 20), ("BE", 16), ("BG", 22), ("BH", 22), ("BR", 29),

@@ -4,7 +4,7 @@
 //! Plain digits are taken for one only behind such a word: years, prices, ISBNs and dates are far
 //! more frequent.
 
-use super::neighbours::{SPACE, before, behind};
+use super::neighbours::{SPACE, after, before};
 use regex::Regex;
 use std::{
     ops::{Range, RangeInclusive},
@@ -104,11 +104,11 @@ fn counts_up(number: &str) -> bool {
 /// Whether a number is not a part of a longer one, of a word or of a path.
 fn stands_by_itself(text: &str, range: Range<usize>) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || "._-/+#,$".contains(character);
-    let goes_on = match behind(text, range.end) {
+    let continues = match after(text, range.end) {
         Some(next) if ".,-/: ".contains(next) => {
-            next != ' ' && behind(text, range.end + 1).is_some_and(|next| next.is_ascii_digit())
+            next != ' ' && after(text, range.end + 1).is_some_and(|next| next.is_ascii_digit())
         }
         next => next.is_some_and(char::is_alphanumeric),
     };
-    !goes_on && !before(text, range.start).is_some_and(is_part)
+    !continues && !before(text, range.start).is_some_and(is_part)
 }

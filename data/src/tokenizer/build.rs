@@ -1,10 +1,10 @@
 //! Builds tokenizers: characters, bytes, and byte pair encoding trained on a text or read from
 //! GPT-2's files.
 
-use super::beside::Beside;
 use super::characters::every_character;
-use super::library::{library_error, of_library, put_space_first};
-use super::prompt::opening;
+use super::library::{call_library, library_error, set_prefix_space};
+use super::prompt::prepending_processor;
+use super::sidecar::SidecarFiles;
 use super::{END_OF_TEXT, Error, Tokenizer, byte_level::character, split};
 use ahash::AHashMap;
 use compact_str::CompactString;
@@ -66,7 +66,7 @@ impl Tokenizer {
                     None => _ = counts.insert(word.into(), 1),
                 }
             }
-            forget_rare_words(&mut counts);
+            drop_rare_words(&mut counts);
         }
         let written = counts.into_iter().map(|(word, count)| (word.bytes().map(character).collect(), count)).collect();
         let trainer = BpeTrainer::builder()
@@ -83,32 +83,32 @@ impl Tokenizer {
 
     /// Reads GPT-2's two files as transformers' GPT2Tokenizer does, with the configuration beside
     /// them.
-    pub(super) fn from_pair(vocabulary: &Path, merges: &Path, beside: &Beside) -> Result<Self, Error> {
-        let model = of_library(|| {
+    pub(super) fn from_pair(vocabulary: &Path, merges: &Path, sidecar: &SidecarFiles) -> Result<Self, Error> {
+        let model = call_library(|| {
             let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
             BPE::builder().vocab_and_merges(words, pairs).build()
         })?;
         let has_end = model.token_to_id(END_OF_TEXT).is_some();
         let mut library = with_end_of_text(byte_level(model, true), has_end)?;
-        add_tokens(&mut library, beside)?;
-        put_space_first(&mut library, beside.flag("add_prefix_space"));
-        if beside.flag("add_bos_token") == Some(true)
-            && let Some(name) = beside.name_or("bos_token", END_OF_TEXT)
+        add_tokens(&mut library, sidecar)?;
+        set_prefix_space(&mut library, sidecar.flag("add_prefix_space"));
+        if sidecar.flag("add_bos_token") == Some(true)
+            && let Some(name) = sidecar.name_or("bos_token", END_OF_TEXT)
         {
             let missing =
                 || format!("tokenizer_config.json puts {name:?} before every text, which is no token of theirs");
             let id = library.token_to_id(name).ok_or_else(|| Error::Unusable(missing()))?;
-            library.with_post_processor(Some(opening(name, id)?));
+            library.with_post_processor(Some(prepending_processor(name, id)?));
         }
-        Self::from_library(library, beside.name("eos_token").map(str::to_owned), Some(vocabulary))
+        Self::from_library(library, sidecar.name("eos_token").map(str::to_owned), Some(vocabulary))
     }
 }
 
-/// Adds the tokens of `beside` whose ids agree with the vocabulary or follow it. The padding token
+/// Adds the tokens of `sidecar` whose ids agree with the vocabulary or follow it. The padding token
 /// is skipped unless a token with a higher id follows it.
-fn add_tokens(library: &mut Library, beside: &Beside) -> Result<(), Error> {
-    let mut added = beside.added();
-    while added.last_key_value().is_some_and(|(_, token)| beside.pads(token)) {
+fn add_tokens(library: &mut Library, sidecar: &SidecarFiles) -> Result<(), Error> {
+    let mut added = sidecar.added();
+    while added.last_key_value().is_some_and(|(_, token)| sidecar.is_pad(token)) {
         added.pop_last();
     }
     for (id, token) in added {
@@ -125,7 +125,7 @@ const LONGEST_WORD: usize = 128;
 const MOST_WORDS: usize = 300_000;
 
 /// If there are more than [`MOST_WORDS`] words, keeps half that many, the most frequent ones.
-fn forget_rare_words(counts: &mut AHashMap<CompactString, u64>) {
+fn drop_rare_words(counts: &mut AHashMap<CompactString, u64>) {
     if counts.len() <= MOST_WORDS {
         return;
     }

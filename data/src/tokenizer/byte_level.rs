@@ -66,25 +66,25 @@ impl ByteEncoder {
 pub struct WordEncoder {
     model: BPE,
     /// One cache per thread at work, borrowed while a text is encoded.
-    memories: Mutex<Vec<Memory>>,
+    caches: Mutex<Vec<WordCache>>,
 }
 
 /// The ids of a bounded number of words: about 5 MB.
 #[derive(Default)]
-struct Memory {
+struct WordCache {
     /// The concatenated ids of all words.
     ids: Vec<u32>,
     /// The range of each word's ids. Nearly all words are short, and their lookup touches only the
     /// table.
-    short: AHashMap<Short, Range<u32>>,
+    short: AHashMap<ShortWord, Range<u32>>,
     long: AHashMap<Box<[u8]>, Range<u32>>,
 }
 
 /// A word of up to 16 bytes as its first bytes, its last bytes (which may overlap) and its length:
 /// integers obtained without copying.
-type Short = (u64, u64, usize);
+type ShortWord = (u64, u64, usize);
 
-fn short(word: &[u8]) -> Option<Short> {
+fn short_word(word: &[u8]) -> Option<ShortWord> {
     let (first, last) = match word.len() {
         1 => (word[0].into(), 0),
         2..=3 => (u16::from_le_bytes(*word.first_chunk()?).into(), u16::from_le_bytes(*word.last_chunk()?).into()),
@@ -95,28 +95,28 @@ fn short(word: &[u8]) -> Option<Short> {
     Some((first, last, word.len()))
 }
 
-impl Memory {
-    const REMEMBERED: usize = 1 << 16;
-    const LONGEST_REMEMBERED: usize = 48;
+impl WordCache {
+    const MOST_WORDS: usize = 1 << 16;
+    const LONGEST_WORD: usize = 48;
 
-    fn get(&self, word: &[u8], short: Option<Short>) -> Option<&[u32]> {
-        let place = match short {
+    fn get(&self, word: &[u8], short: Option<ShortWord>) -> Option<&[u32]> {
+        let range = match short {
             Some(short) => self.short.get(&short),
             None => self.long.get(word),
         };
-        place.map(|place| &self.ids[place.start as usize..place.end as usize])
+        range.map(|range| &self.ids[range.start as usize..range.end as usize])
     }
 
-    fn remember(&mut self, word: &[u8], short: Option<Short>, ids: &[u32]) {
-        if word.len() > Self::LONGEST_REMEMBERED || self.short.len() + self.long.len() >= Self::REMEMBERED {
+    fn insert(&mut self, word: &[u8], short: Option<ShortWord>, ids: &[u32]) {
+        if word.len() > Self::LONGEST_WORD || self.short.len() + self.long.len() >= Self::MOST_WORDS {
             return;
         }
         let start = self.ids.len() as u32;
         self.ids.extend_from_slice(ids);
-        let place = start..self.ids.len() as u32;
+        let range = start..self.ids.len() as u32;
         match short {
-            Some(short) => self.short.insert(short, place),
-            None => self.long.insert(word.into(), place),
+            Some(short) => self.short.insert(short, range),
+            None => self.long.insert(word.into(), range),
         };
     }
 }
@@ -128,22 +128,22 @@ impl WordEncoder {
         let plain = model.dropout.is_none_or(|dropout| dropout == 0.0)
             && model.continuing_subword_prefix.as_ref().is_none_or(String::is_empty)
             && model.end_of_word_suffix.as_ref().is_none_or(String::is_empty);
-        (plain && byte_ids(model).is_some()).then(|| Self { model: model.clone(), memories: Mutex::default() })
+        (plain && byte_ids(model).is_some()).then(|| Self { model: model.clone(), caches: Mutex::default() })
     }
 
     /// Appends the ids of `text`.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
-        let mut memory = self.memories.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default();
-        let result = split::words(text).try_for_each(|word| self.encode_word(word, &mut memory, ids));
-        if let Ok(mut free) = self.memories.lock() {
-            free.push(memory);
+        let mut cache = self.caches.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default();
+        let result = split::words(text).try_for_each(|word| self.encode_word(word, &mut cache, ids));
+        if let Ok(mut free) = self.caches.lock() {
+            free.push(cache);
         }
         result
     }
 
-    fn encode_word(&self, word: &str, memory: &mut Memory, ids: &mut Vec<u32>) -> Result<(), Error> {
-        let short = short(word.as_bytes());
-        if let Some(known) = memory.get(word.as_bytes(), short) {
+    fn encode_word(&self, word: &str, cache: &mut WordCache, ids: &mut Vec<u32>) -> Result<(), Error> {
+        let short = short_word(word.as_bytes());
+        if let Some(known) = cache.get(word.as_bytes(), short) {
             ids.extend_from_slice(known);
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl WordEncoder {
             self.model.tokenize(&written).map_err(|error| Error::Unusable(format!("the tokenizer failed: {error}")))?;
         let start = ids.len();
         ids.extend(tokens.iter().map(|token| token.id));
-        memory.remember(word.as_bytes(), short, &ids[start..]);
+        cache.insert(word.as_bytes(), short, &ids[start..]);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ const MOST_GROWTH: usize = 4096;
 
 /// Calls the library on untrusted input: its errors, and its panics over damaged files, become our
 /// errors.
-pub fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
+pub fn call_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
     quietly(call).map_err(|panic| Error::Unusable(panic.to_string()))?.map_err(library_error)
 }
 
@@ -22,7 +22,7 @@ pub fn library_error(error: tokenizers::Error) -> Error {
 
 /// Sets whether GPT-2's rule treats the first word of a text as if a space preceded it; `None`
 /// keeps the file's setting.
-pub fn put_space_first(library: &mut Library, space: Option<bool>) {
+pub fn set_prefix_space(library: &mut Library, space: Option<bool>) {
     if let (Some(PreTokenizerWrapper::ByteLevel(rule)), Some(space)) = (library.get_pre_tokenizer(), space) {
         let rule = rule.add_prefix_space(space);
         library.with_pre_tokenizer(Some(rule));
@@ -31,9 +31,9 @@ pub fn put_space_first(library: &mut Library, space: Option<bool>) {
 
 /// The tokens that the post-processor adds before and after any text, found by processing a text of
 /// one token.
-pub fn put_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
+pub fn added_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
     let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
-    let whole = of_library(|| library.post_process(text, None, true))?;
+    let whole = call_library(|| library.post_process(text, None, true))?;
     let (ids, is_added) = (whole.get_ids(), whole.get_special_tokens_mask());
     let own = |&added: &u32| added != 1;
     match (is_added.iter().position(own), is_added.iter().rposition(own)) {
@@ -75,16 +75,16 @@ pub fn check_replacements(library: &Library) -> Result<(), Error> {
 
 /// The maximum factor by which a part of a tokenizer, with all its subparts, can lengthen a text.
 fn growth(part: &Value) -> usize {
-    let together = |parts: &mut dyn Iterator<Item = &Value>| parts.map(growth).fold(1, usize::saturating_mul);
+    let product = |parts: &mut dyn Iterator<Item = &Value>| parts.map(growth).fold(1, usize::saturating_mul);
     match part {
-        Value::Array(parts) => together(&mut parts.iter()),
+        Value::Array(parts) => product(&mut parts.iter()),
         Value::Object(keys) if keys.get("type").is_some_and(|kind| kind == "Replace") => {
             let content = keys.get("content").and_then(Value::as_str).map_or(0, str::len);
             // A regular expression may match a single byte, or the empty string between two.
             let found = part.pointer("/pattern/String").and_then(Value::as_str).map_or(1, |text| text.len().max(1));
             content.div_ceil(found).max(1)
         }
-        Value::Object(keys) => together(&mut keys.values()),
+        Value::Object(keys) => product(&mut keys.values()),
         _ => 1,
     }
 }

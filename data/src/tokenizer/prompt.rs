@@ -1,34 +1,32 @@
-//! Texts as they are given to a model: what the tokenizer puts around them, and what special
-//! tokens' names in them are.
+//! Prompts and whole texts: the tokens added around them, and the treatment of special tokens'
+//! names.
 //!
-//! The rules are transformers' own. Around a text stands what the post-processor of
-//! `tokenizer.json` puts there (whatever `add_bos_token` in `tokenizer_config.json` says: it is
-//! heeded beside `vocab.json` and `merges.txt` alone); within it the name of a special token is that
-//! token.
+//! The rules are transformers' own. The post-processor of `tokenizer.json` adds tokens around a
+//! text (`add_bos_token` in `tokenizer_config.json` is ignored, except beside `vocab.json` and
+//! `merges.txt`); inside the text, the name of a special token is that token.
 
 use super::{END_OF_TEXT, Encoder, Error, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokenizers::{NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper};
 
-/// What the name of a special token is where it stands in a text.
+/// How the names of special tokens in a text are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpecialTokens {
-    /// The token of that name, as transformers reads a text.
+    /// As the token of that name, as transformers does.
     #[default]
     Parse,
-    /// The characters that it is made of, as in text that is learned from (transformers'
-    /// `split_special_tokens`).
+    /// As plain characters, as in training text (transformers' `split_special_tokens`).
     Text,
 }
 
-/// A post-processor that puts the token of this name and id before every text. Not by the library's
-/// builder, in whose templates blanks, colons and dollars have meanings of their own.
+/// A post-processor that adds this token before every text. The library's builder is not used: in
+/// its templates blanks, colons and dollars are syntax.
 ///
 /// # Errors
 /// When the library refuses.
-pub fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
+pub fn prepending_processor(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
     let sequence = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
     let template = json!({
         "type": "TemplateProcessing",
@@ -42,9 +40,9 @@ pub fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
 }
 
 impl Tokenizer {
-    /// The same tokenizer for a model that only ever saw text from the beginning of a document:
-    /// every prompt begins with the end-of-text token, here and, by the file's post-processor, in
-    /// transformers. Nothing changes without such a token.
+    /// The same tokenizer for a model trained only on text from the beginning of a document: every
+    /// prompt begins with the end-of-text token, here and, through the post-processor in the file,
+    /// in transformers. Without such a token nothing changes.
     ///
     /// # Errors
     /// When the library refuses.
@@ -52,22 +50,22 @@ impl Tokenizer {
         let mut library = self.shared.library.clone();
         let named = |end| Some((end, library.id_to_token(end)?));
         let Some((end, name)) = self.end_of_text().and_then(named) else { return Ok(self.clone()) };
-        library.with_post_processor(Some(opening(&name, end)?));
+        library.with_post_processor(Some(prepending_processor(&name, end)?));
         Self::from_library(library, Some(name), None)
     }
 
-    /// The ids of a prompt, a text to be gone on with: what the tokenizer puts before one, and the
-    /// text's own, in which the names of special tokens are what `special` says.
+    /// The ids of a prompt, a text to be continued: the tokens added before it, then its own, with
+    /// special tokens' names treated as `special` says.
     ///
     /// # Errors
-    /// When a tokenizer of characters lacks one ([`super::UnknownCharacter`]), or the library
+    /// When a character tokenizer lacks a character ([`super::UnknownCharacter`]), or the library
     /// fails.
     pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, Error> {
         let own = self.encode_with(text, special)?;
         Ok([self.before(text, special), &own].concat())
     }
 
-    /// The ids of `text` alone, in which the names of special tokens are what `special` says.
+    /// The ids of `text` alone, with special tokens' names treated as `special` says.
     ///
     /// # Errors
     /// As [`Self::encode_prompt`].
@@ -80,9 +78,9 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The token sequences that write `word`, none where it makes no token: as it begins a text, and behind a
-    /// space where that gives other tokens, as it does in byte-level BPE, whose words carry the space before
-    /// them.
+    /// The token sequences that spell `word`, none if it has no tokens: at the beginning of a text
+    /// and, if it differs, after a space. It differs in byte-level BPE, where a word's token
+    /// includes the space before it.
     ///
     /// # Errors
     /// As [`Self::encode_prompt`].
@@ -91,13 +89,13 @@ impl Tokenizer {
         if plain.is_empty() {
             return Ok(Vec::new());
         }
-        // A tokenizer without a space needs no second spelling.
+        // If the tokenizer cannot encode a space, there is no second spelling.
         let behind_a_space = self.encode_with(&format!(" {word}"), special).ok().filter(|ids| !ids.ends_with(&plain));
         Ok([plain].into_iter().chain(behind_a_space).collect())
     }
 
-    /// The ids of a text that is whole, to be judged: a prompt's, and what the tokenizer puts
-    /// behind a text.
+    /// The ids of a complete text, to be scored: those of a prompt, and the tokens added after a
+    /// text.
     ///
     /// # Errors
     /// As [`Self::encode_prompt`].
@@ -107,9 +105,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The tokens that are put before `text`. A text that itself begins with `<|endoftext|>`, the
-    /// token between documents, does not get a second one, which would be an empty document;
-    /// transformers does put one there.
+    /// The tokens added before `text`. A text that itself begins with `<|endoftext|>` does not get
+    /// a second one, which would be an empty document; transformers does add one.
     pub fn before(&self, text: &str, special: SpecialTokens) -> &[u32] {
         let [before, _] = &self.shared.around;
         let begins = special == SpecialTokens::Parse && text.starts_with(END_OF_TEXT);
@@ -117,26 +114,26 @@ impl Tokenizer {
         if begins && is_end() { &[] } else { before }
     }
 
-    /// The tokens that are put behind a whole text, often none.
+    /// The tokens added after a complete text, often none.
     pub fn behind(&self) -> &[u32] {
         &self.shared.around[1]
     }
 
-    /// The names that are tokens of their own: in text to learn from, characters like any others.
+    /// The names of special tokens; in training text they are ordinary characters.
     pub fn special_names(&self) -> impl Iterator<Item = &str> {
         let added = self.shared.library.get_added_vocabulary().get_added_tokens_decoder();
         added.values().filter(|token| token.special).map(|token| token.content.as_str())
     }
 
-    /// Appends the ids of `text`, in which names of special tokens are these tokens.
+    /// Appends the ids of `text`, with special tokens' names as these tokens.
     fn parse_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
         let library = &self.shared.library;
         if matches!(self.shared.encoder, Encoder::Library(_)) {
-            return self.encode_by(library, text, ids);
+            return self.encode_with_library(library, text, ids);
         }
-        // Where an encoder of our own stands in, all added tokens are special and nothing is
-        // normalised. Mostly no name is there, and looking closer costs the library many bytes for
-        // each of the text.
+        // Our own encoders are used only if all added tokens are special and there is no
+        // normalizer. Most texts contain no such name, and the library's search costs many bytes of
+        // memory per byte of text.
         if !self.special_names().any(|name| text.contains(name)) {
             return self.encode_onto(text, ids);
         }

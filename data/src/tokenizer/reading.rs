@@ -1,13 +1,13 @@
-//! What a token reads as, whichever kind of decoder the tokenizer has.
+//! The text of a single token, for each kind of decoder.
 
 use serde_json::Value;
 use tokenizers::{Decoder, DecoderWrapper, Tokenizer as Library};
 
 use super::byte_level;
 
-/// The bytes that a token stands for within a text, perhaps a part of a character.
+/// The bytes of a token within a text, possibly part of a character.
 ///
-/// `None` for an id that there is not, or a kind of decoder that reads no token by itself.
+/// `None` for an unknown id, or a kind of decoder that cannot decode a single token.
 pub fn bytes_of(library: &Library, id: u32) -> Option<Vec<u8>> {
     let token = library.id_to_token(id)?;
     if library.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id) {
@@ -19,7 +19,7 @@ pub fn bytes_of(library: &Library, id: u32) -> Option<Vec<u8>> {
         DecoderWrapper::Fuse(_) => Some(token.into_bytes()),
         DecoderWrapper::Metaspace(metaspace) => Some(token.replace(metaspace.get_replacement(), " ").into_bytes()),
         DecoderWrapper::Sequence(_) => sentencepiece_bytes(&token, &serde_json::to_value(decoder).ok()?),
-        // Blanks stand before all words but the first, or behind all but the last.
+        // Such decoders put spaces before all words but the first, or after all but the last.
         DecoderWrapper::WordPiece(_) | DecoderWrapper::BPE(_) => {
             let between = decoder.decode_chain(vec![token; 3]).ok()?;
             between.into_iter().nth(1).map(String::into_bytes)
@@ -28,14 +28,14 @@ pub fn bytes_of(library: &Library, id: u32) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether the tokens' bytes, put together, are the text that they were made of, but for what a
-/// normalizer changes. Other decoders put blanks between words, where there may have been none.
+/// Whether concatenating the tokens' bytes gives the encoded text back, except for changes by a
+/// normalizer. Other decoders put spaces between words even where the text had none.
 pub fn is_exact(library: &Library) -> bool {
     !matches!(library.get_decoder(), None | Some(DecoderWrapper::WordPiece(_) | DecoderWrapper::BPE(_)))
 }
 
-/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what
-/// the decoder undoes.
+/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if the decoder
+/// maps them so.
 fn sentencepiece_bytes(token: &str, decoder: &Value) -> Option<Vec<u8>> {
     let steps = decoder["decoders"].as_array()?;
     let has = |kind: &str| steps.iter().any(|step| step["type"] == kind);

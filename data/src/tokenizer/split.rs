@@ -1,19 +1,19 @@
-//! GPT-2's way to split a text into words before byte pairs are merged within each.
+//! GPT-2's pre-tokenization: splits a text into words, within which byte pairs are merged.
 //!
-//! The published rule is the regular expression (openai/gpt-2, `src/encoder.py`)
+//! The published rule is this regular expression (openai/gpt-2, `src/encoder.py`):
 //!
 //! ```text
 //! 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //! ```
 //!
-//! Written out by hand it runs many times faster than a general engine with look-ahead, and it
-//! shows where a long text may be cut without changing its words. A property test holds it to the
-//! library's own engine.
+//! A hand-written version runs many times faster than a general engine with look-ahead, and it
+//! shows where a long text can be cut without changing its words. A property test compares it with
+//! the library's engine.
 
 use regex_syntax::hir::{Class as HirClass, HirKind};
 use std::sync::LazyLock;
 
-/// What a character is to the rule.
+/// The classes of characters that the rule distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Class {
@@ -36,7 +36,7 @@ static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
     classes
 });
 
-/// The words of a text, in order; together they are the text.
+/// Iterator over the words of a text; their concatenation is the text.
 pub struct Words<'a> {
     rest: &'a str,
     classes: &'static [Class],
@@ -70,7 +70,7 @@ impl Words<'_> {
                 _ => {}
             }
         }
-        // A space belongs to what follows it, unless that is a space too.
+        // A space belongs to the word after it, unless another space follows.
         let start = usize::from(bytes[0] == b' ');
         if let Some((class, _)) = self.class_at(start)
             && class != Class::Space
@@ -79,7 +79,7 @@ impl Words<'_> {
         }
         let end = self.run_end(0, Class::Space);
         let last = self.rest[..end].char_indices().next_back().map_or(0, |(at, _)| at);
-        // The last of several spaces is left to what follows.
+        // The last of several spaces belongs to the next word.
         if end == self.rest.len() || last == 0 { end } else { last }
     }
 
@@ -106,12 +106,12 @@ impl Words<'_> {
     }
 }
 
-/// The last place at which `text` can be cut so that its two parts have the same words as the
+/// The last position at which `text` can be cut so that its two parts have the same words as the
 /// whole, whatever text follows.
 ///
-/// No word goes on from a letter to something else, from a number to something else, or from
-/// anything to a space; and no word depends on what came before it. `None` when there is no such
-/// place but the ends.
+/// No word continues from a letter to another class, from a number to another class, or from
+/// anything to a space; and no word depends on the text before it. `None` if there is no such
+/// position inside the text.
 pub fn safe_cut(text: &str) -> Option<usize> {
     let mut after = None;
     for (at, character) in text.char_indices().rev() {

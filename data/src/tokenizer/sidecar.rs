@@ -12,7 +12,7 @@ const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "c
 const CHAT_TEMPLATE: &str = "chat_template";
 
 /// The content of the files; empty where a file is missing or is not JSON.
-pub struct Beside {
+pub struct SidecarFiles {
     /// The content of `tokenizer_config.json`.
     keys: Value,
     /// `added_tokens.json`: ids by token text.
@@ -21,7 +21,7 @@ pub struct Beside {
     template: Option<String>,
 }
 
-impl Beside {
+impl SidecarFiles {
     /// Reads the files in `dir`.
     pub fn read(dir: &Path) -> Self {
         let json = |name: &str| -> Value {
@@ -49,7 +49,7 @@ impl Beside {
 
     /// The entries kept whenever the tokenizer is saved, as keys of `tokenizer_config.json`: the
     /// special tokens by role, and the chat template.
-    pub fn lasting(&self, is_token: impl Fn(&str) -> bool) -> Map<String, Value> {
+    pub fn kept_entries(&self, is_token: impl Fn(&str) -> bool) -> Map<String, Value> {
         let named = |key: &&str| Some((key.to_string(), self.name(key).filter(|name| is_token(name))?.into()));
         let template = self.template.clone().map(Value::from).or_else(|| self.keys.get(CHAT_TEMPLATE).cloned());
         let template = template.map(|template| (CHAT_TEMPLATE.to_owned(), template));
@@ -86,7 +86,7 @@ impl Beside {
     }
 
     /// Whether this is the padding token, which occurs in no text.
-    pub fn pads(&self, token: &AddedToken) -> bool {
+    pub fn is_pad(&self, token: &AddedToken) -> bool {
         self.name("pad_token") == Some(&token.content)
     }
 }
@@ -101,21 +101,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn of(files: &[(&str, &str)]) -> Beside {
+    fn of(files: &[(&str, &str)]) -> SidecarFiles {
         let folder = tempfile::tempdir().unwrap();
         files.iter().for_each(|(name, content)| fs::write(folder.path().join(name), content).unwrap());
-        Beside::read(folder.path())
+        SidecarFiles::read(folder.path())
     }
 
     #[test]
     fn what_lasts_is_named_tokens_and_the_template() {
         let keys = r#"{"eos_token": {"content": "</s>"}, "pad_token": "<pad>", "unk_token": null, "chat_template": "a", "x": 1}"#;
         let is_token = |name: &str| name == "</s>";
-        let lasting = of(&[("tokenizer_config.json", keys)]).lasting(is_token);
-        assert_eq!(Value::Object(lasting), serde_json::json!({ "eos_token": "</s>", "chat_template": "a" }));
-        let lasting = of(&[("tokenizer_config.json", keys), ("chat_template.jinja", "b")]).lasting(is_token);
-        assert_eq!(lasting["chat_template"], "b");
-        assert!(of(&[("tokenizer_config.json", "{")]).lasting(is_token).is_empty());
+        let entries = of(&[("tokenizer_config.json", keys)]).kept_entries(is_token);
+        assert_eq!(Value::Object(entries), serde_json::json!({ "eos_token": "</s>", "chat_template": "a" }));
+        let entries = of(&[("tokenizer_config.json", keys), ("chat_template.jinja", "b")]).kept_entries(is_token);
+        assert_eq!(entries["chat_template"], "b");
+        assert!(of(&[("tokenizer_config.json", "{")]).kept_entries(is_token).is_empty());
     }
 
     #[test]
