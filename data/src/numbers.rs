@@ -1,4 +1,4 @@
-//! How whole numbers are written for people: 1,234,567; 1 file, 2 files.
+//! Formats whole numbers for people: 1,234,567; 1 file, 2 files.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ pub fn grouped(number: u64) -> String {
     digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
-/// A number as it is written and its noun: "1 token", "2,345 tokens", "0.5 minutes", "3 passes".
+/// A formatted number with its noun: "1 token", "2,345 tokens", "0.5 minutes", "3 passes".
 pub fn counted(number: impl Display, noun: &str) -> String {
     let number = number.to_string();
     let hisses = ["s", "x", "ch"].iter().any(|end| noun.ends_with(end));

@@ -1,10 +1,10 @@
-//! What can be wrong with a model file of another program.
+//! Errors of model files of other programs.
 
 use std::{path::Path, path::PathBuf};
 
 use ember_host::{file_error::FileError, output};
 
-/// The error of whoever makes a tensor's values.
+/// An error of the source of a tensor's values.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a model file cannot be read or written.
@@ -12,27 +12,27 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum FormatError {
-    /// The system refuses.
+    /// A file system error.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Nothing can be written where the user says.
+    /// The output path cannot be written.
     #[error(transparent)]
     Output(#[from] output::Error),
     /// The file is cut short, contradicts itself, or was never of its format.
     #[error("{} is truncated or damaged ({why}); copy or download it again", path.display())]
     Damaged { path: PathBuf, why: String },
-    /// The file is whole, but says what is not known or computed here.
+    /// The file is intact, but needs something that is not supported here.
     #[error("{}: {what}", path.display())]
     Unsupported { path: PathBuf, what: String },
-    /// A format has no words for a model.
+    /// The format cannot express something about a model.
     #[error("{format} cannot say {what}")]
     CannotSay { format: &'static str, what: String },
-    /// The values of a tensor cannot be had from where the model stands.
+    /// The values of a tensor cannot be read from their source.
     #[error("cannot read tensor {name}")]
     Values { name: String, source: Cause },
 }
 
-/// What this crate returns.
+/// This crate's result type.
 pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 
 impl FormatError {
@@ -45,8 +45,7 @@ impl FormatError {
     }
 }
 
-/// A text of a stranger's file as a line shows it: its beginning, with nothing in it that a terminal
-/// would obey.
+/// Untrusted text shown in one line: its beginning, with control characters escaped.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 80;
     let beginning: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();

@@ -1,8 +1,7 @@
-//! Telephone numbers: with a country's code, in shapes that are common within a country, and
-//! behind a word such as "Tel.".
+//! Telephone numbers: with a country code, in common national formats, and after a word such as
+//! "Tel.".
 //!
-//! Plain digits are taken for one only behind such a word: years, prices, ISBNs and dates are far
-//! more frequent.
+//! Plain digits count only after such a word: years, prices, ISBNs and dates are far more frequent.
 
 use super::neighbours::{SPACE, after, before};
 use regex::Regex;
@@ -11,7 +10,8 @@ use std::{
     sync::LazyLock,
 };
 
-/// A shape, which of its groups is the number, and how many digits it has.
+/// A number format: its expression, the capture group with the number, and its possible digit
+/// counts.
 struct Shape {
     expression: Regex,
     group: usize,
@@ -20,7 +20,7 @@ struct Shape {
 
 static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
     let shape = |pattern: &str, group, digits| {
-        // Each space may be one that no line ends at.
+        // Each space also matches non-breaking spaces.
         let expression = Regex::new(&pattern.replace(' ', SPACE)).expect("the pattern is valid");
         Shape { expression, group, digits }
     };
@@ -40,10 +40,10 @@ static SHAPES: LazyLock<[Shape; 5]> = LazyLock::new(|| {
     ]
 });
 
-/// What parts groups of digits.
+/// Characters between groups of digits.
 const SEPARATORS: [char; 6] = [' ', '\u{a0}', '\u{202f}', '.', '-', '/'];
 
-/// Where telephone numbers stand; they may overlap where several shapes fit.
+/// Ranges of telephone numbers; they may overlap if several shapes match.
 pub fn find(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for shape in SHAPES.iter() {
@@ -60,15 +60,15 @@ pub fn find(text: &str) -> Vec<Range<usize>> {
 }
 
 impl Shape {
-    /// The number in a match. One with a country's code may have taken along what stands behind it,
-    /// such as a date or another number, and then has too many digits.
+    /// The number in a match. A match with a country code may include what follows the number, such
+    /// as a date or another number, and then has too many digits.
     fn number_in(&self, text: &str, range: Range<usize>) -> Option<Range<usize>> {
         let is_number = |range: &Range<usize>| {
             let number = &text[range.clone()];
             self.digits.contains(&digits_of(number))
                 && stands_by_itself(text, range.clone())
                 && !is_decimal(number)
-                && (self.group == 1 || !counts_up(number)) // behind a word for it, a list is none
+                && (self.group == 1 || !counts_up(number)) // after "Tel." it is not a list
         };
         let found = &text[range.clone()];
         let is_international = found.starts_with('+') || found.starts_with("00");
@@ -85,8 +85,8 @@ fn digits_of(number: &str) -> usize {
     number.bytes().filter(u8::is_ascii_digit).count()
 }
 
-/// Whether this is a number with a fraction, such as +3.1415926535. Registries of domains write 1. (and
-/// 7.) before the ten digits of a telephone number, the first of which is no 0, 1, 8 or 9.
+/// Whether this is a decimal fraction, such as +3.1415926535. Domain registries write 1. (and 7.)
+/// before the ten digits of a telephone number, the first of which is not 0, 1, 8 or 9.
 fn is_decimal(number: &str) -> bool {
     let Some((whole, fraction)) = number.trim_start_matches('+').split_once('.') else { return false };
     let is_registry =
@@ -94,14 +94,14 @@ fn is_decimal(number: &str) -> bool {
     whole.len() == 1 && fraction.bytes().all(|byte| byte.is_ascii_digit()) && !is_registry
 }
 
-/// Whether each group of digits is one more than that before it, as in 01 02 03 04 05: a list.
+/// Whether the groups of digits count up by one, as in 01 02 03 04 05: a list.
 fn counts_up(number: &str) -> bool {
     let groups: Result<Vec<u64>, _> = number.split(SEPARATORS).map(str::parse).collect();
     let is_next = |pair: &[u64]| pair[1].checked_sub(pair[0]) == Some(1);
     groups.is_ok_and(|groups| groups.len() > 2 && groups.windows(2).all(is_next))
 }
 
-/// Whether a number is not a part of a longer one, of a word or of a path.
+/// Whether a number is not part of a longer number, a word or a path.
 fn stands_by_itself(text: &str, range: Range<usize>) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || "._-/+#,$".contains(character);
     let continues = match after(text, range.end) {

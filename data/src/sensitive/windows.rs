@@ -1,20 +1,21 @@
-//! A document in windows to look at one by one, whatever the pieces in which it comes.
+//! Divides a document into windows that are searched independently; the windows do not depend on
+//! the pieces in which the document arrives.
 
 use super::{Finding, find};
 
-/// A window is at most so long.
+/// Maximum bytes of a window.
 const LONGEST: usize = 64 << 10;
 
-/// So many bytes before and behind a cut are looked at: what is found without white space is shorter.
+/// Bytes before and after a cut that are searched: findings without white space are shorter.
 const AROUND: usize = 1 << 10;
 
-/// So many ends of lines are tried for a cut, and as many places of each other kind.
+/// Line ends tried for a cut, and positions tried of each other kind.
 const TRIED: usize = 64;
 
-/// A stretch of a document.
+/// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The bytes of the document before it.
+    /// Byte offset in the document.
     pub offset: u64,
     /// Its text.
     pub text: String,
@@ -24,19 +25,19 @@ pub struct Window {
     pub ends_line: bool,
 }
 
-/// Cuts a document into windows: at the end of the last line that is in reach, else behind white
-/// space, else behind a sign that is no letter, else anywhere; and not inside of what is found, nor
-/// inside a private key's frame. Where that is depends on the document alone.
+/// Cuts a document into windows: at the last line end within reach, else after white space, else
+/// after a character that is not alphanumeric, else anywhere; never inside a finding or a private
+/// key's frame. The cuts depend on the document alone.
 #[derive(Default)]
 pub struct Windows {
     waiting: String,
     offset: u64,
-    /// Whether the window before ended within a line.
+    /// Whether the previous window ended within a line.
     within_line: bool,
 }
 
 impl Windows {
-    /// Adds text to the document, and hands on the windows that are complete.
+    /// Adds text to the document and returns the windows that are complete.
     pub fn add(&mut self, text: &str) -> Vec<Window> {
         self.waiting.push_str(text);
         let (mut windows, mut start) = (Vec::new(), 0);
@@ -54,7 +55,7 @@ impl Windows {
         windows
     }
 
-    /// The last window, as the document ends; the next begins.
+    /// Ends the document and returns its last window.
     pub fn end_document(&mut self) -> Option<Window> {
         let text = std::mem::take(&mut self.waiting);
         let offset = std::mem::take(&mut self.offset);
@@ -63,7 +64,7 @@ impl Windows {
     }
 }
 
-/// Where a window ends that may reach so far.
+/// The end of a window whose text is at most `reach`.
 fn cut(reach: &str) -> usize {
     let most = reach.floor_char_boundary(reach.len().saturating_sub(AROUND));
     let behind = |is_last: fn(char) -> bool| {
@@ -77,7 +78,7 @@ fn cut(reach: &str) -> usize {
     key.filter(|&begin| !reach[begin..end].contains("-----END ")).unwrap_or(end)
 }
 
-/// Whether around this place the same is found in one piece and in two.
+/// Whether searching the text around this position in one piece and in two gives the same findings.
 fn parts_nothing(reach: &str, at: usize) -> bool {
     let start = reach.floor_char_boundary(at.saturating_sub(AROUND));
     let around = &reach[start..reach.floor_char_boundary(at + AROUND)];

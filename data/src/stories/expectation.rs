@@ -1,9 +1,9 @@
-//! The source's entropy, exactly: the chooser that takes every path.
+//! The source's exact entropy: a chooser that enumerates every path.
 //!
-//! How many words a choice has depends on the phrases chosen before it, never on the words (the
-//! words of a kind are interchangeable, see the [module above](super)). So a story's price depends
+//! The number of words to choose from depends on the phrases chosen before, never on the words (the
+//! words of a kind are interchangeable, see the [module above](super)). So a story's cost depends
 //! on its phrases alone, and the mean over all stories is a sum over the few thousand sequences of
-//! phrases, with the first word that fits in each place.
+//! phrases, taking the first word that fits in each place.
 
 use std::convert::Infallible;
 
@@ -17,11 +17,11 @@ pub struct Expectation {
     pub nats: f64,
     /// The mean loss of the forgetful predictor.
     pub forgetful_nats: f64,
-    /// How many different stories there are.
+    /// Number of different stories.
     pub stories: f64,
 }
 
-/// Sums up the grammar; some thousands of stories are told for it, so call it once.
+/// Sums over the whole grammar; this generates some thousands of stories, so call it once.
 pub fn expectation() -> Expectation {
     let mut total = Expectation::default();
     let mut path = Vec::new();
@@ -33,7 +33,7 @@ pub fn expectation() -> Expectation {
         total.forgetful_nats += probability * teller.forgetful_nats;
         total.stories += stories;
         path = walked;
-        // The next path in lexical order: the last phrase that has a successor takes it.
+        // The next path in lexicographic order: the last phrase that has a successor takes it.
         while path.pop_if(|(chosen, options)| *chosen + 1 == *options).is_some() {}
         match path.last_mut() {
             Some((chosen, _)) => *chosen += 1,
@@ -42,14 +42,13 @@ pub fn expectation() -> Expectation {
     }
 }
 
-/// Follows a path of phrases, takes the first phrase from its end on, and the first word
-/// everywhere.
+/// Follows a path of phrases, then takes the first phrase each time; always takes the first word.
 struct EveryPath {
-    /// The phrase chosen at each choice, and how many there were.
+    /// The phrase chosen at each choice, and the number of options there.
     path: Vec<(usize, usize)>,
     depth: usize,
     probability: f64,
-    /// How many stories share this path.
+    /// Number of stories that share this path.
     stories: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The chooser that draws.
+//! A chooser that draws at random.
 
 use std::convert::Infallible;
 
@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{grammar::Chooser, grammar::Words, lexicon::Kind};
 
-/// Writes a story down and draws its choices from a seeded generator.
+/// Writes a story while drawing its choices from a seeded generator.
 pub(super) struct Draw {
     pub text: String,
     #[cfg(test)]
@@ -16,10 +16,9 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    /// The draws of story number `index` of the corpus named by `seed`.
+    /// The draws of story number `index` of the corpus of `seed`.
     pub fn new(seed: u64, index: u64) -> Draw {
-        // A ChaCha key of their own for every pair: no two stories share a stream of random
-        // numbers.
+        // Every pair has its own ChaCha key: no two stories share a stream of random numbers.
         let mut key = *b"................ember's stories.";
         key[..8].copy_from_slice(&seed.to_le_bytes());
         key[8..16].copy_from_slice(&index.to_le_bytes());
@@ -31,8 +30,8 @@ impl Draw {
         }
     }
 
-    /// A uniform number below `n`, by the high half of a product: the bias is below n / 2^64, and
-    /// unlike a library's range function it will not change with a version.
+    /// A uniform number below `n`, the high half of a product: the bias is below n / 2^64, and
+    /// unlike a library's range function it cannot change with a library version.
     fn below(&mut self, n: usize) -> usize {
         let chosen = ((u128::from(self.rng.next_u64()) * n as u128) >> 64) as usize;
         #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The grammar, written once: generator and parser both run [`tell`], and differ only in who
-//! chooses.
+//! The grammar, written once: generator and parser both run [`tell`] and differ only in the
+//! chooser.
 
 use super::lexicon::Kind::{self, Animal, Food, Person, Place, Thing};
 use Part::{Another, Elsewhere, First, Known, Says, Stop};
 
-/// A set of word numbers of one kind, one bit a word.
+/// A set of word numbers of one kind, one bit per word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words(u64);
 
@@ -14,7 +14,7 @@ impl Words {
         Words(u64::MAX >> (64 - kind.words().len()))
     }
 
-    /// This word only.
+    /// Only this word.
     pub fn only(word: usize) -> Words {
         Words(1 << word)
     }
@@ -24,12 +24,12 @@ impl Words {
         Words(self.0 & !Words::only(word).0)
     }
 
-    /// How many words there are to choose from.
+    /// Number of words in the set.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether `word` is one of them.
+    /// Whether `word` is in the set.
     pub fn contains(self, word: usize) -> bool {
         self.0 >> word & 1 == 1
     }
@@ -40,47 +40,48 @@ impl Words {
     }
 }
 
-/// Who decides what the story says next.
+/// Decides what the story says next.
 pub(super) trait Chooser {
     /// Why there may be no story.
     type Error;
-    /// Words that stand there without a choice.
+    /// Fixed words, without a choice.
     fn say(&mut self, text: &'static str) -> Result<(), Self::Error>;
-    /// One of `phrases`, all equally likely: how the story goes on, whatever its people, things and
-    /// places are.
+    /// One of `phrases`, all equally likely: how the story continues, independently of its people,
+    /// things and places.
     fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, Self::Error>;
-    /// One word of `allowed`, all equally likely: what fits the story so far.
+    /// One word of `allowed`, all equally likely: the words that are consistent with the story so
+    /// far.
     fn word(&mut self, kind: Kind, allowed: Words) -> Result<usize, Self::Error>;
 }
 
 /// A part of a sentence.
 enum Part {
-    /// Words that stand there without a choice.
+    /// Fixed words, without a choice.
     Says(&'static str),
-    /// Any word of the kind: the story's from now on.
+    /// Any word of the kind; it becomes the story's word.
     First(Kind),
-    /// The story's word of the kind: there is nothing to choose, only to remember.
+    /// The story's word of the kind: nothing to choose, only to remember.
     Known(Kind),
-    /// A place that is not the story's, which it becomes.
+    /// A place other than the story's; it becomes the story's place.
     Elsewhere,
-    /// Any word of the kind, whatever the sentence has named: a ball may be lost and another ball
-    /// found. It becomes the story's.
+    /// Any word of the kind, even one already named in the sentence: a ball may be lost and another
+    /// ball found. It becomes the story's word.
     Another(Kind),
     /// The full stop.
     Stop,
 }
 
-/// A chooser, what its choices cost, and what is true at this point of the story.
+/// A chooser, the cost of its choices, and the current state of the story.
 pub(super) struct Teller<C> {
     pub chooser: C,
     /// -ln of the probability of all choices so far.
     pub nats: f64,
-    /// The same for the predictor that forgets every sentence but the current one.
+    /// The same for the predictor that remembers only the current sentence.
     pub forgetful_nats: f64,
-    /// Words of each kind that the current sentence has named.
+    /// Number of words of each kind named in the current sentence.
     named: [usize; 5],
-    /// The story's word of each kind: who it is about, what they have and where they are, who came
-    /// along, and what it has.
+    /// The story's current word of each kind: the person, their thing and place, the animal and its
+    /// food.
     story: [usize; 5],
 }
 
@@ -134,7 +135,7 @@ const MIN_EVENTS: usize = 2;
 /// Most events of a story.
 const MAX_EVENTS: usize = 5;
 
-/// Tells one story from its first word to its last.
+/// Tells one story from beginning to end.
 pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     t.phrase(&["One day ", "One morning ", "One evening ", "Once "])?;
     t.say(&[First(Person), Says(" came to "), First(Place), Says(" with a "), First(Thing), Stop])?;
@@ -164,7 +165,7 @@ fn person_acts<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     }
 }
 
-/// The animal hides what it has, or eats it and gets another.
+/// The animal hides its food, or eats it and gets another.
 fn animal_acts<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     t.say(&[Known(Animal)])?;
     match t.phrase(&[" hid its ", " ate its "])? {

@@ -1,8 +1,8 @@
-//! The words a story fills in: who, what and where.
+//! The words that fill in a story: who, what and where.
 //!
-//! Within a kind all words are equally likely and interchangeable, which is what makes the
-//! forgetful predictor's loss exact (see the [module above](super)). No word begins another word of
-//! its kind, so that a word is read in one way only.
+//! Within a kind all words are equally likely and interchangeable, which makes the forgetful
+//! predictor's loss exact (see the [module above](super)). No word is a prefix of another word of
+//! its kind, so that parsing is unambiguous.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use std::fmt;
 pub enum Kind {
     /// Someone's name.
     Person,
-    /// A thing to have.
+    /// A thing someone has.
     Thing,
-    /// Somewhere to be.
+    /// A place someone is in.
     Place,
     /// An animal that comes along.
     Animal,
-    /// What an animal has.
+    /// The food an animal has.
     Food,
 }
 

@@ -1,11 +1,11 @@
 //! The built-in corpus: short English stories from a probabilistic grammar with state, so that a
 //! first run needs no file.
 //!
-//! What it is: [`story`] makes story number `index` of the corpus named by a seed, [`parse`] reads
-//! a text back to the choices that made it, and both know the exact probability of the text. That
-//! gives training two marks that no real text has: the floor, which is the lowest loss any model
-//! can reach, and the loss of a predictor without a memory. What it is not: English. A model of
-//! these stories knows some three hundred words and nothing else.
+//! [`story`] generates story number `index` of the corpus with a given seed, [`parse`] recovers the
+//! choices that made a text, and both compute the exact probability of the text. That gives
+//! training two reference losses that no real text has: the floor, the lowest loss any model can
+//! reach, and the loss of a predictor without memory. The stories are not a substitute for English:
+//! a model of them knows some three hundred words and nothing else.
 //!
 //! # A story
 //!
@@ -14,42 +14,42 @@
 //! > Tom was in Oslo with the drum. The fox had its pear.
 //!
 //! Someone is introduced, in a place and with a thing; then an animal with something to eat; then
-//! come 2 to 5 events that change who has what and where; then it is told how it ended. Three rules
+//! come 2 to 5 events that change who has what and where; then the outcome is told. Three rules
 //! make the text a lesson in memory:
-//! - what is known is told as it is: "Tom lost the" can only go on with the thing that Tom has now,
-//!   the one mentioned last;
-//! - the word just before says what comes and whether it is new: "a", "one", "to" and "for" bring
-//!   something new, "the", "The", "its", "in" and "left" something known, so that all there is to
-//!   learn is to look back, and for what;
-//! - every event can always happen, so how a story goes on never depends on its people, animals,
+//! - known facts are told as they are: "Tom lost the" can only continue with the thing that Tom has
+//!   now, the one mentioned last;
+//! - the preceding word tells the kind of the next word and whether it is new: "a", "one", "to" and
+//!   "for" introduce something new, "the", "The", "its", "in" and "left" something known, so that
+//!   all there is to learn is when to look back, and for what;
+//! - every event is always possible, so how a story continues never depends on its people, animals,
 //!   things and places.
 //!
 //! # Why the probability is exact
 //!
-//! The grammar is one function, `tell`, over a `Chooser`: generating, the chooser draws; reading,
-//! it looks which of the possible phrases or words stands in the text. No word begins another of
-//! its kind, and where one phrase begins another (the empty one) the longer is never what could
-//! follow the shorter. So a text has at most one sequence of choices, and P(text) is the product of
-//! their probabilities. The last sentence ends the story with certainty.
+//! The grammar is one function, `tell`, over a `Chooser`: in generation the chooser draws; in
+//! parsing it checks which of the possible phrases or words the text has. No word is a prefix of
+//! another of its kind, and where one phrase is a prefix of another (the empty one), the longer
+//! cannot be what follows the shorter. So a text has at most one sequence of choices, and P(text)
+//! is the product of their probabilities. The last sentence ends the story with certainty.
 //!
 //! # The forgetful predictor
 //!
 //! It knows the grammar, every *phrase* of the story so far (which events happened, not to whom),
-//! and all of the current sentence; of earlier sentences it has forgotten every person, animal,
-//! thing, food and place. Its loss is exact, because:
-//! 1. Phrases are chosen with probabilities that depend on earlier phrases only, so it pays for
-//!    them what everyone pays.
+//! and all of the current sentence; it has forgotten every person, animal, thing, food and place of
+//! earlier sentences. Its loss is exact, because:
+//! 1. Phrases are chosen with probabilities that depend on earlier phrases only, so their cost is
+//!    the same for every predictor.
 //! 2. The grammar treats all words of a kind alike: a permutation of all names (or things, or
-//!    places) takes stories to stories of the same probability and the same phrases. Take the
-//!    permutations that leave the words of the current sentence in place: given what the predictor
-//!    knows, the words not yet named in the sentence are equally likely.
-//! 3. A word that the story knows is never one that its sentence has named already, and nobody goes
+//!    places) maps stories to stories of the same probability and the same phrases. Take the
+//!    permutations that fix the words of the current sentence: given what the predictor knows, the
+//!    words not yet named in the sentence are equally likely.
+//! 3. A word known to the story is never one that its sentence has already named, and nobody goes
 //!    where they are. So such a word is one of the n - k others, each with probability 1 / (n - k),
 //!    where n is the number of words of its kind and k how many of them the sentence has named. A
-//!    thing found or a food got may be any of n, for everyone.
+//!    thing found or a food got may be any of n, for every predictor.
 //!
-//! No other predictor with that knowledge does better, as these are the conditional probabilities
-//! themselves.
+//! No other predictor with that knowledge does better, since these are the conditional
+//! probabilities themselves.
 
 #[cfg(test)]
 mod expectation;
@@ -68,32 +68,31 @@ use parse::Follow;
 pub use lexicon::Kind;
 pub use parse::{ParseError, Parsed};
 
-/// The tokenizer to train on the stories: every word with the space before it becomes one token.
+/// The tokenizer to train on the stories: every word, with the space before it, becomes one token.
 pub const TOKENIZER: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 1152 };
 
-/// A story and what it costs to predict it.
+/// A story and the cost of predicting it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
     /// The text, one line.
     pub text: String,
-    /// -ln P(text), its end included.
+    /// -ln P(text), including the end.
     pub nats: f64,
-    /// -ln of the probability that the forgetful predictor gives the text, its end included.
+    /// -ln of the forgetful predictor's probability of the text, including the end.
     pub forgetful_nats: f64,
 }
 
-/// Story number `index` of the corpus named by `seed`: always the same for the same pair, whatever
-/// the machine.
+/// Story number `index` of the corpus of `seed`: a pure function, the same on every machine.
 ///
-/// Different numbers are independent draws, so the same text may come twice.
+/// Different numbers are independent draws, so the same text may occur twice.
 pub fn story(seed: u64, index: u64) -> Story {
     let mut teller = Teller::new(Draw::new(seed, index));
     let Ok(()) = tell(&mut teller);
     Story { text: teller.chooser.text, nats: teller.nats, forgetful_nats: teller.forgetful_nats }
 }
 
-/// Finds the one sequence of choices that makes `text` (one story, without `<|endoftext|>`), or
-/// says why there is none.
+/// Finds the unique sequence of choices that makes `text` (one story, without `<|endoftext|>`), or
+/// reports why there is none.
 pub fn parse(text: &str) -> Result<Parsed, ParseError> {
     let mut teller = Teller::new(Follow::new(text));
     tell(&mut teller)?;

@@ -1,15 +1,15 @@
-//! The chooser that reads: it follows a text and finds out which choices made it.
+//! A chooser that parses: it follows a text and recovers the choices that made it.
 
 use super::{grammar::Chooser, grammar::Words, lexicon::Kind};
 
-/// What is wrong with a text that is not one of our stories.
+/// Why a text is not one of our stories.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum ParseError {
     /// The text leaves the grammar.
     #[error("not one of the built-in stories: at byte {offset}, expected {expected}")]
     NotGrammar { offset: usize, expected: String },
-    /// The sentence is well formed, and says what cannot be after what was said before.
+    /// The sentence is well formed but contradicts the story so far.
     #[error("the {kind} \"{found}\" at byte {offset} contradicts the story so far, {}", contradiction(expected))]
     Inconsistent { offset: usize, kind: Kind, found: &'static str, expected: Vec<&'static str> },
 }
@@ -22,14 +22,14 @@ fn contradiction(expected: &[&str]) -> String {
     }
 }
 
-/// A text and what [`parse`](super::parse) found out about it.
+/// The result of [`parse`](super::parse).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// The choices in order, each as its number among those that were possible there.
+    /// The choices in order, each as an index among the options there.
     pub choices: Vec<usize>,
-    /// -ln P(text), its end included.
+    /// -ln P(text), including the end.
     pub nats: f64,
-    /// -ln of the probability that the forgetful predictor gives the text, its end included.
+    /// -ln of the forgetful predictor's probability of the text, including the end.
     pub forgetful_nats: f64,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Follow<'a> {
         &self.text[self.offset..]
     }
 
-    /// An error unless all of the text has been read.
+    /// An error unless the whole text has been read.
     pub fn finish(&self) -> Result<(), ParseError> {
         if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end of the story".to_owned())) }
     }
@@ -70,7 +70,7 @@ impl Chooser for Follow<'_> {
         Ok(())
     }
 
-    /// The longest phrase that fits, so that "nothing" is chosen only where nothing else stands.
+    /// The longest phrase that fits, so that the empty phrase is chosen only if no other fits.
     fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, ParseError> {
         let fits = (0..phrases.len()).filter(|&i| self.rest().starts_with(phrases[i]));
         let Some(chosen) = fits.max_by_key(|&i| phrases[i].len()) else {

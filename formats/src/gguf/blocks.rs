@@ -1,7 +1,7 @@
-//! How a file holds numbers: one by one, or 32 of a row together with a scale.
+//! Encodings of numbers: plain, or in blocks of 32 values of a row that share a scale.
 //!
-//! The blocks are those of ggml (`ggml-quants.c`, `quantize_row_q8_0_ref`, `quantize_row_q4_0_ref`),
-//! to the bit.
+//! The blocks match ggml's to the bit (`ggml-quants.c`, `quantize_row_q8_0_ref`,
+//! `quantize_row_q4_0_ref`).
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use half::f16;
 
 use crate::{NumberType, numbers};
 
-/// Values of a block that shares a scale.
+/// Values in a block that shares a scale.
 const BLOCK: usize = 32;
 
-/// ggml's number of a type.
+/// ggml's number for a type.
 pub const fn number(kind: NumberType) -> u32 {
     match kind {
         NumberType::F32 => 0,
@@ -23,7 +23,7 @@ pub const fn number(kind: NumberType) -> u32 {
     }
 }
 
-/// llama.cpp's number of a file that is mostly of a type.
+/// llama.cpp's number for a file that is mostly of a type.
 pub const fn file_type(kind: NumberType) -> u32 {
     match kind {
         NumberType::F32 => 0,
@@ -34,7 +34,7 @@ pub const fn file_type(kind: NumberType) -> u32 {
     }
 }
 
-/// Numbers that stand together, and the bytes that they take.
+/// Values per block and bytes per block.
 pub const fn block(kind: NumberType) -> (usize, usize) {
     match kind {
         NumberType::F32 => (1, 4),
@@ -44,7 +44,7 @@ pub const fn block(kind: NumberType) -> (usize, usize) {
     }
 }
 
-/// Appends numbers, whole blocks of them, as a file holds them.
+/// Appends values, in whole blocks, in the file's encoding.
 pub fn encode(kind: NumberType, values: &[f32], out: &mut Vec<u8>) {
     let blocks = || values.as_chunks::<BLOCK>().0.iter();
     match kind {
@@ -54,7 +54,7 @@ pub fn encode(kind: NumberType, values: &[f32], out: &mut Vec<u8>) {
     }
 }
 
-/// The numbers in the bytes of whole blocks.
+/// The values encoded in whole blocks.
 pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
     match kind {
         NumberType::Q8_0 => decode_blocks(bytes, decode_q8_0),
@@ -63,7 +63,7 @@ pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
     }
 }
 
-/// The reciprocal of a scale; that of nothing but zeros is taken as 0.
+/// The reciprocal of a scale, or 0 for the scale of a block of zeros.
 fn reciprocal(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
@@ -75,8 +75,8 @@ fn encode_q8_0(block: &[f32; BLOCK], out: &mut Vec<u8>) {
     out.extend(block.iter().map(|value| (value * per_step).round() as i8 as u8));
 }
 
-/// The value furthest from 0 becomes -8, of the sixteen steps from -8 to 7; a byte has a value of
-/// the first half and one of the second.
+/// The value furthest from 0 becomes -8, of the sixteen steps from -8 to 7; a byte holds a value of
+/// the first half of the block and one of the second.
 fn encode_q4_0(block: &[f32; BLOCK], out: &mut Vec<u8>) {
     let scale = numbers::furthest(block) / -8.0;
     let per_step = reciprocal(scale);
@@ -86,7 +86,7 @@ fn encode_q4_0(block: &[f32; BLOCK], out: &mut Vec<u8>) {
     out.extend(first.iter().zip(second).map(|(&low, &high)| step(low) | step(high) << 4));
 }
 
-/// The numbers of blocks of `N` bytes, of which the first two are the scale.
+/// The values of blocks of `N` bytes, whose first two bytes are the scale.
 fn decode_blocks<const N: usize>(bytes: &[u8], decode: fn(&[u8; N], f32, &mut Vec<f32>)) -> Cow<'_, [f32]> {
     let blocks = bytes.as_chunks::<N>().0;
     let mut values = Vec::with_capacity(blocks.len() * BLOCK);
@@ -106,13 +106,13 @@ fn decode_q4_0(block: &[u8; 2 + BLOCK / 2], scale: f32, out: &mut Vec<f32>) {
     out.extend(block[2..].iter().map(|both| value(both >> 4)));
 }
 
-/// Numbers that stand together in Q6_K, and the bytes that they take. What llama.cpp's own
-/// quantisation gives the head of a Q4_0 file; read, and never written.
+/// Values per block and bytes per block of Q6_K, which llama.cpp's own quantisation uses for the
+/// head of a Q4_0 file. It is read but never written.
 pub const Q6_K: (usize, usize) = (256, 210);
 
-/// The numbers of Q6_K blocks (`ggml-quants.c`, `dequantize_row_q6_K`): for each half of a block 64
-/// bytes with the low four bits of 128 numbers, 32 with their high two bits, and eight scales of 16
-/// numbers each; the scale of the scales comes last.
+/// The values of Q6_K blocks (`ggml-quants.c`, `dequantize_row_q6_K`): for each half of a block 64
+/// bytes with the low four bits of 128 values and 32 bytes with their high two bits; then a scale
+/// for every 16 values; the scale of the scales comes last.
 pub fn decode_q6_k(bytes: &[u8]) -> Cow<'_, [f32]> {
     let mut values = Vec::with_capacity(bytes.len() / Q6_K.1 * Q6_K.0);
     for block in bytes.as_chunks::<{ Q6_K.1 }>().0 {

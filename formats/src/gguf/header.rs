@@ -1,6 +1,6 @@
-//! The keys of a file and their values, written as bytes; `keys.rs` reads them.
+//! Writes the keys of a file and their values; `keys.rs` reads them.
 
-/// The kinds of values that are written, by GGUF's numbers; a reader meets others, too.
+/// The value types that are written, with GGUF's numbers; a reader meets others, too.
 #[derive(Clone, Copy)]
 pub enum Kind {
     U32 = 4,
@@ -11,7 +11,7 @@ pub enum Kind {
     Array = 9,
 }
 
-/// Keys and values, put together one after the other.
+/// Keys and values, serialized one after the other.
 #[derive(Default)]
 pub struct Header {
     bytes: Vec<u8>,
@@ -19,12 +19,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// What was put together.
+    /// The serialized keys and values.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -82,7 +82,7 @@ impl Header {
     }
 }
 
-/// Appends a text with its length in bytes before it.
+/// Appends a string preceded by its length in bytes.
 pub fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend(text.as_bytes());

@@ -1,11 +1,11 @@
-//! The keys of a file and their values, read where they stand.
+//! Reads the keys of a file and their values without copying.
 
 use std::collections::HashMap;
 
 use super::header::Kind;
 use crate::error::shown;
 
-/// What is read from, front to back; nothing beyond its end is.
+/// Reads bytes front to back, with bounds checks.
 pub struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -16,7 +16,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// How far it has been read, in bytes.
+    /// Bytes read so far.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -42,7 +42,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A text, with its length before it.
+    /// A string preceded by its length.
     pub fn text(&mut self) -> Result<&'a str, String> {
         let length = self.u64()?;
         let bytes = self.take(length)?;
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A value of a key.
+/// The value of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     Whole(u64),
@@ -60,7 +60,7 @@ pub enum Value<'a> {
     List(List<'a>),
 }
 
-/// Several values of one kind, as they stand in the file, where they have been walked through once.
+/// An array of values of one type, as bytes of the file that have been validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct List<'a> {
     kind: u32,
@@ -68,12 +68,13 @@ pub struct List<'a> {
     bytes: &'a [u8],
 }
 
-/// GGUF's numbers of a text and of a list.
+/// GGUF's numbers for strings and arrays.
 const TEXT: u32 = Kind::String as u32;
 const LIST: u32 = Kind::Array as u32;
 
 impl<'a> Value<'a> {
-    /// Reads a value of a kind by GGUF's number. What is below 0 is no size: it is read as a real.
+    /// Reads a value of the type with this GGUF number. A negative integer cannot be a size and is
+    /// read as a real.
     fn read(kind: u32, from: &mut Cursor<'a>) -> Result<Self, String> {
         let signed = |value: i64| u64::try_from(value).map_or(Self::Real(value as f64), Self::Whole);
         Ok(match kind {
@@ -83,7 +84,7 @@ impl<'a> Value<'a> {
             3 => signed(i16::from_le_bytes(from.array()?).into()),
             4 => Self::Whole(from.u32()?.into()),
             5 => signed(i32::from_le_bytes(from.array()?).into()),
-            // By its digits: 1e-5 is meant where float32 has 9.99999974e-6.
+            // Reparsed from its decimal digits: 1e-5 is meant where float32 has 9.99999974e-6.
             6 => Self::Real(f32::from_le_bytes(from.array()?).to_string().parse().unwrap_or(f64::NAN)),
             7 => Self::Flag(from.array::<1>()?[0] != 0),
             TEXT => Self::Text(from.text()?),
@@ -105,13 +106,13 @@ impl<'a> List<'a> {
             2 | 3 => 2,
             4..=6 => 4,
             10..=12 => 8,
-            TEXT => 0, // each has its own
+            TEXT => 0, // variable
             LIST => return Err("its header has a list of lists".to_owned()),
             _ => return Err(format!("its header has a list of kind {kind}, which there is not")),
         };
         if kind == TEXT {
             for _ in 0..count {
-                from.text()?; // which ends at the file's end, however many are announced
+                from.text()?; // fails at the end of the file, whatever the count
             }
         } else {
             from.take(count.saturating_mul(size))?;
@@ -119,12 +120,12 @@ impl<'a> List<'a> {
         Ok(Self { kind, count: count as usize, bytes: &from.bytes[start..from.at] })
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The values, one after the other.
+    /// Iterates over the values.
     pub fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let (mut from, kind) = (Cursor::new(self.bytes), self.kind);
         (0..self.count).map_while(move |_| Value::read(kind, &mut from).ok())
@@ -188,7 +189,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The texts of a list, none where there is no such list.
+    /// The strings of a list; empty if there is no such list.
     pub fn texts(&self, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let list = self.list(key).into_iter().flat_map(|list| list.values());
         list.filter_map(|value| if let Value::Text(text) = value { Some(text) } else { None })

@@ -1,10 +1,10 @@
 //! GGUF, version 3: the files of llama.cpp.
 //!
-//! A file begins with `GGUF`, the version, the number of tensors and the number of keys; then come
-//! the keys with their values (written by `header.rs`, read by `keys.rs`), the tensors' names, sizes
-//! and places, and, at a multiple of 32 bytes, their values (`blocks.rs`). All numbers are little
-//! endian, and sizes stand from the innermost dimension to the outermost. The specification:
-//! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+//! A file begins with `GGUF`, the version, the number of tensors and the number of keys. Then come
+//! the keys with their values (written by `header.rs`, read by `keys.rs`), the tensors' names,
+//! sizes and offsets, and, aligned to 32 bytes, their values (`blocks.rs`). All numbers are
+//! little-endian, and sizes are listed from the innermost dimension to the outermost. The
+//! specification: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod blocks;
 mod header;
@@ -27,5 +27,5 @@ const MAGIC: &[u8; 4] = b"GGUF";
 /// The version that is written.
 const VERSION: u32 = 3;
 
-/// What the place of a tensor's values is a multiple of, in bytes, where a file does not say.
+/// Default alignment of tensor data, in bytes.
 const ALIGNMENT: usize = 32;

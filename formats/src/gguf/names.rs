@@ -1,21 +1,21 @@
-//! What GGUF calls the tensors of a Hugging Face folder, and how it lays them out.
+//! GGUF's names and layouts for the tensors of a Hugging Face folder.
 
 use crate::{Architecture, Shape};
 
-/// How the rows of a matrix in a file come from Hugging Face's.
+/// How the rows of a matrix in a file relate to Hugging Face's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// They are the same.
+    /// Identical.
     Same,
-    /// They are its columns: GPT-2's matrices are `[in, out]`, a file's all `[out, in]`.
+    /// Transposed: GPT-2's matrices are `[in, out]`, all matrices in a file `[out, in]`.
     Transposed,
-    /// Those of each of so many heads in another order: Llama's rotary positions turn the pairs
-    /// `(i, i + half)` of a head in Hugging Face's, and neighbours in a file.
+    /// Reordered within each head: Llama's rotary positions rotate the pairs `(i, i + half)` of a
+    /// head in Hugging Face's layout, and adjacent rows in a file.
     Paired { heads: usize },
 }
 
-/// The name in a file of what Hugging Face calls `name`, and its layout there; `None` for a name
-/// that the class does not have.
+/// The GGUF name of Hugging Face's tensor `name`, and its layout; `None` for a name that the model
+/// class does not have.
 pub fn place(shape: &Shape, name: &str) -> Option<(String, Layout)> {
     let name = name.strip_prefix("transformer.").or_else(|| name.strip_prefix("model.")).unwrap_or(name);
     let whole = |module: &str| match module {

@@ -1,4 +1,4 @@
-//! A file, opened.
+//! Opens and reads a file.
 
 use std::{collections::HashMap, path::Path};
 
@@ -9,12 +9,12 @@ use super::{ALIGNMENT, MAGIC, sampling, shape, vocabulary};
 use crate::error::{FormatError, Result};
 use crate::{Model, Shape, Tensor, layout, mapped::Mapped, names};
 
-/// A GGUF file, mapped.
+/// A GGUF file, memory-mapped.
 #[derive(Debug)]
 pub struct File(Mapped);
 
 impl File {
-    /// Opens a file, of which nothing is read yet.
+    /// Opens a file without reading any of it.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -27,10 +27,10 @@ impl File {
         self.0.path()
     }
 
-    /// The model, whose tensors stand in the file.
+    /// The model; its tensors' values stay in the file until they are read.
     ///
     /// # Errors
-    /// When the file is damaged, or holds a model, numbers or a tokenizer that is not known here.
+    /// When the file is damaged, or its model, number types or tokenizer are not supported.
     pub fn model(&self) -> Result<Model<'_>> {
         let damaged = |why: String| FormatError::damaged(self.0.path(), why);
         let unsupported = |what: String| FormatError::unsupported(self.0.path(), what);
@@ -60,7 +60,7 @@ impl File {
     }
 }
 
-/// Reads what comes before the keys: how many tensors and keys follow.
+/// Reads the fixed header: how many tensors and keys follow.
 fn begin(from: &mut Cursor) -> Result<(u64, u64), String> {
     let is_gguf = from.take(MAGIC.len() as u64).is_ok_and(|magic| magic == MAGIC);
     if !is_gguf {
@@ -77,7 +77,7 @@ fn begin(from: &mut Cursor) -> Result<(u64, u64), String> {
     }
 }
 
-/// What the places of tensors are multiples of.
+/// The alignment of tensor data.
 fn alignment(keys: &Keys) -> Result<u64, String> {
     let alignment = keys.whole("general.alignment").unwrap_or(ALIGNMENT as u64);
     let is_one = alignment.is_power_of_two() && alignment <= 1 << 20;
@@ -88,8 +88,8 @@ fn alignment(keys: &Keys) -> Result<u64, String> {
 pub struct Tensors<'a>(HashMap<&'a str, Stored<'a>>);
 
 impl<'a> Tensors<'a> {
-    /// Those of a list, whose values fill the rest of the file, one after the other, as every
-    /// reader of GGUF wants it.
+    /// The tensors of a list. Their values must fill the rest of the file without gaps, as every
+    /// GGUF reader requires.
     fn placed(listed: Vec<Listed<'a>>, alignment: u64, values: &'a [u8]) -> Result<Self, String> {
         let (mut tensors, mut at) = (HashMap::new(), 0);
         for Listed { name, sizes, kind, start, end } in listed {
@@ -104,7 +104,7 @@ impl<'a> Tensors<'a> {
             if tensors.insert(name, Stored { sizes, kind, bytes }).is_some() {
                 return Err(format!("there are two tensors {name}"));
             }
-            at = end.next_multiple_of(alignment); // which is not much beyond the file's end
+            at = end.next_multiple_of(alignment); // not much beyond the end of the file
         }
         if (values.len() as u64) > at {
             return Err(format!("{} bytes follow the last tensor", values.len() as u64 - at));
@@ -124,7 +124,7 @@ impl<'a> Tensors<'a> {
         self.0.keys().copied()
     }
 
-    /// What Hugging Face calls `name`, of these sizes from the outermost.
+    /// Hugging Face's tensor `name` with these sizes, outermost first.
     fn tensor(&self, shape: &Shape, name: String, sizes: Vec<usize>) -> Result<Tensor<'a>, String> {
         let (stored_name, layout) = place(shape, &name).ok_or_else(|| format!("{name} has no name in GGUF"))?;
         let stored = self.get(&stored_name).ok_or_else(|| format!("tensor {stored_name} is missing"))?.clone();
@@ -147,16 +147,16 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// Longest name of a tensor, in bytes; llama.cpp takes 63.
+/// Longest tensor name, in bytes; llama.cpp allows 63.
 const LONGEST_NAME: usize = 200;
 
-/// A tensor as the list before the values has it.
+/// An entry of the tensor list that precedes the values.
 struct Listed<'a> {
     name: &'a str,
-    /// From the innermost dimension.
+    /// Innermost dimension first.
     sizes: Vec<usize>,
     kind: Kind,
-    /// Where its values begin and end, in bytes from where all begin.
+    /// Byte range of its values, relative to the start of all values.
     start: u64,
     end: u64,
 }

@@ -1,16 +1,16 @@
-//! How texts are drawn, from a folder's `generation_config.json` into a file's keys and back.
+//! Sampling settings: from a folder's `generation_config.json` to a file's keys and back.
 //!
-//! llama.cpp draws as the file says wherever its user says nothing. What a file does not say it
-//! takes from its own habits (temperature 0.8, the best 40, top-p 0.95, min-p 0.05), where
-//! transformers and we leave a knob off: so either all of it is written, or nothing.
+//! llama.cpp uses the file's settings unless its user overrides them. For missing ones it uses its
+//! own defaults (temperature 0.8, top-k 40, top-p 0.95, min-p 0.05), whereas transformers and we
+//! switch them off: so either all settings are written or none.
 
 use serde_json::{Map, Value, json};
 
 use super::header::Header;
 use super::keys::Keys;
 
-/// The order of llama.cpp's samplers: its own, but with the temperature before those that cut
-/// tokens off, as transformers and we have it, so that top-p and min-p choose among the same
+/// The order of llama.cpp's samplers: its own order, but with the temperature before the samplers
+/// that cut tokens off, as in transformers and here, so that top-p and min-p see the same
 /// probabilities.
 const ORDER: &str = "penalties;dry;temperature;top_n_sigma;top_k;typ_p;top_p;min_p;xtc";
 
@@ -19,10 +19,10 @@ const TOP_K: &str = "general.sampling.top_k";
 const TOP_P: &str = "general.sampling.top_p";
 const MIN_P: &str = "general.sampling.min_p";
 const REPETITION: &str = "general.sampling.penalty_repeat";
-/// Of how many tokens a repetition is told; -1 for all of them.
+/// How many of the last tokens the repetition penalty covers; -1 for all of them.
 const REPETITION_OF: &str = "general.sampling.penalty_last_n";
 
-/// Writes how texts are drawn, where a folder says whether they are.
+/// Writes the sampling settings if the folder says whether to sample.
 pub fn write(generation: &Map<String, Value>, header: &mut Header) {
     let Some(is_drawn) = generation.get("do_sample").and_then(Value::as_bool) else { return };
     let real = |key: &str, off: f64| generation.get(key).and_then(Value::as_f64).unwrap_or(off) as f32;
@@ -36,8 +36,8 @@ pub fn write(generation: &Map<String, Value>, header: &mut Header) {
     header.i32(REPETITION_OF, -1);
 }
 
-/// What a file says of how texts are drawn. What llama.cpp takes for off is left out, and a
-/// temperature of 0 or less means the most probable token, as it does there.
+/// The sampling settings of a file. Values that llama.cpp treats as off are omitted, and a
+/// temperature of 0 or less means greedy decoding, as it does there.
 pub fn read(keys: &Keys) -> Map<String, Value> {
     let mut found = Map::new();
     let real = |key: &str| keys.real(key).filter(|value| value.is_finite());

@@ -1,10 +1,10 @@
-//! The shape that the keys of a file say.
+//! Reads the shape of a model from the keys of a file.
 
 use super::keys::{Keys, Value};
 use super::read::Tensors;
 use crate::{Architecture, Shape, error::shown};
 
-/// The shape of a file's model, of which some is told by its tensors alone.
+/// The shape of a file's model; some of it is known only from the tensors.
 pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     let architecture = architecture(keys)?;
     let name = architecture.name();
@@ -53,7 +53,7 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// The number of a key, if it is there.
+/// The number under a key, if present.
 fn real(keys: &Keys, key: &str) -> Result<Option<f64>, String> {
     let number = keys.real(key);
     match keys.get(key).is_some() && number.is_none() {
@@ -71,7 +71,7 @@ fn architecture(keys: &Keys) -> Result<Architecture, String> {
     })
 }
 
-/// Refuses keys under which llama.cpp computes something else.
+/// Rejects keys that change what llama.cpp computes.
 fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
     let scaling = keys.text(&format!("{name}.rope.scaling.type")).filter(|scaling| *scaling != "none");
     if let Some(scaling) = scaling {
@@ -81,21 +81,21 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
         ));
     }
     let asks_for_more = |key: &str| Err(format!("its key {name}.{key} asks for what is not computed here"));
-    // Each of these is off where it is 0, or a factor of 1.
+    // Each of these is off if it is 0, or a factor of 1.
     let switches = [
         "expert_count",
         "attention.sliding_window",
         "attention.scale",
         "logit_scale",
         "rope.scale_linear",
-        "rope.scaling.factor", // without a kind it scales, too
+        "rope.scaling.factor", // applies even without a scaling type
     ];
     for key in switches {
         if !matches!(keys.get(&format!("{name}.{key}")), None | Some(Value::Whole(0) | Value::Real(0.0 | 1.0))) {
             return asks_for_more(key);
         }
     }
-    // What is computed where nothing is said.
+    // The defaults, which are the only supported values.
     let only = [
         ("attention.causal", Value::Flag(true)),
         ("rope.scaling.attn_factor", Value::Real(1.0)),

@@ -1,31 +1,30 @@
-//! A tensor as it stands in a file.
+//! Tensors as stored in a file.
 
 use std::borrow::Cow;
 
 use super::blocks;
 use crate::NumberType;
 
-/// What the numbers of a tensor in a file are.
+/// The number type of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// One that is written here too.
+    /// A type that is also written here.
     Known(NumberType),
-    /// What llama.cpp's own quantisation gives the head of a Q4_0 file.
+    /// Used by llama.cpp's own quantisation for the head of a Q4_0 file.
     Q6K,
-    /// Another, by ggml's number.
+    /// Another type, by ggml's number.
     Other(u32),
 }
 
 impl Kind {
-    /// The kind of a number of ggml.
+    /// The type with this ggml number.
     pub fn of(number: u32) -> Self {
         let known = NumberType::ALL.into_iter().find(|kind| blocks::number(*kind) == number);
         known.map_or(if number == 14 { Self::Q6K } else { Self::Other(number) }, Self::Known)
     }
 
-    /// Bytes of a tensor of these sizes, from the innermost; `None` where rows are no whole blocks,
-    /// a size is 0, or they are more than can be. Of another kind that is not known: as few as can
-    /// be.
+    /// Bytes of a tensor of these sizes, innermost first; `None` if a row is not a whole number of
+    /// blocks, a size is 0, or the count overflows. For an unknown type this is a lower bound.
     pub fn bytes(self, sizes: &[u64]) -> Option<u64> {
         let count = sizes.iter().try_fold(1, |count: u64, &size| count.checked_mul(size))?;
         let (values, bytes) = match self {
@@ -37,7 +36,7 @@ impl Kind {
         (count / values as u64).checked_mul(bytes as u64).filter(|_| whole)
     }
 
-    /// That the numbers of a tensor can be read.
+    /// An error if the type cannot be read.
     pub fn known(self, name: &str) -> Result<(), String> {
         let Self::Other(number) = self else { return Ok(()) };
         let known = OTHERS.iter().find(|(other, _)| *other == number).map(|(_, name)| *name);
@@ -47,7 +46,7 @@ impl Kind {
         ))
     }
 
-    /// The smallest plain type that holds all of its numbers.
+    /// The smallest plain type that can hold all of its values.
     pub fn plain(self) -> NumberType {
         match self {
             Self::Known(kind) => kind.plain(),
@@ -56,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Names of kinds that are not read.
+/// Names of types that cannot be read.
 const OTHERS: [(u32, &str); 10] = [
     (3, "Q4_1"),
     (6, "Q5_0"),
@@ -70,10 +69,10 @@ const OTHERS: [(u32, &str); 10] = [
     (39, "MXFP4"),
 ];
 
-/// A tensor as it stands in a file.
+/// A tensor as stored in a file.
 #[derive(Clone)]
 pub struct Stored<'a> {
-    /// From the innermost dimension.
+    /// Innermost dimension first.
     pub sizes: Vec<usize>,
     pub kind: Kind,
     pub bytes: &'a [u8],

@@ -1,9 +1,8 @@
-//! A tokenizer, in a file's keys.
+//! Writes a tokenizer into a file's keys.
 //!
-//! llama.cpp has no `tokenizer.json`: it has the tokens, what each is, the merges, and a list of
-//! ways to split text by name. Byte-level tokenizers are said in its own words. One of characters
-//! has raw tokens that are looked for before any splitting, so that its splitting has nothing left
-//! to do.
+//! llama.cpp has no `tokenizer.json`: it has the tokens, the type of each, the merges, and a list
+//! of named pre-tokenizers. Byte-level tokenizers map to these directly. A character tokenizer
+//! becomes raw tokens, which are matched before any splitting, so that nothing is left to split.
 
 use std::collections::HashSet;
 
@@ -14,32 +13,32 @@ use crate::error::{FormatError, Result};
 use crate::sentencepiece::{self, Before};
 use crate::tokenizer::{EVERY_CHARACTER, Tokenizer};
 
-/// What a token is, by llama.cpp's numbers.
+/// Types of tokens, with llama.cpp's numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub enum TokenKind {
-    /// Found by merging, in GPT-2's spelling of bytes.
+    /// Found by merging, in GPT-2's representation of bytes.
     Normal = 1,
-    /// What stands for text that has no token.
+    /// The unknown token.
     Unknown = 2,
-    /// Text that stands for an order, such as the end.
+    /// A control token, such as the end of a text.
     Control = 3,
-    /// Looked for in the raw text before it is split.
+    /// Matched in the raw text before it is split.
     Raw = 4,
-    /// A row of the embedding that no text leads to.
+    /// A row of the embedding that no text encodes to.
     Unused = 5,
-    /// A byte that is part of no other token, of SentencePiece's.
+    /// A byte fallback token of SentencePiece.
     Byte = 6,
 }
 
 impl TokenKind {
-    /// What a token is that a `tokenizer.json` lists as added.
+    /// The type of a token that a `tokenizer.json` lists as added.
     fn of_added(token: &Value) -> Self {
         if token["special"] == true { Self::Control } else { Self::Raw }
     }
 }
 
-/// The ways to split text that have a name: the name, and the expression of a `tokenizer.json`
-/// where that is not GPT-2's own.
+/// The named pre-tokenizers: the name, and the expression in a `tokenizer.json`, except GPT-2's
+/// own.
 pub const SPLITS: [(&str, &str); 2] = [
     (
         "qwen2",
@@ -51,14 +50,14 @@ pub const SPLITS: [(&str, &str); 2] = [
     ),
 ];
 
-/// GPT-2's way to split.
+/// The name of GPT-2's pre-tokenizer.
 pub const GPT2_SPLIT: &str = "gpt-2";
 
-/// A merge that no text leads to: llama.cpp wants one at least, and text in GPT-2's spelling of
-/// bytes has no such character.
+/// A merge that never applies: llama.cpp requires at least one, and text in GPT-2's representation
+/// of bytes never has this character.
 const NO_MERGE: &str = "\u{e000} \u{e000}";
 
-/// Puts a tokenizer into the keys of a model with `vocab_size` rows.
+/// Writes a tokenizer into the keys of a model with `vocab_size` rows.
 pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> Result<()> {
     let cannot = |what: String| FormatError::CannotSay { format: "GGUF", what };
     let json = &tokenizer.json;
@@ -74,7 +73,7 @@ pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> R
     Ok(())
 }
 
-/// Tokens that are found by merging, or in the raw text.
+/// Tokens that are found by merging, or matched in the raw text.
 fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), String> {
     let (split, kind) = split(json)?;
     Tokenizer::check_words(json, split == "llama-bpe")?;
@@ -105,22 +104,22 @@ fn write_pieces(json: &Value, before: Before, rows: usize, header: &mut Header) 
     header.f32s("tokenizer.ggml.scores", &pieces.iter().map(|(_, score)| *score).collect::<Vec<f32>>());
     header.i32s("tokenizer.ggml.token_type", &kinds);
     if before == Before::Nothing {
-        header.bool(SPACE_BEFORE, false); // where nothing is said, a space is put there
+        header.bool(SPACE_BEFORE, false); // the default is true
     }
     Ok(())
 }
 
-/// Whether a space is put before a text.
+/// The key for whether a space is added before a text.
 pub const SPACE_BEFORE: &str = "tokenizer.ggml.add_space_prefix";
 
-/// What llama.cpp calls tokenizers whose tokens are found by merging, and SentencePiece's.
+/// llama.cpp's names for tokenizers that merge, and for SentencePiece.
 pub const MERGED: &str = "gpt2";
 pub const PIECES: &str = "llama";
 
-/// The name of the way in which a tokenizer splits text, and what its own tokens are.
+/// The name of a tokenizer's pre-tokenizer, and the type of its ordinary tokens.
 fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
     let (model, rule, normalizer) = (&json["model"], &json["pre_tokenizer"], &json["normalizer"]);
-    // llama.cpp takes text as it is; of Qwen's own form nothing but a rare accent differs from it.
+    // llama.cpp takes text as it is; Qwen's normalizer (NFC) changes nothing but rare accents.
     if !normalizer.is_null() && normalizer["type"] != "NFC" {
         let kind = normalizer["type"].as_str().unwrap_or("unknown");
         return Err(format!(
@@ -154,7 +153,7 @@ fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
     ))
 }
 
-/// The token of every row, and what it is.
+/// The token of every row, and its type.
 fn tokens(json: &Value, kind: TokenKind, rows: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut tokens: Vec<Option<(String, TokenKind)>> = vec![None; rows];
     for (token, id) in json["model"]["vocab"].as_object().into_iter().flatten() {
@@ -179,7 +178,7 @@ fn tokens(json: &Value, kind: TokenKind, rows: usize) -> Result<(Vec<String>, Ve
     }
 }
 
-/// The merges, the first first, as two tokens with a space between them.
+/// The merges in order, each as two tokens separated by a space.
 fn merges(merges: &Value) -> Result<Vec<String>, String> {
     let merge = |merge: &Value| match merge {
         Value::String(both) => Ok(both.clone()),
@@ -195,7 +194,7 @@ fn merges(merges: &Value) -> Result<Vec<String>, String> {
     Ok(if merges.is_empty() { vec![NO_MERGE.to_owned()] } else { merges })
 }
 
-/// The tokens that end a text, and those that are put around one.
+/// The tokens that end a text, and those added around one.
 fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), String> {
     let ends = &tokenizer.end_tokens;
     if ends.len() > END_KEYS.len() {
@@ -219,5 +218,5 @@ fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), Stri
     Ok(())
 }
 
-/// The keys of tokens at which llama.cpp ends a text: of a text, of a turn, of a message.
+/// The keys of llama.cpp's end tokens: of a text, of a turn, of a message.
 pub const END_KEYS: [&str; 3] = ["eos_token_id", "eot_token_id", "eom_token_id"];
