@@ -1,20 +1,20 @@
 //! Model files of other programs.
 //!
-//! What it is: a model as plain data ([`Model`]: its shape, its tensors by Hugging Face's names, its
-//! tokenizer), and a module for each format that says such a model: [`gguf`] of llama.cpp,
-//! [`llama2c`], [`nanogpt`], and [`hf`], Hugging Face's folder, the form between them. [`Source`]
-//! tells which one a file is of.
+//! The crate has a model as plain data ([`Model`]: its shape, its tensors by Hugging Face's names,
+//! its tokenizer) and a module for each format: [`gguf`] of llama.cpp, [`llama2c`], [`nanogpt`],
+//! and [`hf`], Hugging Face's folder, the intermediate form. [`Source`] detects the format of a
+//! file.
 //!
-//! What it is not: it computes nothing and knows no tensor library. What is wrong with a Hugging
-//! Face folder is for `ember-model` to say, which opens such folders.
+//! It computes nothing and knows no tensor library. Hugging Face folders are opened and validated
+//! by `ember-model`.
 //!
 //! Invariants:
-//! 1. A size that a file states is compared with the file's length before anything of that size is
-//!    allocated or walked through.
+//! 1. A size stated in a file is checked against the file's length before anything of that size is
+//!    allocated or iterated over.
 //! 2. Nothing in a file is ever executed.
-//! 3. A tensor is made when its turn comes: beside the mapped file, memory holds one tensor, not
+//! 3. A tensor's values are made on demand: besides the mapped file, memory holds one tensor, not
 //!    the model.
-//! 4. What a format cannot say is refused, and never left out in silence.
+//! 4. What a format cannot express is an error and never silently dropped.
 
 pub mod error;
 pub mod gguf;

@@ -1,6 +1,6 @@
-//! A file in memory, as far as it is read.
+//! Memory-mapped files.
 
-#![allow(unsafe_code)] // a file is mapped
+#![allow(unsafe_code)] // memory-mapping a file
 
 use std::{fs::File, ops::Deref, path::Path, path::PathBuf};
 
@@ -9,9 +9,8 @@ use memmap2::Mmap;
 
 use crate::error::{FormatError, Result};
 
-/// A file whose bytes come from the disk when they are looked at. A file that somebody cuts short
-/// meanwhile ends the process with a signal; programs that save a model write a new file and rename
-/// it, ours included.
+/// A memory-mapped file. If another process truncates it meanwhile, this process is killed by a
+/// signal; programs that save a model, ours included, write a new file and rename it.
 #[derive(Debug)]
 pub struct Mapped {
     path: PathBuf,
@@ -24,13 +23,13 @@ impl Mapped {
     /// # Errors
     /// When it cannot be read, or is a pipe or a device.
     pub fn open(path: &Path) -> Result<Self> {
-        // Before it is opened: a pipe would be waited for.
+        // Checked before opening, which would block on a pipe.
         if !std::fs::metadata(path).at("cannot open", path)?.is_file() {
             return Err(FormatError::unsupported(path, "it is no regular file; give the path of a model file"));
         }
         let file = File::open(path).at("cannot open", path)?;
-        // SAFETY: the bytes may change while they are read; whatever they are, they are numbers or
-        // are checked.
+        // SAFETY: the bytes may change while they are read; any bytes are valid as numbers, and
+        // everything else is checked.
         let map = unsafe { Mmap::map(&file) }.at("cannot read", path)?;
         Ok(Self { path: path.to_owned(), map })
     }

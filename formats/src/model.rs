@@ -1,4 +1,4 @@
-//! A model as plain data: what all formats say of it, each in its own words.
+//! A model as plain data, which every format is converted to and from.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::error::{Cause, FormatError, Result};
 use crate::{NumberType, Tokenizer};
 
-/// The classes of transformers whose models are known here.
+/// The supported model classes of transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// `GPT2LMHeadModel`.
@@ -19,7 +19,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// What `config.json` and GGUF call it.
+    /// The name in `config.json` and GGUF.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gpt2 => "gpt2",
@@ -29,20 +29,20 @@ impl Architecture {
     }
 }
 
-/// The sizes of a model, and the choices that its class leaves open.
+/// The sizes of a model, and the options that its class leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Its class.
     pub architecture: Architecture,
     /// Rows of the token embedding.
     pub vocab_size: usize,
-    /// Most tokens it can look back on.
+    /// Maximum context length in tokens.
     pub context_length: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub n_layer: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub n_head: usize,
-    /// Heads of keys and values.
+    /// Number of key and value heads.
     pub n_kv_head: usize,
     /// Width of a head.
     pub head_size: usize,
@@ -56,21 +56,20 @@ pub struct Shape {
     pub rope_theta: f64,
     /// Whether linear layers add a bias; GPT-2's always have one, perhaps of zeros.
     pub bias: bool,
-    /// Whether the head is the token embedding.
+    /// Whether the head shares the token embedding.
     pub tied_head: bool,
-    /// Whether GPT-2's GELU is the exact one, by the error function, and not its tanh form.
+    /// Whether GPT-2's GELU is exact, with the error function, instead of the tanh approximation.
     pub exact_gelu: bool,
 }
 
 impl Shape {
-    /// The largest size that is taken for one: what is multiplied by another stays far from
-    /// overflowing.
+    /// The largest valid size: products of two sizes stay far from overflowing.
     const LARGEST: usize = 1 << 28;
 
-    /// Most blocks that a model can have, so that the names of its tensors stay few.
+    /// Maximum number of blocks, so that the list of tensor names stays short.
     const MOST_BLOCKS: usize = 1 << 10;
 
-    /// Refuses sizes that no model can have.
+    /// Rejects sizes that no model can have.
     ///
     /// # Errors
     /// What is wrong, in a few words.
@@ -112,30 +111,30 @@ impl Shape {
         Ok(())
     }
 
-    /// Width of all heads of queries together.
+    /// Total width of the query heads.
     pub fn query_width(&self) -> usize {
         self.n_head * self.head_size
     }
 
-    /// Width of all heads of keys together, and of values.
+    /// Total width of the key heads, and of the value heads.
     pub fn kv_width(&self) -> usize {
         self.n_kv_head * self.head_size
     }
 }
 
-/// A tensor by Hugging Face's name and in its layout, whose values are made when their turn comes.
+/// A tensor with Hugging Face's name and layout, whose values are made on demand.
 pub struct Tensor<'a> {
-    /// With the class's prefix, such as `model.layers.0.self_attn.q_proj.weight`.
+    /// Including the class's prefix, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// Sizes from the outermost dimension to the innermost.
     pub shape: Vec<usize>,
-    /// What its numbers are stored as where they come from.
+    /// The number type in the file it comes from.
     pub stored: NumberType,
     values: Box<dyn Fn() -> Result<Cow<'a, [f32]>, Cause> + 'a>,
 }
 
 impl<'a> Tensor<'a> {
-    /// A tensor whose `values` come in row-major order, as many as `shape` says.
+    /// A tensor whose `values` are in row-major order, as many as `shape` requires.
     pub fn new(
         name: impl Into<String>,
         shape: Vec<usize>,
@@ -145,7 +144,7 @@ impl<'a> Tensor<'a> {
         Self { name: name.into(), shape, stored, values: Box::new(values) }
     }
 
-    /// The same, whose values can be had as long as `may` has nothing against it.
+    /// The same tensor, whose values are available only while `may` succeeds.
     pub fn while_allowed(self, may: impl Fn() -> Result<(), Cause> + 'a) -> Self {
         let Self { name, shape, stored, values } = self;
         Self { name, shape, stored, values: Box::new(move || may().and_then(|()| values())) }
@@ -154,7 +153,7 @@ impl<'a> Tensor<'a> {
     /// The values in row-major order.
     ///
     /// # Errors
-    /// When they cannot be had, or are not as many as the shape says.
+    /// When they cannot be read, or their number differs from the shape.
     pub fn values(&self) -> Result<Cow<'a, [f32]>> {
         let fails = |source| FormatError::Values { name: self.name.clone(), source };
         let values = (self.values)().map_err(fails)?;
@@ -172,15 +171,15 @@ impl fmt::Debug for Tensor<'_> {
     }
 }
 
-/// A model as all formats can be made from it.
+/// A model that can be written in any of the formats.
 #[derive(Debug)]
 pub struct Model<'a> {
     /// Its sizes.
     pub shape: Shape,
-    /// All of its tensors, in the order of its class; the head only where it is not tied.
+    /// All tensors, in the order of its class; the head only if it is not tied.
     pub tensors: Vec<Tensor<'a>>,
-    /// How text becomes its ids, where that is known.
+    /// The tokenizer, if known.
     pub tokenizer: Option<Tokenizer>,
-    /// How texts are drawn with it, where that is said: the keys of a `generation_config.json`.
+    /// The sampling settings, if known: the keys of a `generation_config.json`.
     pub generation: Map<String, Value>,
 }

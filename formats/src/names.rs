@@ -2,8 +2,7 @@
 
 use crate::{Architecture, Shape};
 
-/// Every tensor that a folder of this shape holds, in the order of the model: the name and the
-/// sizes from the outermost dimension to the innermost.
+/// All tensors of a model of this shape, in order: names and sizes, outermost dimension first.
 pub fn tensors(shape: &Shape) -> Vec<(String, Vec<usize>)> {
     match shape.architecture {
         Architecture::Gpt2 => gpt2(shape),
@@ -11,7 +10,7 @@ pub fn tensors(shape: &Shape) -> Vec<(String, Vec<usize>)> {
     }
 }
 
-/// GPT-2's: matrices are `[in, out]`, and every layer has a bias.
+/// GPT-2's tensors: matrices are `[in, out]`, and every layer has a bias.
 fn gpt2(shape: &Shape) -> Vec<(String, Vec<usize>)> {
     let &Shape { vocab_size, context_length, n_embd, n_inner, .. } = shape;
     let mut all = vec![
@@ -36,7 +35,7 @@ fn gpt2(shape: &Shape) -> Vec<(String, Vec<usize>)> {
     with_head(all, shape)
 }
 
-/// Llama's and Qwen3's: matrices are `[out, in]`.
+/// Llama's and Qwen3's tensors: matrices are `[out, in]`.
 fn llama(shape: &Shape) -> Vec<(String, Vec<usize>)> {
     let &Shape { vocab_size, head_size, n_embd, n_inner, .. } = shape;
     let (q, kv) = (shape.query_width(), shape.kv_width());

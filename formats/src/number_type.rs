@@ -1,6 +1,6 @@
-//! What a file stores numbers as.
+//! Number types of files.
 
-/// What a file stores numbers as.
+/// A type in which a file stores numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberType {
     /// float32.
@@ -16,10 +16,10 @@ pub enum NumberType {
 }
 
 impl NumberType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0];
 
-    /// What it is called.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -30,7 +30,7 @@ impl NumberType {
         }
     }
 
-    /// The smallest type of numbers without a common scale that holds all of this one's.
+    /// The smallest type without block scales that can hold all numbers of this one.
     pub(crate) const fn plain(self) -> Self {
         match self {
             Self::F16 | Self::Bf16 => self,

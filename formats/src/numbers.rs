@@ -1,6 +1,6 @@
-//! Numbers as files hold them.
+//! Decodes and encodes plain numbers.
 
-#![allow(unsafe_code)] // bytes are seen as numbers
+#![allow(unsafe_code)] // reinterpreting bytes as numbers
 
 use std::{borrow::Cow, io, io::Write};
 
@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use crate::NumberType;
 use crate::error::{FormatError, Result};
 
-/// float32 values: where they stand, if the processor can read them there.
+/// float32 values, borrowed if byte order and alignment allow it.
 pub fn f32s(bytes: &[u8]) -> Cow<'_, [f32]> {
     // SAFETY: any four bytes are a float32.
     let (before, values, after) = unsafe { bytes.align_to::<f32>() };
@@ -38,7 +38,7 @@ fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Cow<'_,
     bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect::<Vec<_>>().into()
 }
 
-/// Plain numbers of a type; of one with a common scale there are none, and float32 is meant.
+/// Decodes the plain type of `kind`; for types with block scales that is float32.
 pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
     match kind.plain() {
         NumberType::F16 => f16s(bytes),
@@ -47,8 +47,8 @@ pub fn decode(kind: NumberType, bytes: &[u8]) -> Cow<'_, [f32]> {
     }
 }
 
-/// Writes values as the bytes that `encode` appends for them, some values at a time: in memory there
-/// is no second copy of a tensor.
+/// Writes values as the bytes that `encode` appends for them, in chunks, so that memory holds no
+/// second copy of a tensor.
 pub fn write(values: &[f32], encode: impl Fn(&[f32], &mut Vec<u8>), out: &mut dyn Write) -> io::Result<()> {
     const AT_A_TIME: usize = 1 << 16;
     let mut bytes = Vec::new();
@@ -60,16 +60,16 @@ pub fn write(values: &[f32], encode: impl Fn(&[f32], &mut Vec<u8>), out: &mut dy
     Ok(())
 }
 
-/// The value furthest from 0, with its sign.
+/// The value of largest magnitude, with its sign.
 pub fn furthest(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |most: f32, &value| if value.abs() > most.abs() { value } else { most })
 }
 
-/// Refuses values of the tensor `name` that are not finite, or would not be as `kind`: where values
-/// have a common scale, that is a float16.
+/// Rejects values of the tensor `name` that are not finite, or would not be as `kind`; with block
+/// scales, the float16 scale must be finite.
 ///
 /// # Errors
-/// When there is one; the line names the tensor.
+/// For such a value; the error names the tensor.
 pub fn check(name: &str, kind: NumberType, values: &[f32]) -> Result<()> {
     if let Some(value) = values.iter().find(|value| !value.is_finite()) {
         let source = format!("one of its values is {value}, which no model can be computed with").into();
@@ -92,7 +92,7 @@ pub fn check(name: &str, kind: NumberType, values: &[f32]) -> Result<()> {
     }
 }
 
-/// Appends values as plain numbers; those of a type with a common scale as float32.
+/// Appends values in the plain type of `kind`; for types with block scales that is float32.
 pub fn encode(kind: NumberType, values: &[f32], out: &mut Vec<u8>) {
     match kind.plain() {
         NumberType::F16 => out.extend(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes())),

@@ -1,6 +1,6 @@
-//! SentencePiece's BPE as Llama has it: a `tokenizer.json` has its merges, a file of llama2.c the
-//! score of every piece, by which the best two neighbours are joined first. Each is made of the
-//! other, as transformers does it.
+//! Llama's SentencePiece BPE: a `tokenizer.json` has merges, a file of llama2.c has a score for
+//! every piece, and the adjacent pair whose merged piece has the best score is merged first. Each
+//! is converted to the other as transformers does it.
 
 use std::collections::HashMap;
 
@@ -8,45 +8,45 @@ use serde_json::{Map, Value, json};
 
 use crate::{Tokenizer, error::shown};
 
-/// What pieces have for a space.
+/// The character that represents a space in pieces.
 pub const SPACE: &str = "▁";
 
-/// The token that ends a text, behind `<unk>` and `<s>`.
+/// The id of the token that ends a text.
 pub const END: u32 = 2;
 
-/// The id of the token that begins it.
+/// The id of the token that begins a text.
 pub const BEGIN: u32 = 1;
 
-/// The special tokens, by their ids.
+/// The special tokens, in the order of their ids.
 const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
 
-/// The first piece behind the special tokens and the bytes.
+/// The id of the first piece after the special tokens and the bytes.
 pub const FIRST: usize = SPECIAL.len() + 256;
 
-/// Longest piece that is read, in bytes; SentencePiece's own are 16 characters at most.
+/// Longest piece that is read, in bytes; SentencePiece's own have at most 16 characters.
 pub const LONGEST: usize = 1 << 10;
 
-/// Below every score: what is never joined.
-pub const NEVER: f32 = -1e10;
+/// A score below every other: such a piece is never merged into.
+pub const NEVER_MERGED: f32 = -1e10;
 
-/// The piece of a byte, whose id is the byte's value and three.
+/// The piece of a byte; its id is the byte's value plus three.
 fn byte_piece(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }
 
-/// What is put before a text, whose every space becomes a mark.
+/// What is added before a text (all its spaces become [`SPACE`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Before {
-    /// A space, as SentencePiece does it.
+    /// A space, as in SentencePiece.
     Space,
-    /// A space where the text does not begin with one: what transformers saves since its version 5.
+    /// A space, unless the text begins with one: what transformers saves since version 5.
     SpaceIfNone,
     /// Nothing.
     Nothing,
 }
 
-/// The `tokenizer.json` of pieces with their scores, in the order of their ids; `spaced` is whether a
-/// space is put before every text.
+/// The `tokenizer.json` for pieces with scores, in the order of their ids; `spaced` is whether a
+/// space is added before every text.
 pub fn json(pieces: &[(String, f32)], spaced: bool) -> Result<Value, String> {
     let (vocabulary, merges) = (vocabulary_of(pieces)?, merges(pieces)?);
     let added = |(id, name): (usize, &&str)| Tokenizer::added_token(id, name, true);
@@ -81,7 +81,7 @@ pub fn json(pieces: &[(String, f32)], spaced: bool) -> Result<Value, String> {
     }))
 }
 
-/// The ids of pieces, where these are different, and the special tokens and the bytes stand first.
+/// The ids of pieces, which must be distinct and begin with the special tokens and the bytes.
 fn vocabulary_of(pieces: &[(String, f32)]) -> Result<Map<String, Value>, String> {
     let own = SPECIAL.iter().map(|name| (*name).to_owned()).chain((0..=255).map(byte_piece));
     for (id, expected) in own.enumerate() {
@@ -102,14 +102,14 @@ fn vocabulary_of(pieces: &[(String, f32)]) -> Result<Map<String, Value>, String>
     Ok(vocabulary)
 }
 
-/// A mark for each space, and one before every text.
+/// Replaces each space by [`SPACE`] and, if `spaced`, adds one before every text.
 fn normalizer(spaced: bool) -> Value {
     let marks = json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE });
     let before = json!({ "type": "Prepend", "prepend": SPACE });
     if spaced { json!({ "type": "Sequence", "normalizers": [before, marks] }) } else { marks }
 }
 
-/// The way back from pieces to text.
+/// The decoder from pieces to text.
 fn decoder(spaced: bool) -> Value {
     let mut steps = vec![
         json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " }),
@@ -122,18 +122,18 @@ fn decoder(spaced: bool) -> Value {
     json!({ "type": "Sequence", "decoders": steps })
 }
 
-/// How many times as long as all pieces the ways to make them may be, written out: of GPT-2's fifty
-/// thousand tokens they are twice as long, while a run of one letter is made of shorter ones in as
-/// many ways as it is long.
-const MOST_WAYS: usize = 16;
+/// Limit on the total length of all splits of pieces into two pieces, relative to the length of all
+/// pieces: for GPT-2's fifty thousand tokens the ratio is 2, while a run of one letter has as many
+/// splits as it has letters.
+const MOST_SPLITS: usize = 16;
 
-/// Every way to make a piece of two others, the best score first.
+/// Every split of a piece into two others, as merges, the best score first.
 fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
     let ids: HashMap<&str, usize> =
         pieces.iter().enumerate().skip(FIRST).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
-    let mut room = MOST_WAYS * pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
+    let mut room = MOST_SPLITS * pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
     let mut found = Vec::new();
-    for (piece, score) in pieces.iter().skip(FIRST).filter(|(_, score)| *score > NEVER) {
+    for (piece, score) in pieces.iter().skip(FIRST).filter(|(_, score)| *score > NEVER_MERGED) {
         for (left, right) in piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at)) {
             let (Some(left_id), Some(right_id)) = (ids.get(left), ids.get(right)) else { continue };
             room = room
@@ -146,7 +146,7 @@ fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
     Ok(found.into_iter().map(|(.., left, right)| json!([left, right])).collect())
 }
 
-/// What a `tokenizer.json` puts before a text; `None` where it is not of this kind.
+/// What a `tokenizer.json` adds before a text; `None` if it is not of this kind.
 pub fn before(tokenizer: &Value) -> Option<Before> {
     let (model, normalizes, splits) = (&tokenizer["model"], &tokenizer["normalizer"], &tokenizer["pre_tokenizer"]);
     if model["type"] != "BPE" || model["byte_fallback"] != true {
@@ -170,8 +170,8 @@ pub fn before(tokenizer: &Value) -> Option<Before> {
     }
 }
 
-/// The pieces of a `tokenizer.json` with scores, of a model with `rows` rows: the first merge has
-/// the highest, what no merge makes is never joined.
+/// The pieces of a `tokenizer.json` with scores, for a model with vocabulary size `rows`: the first
+/// merge has the highest score, and pieces that no merge makes have the score [`NEVER_MERGED`].
 pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, String> {
     let model = &tokenizer["model"];
     let vocabulary = model["vocab"].as_object().into_iter().flatten().map(|(piece, id)| (piece.as_str(), id));
@@ -183,7 +183,7 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
             "this tokenizer (model {kind}): it has words for SentencePiece's BPE, as Llama 2 has it, alone"
         ));
     }
-    Tokenizer::check_words(tokenizer, false)?;
+    Tokenizer::check_expressible(tokenizer, false)?;
     let mut pieces: Vec<Option<String>> = vec![None; rows];
     for (piece, id) in vocabulary.chain(added) {
         *Tokenizer::slot(&mut pieces, piece, id)? = Some(piece.to_owned());
@@ -198,10 +198,10 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
     }
     let with_score = |(id, piece): (usize, Option<String>)| {
         let piece = piece.ok_or_else(|| format!("a model whose row {id} has no token"))?;
-        let score = scores.get(&piece).copied().unwrap_or(NEVER);
+        let score = scores.get(&piece).copied().unwrap_or(NEVER_MERGED);
         Ok::<_, String>((piece, score))
     };
     let pieces: Vec<_> = pieces.into_iter().enumerate().map(with_score).collect::<Result<_, _>>()?;
-    vocabulary_of(&pieces)?; // that the special tokens and the bytes stand where they must
+    vocabulary_of(&pieces)?; // checks that special tokens and bytes have their ids
     Ok(pieces)
 }

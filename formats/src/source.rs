@@ -1,4 +1,4 @@
-//! Which format a file is of.
+//! Detects the format of a file.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -6,7 +6,7 @@ use ember_host::file_error::At;
 
 use crate::{Model, error::Result, gguf, llama2c, nanogpt};
 
-/// A model file of another program, mapped.
+/// A model file of another program, memory-mapped.
 #[derive(Debug)]
 pub enum Source {
     /// Of llama.cpp.
@@ -18,8 +18,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens a file by what it begins with and by the end of its name; `None` for one that is of no
-    /// format known here.
+    /// Opens a file, detecting its format by its first bytes and its extension; `None` if the
+    /// format is unknown.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -47,10 +47,10 @@ impl Source {
         }
     }
 
-    /// The model, whose tensors stand in the file.
+    /// The model; its tensors' values stay in the file until they are read.
     ///
     /// # Errors
-    /// When the file is damaged, or holds what is not known here.
+    /// When the file is damaged, or contains something unsupported.
     pub fn model(&self) -> Result<Model<'_>> {
         match self {
             Self::Gguf(file) => file.model(),
@@ -60,8 +60,8 @@ impl Source {
     }
 }
 
-/// The first four bytes of a regular file; fewer of a shorter one, none of any other, which is not
-/// read from.
+/// The first four bytes of a regular file, or fewer if it is shorter; none of any other kind of
+/// file, which is not read.
 fn beginning(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if path.metadata().at("cannot open", path)?.is_file() {

@@ -4,27 +4,27 @@ use serde_json::{Map, Value, json};
 
 use crate::sentencepiece::{self, Before};
 
-/// The expression by which a tokenizer of characters splits.
+/// The pattern by which a character tokenizer splits text.
 pub const EVERY_CHARACTER: &str = r"[\s\S]";
 
-/// How text becomes ids: what a `tokenizer.json` says, and what else a folder says of its tokens.
+/// A tokenizer: the content of a `tokenizer.json`, and what a folder's other files say of its
+/// tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tokenizer {
     /// The content of `tokenizer.json`.
     pub json: Value,
-    /// The tokens that end a text, the first the tokenizer's own.
+    /// The tokens that end a text; the first is the tokenizer's own.
     pub end_tokens: Vec<u32>,
-    /// The token that a text of its own begins with, where a folder or a file names one.
+    /// The token that begins a text, if a folder or file names one.
     pub begin_token: Option<u32>,
-    /// How a conversation is written for the model, in Jinja.
+    /// The chat template, in Jinja.
     pub chat_template: Option<String>,
-    /// Tokens that have a part to play beside those, by a folder's keys: `pad_token` and its like.
+    /// Other special tokens by a folder's keys, such as `pad_token`.
     pub named: Map<String, Value>,
 }
 
 impl Tokenizer {
-    /// The `tokenizer.json` of one token a character, and of tokens that were added, as
-    /// `ember-data` writes it.
+    /// The `tokenizer.json` of a character tokenizer with added tokens, as `ember-data` writes it.
     pub(crate) fn of_characters(vocabulary: Map<String, Value>, added: Vec<Value>) -> Value {
         let every = json!({ "Regex": EVERY_CHARACTER });
         json!({
@@ -40,7 +40,7 @@ impl Tokenizer {
         })
     }
 
-    /// The `tokenizer.json` of byte pairs, whose texts are normalized and split by these rules.
+    /// The `tokenizer.json` of byte-level BPE with this normalizer and pre-tokenizer.
     pub(crate) fn of_byte_pairs(
         vocabulary: Map<String, Value>,
         merges: Vec<Value>,
@@ -71,13 +71,14 @@ impl Tokenizer {
         })
     }
 
-    /// Bytes as characters; with `words` a text is split into GPT-2's words first.
+    /// The byte-level rule, which represents bytes as characters; with `words`, text is first split
+    /// into GPT-2's words.
     pub(crate) fn byte_level_rule(words: bool) -> Value {
         json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words })
     }
 
-    /// The token that its `tokenizer.json` puts before every text, and the one behind it; `None` where
-    /// that is something else.
+    /// The tokens that the post-processor adds before and after every text; `None` if it does
+    /// something else.
     pub(crate) fn around(&self) -> Option<[Option<u32>; 2]> {
         let processor = &self.json["post_processor"];
         let steps = processor["processors"].as_array().map_or(std::slice::from_ref(processor), Vec::as_slice);
@@ -105,22 +106,23 @@ impl Tokenizer {
         }
     }
 
-    /// Whether a space is put before a text only where none stands there: other formats put one before
-    /// every text.
+    /// Whether a space is added before a text only if it does not begin with one; other formats
+    /// always add one.
     pub fn spaces_once(&self) -> bool {
         sentencepiece::before(&self.json) == Some(Before::SpaceIfNone)
     }
 
-    /// Refuses what a `tokenizer.json` asks for on the way from text to ids that no other format has
-    /// words for; `ignores_merges` is whether those that split text as this one take a word that is a
-    /// token as it is, without merging.
-    pub(crate) fn check_words(json: &Value, ignores_merges: bool) -> Result<(), String> {
+    /// Rejects settings of a `tokenizer.json` that no other format can express. `ignores_merges` is
+    /// whether the target's pre-tokenizer implies that a word that is a token is taken without
+    /// merging.
+    pub(crate) fn check_expressible(json: &Value, ignores_merges: bool) -> Result<(), String> {
         let model = &json["model"];
         let is_put = |key: &&str| model[*key].as_str().is_some_and(|text| !text.is_empty());
         if let Some(key) = ["continuing_subword_prefix", "end_of_word_suffix"].into_iter().find(is_put) {
             return Err(format!("this tokenizer ({key}): it has no words for what is put to parts of words"));
         }
-        // Older files of those that ignore merges do not say so: their merges lead to every token.
+        // Older files of tokenizers that ignore merges do not say so; their merges lead to every
+        // token.
         if model["ignore_merges"] == true && !ignores_merges {
             return Err(
                 "this tokenizer (ignore_merges true): it has no words for that where text is split so".to_owned()
@@ -134,15 +136,15 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The token that a text begins with: the one that is put before each, else the one that is named,
-    /// else the one that ends the text before it. Chat templates write it, too.
+    /// The token that begins a text: the one added before every text, else the configured one, else
+    /// the end token. Chat templates use it, too.
     pub(crate) fn begin(&self) -> Option<u32> {
         let [before, _] = self.around().unwrap_or_default();
         let named = self.begin_token.filter(|id| self.token(*id).is_some());
         before.or(named).or(self.end_tokens.first().copied())
     }
 
-    /// A token that is looked for in the raw text, as a `tokenizer.json` lists it.
+    /// An entry of `added_tokens`, which is matched in the raw text.
     pub(crate) fn added_token(id: usize, content: &str, special: bool) -> Value {
         json!({
             "id": id,
@@ -155,7 +157,7 @@ impl Tokenizer {
         })
     }
 
-    /// Where the token of this id belongs, of what there is for each of a model's rows.
+    /// The element of `rows`, one per token id, for the token with this id.
     pub(crate) fn slot<'a, T>(rows: &'a mut [T], token: &str, id: &Value) -> Result<&'a mut T, String> {
         let count = rows.len();
         match id.as_u64().and_then(|id| usize::try_from(id).ok()) {
@@ -164,15 +166,15 @@ impl Tokenizer {
         }
     }
 
-    /// The merge of two tokens that are written with a space between them; `None` where the vocabulary
-    /// lacks one of them, or what they make together.
+    /// The merge of two tokens written with a space between them; `None` if the vocabulary lacks
+    /// one of them or their concatenation.
     pub(crate) fn merge(vocabulary: &Map<String, Value>, both: &str) -> Option<Value> {
         let (first, second) = both.split_once(' ')?;
         let knows = |token: &str| vocabulary.contains_key(token);
         (knows(first) && knows(second) && knows(&format!("{first}{second}"))).then(|| json!([first, second]))
     }
 
-    /// The token of an id: one that was added, or one of the vocabulary.
+    /// The text of a token id, whether added or in the vocabulary.
     pub(crate) fn token(&self, id: u32) -> Option<&str> {
         let added = self.json["added_tokens"].as_array().into_iter().flatten();
         let added = added.filter(|token| token["id"] == id).find_map(|token| token["content"].as_str());
@@ -180,7 +182,7 @@ impl Tokenizer {
         added.or_else(|| Some(vocabulary()?.0.as_str()))
     }
 
-    /// The id of a token, the other way round.
+    /// The id of a token's text.
     pub(crate) fn id(&self, token: &str) -> Option<u32> {
         let mut added = self.json["added_tokens"].as_array().into_iter().flatten();
         let added = added.find(|known| known["content"] == token).map(|known| &known["id"]);

@@ -66,7 +66,7 @@ impl Shape {
         let is_number = |range: &Range<usize>| {
             let number = &text[range.clone()];
             self.digits.contains(&digits_of(number))
-                && stands_by_itself(text, range.clone())
+                && is_isolated(text, range.clone())
                 && !is_decimal(number)
                 && (self.group == 1 || !counts_up(number)) // after "Tel." it is not a list
         };
@@ -102,7 +102,7 @@ fn counts_up(number: &str) -> bool {
 }
 
 /// Whether a number is not part of a longer number, a word or a path.
-fn stands_by_itself(text: &str, range: Range<usize>) -> bool {
+fn is_isolated(text: &str, range: Range<usize>) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || "._-/+#,$".contains(character);
     let continues = match after(text, range.end) {
         Some(next) if ".,-/: ".contains(next) => {

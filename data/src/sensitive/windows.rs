@@ -4,13 +4,13 @@
 use super::{Finding, find};
 
 /// Maximum bytes of a window.
-const LONGEST: usize = 64 << 10;
+const MOST_BYTES: usize = 64 << 10;
 
 /// Bytes before and after a cut that are searched: findings without white space are shorter.
-const AROUND: usize = 1 << 10;
+const MARGIN_BYTES: usize = 1 << 10;
 
 /// Line ends tried for a cut, and positions tried of each other kind.
-const TRIED: usize = 64;
+const MOST_TRIED: usize = 64;
 
 /// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl Windows {
     pub fn add(&mut self, text: &str) -> Vec<Window> {
         self.waiting.push_str(text);
         let (mut windows, mut start) = (Vec::new(), 0);
-        while self.waiting.len() - start > LONGEST {
-            let reach = &self.waiting[start..self.waiting.floor_char_boundary(start + LONGEST)];
+        while self.waiting.len() - start > MOST_BYTES {
+            let reach = &self.waiting[start..self.waiting.floor_char_boundary(start + MOST_BYTES)];
             let end = start + cut(reach);
             let text = self.waiting[start..end].to_owned();
             let ends_line = text.ends_with('\n');
@@ -66,24 +66,24 @@ impl Windows {
 
 /// The end of a window whose text is at most `reach`.
 fn cut(reach: &str) -> usize {
-    let most = reach.floor_char_boundary(reach.len().saturating_sub(AROUND));
-    let behind = |is_last: fn(char) -> bool| {
+    let most = reach.floor_char_boundary(reach.len().saturating_sub(MARGIN_BYTES));
+    let after = |is_last: fn(char) -> bool| {
         let lasts = reach[..most].char_indices().rev().filter(move |&(_, character)| is_last(character));
-        lasts.map(|(at, character)| at + character.len_utf8()).take(TRIED)
+        lasts.map(|(at, character)| at + character.len_utf8()).take(MOST_TRIED)
     };
-    let places = behind(|character| character == '\n').chain(behind(char::is_whitespace));
-    let mut places = places.chain(behind(|character| !character.is_alphanumeric()));
-    let end = places.find(|&at| parts_nothing(reach, at)).unwrap_or(most);
+    let places = after(|character| character == '\n').chain(after(char::is_whitespace));
+    let mut places = places.chain(after(|character| !character.is_alphanumeric()));
+    let end = places.find(|&at| cuts_no_finding(reach, at)).unwrap_or(most);
     let key = reach[..end].rfind("-----BEGIN ").filter(|&begin| begin > 0);
     key.filter(|&begin| !reach[begin..end].contains("-----END ")).unwrap_or(end)
 }
 
 /// Whether searching the text around this position in one piece and in two gives the same findings.
-fn parts_nothing(reach: &str, at: usize) -> bool {
-    let start = reach.floor_char_boundary(at.saturating_sub(AROUND));
-    let around = &reach[start..reach.floor_char_boundary(at + AROUND)];
-    let (before, behind) = around.split_at(at - start);
+fn cuts_no_finding(reach: &str, at: usize) -> bool {
+    let start = reach.floor_char_boundary(at.saturating_sub(MARGIN_BYTES));
+    let around = &reach[start..reach.floor_char_boundary(at + MARGIN_BYTES)];
+    let (before, after) = around.split_at(at - start);
     let moved = |Finding { kind, range }| Finding { kind, range: range.start + before.len()..range.end + before.len() };
-    let apart = find(before).into_iter().chain(find(behind).into_iter().map(moved));
+    let apart = find(before).into_iter().chain(find(after).into_iter().map(moved));
     apart.eq(find(around))
 }

@@ -16,7 +16,7 @@ pub enum Layout {
 
 /// The GGUF name of Hugging Face's tensor `name`, and its layout; `None` for a name that the model
 /// class does not have.
-pub fn place(shape: &Shape, name: &str) -> Option<(String, Layout)> {
+pub fn gguf_name(shape: &Shape, name: &str) -> Option<(String, Layout)> {
     let name = name.strip_prefix("transformer.").or_else(|| name.strip_prefix("model.")).unwrap_or(name);
     let whole = |module: &str| match module {
         "wte" | "embed_tokens" => Some("token_embd"),
@@ -34,7 +34,7 @@ pub fn place(shape: &Shape, name: &str) -> Option<(String, Layout)> {
     Some((format!("blk.{layer}.{module}.{kind}"), layout))
 }
 
-/// As [`place`], inside a block.
+/// As [`gguf_name`], inside a block.
 fn in_block(shape: &Shape, module: &str, kind: &str) -> Option<(&'static str, Layout)> {
     let matrix = if kind == "weight" { Layout::Transposed } else { Layout::Same };
     let paired =

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::Path};
 
 use super::keys::{Cursor, Keys};
-use super::names::{Layout, place};
+use super::names::{Layout, gguf_name};
 use super::stored::{Kind, Stored};
 use super::{ALIGNMENT, MAGIC, sampling, shape, vocabulary};
 use crate::error::{FormatError, Result};
@@ -40,9 +40,9 @@ impl File {
         let alignment = alignment(&keys).map_err(damaged)?;
         let mut listed = Vec::new();
         for _ in 0..tensor_count {
-            listed.push(Listed::read(&mut from, alignment).map_err(damaged)?);
+            listed.push(TensorEntry::read(&mut from, alignment).map_err(damaged)?);
         }
-        listed.iter().try_for_each(|tensor| tensor.kind.known(tensor.name)).map_err(unsupported)?;
+        listed.iter().try_for_each(|tensor| tensor.kind.check_readable(tensor.name)).map_err(unsupported)?;
         let values = self.0.get((from.at() as u64).next_multiple_of(alignment) as usize..).unwrap_or_default();
         let tensors = Tensors::placed(listed, alignment, values).map_err(damaged)?;
         let shape = shape::read(&keys, &tensors).map_err(unsupported)?;
@@ -52,7 +52,8 @@ impl File {
             found.push(tensors.tensor(&shape, name, sizes).map_err(unsupported)?);
         }
         if tensors.count() != found.len() {
-            let known: Vec<String> = found.iter().filter_map(|tensor| Some(place(&shape, &tensor.name)?.0)).collect();
+            let known: Vec<String> =
+                found.iter().filter_map(|tensor| Some(gguf_name(&shape, &tensor.name)?.0)).collect();
             let other = tensors.names().find(|name| !known.iter().any(|known| known == name)).unwrap_or_default();
             return Err(unsupported(format!("tensor {other} belongs to no {} known here", shape.architecture.name())));
         }
@@ -90,9 +91,9 @@ pub struct Tensors<'a>(HashMap<&'a str, Stored<'a>>);
 impl<'a> Tensors<'a> {
     /// The tensors of a list. Their values must fill the rest of the file without gaps, as every
     /// GGUF reader requires.
-    fn placed(listed: Vec<Listed<'a>>, alignment: u64, values: &'a [u8]) -> Result<Self, String> {
+    fn placed(listed: Vec<TensorEntry<'a>>, alignment: u64, values: &'a [u8]) -> Result<Self, String> {
         let (mut tensors, mut at) = (HashMap::new(), 0);
-        for Listed { name, sizes, kind, start, end } in listed {
+        for TensorEntry { name, sizes, kind, start, end } in listed {
             if start != at {
                 return Err(format!(
                     "the values of {name} begin at byte {start}, where byte {at} is the next that is free"
@@ -126,7 +127,7 @@ impl<'a> Tensors<'a> {
 
     /// Hugging Face's tensor `name` with these sizes, outermost first.
     fn tensor(&self, shape: &Shape, name: String, sizes: Vec<usize>) -> Result<Tensor<'a>, String> {
-        let (stored_name, layout) = place(shape, &name).ok_or_else(|| format!("{name} has no name in GGUF"))?;
+        let (stored_name, layout) = gguf_name(shape, &name).ok_or_else(|| format!("{name} has no name in GGUF"))?;
         let stored = self.get(&stored_name).ok_or_else(|| format!("tensor {stored_name} is missing"))?.clone();
         let mut expected = sizes.clone();
         if layout != Layout::Transposed {
@@ -141,7 +142,7 @@ impl<'a> Tensors<'a> {
             Ok(match layout {
                 Layout::Same => values,
                 Layout::Transposed => layout::transposed(&values, stored.sizes[0]).into(),
-                Layout::Paired { heads } => layout::in_halves(&values, heads, columns).into(),
+                Layout::Paired { heads } => layout::unpaired(&values, heads, columns).into(),
             })
         }))
     }
@@ -151,7 +152,7 @@ impl<'a> Tensors<'a> {
 const LONGEST_NAME: usize = 200;
 
 /// An entry of the tensor list that precedes the values.
-struct Listed<'a> {
+struct TensorEntry<'a> {
     name: &'a str,
     /// Innermost dimension first.
     sizes: Vec<usize>,
@@ -161,7 +162,7 @@ struct Listed<'a> {
     end: u64,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> TensorEntry<'a> {
     fn read(from: &mut Cursor<'a>, alignment: u64) -> Result<Self, String> {
         let name = from.text()?;
         if name.len() > LONGEST_NAME {

@@ -20,20 +20,20 @@ const TOP_P: &str = "general.sampling.top_p";
 const MIN_P: &str = "general.sampling.min_p";
 const REPETITION: &str = "general.sampling.penalty_repeat";
 /// How many of the last tokens the repetition penalty covers; -1 for all of them.
-const REPETITION_OF: &str = "general.sampling.penalty_last_n";
+const REPETITION_WINDOW: &str = "general.sampling.penalty_last_n";
 
 /// Writes the sampling settings if the folder says whether to sample.
 pub fn write(generation: &Map<String, Value>, header: &mut Header) {
-    let Some(is_drawn) = generation.get("do_sample").and_then(Value::as_bool) else { return };
+    let Some(do_sample) = generation.get("do_sample").and_then(Value::as_bool) else { return };
     let real = |key: &str, off: f64| generation.get(key).and_then(Value::as_f64).unwrap_or(off) as f32;
     let top_k = generation.get("top_k").and_then(Value::as_u64).unwrap_or(0);
     header.string("general.sampling.sequence", ORDER);
-    header.f32(TEMPERATURE, if is_drawn { real("temperature", 1.0) } else { 0.0 });
+    header.f32(TEMPERATURE, if do_sample { real("temperature", 1.0) } else { 0.0 });
     header.i32(TOP_K, i32::try_from(top_k).unwrap_or(0)); // no vocabulary has as many: off
     header.f32(TOP_P, real("top_p", 1.0));
     header.f32(MIN_P, real("min_p", 0.0));
     header.f32(REPETITION, real("repetition_penalty", 1.0));
-    header.i32(REPETITION_OF, -1);
+    header.i32(REPETITION_WINDOW, -1);
 }
 
 /// The sampling settings of a file. Values that llama.cpp treats as off are omitted, and a
@@ -55,8 +55,8 @@ pub fn read(keys: &Keys) -> Map<String, Value> {
             found.insert(name.to_owned(), json!(part));
         }
     }
-    let of_all = real(REPETITION_OF) == Some(-1.0); // we know no other
-    if let Some(penalty) = real(REPETITION).filter(|penalty| of_all && *penalty > 0.0 && *penalty != 1.0) {
+    let covers_all = real(REPETITION_WINDOW) == Some(-1.0); // no other window is supported
+    if let Some(penalty) = real(REPETITION).filter(|penalty| covers_all && *penalty > 0.0 && *penalty != 1.0) {
         found.insert("repetition_penalty".to_owned(), json!(penalty));
     }
     found

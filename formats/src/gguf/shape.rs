@@ -8,17 +8,18 @@ use crate::{Architecture, Shape, error::shown};
 pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     let architecture = architecture(keys)?;
     let name = architecture.name();
-    refuse_what_differs(keys, name)?;
+    check_supported_keys(keys, name)?;
     let key = |key: &str| format!("{name}.{key}");
     let size = |wanted: &str| {
         let size = keys.whole(&key(wanted)).and_then(|size| usize::try_from(size).ok());
         size.ok_or_else(|| format!("its key {} is missing or no size", key(wanted)))
     };
-    let or = |wanted: &str, default: usize| if keys.get(&key(wanted)).is_some() { size(wanted) } else { Ok(default) };
+    let size_or =
+        |wanted: &str, default: usize| if keys.get(&key(wanted)).is_some() { size(wanted) } else { Ok(default) };
     let gpt2 = architecture == Architecture::Gpt2;
     let (n_embd, n_head) = (size("embedding_length")?, size("attention.head_count")?);
     let head_size = n_embd / n_head.max(1);
-    let head_size = if gpt2 { head_size } else { or("attention.key_length", head_size)? };
+    let head_size = if gpt2 { head_size } else { size_or("attention.key_length", head_size)? };
     let rows = tensors.get("token_embd.weight").and_then(|table| table.sizes.get(1).copied());
     let epsilon = if gpt2 { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
     let shape = Shape {
@@ -27,7 +28,7 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
         context_length: size("context_length")?,
         n_layer: size("block_count")?,
         n_head,
-        n_kv_head: if gpt2 { n_head } else { or("attention.head_count_kv", n_head)? },
+        n_kv_head: if gpt2 { n_head } else { size_or("attention.head_count_kv", n_head)? },
         head_size,
         n_embd,
         n_inner: size("feed_forward_length")?,
@@ -38,11 +39,11 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
         exact_gelu: false,
     };
     for (wanted, same_as) in [("attention.value_length", head_size), ("rope.dimension_count", head_size)] {
-        if !gpt2 && or(wanted, same_as)? != same_as {
+        if !gpt2 && size_or(wanted, same_as)? != same_as {
             return Err(format!(
                 "{} is {}; only models where it is a head's width, {same_as}, can be computed",
                 key(wanted),
-                or(wanted, same_as)?
+                size_or(wanted, same_as)?
             ));
         }
     }
@@ -72,7 +73,7 @@ fn architecture(keys: &Keys) -> Result<Architecture, String> {
 }
 
 /// Rejects keys that change what llama.cpp computes.
-fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
+fn check_supported_keys(keys: &Keys, name: &str) -> Result<(), String> {
     let scaling = keys.text(&format!("{name}.rope.scaling.type")).filter(|scaling| *scaling != "none");
     if let Some(scaling) = scaling {
         return Err(format!(
@@ -102,7 +103,7 @@ fn refuse_what_differs(keys: &Keys, name: &str) -> Result<(), String> {
         ("rope.scaling.type", Value::Text("none")),
     ];
     for (key, value) in only {
-        if keys.get(&format!("{name}.{key}")).is_some_and(|said| said != value) {
+        if keys.get(&format!("{name}.{key}")).is_some_and(|actual| actual != value) {
             return asks_for_more(key);
         }
     }
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_factor_of_attention_and_attention_to_what_follows_are_refused() {
-        let refused = |put: &dyn Fn(&mut Header)| asked(put, |keys| refuse_what_differs(keys, "llama"));
+        let refused = |put: &dyn Fn(&mut Header)| asked(put, |keys| check_supported_keys(keys, "llama"));
         refused(&|header| header.f32("llama.rope.scaling.attn_factor", 1.0)).unwrap();
         refused(&|header| header.bool("llama.attention.causal", true)).unwrap();
         let line = refused(&|header| header.f32("llama.rope.scaling.attn_factor", 2.0)).unwrap_err();

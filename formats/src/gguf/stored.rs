@@ -37,9 +37,9 @@ impl Kind {
     }
 
     /// An error if the type cannot be read.
-    pub fn known(self, name: &str) -> Result<(), String> {
+    pub fn check_readable(self, name: &str) -> Result<(), String> {
         let Self::Other(number) = self else { return Ok(()) };
-        let known = OTHERS.iter().find(|(other, _)| *other == number).map(|(_, name)| *name);
+        let known = UNREADABLE_TYPES.iter().find(|(other, _)| *other == number).map(|(_, name)| *name);
         let what = known.map_or_else(|| format!("numbers of kind {number}"), |known| format!("{known} numbers"));
         Err(format!(
             "tensor {name} holds {what}; F32, F16, BF16, Q8_0, Q4_0 and Q6_K can be read: get the model as one of these"
@@ -56,7 +56,7 @@ impl Kind {
 }
 
 /// Names of types that cannot be read.
-const OTHERS: [(u32, &str); 10] = [
+const UNREADABLE_TYPES: [(u32, &str); 10] = [
     (3, "Q4_1"),
     (6, "Q5_0"),
     (7, "Q5_1"),

@@ -55,7 +55,7 @@ pub const GPT2_SPLIT: &str = "gpt-2";
 
 /// A merge that never applies: llama.cpp requires at least one, and text in GPT-2's representation
 /// of bytes never has this character.
-const NO_MERGE: &str = "\u{e000} \u{e000}";
+const DUMMY_MERGE: &str = "\u{e000} \u{e000}";
 
 /// Writes a tokenizer into the keys of a model with `vocab_size` rows.
 pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> Result<()> {
@@ -76,7 +76,7 @@ pub fn write(tokenizer: &Tokenizer, vocab_size: usize, header: &mut Header) -> R
 /// Tokens that are found by merging, or matched in the raw text.
 fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), String> {
     let (split, kind) = split(json)?;
-    Tokenizer::check_words(json, split == "llama-bpe")?;
+    Tokenizer::check_expressible(json, split == "llama-bpe")?;
     let (tokens, kinds) = tokens(json, kind, rows)?;
     header.string("tokenizer.ggml.model", MERGED);
     header.string("tokenizer.ggml.pre", split);
@@ -191,7 +191,7 @@ fn merges(merges: &Value) -> Result<Vec<String>, String> {
         other => Err(format!("the merge {other}")),
     };
     let merges: Vec<String> = merges.as_array().into_iter().flatten().map(merge).collect::<Result<_, _>>()?;
-    Ok(if merges.is_empty() { vec![NO_MERGE.to_owned()] } else { merges })
+    Ok(if merges.is_empty() { vec![DUMMY_MERGE.to_owned()] } else { merges })
 }
 
 /// The tokens that end a text, and those added around one.

@@ -1,4 +1,4 @@
-//! A tokenizer, from a file's keys.
+//! Reads a tokenizer from a file's keys.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::keys::{Keys, Value as KeyValue};
 use super::tokens::{END_KEYS, GPT2_SPLIT, MERGED, PIECES, SPACE_BEFORE, SPLITS, TokenKind};
 use crate::{Tokenizer, error::shown, sentencepiece};
 
-/// The tokenizer of a file, if it has one; `rows` is how many tokens the model knows.
+/// The tokenizer of a file, if it has one; `rows` is the model's vocabulary size.
 pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
     let json = match keys.text("tokenizer.ggml.model") {
         None | Some("none" | "no_vocab") => return Ok(None),
@@ -36,12 +36,12 @@ pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
     Ok(Some(Tokenizer { json, end_tokens, begin_token, chat_template, ..Tokenizer::default() }))
 }
 
-/// The token that a key names.
+/// The token id under a key.
 fn id(keys: &Keys, key: &str) -> Option<u32> {
     keys.whole(&format!("tokenizer.ggml.{key}")).and_then(|id| u32::try_from(id).ok())
 }
 
-/// A token of the file: its id, what it is, and its text.
+/// A token of the file: its id, type and text.
 struct Token<'a> {
     id: usize,
     kind: u64,
@@ -59,7 +59,7 @@ fn tokens<'a>(keys: &Keys<'a>) -> Vec<Token<'a>> {
     texts.map(|(id, text)| Token { id, kind: kind(), text }).collect()
 }
 
-/// The `tokenizer.json` of a tokenizer of bytes, of words made of bytes, or of characters.
+/// The `tokenizer.json` of a byte, byte-level BPE, or character tokenizer.
 fn byte_level(keys: &Keys) -> Result<Value, String> {
     let tokens = tokens(keys);
     let of_kind = |kind: TokenKind| tokens.iter().filter(move |token| token.kind == kind as u64);
@@ -72,10 +72,11 @@ fn byte_level(keys: &Keys) -> Result<Value, String> {
     if !has_normal && of_kind(TokenKind::Raw).next().is_some() && of_kind(TokenKind::Raw).all(is_character) {
         let all = added(of_kind(TokenKind::Control), true);
         let json = Tokenizer::of_characters(with_added(own(TokenKind::Raw), &all), all);
-        return around(keys, &tokens, json);
+        return with_post_processor(keys, &tokens, json);
     }
     let vocabulary = own(TokenKind::Normal);
-    // A merge into no token of its own is one that no text leads to: llama.cpp wants one at least.
+    // Merges that do not result in a token are dropped; llama.cpp requires at least one merge, so
+    // files without any have a dummy.
     let merge = |both: &str| Tokenizer::merge(&vocabulary, both);
     let merges: Vec<Value> = keys.texts("tokenizer.ggml.merges").filter_map(merge).collect();
     let (splitter, normalizer) = splitter(keys.text("tokenizer.ggml.pre").unwrap_or_default(), !merges.is_empty())?;
@@ -84,10 +85,10 @@ fn byte_level(keys: &Keys) -> Result<Value, String> {
     all.sort_by_key(|token| token["id"].as_u64());
     let mut json = Tokenizer::of_byte_pairs(with_added(vocabulary, &all), merges, all, [normalizer, splitter]);
     json["model"]["ignore_merges"] = json!(keys.text("tokenizer.ggml.pre") == Some("llama-bpe"));
-    around(keys, &tokens, json)
+    with_post_processor(keys, &tokens, json)
 }
 
-/// Refuses tokens that cannot be told apart by their texts, which is how a `tokenizer.json` names them.
+/// Rejects tokens with equal texts, since a `tokenizer.json` identifies tokens by text.
 fn check_texts(tokens: &[Token]) -> Result<(), String> {
     let added = [TokenKind::Control, TokenKind::Raw].map(|kind| kind as u64);
     let mut texts = HashSet::new();
@@ -103,9 +104,9 @@ fn check_texts(tokens: &[Token]) -> Result<(), String> {
     Ok(())
 }
 
-/// A vocabulary, with the added tokens in it where their ids do not follow its size without a gap:
-/// the tokenizers library counts on from there for those that the vocabulary has not, whatever id a
-/// `tokenizer.json` says.
+/// A vocabulary that includes the added tokens, unless their ids directly follow it: the tokenizers
+/// library numbers added tokens that are not in the vocabulary consecutively from its size,
+/// whatever ids a `tokenizer.json` states.
 fn with_added(mut vocabulary: Map<String, Value>, added: &[Value]) -> Map<String, Value> {
     let first = vocabulary.len();
     if !added.iter().enumerate().all(|(at, token)| token["id"] == first + at) {
@@ -126,10 +127,10 @@ fn pieces(keys: &Keys) -> Result<Value, String> {
         KeyValue::Real(score) => score as f32,
         _ => 0.0,
     });
-    let joined = |token: &Token| token.kind == TokenKind::Normal as u64;
+    let is_mergeable = |token: &Token| token.kind == TokenKind::Normal as u64;
     let scored = tokens.iter().map(|token| {
         let score = scores.next().unwrap_or(0.0);
-        (token.text.to_owned(), if joined(token) { score } else { sentencepiece::NEVER })
+        (token.text.to_owned(), if is_mergeable(token) { score } else { sentencepiece::NEVER_MERGED })
     });
     let spaced = keys.flag(SPACE_BEFORE).unwrap_or(true);
     let mut json = sentencepiece::json(&scored.collect::<Vec<_>>(), spaced)?;
@@ -138,17 +139,17 @@ fn pieces(keys: &Keys) -> Result<Value, String> {
     if let Some(all) = json["added_tokens"].as_array_mut() {
         all.extend(named);
     }
-    json["post_processor"] = Value::Null; // the file says what is put around texts
-    around(keys, &tokens, json)
+    json["post_processor"] = Value::Null; // the file's keys decide what is added around texts
+    with_post_processor(keys, &tokens, json)
 }
 
-/// Tokens that are looked for in the raw text.
+/// Entries of `added_tokens`, which are matched in the raw text.
 fn added<'a>(tokens: impl Iterator<Item = &'a Token<'a>>, special: bool) -> Vec<Value> {
     tokens.map(|token| Tokenizer::added_token(token.id, token.text, special)).collect()
 }
 
-/// How text is split and normalized under a name of llama.cpp's. Where nothing is merged every byte
-/// is a token, however it is split.
+/// The pre-tokenizer and normalizer for one of llama.cpp's names. Without merges every byte is a
+/// token, however the text is split.
 fn splitter(name: &str, has_merges: bool) -> Result<(Value, Value), String> {
     if name == GPT2_SPLIT {
         return Ok((Tokenizer::byte_level_rule(has_merges), Value::Null));
@@ -167,29 +168,29 @@ fn splitter(name: &str, has_merges: bool) -> Result<(Value, Value), String> {
     Ok((both, normalizer))
 }
 
-/// With the tokens that the file puts around every text.
-fn around(keys: &Keys, tokens: &[Token], mut json: Value) -> Result<Value, String> {
-    // Files of Llama 3 and of SentencePiece's pieces may not say it, and llama.cpp begins their texts
-    // all the same.
+/// Adds the post-processor for the tokens that the file adds around every text.
+fn with_post_processor(keys: &Keys, tokens: &[Token], mut json: Value) -> Result<Value, String> {
+    // Files of Llama 3 and of SentencePiece's pieces may lack the key; llama.cpp adds a begin token
+    // for them anyway.
     let is_pieces = keys.text("tokenizer.ggml.model") == Some(PIECES);
     let begins = is_pieces || keys.text("tokenizer.ggml.pre") == Some("llama-bpe");
-    let wanted = |flag: &str, unsaid: bool, token: &str, own: u32| {
-        let is_on = keys.flag(&format!("tokenizer.ggml.{flag}")).unwrap_or(unsaid);
+    let wanted = |flag: &str, default: bool, token: &str, own: u32| {
+        let is_on = keys.flag(&format!("tokenizer.ggml.{flag}")).unwrap_or(default);
         let id = id(keys, token).or(is_pieces.then_some(own)).filter(|_| is_on)?;
         tokens.get(id as usize)
     };
     let before = wanted("add_bos_token", begins, "bos_token_id", sentencepiece::BEGIN);
-    let behind = wanted("add_eos_token", false, "eos_token_id", sentencepiece::END);
-    if before.or(behind).is_none() {
+    let after = wanted("add_eos_token", false, "eos_token_id", sentencepiece::END);
+    if before.or(after).is_none() {
         return Ok(json);
     }
     let special = |token: &Token| json!({ "SpecialToken": { "id": token.text, "type_id": 0 } });
     let text = |id: &str, kind: usize| json!({ "Sequence": { "id": id, "type_id": kind } });
-    let single: Vec<Value> = before.map(special).into_iter().chain([text("A", 0)]).chain(behind.map(special)).collect();
+    let single: Vec<Value> = before.map(special).into_iter().chain([text("A", 0)]).chain(after.map(special)).collect();
     let pair: Vec<Value> = single.iter().cloned().chain([text("B", 1)]).collect();
     let named: Map<String, Value> = before
         .into_iter()
-        .chain(behind)
+        .chain(after)
         .map(|token| (token.text.to_owned(), json!({ "id": token.text, "ids": [token.id], "tokens": [token.text] })))
         .collect();
     json["post_processor"] =

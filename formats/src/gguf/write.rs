@@ -1,4 +1,4 @@
-//! A model, written as a file.
+//! Writes a model as a GGUF file.
 
 use std::{borrow::Cow, io, io::Write, path::Path};
 
@@ -6,21 +6,21 @@ use ember_host::output::{check_replaces, write_output};
 
 use super::blocks::{block, encode, file_type, number};
 use super::header::{Header, put_text};
-use super::names::{Layout, place};
+use super::names::{Layout, gguf_name};
 use super::{ALIGNMENT, MAGIC, VERSION, sampling, tokens};
 use crate::error::{FormatError, Result};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, numbers};
 
-/// Writes a model to `path`, its matrices as `kind`, whole or not at all; `name` is what the file
-/// says that the model is called.
+/// Writes a model to `path`, its matrices as `kind`, atomically; `name` is the model's name in the
+/// file.
 ///
-/// Vectors and learned positions stay float32, as llama.cpp wants them. A matrix whose rows are no
-/// multiple of 32 values cannot be Q8_0 or Q4_0 and is F16; of a Q4_0 the embedding and the head
-/// are Q8_0, since they decide every token.
+/// Vectors and learned positions stay float32, as llama.cpp requires. A matrix whose rows are not a
+/// multiple of 32 values cannot be Q8_0 or Q4_0 and becomes F16. In a Q4_0 file the embedding and
+/// the head are Q8_0, since they affect every token.
 ///
 /// # Errors
-/// When GGUF cannot say the tokenizer, a tensor cannot be read or has a value that its type cannot
-/// hold, or the file not be written: another than a GGUF is not written over.
+/// When GGUF cannot express the tokenizer, a tensor cannot be read or has a value that its type
+/// cannot hold, the file cannot be written, or another kind of file exists at `path`.
 pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result<()> {
     check_replaces(path, "a GGUF", |bytes| bytes.starts_with(MAGIC))?;
     let header = header(model, kind, name)?;
@@ -44,7 +44,7 @@ pub fn write(model: &Model, kind: NumberType, name: &str, path: &Path) -> Result
     Ok(())
 }
 
-/// The keys that say what the model is.
+/// The keys that describe the model.
 fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
     let Shape { architecture, norm_epsilon, rope_theta, .. } = model.shape;
     let Shape { vocab_size, context_length, n_layer, n_head, n_kv_head, head_size, n_embd, n_inner, .. } = model.shape;
@@ -58,7 +58,7 @@ fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
     sampling::write(&model.generation, &mut header);
     let key = |key: &str| format!("{}.{key}", architecture.name());
     let mut size = |name: &str, size: usize| {
-        // The checks of a shape keep every size far below.
+        // `Shape::check` keeps every size far below.
         header.u32(&key(name), u32::try_from(size).unwrap_or(u32::MAX));
     };
     size("vocab_size", vocab_size);
@@ -84,7 +84,7 @@ fn header(model: &Model, kind: NumberType, name: &str) -> Result<Header> {
     Ok(header)
 }
 
-/// A tensor on its way into the file.
+/// A tensor to be written.
 struct Planned<'m, 'a> {
     tensor: &'m Tensor<'a>,
     layout: Layout,
@@ -104,15 +104,15 @@ impl<'a> Planned<'_, 'a> {
     }
 }
 
-/// What stands where: the tensors, and the list of them that comes before their values.
+/// The tensors to be written, and the serialized list of them that precedes their values.
 fn plan<'m, 'a>(model: &'m Model<'a>, kind: NumberType) -> Result<(Vec<Planned<'m, 'a>>, Vec<u8>)> {
     let (mut planned, mut list, mut at) = (Vec::new(), Vec::new(), 0);
     for tensor in &model.tensors {
-        let (name, layout) = place(&model.shape, &tensor.name)
+        let (name, layout) = gguf_name(&model.shape, &tensor.name)
             .ok_or_else(|| FormatError::CannotSay { format: "GGUF", what: format!("a tensor {}", tensor.name) })?;
         let mut sizes = tensor.shape.clone();
         if layout != Layout::Transposed {
-            sizes.reverse(); // from the innermost dimension
+            sizes.reverse(); // innermost dimension first
         }
         let kind = tensor_type(&name, &sizes, kind);
         put_text(&mut list, &name);
@@ -126,7 +126,7 @@ fn plan<'m, 'a>(model: &'m Model<'a>, kind: NumberType) -> Result<(Vec<Planned<'
     Ok((planned, list))
 }
 
-/// What a tensor is stored as in a file of mostly `kind`; sizes from the innermost.
+/// The type of a tensor in a file of mostly `kind`; sizes are innermost first.
 fn tensor_type(name: &str, sizes: &[usize], kind: NumberType) -> NumberType {
     let is_vector = sizes.len() == 1 || name.starts_with("position_embd");
     let is_table = name.starts_with("token_embd") || name.starts_with("output.");
@@ -143,7 +143,7 @@ fn encoded_bytes(count: usize, kind: NumberType) -> usize {
     count / values * bytes
 }
 
-/// Writes values, and zeros up to where the next tensor begins.
+/// Writes values, with zero padding up to the next tensor.
 fn write_values(out: &mut dyn Write, values: &[f32], kind: NumberType) -> io::Result<()> {
     numbers::write(values, |part, bytes| encode(kind, part, bytes), out)?;
     let written = encoded_bytes(values.len(), kind);

@@ -1,10 +1,10 @@
-//! `config.json`: a shape in Hugging Face's words.
+//! `config.json`: a shape as Hugging Face's keys.
 
 use serde_json::{Value, json};
 
 use crate::{Architecture, Shape};
 
-/// The keys of a shape, with the token that begins a text and those that end one.
+/// The keys for a shape, with the begin token and end tokens of texts.
 pub fn json(shape: &Shape, begin: Option<u32>, end_tokens: &[u32]) -> Value {
     let end = match end_tokens {
         [] => Value::Null,
@@ -17,7 +17,7 @@ pub fn json(shape: &Shape, begin: Option<u32>, end_tokens: &[u32]) -> Value {
     };
     keys["vocab_size"] = shape.vocab_size.into();
     keys["tie_word_embeddings"] = shape.tied_head.into();
-    // Said even where there is none: an absent key would mean the class's own.
+    // Null is written explicitly: an absent key would mean the class's default.
     keys["bos_token_id"] = begin.into();
     keys["eos_token_id"] = end;
     keys
@@ -55,7 +55,7 @@ fn llama_json(shape: &Shape) -> Value {
         "intermediate_size": shape.n_inner,
         "hidden_act": "silu",
         "rms_norm_eps": shape.norm_epsilon,
-        // For transformers before version 5, and for it.
+        // For transformers before version 5, and from it on.
         "rope_theta": shape.rope_theta,
         "rope_parameters": { "rope_type": "default", "rope_theta": shape.rope_theta },
         "attention_bias": shape.bias,

@@ -1,8 +1,8 @@
 //! A Hugging Face folder: `config.json`, safetensors, `tokenizer.json`.
 //!
-//! `ember-model` is who opens such folders and says what is wrong with one; here they are the form
-//! between formats. What is read is a folder that it has opened, whose shape it says, and what is
-//! written is one that it opens.
+//! Hugging Face folders serve as the intermediate form between formats. `ember-model` opens and
+//! validates such folders: the reader here takes a folder that it has opened, with its shape, and
+//! the writer produces a folder that it can open.
 
 mod config;
 mod read;
@@ -11,6 +11,5 @@ mod write;
 pub use read::Folder;
 pub use write::write;
 
-/// The top-k that a `generation_config.json` means where it samples and names none: what
-/// transformers takes there.
+/// The top-k of a `generation_config.json` that samples but names none: transformers' default.
 pub const TOP_K_WHERE_SAMPLING: u32 = 50;

@@ -1,4 +1,4 @@
-//! A folder, opened.
+//! Opens and reads a folder.
 
 use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, fs, path::Path};
 
@@ -10,13 +10,13 @@ use super::TOP_K_WHERE_SAMPLING;
 use crate::error::{FormatError, Result};
 use crate::{Model, NumberType, Shape, Tensor, Tokenizer, mapped::Mapped, names, numbers};
 
-/// A Hugging Face folder whose weights are mapped.
+/// A Hugging Face folder whose weights are memory-mapped.
 #[derive(Debug)]
 pub struct Folder {
     shape: Shape,
     files: Vec<Weights>,
-    /// Names without prefix, and the file that has each, with its name there.
-    places: HashMap<String, (usize, String)>,
+    /// Names without prefix, with the index of the file that has each and its name there.
+    index: HashMap<String, (usize, String)>,
     tokenizer: Option<Tokenizer>,
     generation: Map<String, Value>,
 }
@@ -25,28 +25,28 @@ pub struct Folder {
 struct Weights {
     file: Mapped,
     header: safetensors::tensor::Metadata,
-    /// Where the values begin.
+    /// Offset of the values.
     start: usize,
 }
 
 impl Folder {
-    /// Opens a folder of a model of this shape. `tokenizer` is the content of its `tokenizer.json`,
-    /// where it has or stands for one, and `end_tokens` those that end a text.
+    /// Opens the folder of a model of this shape. `tokenizer` is the content of its
+    /// `tokenizer.json`, or an equivalent of it; `end_tokens` are the tokens that end a text.
     ///
     /// # Errors
     /// When a file is missing or is not what it should be.
     pub fn open(dir: &Path, shape: Shape, tokenizer: Option<Value>, end_tokens: Vec<u32>) -> Result<Self> {
         let config = json(&dir.join("config.json"))?;
-        let (mut files, mut places) = (Vec::new(), HashMap::new());
+        let (mut files, mut index) = (Vec::new(), HashMap::new());
         for name in weight_files(dir)? {
             let weights = Weights::open(&dir.join(name))?;
             for stored in weights.header.offset_keys() {
-                places.insert(bare(&stored).to_owned(), (files.len(), stored));
+                index.insert(base_name(&stored).to_owned(), (files.len(), stored));
             }
             files.push(weights);
         }
         let generation = generation(&dir.join("generation_config.json"))?;
-        // Where it is missing or damaged it says nothing.
+        // Treated as empty if missing or damaged.
         let settings = json(&dir.join("tokenizer_config.json")).unwrap_or_default();
         let tokenizer = tokenizer.map(|json| {
             let (chat_template, named) = (chat_template(dir, &settings), named_tokens(&settings));
@@ -56,13 +56,13 @@ impl Folder {
             let begin_token = id.or_else(|| tokenizer.id(token_text(&settings["bos_token"])?));
             Tokenizer { begin_token, ..tokenizer }
         });
-        Ok(Self { shape, files, places, tokenizer, generation })
+        Ok(Self { shape, files, index, tokenizer, generation })
     }
 
-    /// The model, whose tensors stand in the folder's files.
+    /// The model; its tensors' values stay in the folder's files until they are read.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than `config.json` says.
+    /// When a tensor is missing or its shape differs from `config.json`.
     pub fn model(&self) -> Result<Model<'_>> {
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let (file, info) = self.find(&name)?;
@@ -79,11 +79,11 @@ impl Folder {
         Ok(Model { shape: self.shape.clone(), tensors, tokenizer, generation })
     }
 
-    /// A stored tensor. Where the head is tied and only the head is stored, it is the embedding.
+    /// A stored tensor. If the head is tied and only the head is stored, it is the embedding.
     fn find(&self, name: &str) -> Result<(&Weights, &TensorInfo)> {
-        let embedding = ["wte.weight", "embed_tokens.weight"].contains(&bare(name));
-        let place = self.places.get(bare(name)).or_else(|| self.places.get("lm_head.weight").filter(|_| embedding));
-        let found = place.and_then(|(file, stored)| Some((&self.files[*file], self.files[*file].header.info(stored)?)));
+        let embedding = ["wte.weight", "embed_tokens.weight"].contains(&base_name(name));
+        let entry = self.index.get(base_name(name)).or_else(|| self.index.get("lm_head.weight").filter(|_| embedding));
+        let found = entry.and_then(|(file, stored)| Some((&self.files[*file], self.files[*file].header.info(stored)?)));
         found.ok_or_else(|| {
             let path = self.files.first().map_or(Path::new("model.safetensors"), |weights| weights.file.path());
             FormatError::unsupported(path, format!("tensor {name} is missing"))
@@ -128,7 +128,7 @@ fn unknown(dtype: Dtype) -> String {
 }
 
 /// A tensor's name without its class's prefix, which old files lack.
-fn bare(name: &str) -> &str {
+fn base_name(name: &str) -> &str {
     ["transformer.", "model."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
@@ -162,7 +162,7 @@ fn generation(path: &Path) -> Result<Map<String, Value>> {
     }
 }
 
-/// The tokens that `tokenizer_config.json` names for what neither begins nor ends a text.
+/// The special tokens named in `tokenizer_config.json`, except those that begin or end a text.
 fn named_tokens(settings: &Value) -> Map<String, Value> {
     let named = |key: &str| Some((key.to_owned(), token_text(&settings[key])?.into()));
     ["unk_token", "pad_token", "cls_token", "sep_token", "mask_token"].into_iter().filter_map(named).collect()
@@ -173,13 +173,13 @@ fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|error| FormatError::damaged(path, error.to_string()))
 }
 
-/// A token of `tokenizer_config.json`: its text, or an object with more about it.
+/// The text of a token in `tokenizer_config.json`, which is stored as a string or as an object.
 fn token_text(token: &Value) -> Option<&str> {
     token.as_str().or(token["content"].as_str())
 }
 
-/// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`: of several by names the
-/// default one.
+/// `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`: if it has several, the one
+/// named "default", else the first.
 fn chat_template(dir: &Path, settings: &Value) -> Option<String> {
     fs::read_to_string(dir.join("chat_template.jinja")).ok().or_else(|| {
         let template = &settings["chat_template"];

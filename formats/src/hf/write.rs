@@ -1,4 +1,4 @@
-//! A model, written as a folder.
+//! Writes a model as a Hugging Face folder.
 
 use std::{ffi::OsString, fs, io, path::Path};
 
@@ -11,15 +11,15 @@ use super::config;
 use crate::error::{FormatError, Result};
 use crate::{Model, NumberType, Tensor, Tokenizer, numbers};
 
-/// What a folder's sizes stand in.
+/// The file with the model's sizes.
 const CONFIG: &str = "config.json";
 
-/// Writes a model into the folder `dir`, which is made where it is not there, its numbers as `kind`,
-/// or each tensor's as the smallest plain type that loses nothing.
+/// Writes a model into the folder `dir`, which is created if needed. Its numbers are written as
+/// `kind`, or each tensor's as the smallest plain type that loses nothing.
 ///
 /// # Errors
-/// When `kind` is one that safetensors has no word for, there are files in the folder, a tensor
-/// cannot be read or has a value that its type cannot hold, or a file not be written.
+/// When safetensors has no such `kind`, the folder is not empty, a tensor cannot be read or has a
+/// value that its type cannot hold, or a file cannot be written.
 pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
     if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
         return Err(FormatError::CannotSay {
@@ -27,10 +27,10 @@ pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> 
             what: format!("{} numbers", kind.name()),
         });
     }
-    let unfinished = begin_in(dir)?;
+    let unfinished = create_unfinished(dir)?;
     write_files(model, kind, unfinished.path())?;
-    // Last: a folder with a config.json counts as one that holds a model.
-    let mut files = names_in(unfinished.path())?;
+    // `config.json` last: a folder that has it counts as complete.
+    let mut files = file_names(unfinished.path())?;
     files.sort_by_key(|name| name == CONFIG);
     files
         .iter()
@@ -40,16 +40,16 @@ pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> 
     Ok(())
 }
 
-fn names_in(dir: &Path) -> Result<Vec<OsString>> {
+fn file_names(dir: &Path) -> Result<Vec<OsString>> {
     let names = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
     Ok(names.at("cannot list the folder", dir)?)
 }
 
-/// Begins a folder: its files are written into one inside it and moved out when all are there, so that
-/// what was interrupted is begun again in the same place.
-fn begin_in(dir: &Path) -> Result<TempDir> {
+/// Prepares a folder: files are first written into a temporary folder inside it and moved out when
+/// all are complete, so that an interrupted call can be repeated in the same place.
+fn create_unfinished(dir: &Path) -> Result<TempDir> {
     fs::create_dir_all(dir).at("cannot create the folder", dir)?;
-    if names_in(dir)?.iter().any(|name| !name.to_string_lossy().starts_with(UNFINISHED)) {
+    if file_names(dir)?.iter().any(|name| !name.to_string_lossy().starts_with(UNFINISHED)) {
         return Err(FormatError::unsupported(dir, "the folder is there already, with files in it; name another"));
     }
     remove_unfinished(dir).at("cannot write into", dir)?;
@@ -67,8 +67,8 @@ fn write_files(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()
     write_json(&dir.join(CONFIG), &config)
 }
 
-/// How texts are drawn. Where it names no tokens to begin and end with, they are those of `config`;
-/// and where it has no top-k, that is written as off, since transformers would take fifty.
+/// The sampling settings. Missing begin and end tokens are taken from `config`, and a missing top-k
+/// is written as off, since transformers would default to fifty.
 fn generation_config(config: &Value, generation: &Map<String, Value>) -> Value {
     let mut keys = json!({ "bos_token_id": null, "eos_token_id": null, "top_k": 0 });
     if let Some(keys) = keys.as_object_mut() {
@@ -96,11 +96,10 @@ fn write_weights(tensors: &[Tensor], kind: Option<NumberType>, path: &Path) -> R
     Ok(())
 }
 
-/// The length of the header and the header, padded so that the values begin at a multiple of eight
-/// bytes.
+/// The length of the header and the header, padded so that the values are aligned to eight bytes.
 fn header(tensors: &[Tensor], stored: impl Fn(&Tensor) -> NumberType) -> Vec<u8> {
     let mut map = Map::new();
-    // transformers refuses a file that does not say which framework's conventions it follows.
+    // transformers rejects a file that does not state which framework's conventions it follows.
     map.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
     let mut start = 0;
     for tensor in tensors {

@@ -1,20 +1,20 @@
-//! In which order the values stand.
+//! The order of the values in a file.
 
 use crate::Shape;
 
-/// A stretch of a file.
+/// A contiguous part of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
-    /// The tensor of this name of Hugging Face's, of every block or of the model.
+    /// A tensor by Hugging Face's name, of a block or of the model.
     Tensor(String),
     /// The cosines and then the sines of the rotary angles, `positions * head_size / 2` of each.
     Angles,
 }
 
-/// What stands after a header, as the shape has it.
+/// The parts after the header of a model of this shape.
 pub type Order = fn(&Shape) -> Vec<Part>;
 
-/// What stands after the header of a file of the first version.
+/// The parts after a header of the first version.
 pub fn first(shape: &Shape) -> Vec<Part> {
     let mut parts = vec![whole("model.embed_tokens")];
     parts.extend(blocks(shape, &["input_layernorm"]));
@@ -25,7 +25,7 @@ pub fn first(shape: &Shape) -> Vec<Part> {
     with_head(parts, shape)
 }
 
-/// What stands after the header of a file of the second version.
+/// The parts after a header of the second version.
 pub fn second(shape: &Shape) -> Vec<Part> {
     let mut parts = blocks(shape, &["input_layernorm", "post_attention_layernorm"]);
     parts.extend([whole("model.norm"), whole("model.embed_tokens")]);
@@ -40,7 +40,7 @@ const ATTENTION: [&str; 4] = ["self_attn.q_proj", "self_attn.k_proj", "self_attn
 /// `w1`, `w2` and `w3`.
 const MLP: [&str; 3] = ["mlp.gate_proj", "mlp.down_proj", "mlp.up_proj"];
 
-/// Each of these of all blocks, one kind after the other.
+/// Each of these modules for all blocks, one module after the other.
 fn blocks(shape: &Shape, modules: &[&str]) -> Vec<Part> {
     let layers = |module| (0..shape.n_layer).map(move |layer| whole(&format!("model.layers.{layer}.{module}")));
     modules.iter().flat_map(layers).collect()
@@ -57,9 +57,9 @@ fn with_head(mut parts: Vec<Part>, shape: &Shape) -> Vec<Part> {
     parts
 }
 
-/// How many heads' rows of a tensor stand in another order than Hugging Face's: those that rotary
-/// positions turn.
-pub fn turned_heads(shape: &Shape, name: &str) -> Option<usize> {
+/// The number of heads in a tensor whose rows are ordered differently from Hugging Face's, which
+/// are those with rotary positions.
+pub fn rotary_heads(shape: &Shape, name: &str) -> Option<usize> {
     match name.rsplit('.').nth(1)? {
         "q_proj" => Some(shape.n_head),
         "k_proj" => Some(shape.n_kv_head),

@@ -1,19 +1,19 @@
-//! A file, opened.
+//! Opens and reads a file.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Map;
 
-use super::order::{Order, Part, first, second, turned_heads};
+use super::order::{Order, Part, first, rotary_heads, second};
 use super::{EPSILON, HEADER, MAGIC, ROPE_THETA, TOKENIZER, tokens};
 use crate::error::{FormatError, Result};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, layout, mapped::Mapped, names, numbers};
 
-/// Where each tensor begins and ends.
-type Places = HashMap<String, (usize, usize)>;
+/// Byte range of each tensor.
+type Ranges = HashMap<String, (usize, usize)>;
 
-/// A file of llama2.c, mapped, and the tokenizer beside it.
+/// A file of llama2.c, memory-mapped, and the tokenizer beside it.
 #[derive(Debug)]
 pub struct File {
     weights: Mapped,
@@ -21,13 +21,13 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file and the `tokenizer.bin` beside it, where there is one.
+    /// Opens a file and the `tokenizer.bin` beside it, if it exists.
     ///
     /// # Errors
     /// When one cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
-        let beside = path.with_file_name(TOKENIZER);
-        let tokenizer = beside.is_file().then(|| Mapped::open(&beside)).transpose()?;
+        let tokenizer_path = path.with_file_name(TOKENIZER);
+        let tokenizer = tokenizer_path.is_file().then(|| Mapped::open(&tokenizer_path)).transpose()?;
         Ok(Self { weights: Mapped::open(path)?, tokenizer })
     }
 
@@ -36,14 +36,14 @@ impl File {
         [Some(&self.weights), self.tokenizer.as_ref()].into_iter().flatten().map(Mapped::path)
     }
 
-    /// The model, whose tensors stand in the file.
+    /// The model; its tensors' values stay in the file until they are read.
     ///
     /// # Errors
-    /// When the file is not as long as its header says, or of another version.
+    /// When the length of the file differs from its header, or its version is unknown.
     pub fn model(&self) -> Result<Model<'_>> {
-        let (shape, places) = self.laid_out()?;
+        let (shape, ranges) = self.shape_and_ranges()?;
         let tensors = names::tensors(&shape).into_iter().map(|(name, sizes)| {
-            let (from, to) = places[&name];
+            let (from, to) = ranges[&name];
             tensor(&shape, name, sizes, &self.weights[from..to])
         });
         let tensors = tensors.collect();
@@ -53,20 +53,20 @@ impl File {
         Ok(Model { shape, tensors, tokenizer, generation: Map::new() })
     }
 
-    /// The shape, and where each tensor begins and ends.
+    /// The shape, and the byte range of each tensor.
     ///
     /// # Errors
-    /// When the file is not as long as its header says, or of another version; what stands beside it
-    /// is not looked at.
-    pub(super) fn laid_out(&self) -> Result<(Shape, Places)> {
+    /// When the length of the file differs from its header, or its version is unknown; the
+    /// tokenizer is not checked.
+    pub(super) fn shape_and_ranges(&self) -> Result<(Shape, Ranges)> {
         let path = self.weights.path();
         let (shape, parts, start) = header(&self.weights).map_err(|what| FormatError::unsupported(path, what))?;
-        let places = places(&shape, parts, start, self.weights.len()).map_err(|why| FormatError::damaged(path, why))?;
-        Ok((shape, places))
+        let ranges = ranges(&shape, parts, start, self.weights.len()).map_err(|why| FormatError::damaged(path, why))?;
+        Ok((shape, ranges))
     }
 }
 
-/// What the header says: the shape, what follows, and where it begins.
+/// Parses the header: the shape, the order of the parts, and where they begin.
 fn header(file: &[u8]) -> Result<(Shape, Order, usize), String> {
     let short = || format!("it has {} bytes, fewer than a header", file.len());
     if !file.starts_with(&MAGIC) {
@@ -79,24 +79,24 @@ fn header(file: &[u8]) -> Result<(Shape, Order, usize), String> {
             "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again as version 1"
         ));
     }
-    let (_, behind) = file.split_at(8); // the mark and the version
+    let (_, behind) = file.split_at(8); // the magic number and the version
     let sizes: [i32; SIZES] = integers(behind).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
     let is_tied = behind[size_of_val(&sizes)] != 0;
     Ok((shape(sizes, is_tied)?, second, HEADER))
 }
 
-/// The integers that bytes begin with, where there are so many.
+/// The leading integers of `bytes`, if there are enough.
 fn integers<const N: usize>(bytes: &[u8]) -> Option<[i32; N]> {
     let integers: [[u8; 4]; N] = *bytes.as_chunks::<4>().0.first_chunk()?;
     Some(integers.map(i32::from_le_bytes))
 }
 
-/// How many sizes a header has, and which of them is the vocabulary's.
+/// Number of sizes in a header, and index of the vocabulary size.
 const SIZES: usize = 7;
 const VOCABULARY: usize = 5;
 
-/// The shape that these sizes say, in the order of a header. Of the vocabulary's the sign says something
-/// else; below 0 no other is one.
+/// The shape given by the sizes of a header, in order. A negative vocabulary size carries a flag;
+/// any other negative size is invalid.
 fn shape(sizes: [i32; SIZES], tied_head: bool) -> Result<Shape, String> {
     let [n_embd, n_inner, n_layer, n_head, n_kv_head, _, context_length] =
         sizes.map(|size| usize::try_from(size).unwrap_or(0));
@@ -123,29 +123,29 @@ fn shape(sizes: [i32; SIZES], tied_head: bool) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// The tensors' places, in a file that is exactly as long as its header says.
-fn places(shape: &Shape, parts: Order, start: usize, length: usize) -> Result<Places, String> {
-    let announced = announced(shape, parts) + start as u128;
+/// The tensors' byte ranges, in a file that must be exactly as long as its header implies.
+fn ranges(shape: &Shape, parts: Order, start: usize, length: usize) -> Result<Ranges, String> {
+    let announced = content_bytes(shape, parts) + start as u128;
     if announced != length as u128 {
         return Err(format!("{announced} bytes are announced, and it has {length}"));
     }
     let sizes: HashMap<String, Vec<usize>> = names::tensors(shape).into_iter().collect();
-    let (mut places, mut at) = (HashMap::new(), start);
+    let (mut ranges, mut at) = (HashMap::new(), start);
     for part in parts(shape) {
         match part {
             Part::Angles => at += 4 * shape.context_length * shape.head_size,
             Part::Tensor(name) => {
                 let end = at + 4 * sizes[&name].iter().product::<usize>();
-                places.insert(name, (at, end));
+                ranges.insert(name, (at, end));
                 at = end;
             }
         }
     }
-    Ok(places)
+    Ok(ranges)
 }
 
-/// Bytes of all that follows the header, counted without a list of all blocks: each has as many.
-fn announced(shape: &Shape, parts: Order) -> u128 {
+/// Bytes after the header, computed without listing all blocks: each has the same size.
+fn content_bytes(shape: &Shape, parts: Order) -> u128 {
     let with = |n_layer: usize| Shape { n_layer, ..shape.clone() };
     let values = |shape: &Shape| -> u128 {
         let count = |sizes: &Vec<usize>| sizes.iter().map(|&size| size as u128).product::<u128>();
@@ -158,11 +158,11 @@ fn announced(shape: &Shape, parts: Order) -> u128 {
 }
 
 fn tensor<'a>(shape: &Shape, name: String, sizes: Vec<usize>, bytes: &'a [u8]) -> Tensor<'a> {
-    let (heads, columns) = (turned_heads(shape, &name), sizes[1..].iter().product());
+    let (heads, columns) = (rotary_heads(shape, &name), sizes[1..].iter().product());
     Tensor::new(name, sizes, NumberType::F32, move || {
         let values = numbers::f32s(bytes);
         Ok(match heads {
-            Some(heads) => layout::in_halves(&values, heads, columns).into(),
+            Some(heads) => layout::unpaired(&values, heads, columns).into(),
             None => values,
         })
     })

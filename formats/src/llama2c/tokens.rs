@@ -1,15 +1,15 @@
-//! `tokenizer.bin`: the length of the longest token, then of every token its score, its length and
+//! `tokenizer.bin`: the length of the longest token, then for every token its score, its length and
 //! its bytes. The tokens are those of SentencePiece's BPE for Llama: the first three are `<unk>`,
 //! `<s>` and `</s>`, then come the 256 bytes.
 
 use crate::Tokenizer;
 use crate::sentencepiece::{self, Before};
 
-/// What a file says of the tokens that begin and end a text.
+/// How a file spells the tokens that begin and end a text.
 const BEGIN: &str = "\n<s>\n";
 const END: &str = "\n</s>\n";
 
-/// Reads the tokenizer of a model with `rows` rows.
+/// Reads the tokenizer of a model with vocabulary size `rows`.
 pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     let (_, mut rest) = file.split_at_checked(4).ok_or("it is shorter than any tokenizer.bin")?;
     let mut pieces = Vec::new();
@@ -37,7 +37,7 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     Ok(Tokenizer { json, end_tokens, begin_token, ..Tokenizer::default() })
 }
 
-/// The file of a tokenizer.
+/// Serializes a tokenizer.
 pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
     let pieces = sentencepiece::pieces(&tokenizer.json, rows)?;
     if sentencepiece::before(&tokenizer.json) == Some(Before::Nothing) {

@@ -1,4 +1,4 @@
-//! GPT-2's own two files: `vocab.json` with its tokens, `merges.txt` with the pairs that are joined.
+//! GPT-2's two tokenizer files: `vocab.json` with the tokens, `merges.txt` with the merges.
 
 use std::str;
 
@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use crate::error::{FormatError, Result, shown};
 use crate::{Tokenizer, mapped::Mapped};
 
-/// What ends a text, where the vocabulary has it.
+/// The token that ends a text, if the vocabulary has it.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// The `tokenizer.json` of the two files, for a model of so many rows.
+/// The `tokenizer.json` equivalent of the two files, for a model with vocabulary size `rows`.
 ///
 /// # Errors
-/// When one is not what it should be, or has a token that the model has no row for.
+/// When a file is malformed, or has a token outside the model's vocabulary.
 pub fn tokenizer(vocabulary: &Mapped, merges: &Mapped, rows: usize) -> Result<Value> {
     let unsupported = |file: &Mapped, what: String| FormatError::unsupported(file.path(), what);
     let tokens = tokens(vocabulary, rows).map_err(|what| unsupported(vocabulary, what))?;
@@ -38,8 +38,7 @@ fn tokens(file: &[u8], rows: usize) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// The pairs, a line each, in the order in which they are joined; the first line says which version
-/// of the format it is.
+/// The merges, one per line, in order; the first line states the version of the format.
 fn pairs(file: &[u8], tokens: &Map<String, Value>) -> Result<Vec<Value>, String> {
     let text = str::from_utf8(file).map_err(|_| "it is no merges.txt (it is not UTF-8)".to_owned())?;
     let pair = |line: &str| {

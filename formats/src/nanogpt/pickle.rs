@@ -1,17 +1,17 @@
-//! Pickles, read and never run.
+//! Reads pickles without executing them.
 //!
-//! A pickle is a program for a small machine with a stack, which can call any function of Python.
-//! This machine knows numbers, texts, lists, tuples and dictionaries, and of functions the three
-//! that `torch.save` calls for a dictionary of tensors; it calls none, but notes what they would
-//! have made. Whatever else a pickle names is refused by its name. The opcodes:
+//! A pickle is a program for a small stack machine that can call any Python function. This machine
+//! supports numbers, strings, lists, tuples and dictionaries, and three functions that `torch.save`
+//! uses for a dictionary of tensors; it calls none of them, but records what they would have
+//! returned. Any other name in a pickle is rejected. The opcodes:
 //! <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 
 use std::collections::HashMap;
 
-/// Where a value stands among all that a pickle made.
-pub type Place = usize;
+/// Index of a value among all values of a pickle.
+pub type ValueId = usize;
 
-/// What a pickle made.
+/// A value made by a pickle.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     None,
@@ -19,40 +19,40 @@ pub enum Value {
     Whole(i64),
     Real(f64),
     Text(String),
-    List(Vec<Place>),
-    Tuple(Vec<Place>),
-    /// Keys and values, in their order.
-    Map(Vec<(Place, Place)>),
-    /// Something of a Python module, by its name.
+    List(Vec<ValueId>),
+    Tuple(Vec<ValueId>),
+    /// Keys and values, in order.
+    Map(Vec<(ValueId, ValueId)>),
+    /// A name in a Python module.
     Global(String),
-    /// What a persistent id names: of torch's, a file of the zip.
-    Persistent(Place),
-    /// What torch's function for tensors was given.
-    Tensor(Place),
+    /// A persistent id: in torch's files, it refers to a file of the zip.
+    Persistent(ValueId),
+    /// The arguments of torch's function that rebuilds a tensor.
+    Tensor(ValueId),
 }
 
-/// Longest pickle that is read, in bytes: one of GPT-2 XL with its optimizer takes half a megabyte,
-/// and a byte can stand for a value of some hundred.
+/// Maximum bytes of a pickle: one of GPT-2 XL with its optimizer takes half a megabyte, and one
+/// byte can create a value of some hundred bytes.
 const LONGEST: usize = 1 << 22;
 
-/// The functions and types that may be named.
-const KNOWN: [&str; 3] = ["collections.OrderedDict", REBUILD_TENSOR, REBUILD_PARAMETER];
+/// The functions and types that are allowed.
+const ALLOWED_GLOBALS: [&str; 3] = ["collections.OrderedDict", REBUILD_TENSOR, REBUILD_PARAMETER];
 const REBUILD_TENSOR: &str = "torch._utils._rebuild_tensor_v2";
 const REBUILD_PARAMETER: &str = "torch._utils._rebuild_parameter";
 
-/// All values of a pickle. They refer to one another by place, so that a value may contain itself
+/// All values of a pickle. They refer to each other by index, so that a value may contain itself
 /// and nothing is copied.
 #[derive(Debug)]
 pub struct Pickle {
     values: Vec<Value>,
-    root: Place,
+    root: ValueId,
 }
 
 impl Pickle {
     /// Reads a pickle.
     ///
     /// # Errors
-    /// When it is cut short, malformed or longer than any, or names what is not known here.
+    /// When it is cut short, malformed or too long, or has a name that is not allowed.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > LONGEST {
             return Err(format!("its pickle has {} bytes, which no model needs", bytes.len()));
@@ -60,23 +60,23 @@ impl Pickle {
         Machine { bytes, at: 0, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }.run()
     }
 
-    /// The value that it is.
+    /// The value of the whole pickle.
     pub fn root(&self) -> &Value {
         self.value(self.root)
     }
 
-    pub fn value(&self, place: Place) -> &Value {
-        &self.values[place]
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id]
     }
 
-    /// The value of a key, in a dictionary.
+    /// The value of a key in a dictionary.
     pub fn get<'a>(&'a self, map: &'a Value, key: &str) -> Option<&'a Value> {
         let Value::Map(pairs) = map else { return None };
         let found = pairs.iter().rev().find(|(name, _)| matches!(self.value(*name), Value::Text(name) if name == key));
         found.map(|(_, value)| self.value(*value))
     }
 
-    /// The texts that are keys of a dictionary, with their values.
+    /// The string keys of a dictionary, with their values.
     pub fn named<'a>(&'a self, map: &'a Value) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let pairs = if let Value::Map(pairs) = map { pairs.as_slice() } else { &[] };
         pairs.iter().filter_map(|(name, value)| match self.value(*name) {
@@ -85,22 +85,22 @@ impl Pickle {
         })
     }
 
-    /// What is in a tuple.
+    /// The elements of a tuple.
     pub fn tuple<'a>(&'a self, value: &'a Value) -> Option<Vec<&'a Value>> {
-        let Value::Tuple(places) = value else { return None };
-        Some(places.iter().map(|place| self.value(*place)).collect())
+        let Value::Tuple(ids) = value else { return None };
+        Some(ids.iter().map(|id| self.value(*id)).collect())
     }
 }
 
-/// The machine, in the middle of its work.
+/// The state of the machine.
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     values: Vec<Value>,
-    stack: Vec<Place>,
-    /// How high the stack was where a list of things began.
+    stack: Vec<ValueId>,
+    /// Heights of the stack at the open marks.
     marks: Vec<usize>,
-    memo: HashMap<u64, Place>,
+    memo: HashMap<u64, ValueId>,
 }
 
 impl Machine<'_> {
@@ -143,14 +143,14 @@ impl Machine<'_> {
             b't' | 0x85 | 0x86 | 0x87 => self.tuple(opcode)?,
             b'a' | b'e' => self.append(opcode)?,
             b's' | b'u' => self.set_items(opcode)?,
-            b'q' | b'r' | 0x94 | b'h' | b'j' => self.remember(opcode)?,
+            b'q' | b'r' | 0x94 | b'h' | b'j' => self.memo_op(opcode)?,
             b'c' | 0x93 => self.global(opcode)?,
             b'Q' => {
                 let id = self.pop()?;
                 self.push(Value::Persistent(id));
             }
             b'R' => self.reduce()?,
-            b'b' => drop(self.pop()?), // BUILD: what OrderedDict and parameters carry beside
+            b'b' => drop(self.pop()?), // BUILD: extra state of OrderedDict and parameters
             other => {
                 return Err(format!("its pickle has the opcode 0x{other:02x}, which no dictionary of tensors needs"));
             }
@@ -184,14 +184,14 @@ impl Machine<'_> {
         self.values.push(value);
     }
 
-    fn pop(&mut self) -> Result<Place, String> {
+    fn pop(&mut self) -> Result<ValueId, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        let place = if self.stack.len() > floor { self.stack.pop() } else { None };
-        place.ok_or_else(|| "its pickle takes from an empty stack".to_owned())
+        let id = if self.stack.len() > floor { self.stack.pop() } else { None };
+        id.ok_or_else(|| "its pickle takes from an empty stack".to_owned())
     }
 
-    /// What was pushed since the last mark.
-    fn since_mark(&mut self) -> Result<Vec<Place>, String> {
+    /// The values pushed since the last mark.
+    fn since_mark(&mut self) -> Result<Vec<ValueId>, String> {
         let mark = self.marks.pop().filter(|mark| *mark <= self.stack.len());
         Ok(self.stack.split_off(mark.ok_or("its pickle ends a list that never began")?))
     }
@@ -228,15 +228,15 @@ impl Machine<'_> {
     }
 
     fn tuple(&mut self, opcode: u8) -> Result<(), String> {
-        let places = match opcode {
+        let ids = match opcode {
             b't' => self.since_mark()?,
             _ => {
-                let mut places = (0x85..=opcode).map(|_| self.pop()).collect::<Result<Vec<_>, String>>()?;
-                places.reverse();
-                places
+                let mut ids = (0x85..=opcode).map(|_| self.pop()).collect::<Result<Vec<_>, String>>()?;
+                ids.reverse();
+                ids
             }
         };
-        self.push(Value::Tuple(places));
+        self.push(Value::Tuple(ids));
         Ok(())
     }
 
@@ -267,23 +267,23 @@ impl Machine<'_> {
     }
 
     fn top(&mut self) -> Result<&mut Value, String> {
-        let place = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
-        Ok(&mut self.values[place])
+        let id = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
+        Ok(&mut self.values[id])
     }
 
     /// BINPUT, LONG_BINPUT, MEMOIZE, BINGET and LONG_BINGET.
-    fn remember(&mut self, opcode: u8) -> Result<(), String> {
+    fn memo_op(&mut self, opcode: u8) -> Result<(), String> {
         let index = match opcode {
             b'q' | b'h' => self.byte()?.into(),
             0x94 => self.memo.len() as u64,
             _ => self.length()? as u64,
         };
         if matches!(opcode, b'h' | b'j') {
-            let place = self.memo.get(&index).ok_or("its pickle refers to what it never noted")?;
-            self.stack.push(*place);
+            let id = self.memo.get(&index).ok_or("its pickle refers to what it never noted")?;
+            self.stack.push(*id);
         } else {
-            let place = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
-            self.memo.insert(index, place);
+            let id = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
+            self.memo.insert(index, id);
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ impl Machine<'_> {
         };
         let whole = format!("{module}.{name}");
         let is_storage = module == "torch" && name.ends_with("Storage") && name.chars().all(char::is_alphanumeric);
-        if !is_storage && !KNOWN.contains(&whole.as_str()) {
+        if !is_storage && !ALLOWED_GLOBALS.contains(&whole.as_str()) {
             let shown: String = whole.chars().take(80).flat_map(char::escape_default).collect();
             return Err(format!(
                 "its pickle asks for {shown}, which is refused: only tensors in dictionaries are read"
@@ -319,14 +319,14 @@ impl Machine<'_> {
         Ok(line)
     }
 
-    /// REDUCE: what a known function would have made of its arguments.
+    /// REDUCE: records what an allowed function would have made of its arguments.
     fn reduce(&mut self) -> Result<(), String> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let Value::Global(function) = &self.values[function] else {
             return Err("its pickle calls what is no function".to_owned());
         };
         let first = |values: &[Value]| match &values[arguments] {
-            Value::Tuple(places) => places.first().copied(),
+            Value::Tuple(ids) => ids.first().copied(),
             _ => None,
         };
         match function.as_str() {

@@ -1,4 +1,4 @@
-//! A checkpoint, opened.
+//! Opens and reads a checkpoint.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::torch::{Archive, Record};
 use crate::error::{FormatError, Result, shown};
 use crate::{Architecture, Model, NumberType, Shape, Tensor, Tokenizer, layout, mapped::Mapped, names, numbers};
 
-/// The characters of a text, beside nanoGPT's data or its checkpoint.
+/// The file with the characters of a text, beside nanoGPT's data or its checkpoint.
 const META: &str = "meta.pkl";
 
-/// A checkpoint of nanoGPT, mapped, and what it may take its tokenizer from.
+/// A nanoGPT checkpoint, memory-mapped, and the files of its tokenizer.
 #[derive(Debug)]
 pub struct File {
     checkpoint: Mapped,
@@ -22,19 +22,20 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a checkpoint; its tokenizer is `meta.pkl`, a `tokenizer.json`, or a `vocab.json` with
-    /// `merges.txt` beside it, else the `meta.pkl` in the folder of its data, where nanoGPT has it.
+    /// Opens a checkpoint. Its tokenizer is the first that exists of `meta.pkl`, `tokenizer.json`,
+    /// and `vocab.json` with `merges.txt` beside it, else the `meta.pkl` in the folder of its data,
+    /// where nanoGPT puts it.
     ///
     /// # Errors
     /// When a file cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         let checkpoint = Mapped::open(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let beside = [&[META][..], &["tokenizer.json"], &["vocab.json", "merges.txt"]];
-        let beside = beside.map(|names| names.iter().map(|name| folder.join(name)).collect());
+        let candidates = [&[META][..], &["tokenizer.json"], &["vocab.json", "merges.txt"]];
+        let candidates = candidates.map(|names| names.iter().map(|name| folder.join(name)).collect());
         let data = dataset(&checkpoint).map(|name| vec![folder.join("../data").join(name).join(META)]);
-        let are_there = |files: &Vec<PathBuf>| files.iter().all(|file| file.is_file());
-        let found = beside.into_iter().chain(data).find(are_there).unwrap_or_default();
+        let exist = |files: &Vec<PathBuf>| files.iter().all(|file| file.is_file());
+        let found = candidates.into_iter().chain(data).find(exist).unwrap_or_default();
         let tokenizer = found.iter().map(|file| Mapped::open(file)).collect::<Result<_>>()?;
         Ok(Self { checkpoint, tokenizer })
     }
@@ -44,10 +45,10 @@ impl File {
         [&self.checkpoint].into_iter().chain(&self.tokenizer).map(Mapped::path)
     }
 
-    /// The model, whose tensors stand in the file.
+    /// The model; its tensors' values stay in the file until they are read.
     ///
     /// # Errors
-    /// When the file is damaged, or its pickle names what is not known.
+    /// When the file is damaged, or its pickle contains something unsupported.
     pub fn model(&self) -> Result<Model<'_>> {
         let damaged = |why: String| FormatError::damaged(self.checkpoint.path(), why);
         let unsupported = |what: String| FormatError::unsupported(self.checkpoint.path(), what);
@@ -84,7 +85,7 @@ impl File {
     }
 }
 
-/// The name of the data that a checkpoint was trained on, where it is one of a folder.
+/// The name of the data that a checkpoint was trained on, if it is a plain folder name.
 fn dataset(file: &[u8]) -> Option<PathBuf> {
     let pickle = Archive::open(file).ok()?.pickle().ok()?;
     let Value::Text(name) = pickle.get(pickle.get(pickle.root(), "config")?, "dataset")? else { return None };
@@ -99,7 +100,8 @@ fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Result<HashMap<String,
     for (name, record) in pickle.named(model) {
         let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
         if !name.ends_with(".attn.bias") {
-            // Which is no weight: the mask that nanoGPT keeps where PyTorch has no attention.
+            // Skipped is the attention mask, which nanoGPT stores with versions of PyTorch that
+            // lack its attention.
             let before = weights.insert(name.to_owned(), archive.tensor(pickle, record)?);
             if before.is_some() {
                 return Err(format!("tensor {} is stored a second time", shown(name)));
@@ -109,7 +111,7 @@ fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Result<HashMap<String,
     Ok(weights)
 }
 
-/// What `model_args` says.
+/// The shape given by `model_args`.
 fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Result<Shape, String> {
     let arguments = pickle.get(pickle.root(), "model_args");
     let arguments = arguments.ok_or("it holds no dictionary \"model_args\"; give nanoGPT's ckpt.pt")?;
@@ -118,7 +120,7 @@ fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Result<Shape, St
         _ => Err(format!("its model_args lack {key}")),
     };
     let (n_embd, n_head) = (size("n_embd")?, size("n_head")?);
-    let table = |name: &str| weights.get(name).map(|record| record.place);
+    let table = |name: &str| weights.get(name).map(|record| record.range);
     let shape = Shape {
         architecture: Architecture::Gpt2,
         vocab_size: size("vocab_size")?,
@@ -142,20 +144,20 @@ fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Result<Shape, St
     Ok(shape)
 }
 
-/// Refuses a file whose tensors share bytes, but for a tied head: it could say far more values than
-/// it has.
+/// Rejects a file whose tensors share bytes, except for a tied head: it could claim far more values
+/// than it has.
 fn refuse_overlaps(weights: &HashMap<String, Record>, tied_head: bool) -> Result<(), String> {
     let own = weights.iter().filter(|(name, _)| !tied_head || *name != "lm_head.weight");
-    let mut places: Vec<_> = own.map(|(_, record)| record.place).collect();
-    places.sort_unstable();
-    if places.array_windows().any(|[one, next]| one.1 > next.0) {
+    let mut ranges: Vec<_> = own.map(|(_, record)| record.range).collect();
+    ranges.sort_unstable();
+    if ranges.array_windows().any(|[one, next]| one.1 > next.0) {
         return Err("the values of two of its tensors overlap".to_owned());
     }
     Ok(())
 }
 
-/// Refuses a file with a tensor that is none of those `named`, nor their head: without it something
-/// else would be computed.
+/// Rejects a file with a tensor that is neither one of `named` nor the head: ignoring it would
+/// compute something else.
 fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>)]) -> Result<(), String> {
     let known: HashSet<&str> = named.iter().map(|(name, _)| name.as_str()).chain(["lm_head.weight"]).collect();
     match weights.keys().filter(|name| !known.contains(name.as_str())).min() {
@@ -164,8 +166,8 @@ fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>
     }
 }
 
-/// Refuses a file that lacks some of its biases: zeros would stand for numbers that were trained. One
-/// whose `model_args` say nothing of them has all or none.
+/// Rejects a file that lacks some of its biases: zeros would replace trained values. If
+/// `model_args` does not say whether there are biases, all must exist or none.
 fn refuse_missing_biases(
     pickle: &Pickle,
     weights: &HashMap<String, Record>,
@@ -181,7 +183,7 @@ fn refuse_missing_biases(
     }
 }
 
-/// What Hugging Face calls `name`, in its layout. A model without biases has zeros.
+/// Hugging Face's tensor `name`, in its layout. A model without biases gets zeros.
 fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<usize>) -> Result<Tensor<'a>, String> {
     let count = sizes.iter().product();
     let Some(record) = weights.get(&name).cloned() else {
@@ -201,7 +203,7 @@ fn tensor<'a>(weights: &HashMap<String, Record<'a>>, name: String, sizes: Vec<us
     }))
 }
 
-/// The tokenizer of `meta.pkl`: one token a character, by `stoi`.
+/// The character tokenizer of `meta.pkl`, from its `stoi`.
 fn characters(meta: &Pickle, rows: usize) -> Result<Json, String> {
     let stoi = meta.get(meta.root(), "stoi").ok_or("it holds no dictionary \"stoi\"")?;
     let mut vocabulary = Map::new();
@@ -273,7 +275,7 @@ mod tests {
         assert!(error.contains("is truncated or damaged (tensor transformer.h.0.ln_1.bias is missing)"), "{error}");
 
         let says_nothing = Pickle::read(b"}.").unwrap();
-        let record = Record { sizes: vec![1], kind: NumberType::F32, place: (0, 4), bytes: &[0; 4] };
+        let record = Record { sizes: vec![1], kind: NumberType::F32, range: (0, 4), bytes: &[0; 4] };
         let weights = HashMap::from([("transformer.ln_f.bias".to_owned(), record)]);
         let of = |name: &str| refuse_missing_biases(&says_nothing, &weights, &[(name.to_owned(), vec![1])]);
         assert_eq!(of("transformer.ln_f.bias"), Ok(()));
@@ -283,7 +285,7 @@ mod tests {
     #[test]
     fn what_nanogpt_has_not_is_refused() {
         let named = [("transformer.wte.weight".to_owned(), vec![1, 1])];
-        let record = Record { sizes: vec![1, 1], kind: NumberType::F32, place: (0, 4), bytes: &[0; 4] };
+        let record = Record { sizes: vec![1, 1], kind: NumberType::F32, range: (0, 4), bytes: &[0; 4] };
         let of = |other: &str| {
             let names = ["transformer.wte.weight", other].map(str::to_owned);
             let weights: HashMap<String, Record> = names.into_iter().map(|name| (name, record.clone())).collect();

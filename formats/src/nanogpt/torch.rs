@@ -1,4 +1,4 @@
-//! What `torch.save` writes: a zip with a pickle and the bytes of its tensors.
+//! Reads the files of `torch.save`: a zip with a pickle and the bytes of its tensors.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use rawzip::{CompressionMethod, ZipArchive};
 use super::pickle::{Pickle, Value};
 use crate::NumberType;
 
-/// A file of torch's, of which nothing is copied.
+/// An archive of torch's; nothing is copied.
 pub struct Archive<'a> {
     file: &'a [u8],
-    /// The files in the zip by what follows the name of its one folder: where each stands.
-    places: HashMap<String, (usize, usize)>,
+    /// Byte range of each file in the zip, by its path within the archive's single folder.
+    ranges: HashMap<String, (usize, usize)>,
 }
 
 impl<'a> Archive<'a> {
-    /// Reads the list of the files in a zip.
+    /// Reads the zip's directory.
     pub fn open(file: &'a [u8]) -> Result<Self, String> {
         let damaged = |error: rawzip::Error| format!("as a zip: {error}");
         let archive = ZipArchive::from_slice(file).map_err(damaged)?;
-        let mut places = HashMap::new();
+        let mut ranges = HashMap::new();
         let mut entries = archive.entries();
         while let Some(entry) = entries.next_entry().map_err(damaged)? {
             let name = String::from_utf8_lossy(entry.file_path().as_bytes()).into_owned();
@@ -33,27 +33,28 @@ impl<'a> Archive<'a> {
                 .filter(|(from, to)| from <= to && *to <= file.len());
             let range = range.ok_or_else(|| format!("{name} leaves the file"))?;
             let inner = name.split_once('/').map_or(name.clone(), |(_, inner)| inner.to_owned());
-            if places.insert(inner, range).is_some() {
+            if ranges.insert(inner, range).is_some() {
                 return Err(format!("it has two files {name}"));
             }
         }
-        Ok(Self { file, places })
+        Ok(Self { file, ranges })
     }
 
-    /// The pickle.
+    /// The parsed pickle.
     pub fn pickle(&self) -> Result<Pickle, String> {
-        let (from, to) = self.places.get("data.pkl").ok_or("it holds no data.pkl; give what torch.save wrote")?;
-        let order = self.places.get("byteorder").map(|(from, to)| &self.file[*from..*to]);
+        let (from, to) = self.ranges.get("data.pkl").ok_or("it holds no data.pkl; give what torch.save wrote")?;
+        let order = self.ranges.get("byteorder").map(|(from, to)| &self.file[*from..*to]);
         if order.is_some_and(|order| order != b"little") {
             return Err("its numbers have their bytes in the other order".to_owned());
         }
         Pickle::read(&self.file[*from..*to])
     }
 
-    /// The tensor that a record of a pickle describes.
+    /// The tensor described by a record of a pickle.
     pub fn tensor(&self, pickle: &Pickle, record: &Value) -> Result<Record<'a>, String> {
         let wrong = || "a tensor of its pickle is not as torch.save writes it".to_owned();
-        // What `_rebuild_tensor_v2` is given; of the storage's id only the class and the file's name count.
+        // The arguments of `_rebuild_tensor_v2`; of the storage's id only the class and the file's
+        // name matter.
         let Value::Tensor(arguments) = record else { return Err(wrong()) };
         let arguments = pickle.tuple(pickle.value(*arguments)).ok_or_else(wrong)?;
         let [storage, offset, sizes, strides, ..] = arguments.as_slice() else { return Err(wrong()) };
@@ -71,32 +72,32 @@ impl<'a> Archive<'a> {
             return Err("a weight does not stand in one piece; save the checkpoint again".to_owned());
         }
         let file = *self
-            .places
+            .ranges
             .get(&format!("data/{key}"))
             .ok_or_else(|| format!("the file data/{} is missing", key.escape_default()))?;
         let Value::Whole(offset) = offset else { return Err(wrong()) };
-        let Some(place) = place_in(file, *offset, &sizes, bytes) else {
+        let Some(range) = value_range(file, *offset, &sizes, bytes) else {
             let (from, to) = file;
             return Err(format!("a weight of the sizes {sizes:?} leaves its file of {} bytes", to - from));
         };
-        Ok(Record { sizes, kind, place, bytes: &self.file[place.0..place.1] })
+        Ok(Record { sizes, kind, range, bytes: &self.file[range.0..range.1] })
     }
 }
 
 /// A tensor of the archive.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
-    /// From the outermost dimension.
+    /// Outermost dimension first.
     pub sizes: Vec<usize>,
     pub kind: NumberType,
-    /// Where in the whole file it begins and ends.
-    pub place: (usize, usize),
+    /// Byte range in the whole file.
+    pub range: (usize, usize),
     pub bytes: &'a [u8],
 }
 
-/// Where the values of a tensor begin and end, of which the first is number `offset` of those that stand
-/// from `from` to `to`; `None` where they leave that.
-fn place_in((from, to): (usize, usize), offset: i64, sizes: &[usize], value_bytes: usize) -> Option<(usize, usize)> {
+/// The byte range of a tensor whose first value has index `offset` among the values in bytes
+/// `from..to`; `None` if it exceeds that range.
+fn value_range((from, to): (usize, usize), offset: i64, sizes: &[usize], value_bytes: usize) -> Option<(usize, usize)> {
     let start = usize::try_from(offset).ok()?.checked_mul(value_bytes)?.checked_add(from)?;
     let count = sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
     let end = start.checked_add(count.checked_mul(value_bytes)?)?;
@@ -108,7 +109,7 @@ fn sizes_of(pickle: &Pickle, value: &Value) -> Option<Vec<usize>> {
     pickle.tuple(value)?.into_iter().map(size).collect()
 }
 
-/// Whether values lie row by row without gaps.
+/// Whether the values are in row-major order without gaps.
 fn is_contiguous(sizes: &[usize], strides: &[usize]) -> bool {
     let mut step = 1;
     let in_order = sizes.iter().zip(strides).rev().all(|(size, stride)| {
