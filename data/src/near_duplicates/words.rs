@@ -98,13 +98,13 @@ const PADDING: &str = "\0\0\0\0\0\0\0\0";
 /// The role of a character in words.
 #[derive(Clone, Copy)]
 enum CharClass {
-    None,
+    Separator,
     /// A word of its own.
-    Alone,
+    Word,
     /// A letter or digit, in lower case.
-    Small(char),
+    Lower(char),
     /// A letter whose lower case is several characters.
-    SeveralSmall,
+    LowerSeveral,
 }
 
 impl CharClass {
