@@ -283,11 +283,11 @@ fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), E
     }
     let (start, width) = (bytes.len(), id_bytes(vocab_size));
     bytes.resize(start + ids.len() * width, 0);
-    let places = &mut bytes[start..];
+    let slots = &mut bytes[start..];
     if width == 2 {
-        places.as_chunks_mut().0.iter_mut().zip(ids).for_each(|(place, &id)| *place = (id as u16).to_le_bytes());
+        slots.as_chunks_mut().0.iter_mut().zip(ids).for_each(|(slot, &id)| *slot = (id as u16).to_le_bytes());
     } else {
-        places.as_chunks_mut().0.iter_mut().zip(ids).for_each(|(place, &id)| *place = id.to_le_bytes());
+        slots.as_chunks_mut().0.iter_mut().zip(ids).for_each(|(slot, &id)| *slot = id.to_le_bytes());
     }
     Ok(())
 }

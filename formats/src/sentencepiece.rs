@@ -26,7 +26,7 @@ pub const FIRST: usize = SPECIAL.len() + 256;
 /// Longest piece that is read, in bytes; SentencePiece's own have at most 16 characters.
 pub const LONGEST: usize = 1 << 10;
 
-/// A score below every other: such a piece is never merged into.
+/// The score of pieces that no merge makes, below every other score.
 pub const NEVER_MERGED: f32 = -1e10;
 
 /// The piece of a byte; its id is the byte's value plus three.

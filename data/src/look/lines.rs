@@ -66,8 +66,8 @@ const MOST_COUNTED: usize = 1 << 20;
 
 const MOST_SHOWN: usize = 25;
 
-/// A line that spans windows is represented by this many bytes of its beginning. Such a line is odd
-/// in any case.
+/// A line that spans windows is represented by at most this many bytes of its beginning. A longer
+/// line is odd in any case.
 const KEPT_BYTES: usize = 16 << 10;
 
 /// The lines of one window.

@@ -16,7 +16,7 @@ pub use private::{Place, Private};
 pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
-use crate::prepare::corpus::{Corpus, Purpose, Reading, nothing_in};
+use crate::prepare::corpus::{Corpus, Purpose, Reading, empty_text_error};
 use crate::prepare::position::{EventPosition, Position};
 use crate::prepare::report::guesses;
 use crate::prepare::sample::Sample;
@@ -108,7 +108,7 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
         corpus.leave_out(&reading.unusable)?;
         if !reading.is_spoilt {
             return match state.documents {
-                0 => Err(nothing_in(&reading.sources)),
+                0 => Err(empty_text_error(&reading.sources)),
                 _ => Ok(state.finish(reading, corpus.listing.left_out)),
             };
         }

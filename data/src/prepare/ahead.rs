@@ -56,6 +56,7 @@ pub fn read<'a>(files: impl Iterator<Item = &'a TextFile>, options: &ReadOptions
     small.collect::<Vec<_>>().into_par_iter().map(|file| buffer(file, options, &buffered)).collect::<Vec<_>>().into()
 }
 
+/// Buffers the events of one file; `None` if they do not fit.
 fn buffer(file: &TextFile, options: &ReadOptions, buffered: &AtomicUsize) -> Option<BufferedFile> {
     let (mut text, mut marks, read_bytes) = (String::new(), Vec::new(), AtomicU64::new(0));
     let read = source::read::<NotBuffered>(file, options, &read_bytes, &mut |event| {

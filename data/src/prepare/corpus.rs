@@ -76,7 +76,7 @@ pub struct Source {
 }
 
 /// The error that these sources hold no text.
-pub fn nothing_in(sources: &[Source]) -> Error {
+pub fn empty_text_error(sources: &[Source]) -> Error {
     let first = sources.first().map_or("", |source| &source.name);
     let more = match sources.len() {
         0 | 1 => String::new(),

@@ -272,6 +272,7 @@ impl<'a> CorpusEncoder<'a> {
         if self.start >= batch_bytes || self.pieces.len() >= MOST_BATCH_PIECES { self.encode_batch() } else { Ok(()) }
     }
 
+    /// Encodes the closed pieces on all cores, then writes their ids in order.
     fn encode_batch(&mut self) -> Result<(), Error> {
         let (pieces, mut shares) = (std::mem::take(&mut self.pieces), std::mem::take(&mut self.shares));
         let share_bytes = self.start / shares.len() + 1;
@@ -292,6 +293,7 @@ impl<'a> CorpusEncoder<'a> {
         Ok(())
     }
 
+    /// Writes a piece to its side, after the end-of-text token that belongs before it.
     fn write(&mut self, piece: &Piece, ids: &[u32], counts: Counts) -> Result<(), Error> {
         let stream = &mut self.streams[piece.side as usize];
         // Each document opens with an end-of-text token. The validation part of a cut document has

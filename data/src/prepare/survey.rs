@@ -5,7 +5,7 @@ use super::position::{EventPosition, Position};
 use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
-    corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, corpus::nothing_in, duplicates::Duplicates,
+    corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, corpus::empty_text_error, duplicates::Duplicates,
     error::Error, options::PrepareOptions, options::Progress, options::report_progress,
 };
 use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
@@ -134,7 +134,7 @@ impl SurveyState {
     fn finish(mut self, reading: Reading, unusable: Vec<LeftOut>) -> Result<Survey, Error> {
         let Reading { sources, masked, .. } = reading;
         if self.documents == 0 {
-            return Err(nothing_in(&sources));
+            return Err(empty_text_error(&sources));
         }
         self.split.keep_together(self.near.map(NearDuplicates::finish).unwrap_or_default());
         self.split.in_sources(sources.iter().map(|source| source.documents[0]));

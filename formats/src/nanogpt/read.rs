@@ -100,8 +100,7 @@ fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Result<HashMap<String,
     for (name, record) in pickle.named(model) {
         let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
         if !name.ends_with(".attn.bias") {
-            // Skipped is the attention mask, which nanoGPT stores with versions of PyTorch that
-            // lack its attention.
+            // `attn.bias` is no weight but the mask that nanoGPT stores if PyTorch has no attention.
             let before = weights.insert(name.to_owned(), archive.tensor(pickle, record)?);
             if before.is_some() {
                 return Err(format!("tensor {} is stored a second time", shown(name)));

@@ -29,11 +29,11 @@ struct Chosen {
     /// The groups, by their hashes.
     groups: BTreeSet<u64>,
     /// The fraction of the other documents that the random split holds out.
-    chance: f64,
+    random_share: f64,
     /// Bytes of both.
     bytes: u64,
     /// Bytes still missing to the fraction, and bytes of distinct text that may still be chosen.
-    left: f64,
+    missing: f64,
     room: f64,
 }
 
@@ -155,9 +155,9 @@ impl SplitBuilder {
         if self.is_close_to_share(chosen.bytes) {
             cuts.clear();
         }
-        let whole = self.sides(choice, &chosen.groups, chosen.chance);
+        let whole = self.sides(choice, &chosen.groups, chosen.random_share);
         let bytes = chosen.bytes + behind(&cuts, candidates);
-        (Split { rule: self.rule(choice, chosen.chance, &cuts), whole, cuts }, bytes)
+        (Split { rule: self.rule(choice, chosen.random_share, &cuts), whole, cuts }, bytes)
     }
 
     /// Chooses groups in the order of their hashes while they fit into the fraction, beside the
@@ -165,17 +165,17 @@ impl SplitBuilder {
     fn choose_groups(&self, groups: &BTreeMap<u64, Group>, others: u64) -> Chosen {
         let mut chosen = Chosen {
             groups: BTreeSet::new(),
-            chance: self.val_fraction,
+            random_share: self.val_fraction,
             bytes: others,
-            left: (self.val_fraction * self.bytes as f64 - others as f64).max(0.0),
+            missing: (self.val_fraction * self.bytes as f64 - others as f64).max(0.0),
             // At most half of the distinct text: the rest is repetition, from which little can be
             // learnt.
             room: (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0),
         };
         for (&hash, &Group { bytes, different }) in groups {
-            let fits = bytes as f64 <= chosen.left && different as f64 <= chosen.room;
+            let fits = bytes as f64 <= chosen.missing && different as f64 <= chosen.room;
             if fits && chosen.groups.len() + 1 < groups.len() {
-                chosen.left -= bytes as f64;
+                chosen.missing -= bytes as f64;
                 chosen.room -= different as f64;
                 chosen.bytes += bytes;
                 chosen.groups.insert(hash);
@@ -188,18 +188,18 @@ impl SplitBuilder {
     /// make up the missing bytes.
     fn raise_random_share(&self, chosen: &mut Chosen, groups: &BTreeMap<u64, Group>, others: u64) {
         let all = self.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
-        let more = chosen.left.min(chosen.room).min(0.5 * all as f64 - others as f64).max(0.0);
+        let more = chosen.missing.min(chosen.room).min(0.5 * all as f64 - others as f64).max(0.0);
         if more > 0.0 {
-            chosen.chance = (others as f64 + more) / all as f64;
-            chosen.left -= more;
+            chosen.random_share = (others as f64 + more) / all as f64;
+            chosen.missing -= more;
             chosen.bytes += more as u64;
         }
     }
 
     /// For each document, whether it validates: chosen documents, and of the others those that the
     /// random split takes at this fraction.
-    fn sides(&self, Choice { candidates, copies, .. }: &Choice, chosen: &BTreeSet<u64>, chance: f64) -> BitVec {
-        let more = (chance > self.val_fraction).then(|| self.random_sides(chance));
+    fn sides(&self, Choice { candidates, copies, .. }: &Choice, chosen: &BTreeSet<u64>, random_share: f64) -> BitVec {
+        let more = (random_share > self.val_fraction).then(|| self.random_sides(random_share));
         let by_chance = more.as_ref().unwrap_or(&self.by_chance);
         let mut whole = BitVec::default();
         let mut rest = candidates.iter().peekable();
@@ -236,16 +236,16 @@ impl SplitBuilder {
         let is_free = |candidate: &&Candidate| !chosen.groups.contains(&candidate.hash);
         let long: Vec<&Candidate> = candidates.iter().filter(is_free).collect();
         let unlike = long.iter().copied().filter(|candidate| !candidate.resembles).collect();
-        let (share, cuts) = ends(chosen.left, unlike);
+        let (share, cuts) = ends(chosen.missing, unlike);
         let cut = long.iter().filter(|candidate| cuts.contains_key(&candidate.number));
         let behind = share * cut.map(|candidate| candidate.bytes as f64).sum::<f64>();
         let is_enough = chosen.bytes as f64 + behind >= 0.5 * self.val_fraction * self.bytes as f64;
-        if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(chosen.left, long).1 }
+        if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(chosen.missing, long).1 }
     }
 
-    fn rule(&self, choice: &Choice, chance: f64, cuts: &BTreeMap<u64, u64>) -> String {
+    fn rule(&self, choice: &Choice, random_share: f64, cuts: &BTreeMap<u64, u64>) -> String {
         let (candidates, documents) = (&choice.candidates, choice.documents());
-        let [percent, of_others] = [self.val_fraction, chance].map(percent);
+        let [percent, of_others] = [self.val_fraction, random_share].map(percent);
         let resembling = candidates.iter().any(|candidate| candidate.resembles);
         let near = if resembling { " and near-duplicates" } else { "" };
         let mut whole = format!(
