@@ -38,7 +38,7 @@ const BATCH_BYTES: usize = 8 << 20;
 
 /// Bins per band; documents that agree in all of them are compared. At a similarity of 0.7 all but
 /// one in 5,000 pairs agree in some band, at 0.5 most, at 0.2 one in 20.
-const BAND: usize = 4;
+const BAND_BINS: usize = 4;
 
 /// Within a band, each document is compared with at most this many others: if more are dissimilar,
 /// the band carries no information.
@@ -96,7 +96,7 @@ impl<T> Default for Batch<T> {
 
 impl<T> Batch<T> {
     /// Start of the open document.
-    fn open(&self) -> usize {
+    fn open_start(&self) -> usize {
         self.ends.last().map_or(0, |&(_, end)| end)
     }
 
@@ -130,7 +130,7 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
     /// Adds text to the open document.
     pub fn add(&mut self, text: &str) {
         let waiting = &mut self.waiting;
-        let room = MOST_DOCUMENT_BYTES - (waiting.text.len() - waiting.open());
+        let room = MOST_DOCUMENT_BYTES - (waiting.text.len() - waiting.open_start());
         waiting.text.push_str(&text[..text.floor_char_boundary(room)]);
     }
 
@@ -185,8 +185,8 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
         // Equal signatures first, so that equal documents are in one group whatever the bands say;
         // only the first of each group is processed further.
         sets.join(kept, 0..BINS);
-        for band in (0..BINS).step_by(BAND) {
-            sets.join(kept, band..band + BAND);
+        for band in (0..BINS).step_by(BAND_BINS) {
+            sets.join(kept, band..band + BAND_BINS);
         }
         Groups { groups: sets.groups(kept), one_in: 1 << self.level }
     }
@@ -209,9 +209,9 @@ impl DisjointSets {
     /// Joins the sets of documents that agree in a band and are similar.
     fn join<T: Sync>(&mut self, kept: &[(T, Signature)], band: Range<usize>) {
         let roots: Vec<u32> = (0..kept.len() as u32).filter(|&document| self.find_root(document) == document).collect();
-        let of_band = |document: u32| hash(&kept[document as usize].1.0[band.clone()]);
-        let keys = roots.into_par_iter().map(|document| (of_band(document), document)).collect();
-        let keys = without_most_singles(keys);
+        let band_hash = |document: u32| hash(&kept[document as usize].1.0[band.clone()]);
+        let keys = roots.into_par_iter().map(|document| (band_hash(document), document)).collect();
+        let keys = sorted_without_singles(keys);
         for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
             let mut leaders: Vec<u32> = Vec::new();
             for &(_, document) in same {
@@ -243,15 +243,15 @@ impl DisjointSets {
 }
 
 /// A hash of the bins of a band.
-fn hash(places: &[u16]) -> u64 {
+fn hash(bins: &[u16]) -> u64 {
     let mut bytes = [0; 2 * BINS];
-    bytes.chunks_exact_mut(2).zip(places).for_each(|(bytes, place)| bytes.copy_from_slice(&place.to_le_bytes()));
-    xxh3_64(&bytes[..2 * places.len()])
+    bytes.chunks_exact_mut(2).zip(bins).for_each(|(bytes, bin)| bytes.copy_from_slice(&bin.to_le_bytes()));
+    xxh3_64(&bytes[..2 * bins.len()])
 }
 
 /// Sorts the keys, dropping nearly all that occur once: those whose lowest bits no other key has
 /// need not be sorted.
-fn without_most_singles(mut keys: Vec<(u64, u32)>) -> Vec<(u64, u32)> {
+fn sorted_without_singles(mut keys: Vec<(u64, u32)>) -> Vec<(u64, u32)> {
     let slots = (4 * keys.len()).next_power_of_two();
     let (mut seen, slot) = (vec![0u8; slots], |key: u64| key as usize & (slots - 1));
     keys.iter().for_each(|&(key, _)| seen[slot(key)] = seen[slot(key)].saturating_add(1));

@@ -176,10 +176,10 @@ impl<'a> Corpus<'a> {
     ) -> Result<Reading, Error> {
         let Position { part: first, mut text_bytes, mut reading } = from;
         let file_bytes = |part: &Part| part.file().map(|file| file.bytes);
-        let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
+        let total: Option<u64> = self.parts.iter().map(file_bytes).sum();
         let read_bytes = AtomicU64::new(self.parts.iter().take(first).filter_map(file_bytes).sum());
         let stage = purpose.stage();
-        let mut meter = ProgressMeter { progress, stage, read_bytes: &read_bytes, whole, unreported: REPORT_INTERVAL };
+        let mut meter = ProgressMeter { progress, stage, read_bytes: &read_bytes, total, unreported: REPORT_INTERVAL };
         let mut ahead = VecDeque::new();
         let mut titles: usize = reading.sources.iter().map(|source| source.titles.len()).sum();
         for (number, part) in self.parts.iter().enumerate().skip(first) {
@@ -205,7 +205,7 @@ impl<'a> Corpus<'a> {
                 (Err(error), _) => return Err(error),
             }
         }
-        report_progress(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
+        report_progress(progress, stage, total.unwrap_or(read_bytes.into_inner()), total)?;
         Ok(reading)
     }
 
@@ -319,7 +319,7 @@ struct ProgressMeter<'a> {
     stage: &'a str,
     read_bytes: &'a AtomicU64,
     /// Bytes of all files, if known.
-    whole: Option<u64>,
+    total: Option<u64>,
     /// Bytes of text since the last report.
     unreported: usize,
 }
@@ -334,6 +334,6 @@ impl ProgressMeter<'_> {
             return Ok(());
         }
         self.unreported = 0;
-        report_progress(self.progress, self.stage, self.read_bytes.load(Ordering::Relaxed), self.whole)
+        report_progress(self.progress, self.stage, self.read_bytes.load(Ordering::Relaxed), self.total)
     }
 }

@@ -13,7 +13,7 @@ struct Choice {
     copies: BTreeMap<u64, Copies>,
     /// Whether the random split may take more than the fraction of the other documents if it is
     /// missed.
-    takes_more: bool,
+    may_exceed: bool,
 }
 
 /// Documents that stay together.
@@ -21,7 +21,7 @@ struct Choice {
 struct Group {
     bytes: u64,
     /// Bytes without copies.
-    different: u64,
+    distinct_bytes: u64,
 }
 
 /// The groups chosen to validate as a whole.
@@ -44,13 +44,13 @@ impl Choice {
 
     /// Groups documents by hash: equal ones stay together.
     fn groups(&self) -> BTreeMap<u64, Group> {
-        let group = |copies: &Copies| Group { bytes: copies.bytes, different: copies.bytes_of_one() };
+        let group = |copies: &Copies| Group { bytes: copies.bytes, distinct_bytes: copies.bytes_of_one() };
         let mut groups: BTreeMap<u64, Group> =
             self.copies.iter().map(|(&hash, copies)| (hash, group(copies))).collect();
         for candidate in &self.candidates {
             let group = groups.entry(candidate.hash).or_default();
             if group.bytes == 0 || candidate.resembles {
-                group.different += candidate.bytes;
+                group.distinct_bytes += candidate.bytes;
             }
             group.bytes += candidate.bytes;
         }
@@ -67,7 +67,7 @@ impl SplitBuilder {
         // With too many documents, the last ones have no hash.
         let copies = if has_hashes { repeated.copies(&self.hashes) } else { BTreeMap::new() };
         self.copied = copies.values().map(|copies| copies.bytes - copies.bytes_of_one()).sum();
-        let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new(), takes_more: false };
+        let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new(), may_exceed: false };
         let mut split = None;
         if !candidates.is_empty() {
             let (chosen, bytes) = self.split_by(&choice)?;
@@ -77,8 +77,8 @@ impl SplitBuilder {
             split = Some(chosen);
         }
         let mut wider = self.with_copies(choice.candidates, copies);
-        wider.takes_more = has_hashes && wider.documents() < self.documents;
-        if wider.documents() == 0 || wider.documents() == candidates.len() as u64 && !wider.takes_more {
+        wider.may_exceed = has_hashes && wider.documents() < self.documents;
+        if wider.documents() == 0 || wider.documents() == candidates.len() as u64 && !wider.may_exceed {
             return Ok(split);
         }
         Ok(Some(self.split_by(&wider)?.0))
@@ -97,7 +97,7 @@ impl SplitBuilder {
         for candidate in &candidates {
             copies.remove(&self.hash(candidate));
         }
-        Choice { candidates, copies, takes_more: false }
+        Choice { candidates, copies, may_exceed: false }
     }
 
     /// The resulting split, and how many bytes it holds out.
@@ -140,7 +140,7 @@ impl SplitBuilder {
         let others = self.random_bytes_of_others(choice);
         let groups = choice.groups();
         let mut chosen = self.choose_groups(&groups, others);
-        if choice.takes_more && !self.is_close_to_share(chosen.bytes) {
+        if choice.may_exceed && !self.is_close_to_share(chosen.bytes) {
             self.raise_random_share(&mut chosen, &groups, others);
         }
         let mut cuts = self.cuts_beside(&chosen, candidates);
@@ -172,11 +172,11 @@ impl SplitBuilder {
             // learnt.
             room: (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0),
         };
-        for (&hash, &Group { bytes, different }) in groups {
-            let fits = bytes as f64 <= chosen.missing && different as f64 <= chosen.room;
+        for (&hash, &Group { bytes, distinct_bytes }) in groups {
+            let fits = bytes as f64 <= chosen.missing && distinct_bytes as f64 <= chosen.room;
             if fits && chosen.groups.len() + 1 < groups.len() {
                 chosen.missing -= bytes as f64;
-                chosen.room -= different as f64;
+                chosen.room -= distinct_bytes as f64;
                 chosen.bytes += bytes;
                 chosen.groups.insert(hash);
             }
