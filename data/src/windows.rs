@@ -1,7 +1,7 @@
 //! Windows of token ids: the rows of a batch, for training and for validation.
 //!
-//! A window of `context_length` positions spans one token more: its inputs are tokens `start..start
-//! + context_length`, its targets the same shifted by one.
+//! A window of `context_length` positions spans one token more: its inputs are tokens
+//! `start..start + context_length`, its targets the same shifted by one.
 //!
 //! Training draws windows without replacement: each pass visits every window once, in an order
 //! keyed by (seed, pass). The window at an index is a pure function of these, so a resumed run
