@@ -28,7 +28,7 @@ const HEADER_BYTES: usize = 64;
 /// Why a token file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum Error {
     /// A file system error.
     #[error(transparent)]
@@ -105,7 +105,7 @@ impl TokenFile {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).at("cannot open", path)?;
         let bytes = file.metadata().at("cannot read", path)?.len();
-        let _ = file.try_lock_shared(); // some network disks know no locks
+        let _ = file.try_lock_shared(); // some network disks have no locks
         Self::from_content(path, Content::File(file), bytes)
     }
 

@@ -10,7 +10,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// Why a model file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum FormatError {
     /// A file system error.
     #[error(transparent)]

@@ -9,11 +9,11 @@ use crate::{Model, error::Result, gguf, llama2c, nanogpt};
 /// A model file of another program, memory-mapped.
 #[derive(Debug)]
 pub enum Source {
-    /// Of llama.cpp.
+    /// llama.cpp's.
     Gguf(gguf::File),
-    /// Of llama2.c.
+    /// llama2.c's.
     Llama2c(llama2c::File),
-    /// Of nanoGPT.
+    /// nanoGPT's.
     NanoGpt(nanogpt::File),
 }
 

@@ -74,7 +74,7 @@ impl<'a> Checkpoint<'a> {
     /// With standard input nothing is saved: the next call may be given another text.
     ///
     /// # Errors
-    /// The disk's.
+    /// On a file system error.
     pub fn open(options: &'a PrepareOptions, fingerprint: &str, progress: &'a dyn Progress) -> Result<Self, FileError> {
         let checkpoint = Self {
             out: &options.out,
@@ -120,7 +120,7 @@ impl<'a> Checkpoint<'a> {
     /// Saves a record, replacing the previous one of the same kind.
     ///
     /// # Errors
-    /// The disk's.
+    /// On a file system error.
     pub fn save(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
         let began = Instant::now();
         if !self.is_begun() {
@@ -144,7 +144,7 @@ impl<'a> Checkpoint<'a> {
     /// Saves a record unless one of the same kind exists.
     ///
     /// # Errors
-    /// The disk's.
+    /// On a file system error.
     pub fn save_once(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
         if self.file(record.name()).exists() { Ok(()) } else { self.save(record, state) }
     }
@@ -181,7 +181,7 @@ impl<'a> Checkpoint<'a> {
     /// Ends the call. The folder is kept only if the same call could resume from it.
     ///
     /// # Errors
-    /// The disk's.
+    /// On a file system error.
     pub fn close<T>(&self, prepared: &Result<T, Error>) -> Result<(), FileError> {
         let is_stopped =
             matches!(prepared, Err(Error::Interrupted | Error::File(_) | Error::Tokens(tokens::Error::File(_))));

@@ -96,7 +96,7 @@ pub struct Dataset {
 /// Why a prepared folder does not open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum OpenError {
     /// A file cannot be read.
     #[error(transparent)]

@@ -6,7 +6,7 @@ use ember_host::file_error::FileError;
 /// Why a text cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum Error {
     /// The text cannot be read.
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub enum Error {
         counted(different, "different character")
     )]
     UnknownCharacters { different: usize, all: u64, examples: String, source: UnknownCharacter },
-    /// [`Progress::interrupted`](super::Progress::interrupted) said so.
+    /// The user stopped it ([`Progress::interrupted`](super::Progress::interrupted)).
     #[error("interrupted while preparing the text; run the same command again")]
     Interrupted,
 }

@@ -19,9 +19,9 @@ pub struct Report {
     pub bytes: [u64; 2],
     /// Characters in training and validation.
     pub characters: [u64; 2],
-    /// Tokens in training and validation, with the `<|endoftext|>`s.
+    /// Tokens in training and validation, including `<|endoftext|>`.
     pub tokens: [u64; 2],
-    /// Bytes of text for each token of it, `<|endoftext|>`s included.
+    /// Bytes of text per token, including `<|endoftext|>`.
     pub bytes_per_token: f64,
     /// Number of token ids.
     pub vocab_size: usize,

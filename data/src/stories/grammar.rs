@@ -42,7 +42,7 @@ impl Words {
 
 /// Decides what the story says next.
 pub(super) trait Chooser {
-    /// Why there may be no story.
+    /// Why a choice may fail.
     type Error;
     /// Fixed words, without a choice.
     fn say(&mut self, text: &'static str) -> Result<(), Self::Error>;

@@ -4,7 +4,7 @@ use super::{grammar::Chooser, grammar::Words, lexicon::Kind};
 
 /// Why a text is not one of our stories.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum ParseError {
     /// The text leaves the grammar.
     #[error("not one of the built-in stories: at byte {offset}, expected {expected}")]

@@ -22,7 +22,7 @@ impl Tokenizer {
     /// characters as we do.
     ///
     /// # Errors
-    /// When the alphabet is empty, or the library refuses.
+    /// When the alphabet is empty, or the library fails.
     pub fn chars(alphabet: &BTreeSet<char>, end_of_text: bool) -> Result<Self, Error> {
         if alphabet.is_empty() {
             let what = "a tokenizer of characters needs a text with at least one character; give more text";
@@ -39,7 +39,7 @@ impl Tokenizer {
     /// One token per byte, its id the byte's value; `<|endoftext|>` is 256.
     ///
     /// # Errors
-    /// When the library refuses.
+    /// When the library fails.
     pub fn bytes() -> Result<Self, Error> {
         let vocabulary: AHashMap<String, u32> =
             (0..=255).map(|byte| (character(byte).to_string(), byte.into())).collect();
@@ -56,7 +56,7 @@ impl Tokenizer {
     /// that memory stays bounded.
     ///
     /// # Errors
-    /// When the library refuses.
+    /// When the library fails.
     pub fn train_bpe<T: AsRef<str>>(vocab_size: usize, texts: impl IntoIterator<Item = T>) -> Result<Self, Error> {
         let mut counts: AHashMap<CompactString, u64> = AHashMap::new();
         for text in texts {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Why a tokenizer cannot be read, trained or saved, or why it fails on a text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum Error {
     /// A file cannot be read or written.
     #[error(transparent)]

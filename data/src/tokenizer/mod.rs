@@ -294,7 +294,7 @@ impl Tokenizer {
     /// The content of `tokenizer.json`.
     ///
     /// # Errors
-    /// When the library refuses.
+    /// When the library fails.
     pub fn to_json(&self) -> Result<String, Error> {
         self.shared.library.to_string(false).map_err(library_error)
     }
@@ -302,7 +302,7 @@ impl Tokenizer {
     /// The same as a JSON value.
     ///
     /// # Errors
-    /// When the library refuses.
+    /// When the library fails.
     pub fn to_value(&self) -> Result<Value, Error> {
         serde_json::to_value(&self.shared.library).map_err(|error| Error::Unusable(error.to_string()))
     }

@@ -25,7 +25,7 @@ pub enum SpecialTokens {
 /// its templates blanks, colons and dollars are syntax.
 ///
 /// # Errors
-/// When the library refuses.
+/// When the library fails.
 pub fn prepending_processor(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
     let sequence = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
     let template = json!({
@@ -45,7 +45,7 @@ impl Tokenizer {
     /// in transformers. Without such a token nothing changes.
     ///
     /// # Errors
-    /// When the library refuses.
+    /// When the library fails.
     pub fn opening_prompts(&self) -> Result<Self, Error> {
         let mut library = self.shared.library.clone();
         let named = |end| Some((end, library.id_to_token(end)?));

@@ -84,7 +84,7 @@ impl<'a> Stored<'a> {
         match self.kind {
             Kind::Known(kind) => blocks::decode(kind, self.bytes),
             Kind::Q6K => blocks::decode_q6_k(self.bytes),
-            Kind::Other(_) => Cow::Borrowed(&[]), // refused before
+            Kind::Other(_) => Cow::Borrowed(&[]), // rejected before
         }
     }
 }

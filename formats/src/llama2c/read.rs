@@ -79,9 +79,9 @@ fn header(file: &[u8]) -> Result<(Shape, Order, usize), String> {
             "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again as version 1"
         ));
     }
-    let (_, behind) = file.split_at(8); // the magic number and the version
-    let sizes: [i32; SIZES] = integers(behind).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
-    let is_tied = behind[size_of_val(&sizes)] != 0;
+    let (_, rest) = file.split_at(8); // the magic number and the version
+    let sizes: [i32; SIZES] = integers(rest).filter(|_| file.len() >= HEADER).ok_or_else(short)?;
+    let is_tied = rest[size_of_val(&sizes)] != 0;
     Ok((shape(sizes, is_tied)?, second, HEADER))
 }
 
