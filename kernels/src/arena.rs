@@ -1,5 +1,5 @@
-//! One stretch of memory for what a token reads whole, the packed weights of a model or its cache,
-//! on huge pages where the system has them.
+//! One block of memory for data that every token reads in full (a model's packed weights, or its
+//! cache), on huge pages where the system has them.
 
 use std::{io, mem::MaybeUninit, sync::Arc, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 
@@ -9,22 +9,22 @@ use cubecl_environment::bytes::{AccessError, AccessPolicy, AllocationController,
 use memmap2::{MmapMut, MmapRaw};
 use thiserror::Error;
 
-/// A huge page of x86-64 and most others, in bytes.
+/// Size of a huge page in bytes, on x86-64 and most other processors.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Where a part may begin: at a cache line.
-const LINE: usize = 64;
+/// Alignment of a part: a cache line, in bytes.
+const CACHE_LINE: usize = 64;
 
-/// Bytes of all stretches that there are.
+/// Total size of all [`Memory`] blocks, in bytes.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of all stretches that there are in this program: the system gave them, and no allocator
-/// knows of them.
+/// Total size of this program's [`Memory`] blocks, in bytes. They come from the system directly, so
+/// no allocator counts them.
 pub fn held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 
-/// The system does not give as much memory.
+/// The system refused the memory.
 #[derive(Debug, Error)]
 #[error("cannot take {} MB of memory; free some", bytes >> 20)]
 pub struct ArenaError {
@@ -32,16 +32,15 @@ pub struct ArenaError {
     source: io::Error,
 }
 
-/// Zeros to begin with, given away part by part.
+/// Zero-initialised memory, handed out in parts.
 ///
-/// A token reads all of it, a page after the other: with pages of 4 KiB finding them costs as much
-/// time as reading them (17 against 32 GB/s on one core of an AMD EPYC with virtual memory inside
-/// virtual memory).
+/// A token reads all of it, page after page. With pages of 4 KiB, address translation takes as long
+/// as the reads (17 against 32 GB/s on one core of an AMD EPYC with nested virtual memory).
 #[derive(Debug)]
 pub struct Memory {
-    /// Raw, since parts of it are borrowed each by itself, some of them to be written.
+    /// Raw, because parts are borrowed separately, some of them mutably.
     map: MmapRaw,
-    /// Where each part begins in `map`, and its bytes.
+    /// Offset and length in bytes of each part in `map`.
     parts: Vec<(usize, usize)>,
     bytes: usize,
     taken: AtomicUsize,
@@ -54,21 +53,21 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    /// Room for parts of as many bytes, in the order in which they will be taken and read.
+    /// Memory for parts of these sizes in bytes, in the order in which they will be taken and read.
     ///
     /// # Errors
-    /// When the system does not give as much.
+    /// When the system refuses the memory.
     pub fn new(parts: impl IntoIterator<Item = usize>) -> Result<Arc<Self>, ArenaError> {
         let mut end = 0;
         let place = |bytes: usize| {
             let start = end;
-            end += bytes.next_multiple_of(LINE);
+            end += bytes.next_multiple_of(CACHE_LINE);
             (start, bytes)
         };
         let mut parts: Vec<_> = parts.into_iter().map(place).collect();
         let map = MmapMut::map_anon(end + HUGE_PAGE).map_err(|source| ArenaError { bytes: end, source })?;
         let map = MmapRaw::from(map);
-        // A system without huge pages says no, and all is read from small ones.
+        // Fails on a system without huge pages, which then uses small ones.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let first = map.as_ptr().align_offset(HUGE_PAGE);
@@ -77,19 +76,19 @@ impl Memory {
         Ok(Arc::new(Self { map, parts, bytes: end, taken: AtomicUsize::new(0) }))
     }
 
-    /// The next part, which nobody else has.
+    /// The next part that has not been taken.
     ///
     /// # Panics
-    /// When all are taken.
+    /// When all parts are taken.
     pub fn take(self: &Arc<Self>) -> Part {
         let index = self.taken.fetch_add(1, Ordering::Relaxed);
         assert!(index < self.parts.len(), "more parts than announced");
         Part { memory: self.clone(), index }
     }
 
-    /// Takes all of it from the system now, on a thread of its own, for callers that cannot wait later:
-    /// a page is cleared when it is first written to, a millisecond or more for a huge one, and parts that
-    /// are filled side by side come to their next ones all at once.
+    /// Makes the system allocate all pages now, on a separate thread, for callers that cannot wait
+    /// later. Otherwise a page is cleared at its first write, which takes a millisecond or more for
+    /// a huge page, and parts that are filled in step reach their next pages at the same time.
     pub fn populate(self: &Arc<Self>) {
         let memory = self.clone();
         let populating = move || {
@@ -97,7 +96,7 @@ impl Memory {
             let _ = memory.map.advise(memmap2::Advice::PopulateWrite);
             drop(memory);
         };
-        // A system that cannot, or has no thread left, gives each page when it is written to.
+        // Where this fails, or no thread is left, each page is allocated at its first write.
         let _ = std::thread::Builder::new().spawn(populating);
     }
 
@@ -116,45 +115,46 @@ pub struct Part {
 }
 
 impl Part {
-    /// The part as values.
+    /// The part as a slice of values.
     ///
     /// # Panics
-    /// When it does not consist of such values.
+    /// When the part's size is not a multiple of the value's.
     pub fn values<T: Pod>(&self) -> &[T] {
         let (start, length) = self.place::<T>();
-        // SAFETY: inside the map and aligned to a cache line by construction, valid whatever the
-        // bits; written only through the one owner's `values_mut`.
+        // SAFETY: inside the map and aligned to a cache line by construction; any bits are valid;
+        // written only through the single owner's `values_mut`.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
-    /// The part as values to write.
+    /// The part as a mutable slice of values.
     ///
     /// # Panics
     /// As [`Self::values`].
     pub fn values_mut<T: Pod>(&mut self) -> &mut [T] {
         let (start, length) = self.place::<T>();
-        // SAFETY: as above; parts do not overlap, and this one is borrowed for writing.
+        // SAFETY: as above; parts do not overlap, and this one is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// Where the part that is read after this one begins, and its bytes; after the last comes the
-    /// first, since a token follows a token.
+    /// Start and length in bytes of the part that is read after this one. After the last part comes
+    /// the first, for the next token.
     pub fn next(&self) -> (*const u8, usize) {
         let (start, bytes) = self.memory.place((self.index + 1) % self.memory.parts.len());
         (start.cast_const(), bytes)
     }
 
     fn place<T: Pod>(&self) -> (*mut T, usize) {
-        const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
+        const { assert!(align_of::<T>() <= CACHE_LINE && size_of::<T>() > 0) };
         let (start, bytes) = self.memory.place(self.index);
         assert!(bytes.is_multiple_of(size_of::<T>()), "{bytes} bytes are not whole values of {}", size_of::<T>());
         (start.cast(), bytes / size_of::<T>())
     }
 
-    /// The part as float32 of a tensor, which burn's CPU backend then reads and writes in place.
+    /// The part as the data of a float32 tensor, which burn's CPU backend then reads and writes in
+    /// place.
     ///
     /// # Panics
-    /// When the part has not as many bytes.
+    /// When the part's size does not match the shape.
     pub fn tensor_data<const D: usize>(self, shape: [usize; D]) -> TensorData {
         let (_, bytes) = self.place::<u8>();
         // SAFETY: the map was made of zeros, so all of the part's bytes are initialised.
@@ -162,9 +162,9 @@ impl Part {
     }
 }
 
-/// A tensor's memory; that all of it is initialised is the tensor's business.
+/// Lets a part be a tensor's memory; the tensor ensures that all of it is initialised.
 impl AllocationController for Part {
-    /// Less than there is, and the most that a copy of burn's own can have.
+    /// Less than the actual alignment, and the most that burn's own copies can have.
     fn alloc_align(&self) -> usize {
         align_of::<u128>()
     }
@@ -203,7 +203,7 @@ mod tests {
         }
         for (i, part) in parts.iter().enumerate() {
             assert!(part.values::<u8>().iter().all(|&value| value == i as u8 + 1));
-            assert_eq!(part.values::<u8>().as_ptr().align_offset(LINE), 0);
+            assert_eq!(part.values::<u8>().as_ptr().align_offset(CACHE_LINE), 0);
             let next = parts[(i + 1) % 3].values::<u8>();
             assert_eq!(part.next(), (next.as_ptr(), next.len()));
         }

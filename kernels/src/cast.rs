@@ -1,11 +1,11 @@
-//! Values in another type of floats.
+//! Conversion to another float type.
 
 use burn::tensor::{DType, FloatDType, Tensor};
 use burn::{backend::Flex, backend::flex::FlexTensor};
 
 use crate::{cpu::tensor, operation::Operation, operation::apply};
 
-/// `x` in another type, which it may already have.
+/// `x` in type `to`, which it may already have.
 pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
     if x.dtype() == DType::from(to) {
         return x;
@@ -17,7 +17,7 @@ pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
 struct Cast(FloatDType);
 
 impl Operation<Flex, 1> for Cast {
-    /// What the gradient becomes again.
+    /// The type of `x`, and so of its gradient.
     type Kept = FloatDType;
 
     fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], FloatDType) {

@@ -1,4 +1,4 @@
-//! Memory that is about to be filled.
+//! Output buffers that kernels fill.
 
 use bytemuck::Pod;
 use rayon::prelude::*;
@@ -7,8 +7,8 @@ use rayon::prelude::*;
 /// reads it.
 pub fn unfilled<T: Pod>(length: usize) -> Vec<T> {
     let mut values = Vec::with_capacity(length);
-    // SAFETY: any bits are such a value, and the callers overwrite all of them; saves one pass over
-    // the memory.
+    // SAFETY: any bits are a valid value, and the callers overwrite all of them. This saves one
+    // pass over the memory.
     #[allow(clippy::uninit_vec)]
     unsafe {
         values.set_len(length)
@@ -16,9 +16,9 @@ pub fn unfilled<T: Pod>(length: usize) -> Vec<T> {
     values
 }
 
-/// A list with a row of `width` values for each row of the lists `of`, which come with the widths of
-/// their own rows. `f` is given some rows of each list, and the same rows of the result to fill: as
-/// many as `at_once`, which is one task.
+/// Computes `width` values for each row of the inputs `of`, which are given with their own row
+/// widths. Each task calls `f` on up to `at_once` rows of every input and the same rows of the
+/// result, which it fills.
 pub fn by_rows<A: Sync, B: Pod + Send, const N: usize>(
     at_once: usize,
     of: [(&[A], usize); N],

@@ -1,4 +1,4 @@
-//! Between float32 and the two half types, values in bulk.
+//! Bulk conversion between float32 and the two half types.
 
 use burn::tensor::{bf16, f16};
 use bytemuck::Pod;
@@ -6,38 +6,38 @@ use rayon::prelude::*;
 
 use crate::{fill::by_rows, fill::unfilled, simd_versions};
 
-/// Values one task takes.
+/// Values per task.
 const CHUNK: usize = 16_384;
 
-/// The values that `f` makes of these, piece by piece.
+/// The values of `x` converted by `f`, in parallel chunks.
 pub fn converted<A: Sync, B: Pod + Send>(x: &[A], f: fn(&[A], &mut [B])) -> Vec<B> {
     by_rows(CHUNK, [(x, 1)], 1, |[x], y| f(x, y))
 }
 
-/// Values that are in float32 at once, for each of a few rows of them: all in the first-level
+/// Values of each input that are in float32 at once, so that all of them fit in the first-level
 /// cache.
 const PIECE: usize = 1024;
 
-/// What `f` makes of values, in float32; they come and go as bfloat16, and no float32 of them
-/// reaches memory.
+/// Applies `f`, which computes in float32, to bfloat16 inputs and rounds its result to bfloat16.
+/// The float32 values stay in the cache.
 pub fn in_float32<const N: usize>(of: [&[bf16]; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> Vec<bf16> {
     let mut y = unfilled(of[0].len());
     y.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, y)| {
-        let (mut wide, mut made) = ([[0f32; PIECE]; N], [0f32; PIECE]);
+        let (mut wide, mut result) = ([[0f32; PIECE]; N], [0f32; PIECE]);
         for (piece, y) in y.chunks_mut(PIECE).enumerate() {
             let first = chunk * CHUNK + piece * PIECE;
             for (wide, of) in wide.iter_mut().zip(of) {
                 widen_bf16(&of[first..][..y.len()], &mut wide[..y.len()]);
             }
-            f(std::array::from_fn(|i| &wide[i][..y.len()]), &mut made[..y.len()]);
-            narrow_bf16(&made[..y.len()], y);
+            f(std::array::from_fn(|i| &wide[i][..y.len()]), &mut result[..y.len()]);
+            narrow_bf16(&result[..y.len()], y);
         }
     });
     y
 }
 
-// Written in whole-number operations without branches, which the compiler turns into vectors; the
-// types' own conversions go one value at a time.
+// Written in integer operations without branches, which the compiler vectorises; the types' own
+// conversions take one value at a time.
 
 /// A bfloat16 as float32, exactly.
 #[inline(always)]
@@ -50,7 +50,7 @@ pub fn widened(x: bf16) -> f32 {
 pub fn narrowed(x: f32) -> bf16 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-    // A NaN stays one even where its bits are all in the lower half.
+    // Keeps a NaN whose payload is entirely in the lower half.
     let nan = (bits >> 16) | 0x40;
     bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
 }
@@ -75,9 +75,9 @@ simd_versions! {
         for (x, y) in x.iter().zip(y) {
             let bits = u32::from(x.to_bits());
             let magnitude = (bits & 0x7fff) << 13;
-            // The exponent's offset is 127 here and 15 there; infinity and NaN go all the way up.
-            // What is below the normal numbers gets one more exponent, which the subtraction takes
-            // away exactly.
+            // The exponent's bias is 127 in float32 and 15 in float16; infinity and NaN get the
+            // largest exponent. A subnormal number gets an implicit leading 1, which the
+            // subtraction removes exactly.
             let normal = magnitude + ((127 - 15) << 23);
             let special = magnitude + ((255 - 31) << 23);
             let small = f32::from_bits(magnitude + ((127 - 14) << 23)) - f32::from_bits((127 - 14) << 23);
@@ -87,17 +87,17 @@ simd_versions! {
         }
     }
 
-    /// float32 as the nearest float16, ties to even; infinite from 65,520 on.
+    /// float32 as the nearest float16, ties to even; infinite from 65,520 up.
     pub fn narrow_f16(x: &[f32], y: &mut [f16]) {
         for (x, y) in x.iter().zip(y) {
             let bits = x.to_bits();
             let magnitude = bits & 0x7fff_ffff;
             let normal = magnitude.wrapping_sub((127 - 15) << 23).wrapping_add(0xfff + ((magnitude >> 13) & 1)) >> 13;
-            // Adding 1/2 puts a number below 2^-14 where its last bit is worth 2^-24, and the
-            // addition rounds it.
+            // Adding 1/2 to a number below 2^-14 shifts it to where the last bit is worth 2^-24,
+            // and the addition rounds it.
             let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(126 << 23);
             let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
-            // 65,520 and above: halfway from the largest float16 to the next power of two.
+            // 65,520 is halfway from the largest float16 to the next power of two.
             let value = if magnitude >= 0x477f_f000 { special } else if magnitude < 0x3880_0000 { small } else { normal };
             *y = f16::from_bits((value | ((bits >> 16) & 0x8000)) as u16);
         }

@@ -1,10 +1,10 @@
-//! The head and its loss in one operation, for when memory is short: logits `[batch, time, vocab]`
-//! can be larger than all else together, so they are made for some of the positions at a time.
+//! The head and its loss in one operation, to save memory: the logits `[batch, time, vocab]` can be
+//! larger than all other tensors together, so they are computed for some positions at a time.
 //!
-//! What makes this possible is that the loss is a sum over positions. A piece's logits are all it
-//! takes to know the gradient of the head's input at these positions, and what they add to the
-//! gradient of the head: both are made in the forward, while the logits are there, and wait for the
-//! backward ([Hsu et al. 2024](https://arxiv.org/abs/2410.10989), section 3.2).
+//! This works because the loss is a sum over positions. A piece's logits determine the gradient of
+//! the head's input at these positions, and their share of the head's gradient. Both are computed
+//! in the forward pass, while the logits exist, and kept for the backward ([Hsu et al.
+//! 2024](https://arxiv.org/abs/2410.10989), section 3.2).
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
@@ -14,10 +14,10 @@ use crate::cross_entropy::{CrossEntropy, Loss, Objective, Scaled};
 use crate::linear::Unembed;
 use crate::operation::{Operation, outputs_of};
 
-/// The loss of the logits that `table` `[vocab, n_embd]` makes of `hidden` `[batch, time, n_embd]`, over
-/// `divisor`, as [`crate::unembed`] and [`crate::cross_entropy::loss_over`] give it; logits of
-/// `at_once` positions at the most are there at once. Both tensors are of the type that the model
-/// computes in.
+/// The loss of the logits of `hidden` `[batch, time, n_embd]` under `table` `[vocab, n_embd]`, over
+/// `divisor`, as [`crate::unembed`] and [`crate::cross_entropy::loss_over`] give it. The logits of
+/// at most `at_once` positions exist at a time. Both tensors have the type that the model computes
+/// in.
 pub fn head_loss(
     hidden: Tensor<3>,
     table: Tensor<2>,
@@ -45,7 +45,7 @@ struct Piece<B: Backend> {
     /// `[1, positions, n_embd]`.
     hidden: FloatTensor<B>,
     loss: CrossEntropy,
-    /// How much of all positions it is.
+    /// Its fraction of all positions.
     share: f64,
 }
 
@@ -67,7 +67,7 @@ impl HeadLoss {
     }
 }
 
-/// The losses of all pieces from those of each: what is minimised has its share in it already.
+/// Adds a piece's losses to the total. The objective already includes the factor `share`.
 fn add<B: Backend>(
     losses: &mut Option<[FloatTensor<B>; 2]>,
     [objective, cross_entropy]: [FloatTensor<B>; 2],

@@ -1,20 +1,20 @@
-//! How attention divides its width.
+//! How attention's width is divided into heads.
 
 use burn::tensor::Tensor;
 
-/// How attention divides its width.
+/// How attention's width is divided into heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// Heads of queries.
+    /// Query heads.
     pub n_head: usize,
-    /// Heads of keys and values; each serves `n_head / n_kv_head` heads of queries, neighbours.
+    /// Key/value heads; each serves `n_head / n_kv_head` adjacent query heads.
     pub n_kv_head: usize,
     /// Width of a head.
     pub head_size: usize,
 }
 
 impl Heads {
-    /// Width of the queries, and of what attention puts out.
+    /// Width of the queries, and of attention's output.
     pub fn query_width(self) -> usize {
         self.n_head * self.head_size
     }
@@ -29,17 +29,17 @@ impl Heads {
         self.query_width() + 2 * self.kv_width()
     }
 
-    /// Heads of queries that each head of keys and values serves.
+    /// Query heads that each key/value head serves.
     pub fn served(self) -> usize {
         self.n_head / self.n_kv_head
     }
 
-    /// What scores are multiplied by.
+    /// Factor that scores are multiplied by.
     pub(crate) fn scale(self) -> f32 {
         1.0 / (self.head_size as f32).sqrt()
     }
 
-    /// The head of keys and values that serves a head of queries.
+    /// The key/value head that serves query head `head`.
     pub(crate) fn serving(self, head: usize) -> usize {
         head / self.served()
     }
@@ -58,7 +58,7 @@ pub(crate) fn parts(qkv: Tensor<3>, heads: Heads) -> [Tensor<4>; 3] {
     })
 }
 
-/// Each head of keys or values `[batch, n_kv_head, seen, head_size]` once for every head of queries
+/// Repeats each head of keys or values `[batch, n_kv_head, seen, head_size]` for every query head
 /// that it serves.
 pub(crate) fn for_queries(x: Tensor<4>, heads: Heads) -> Tensor<4> {
     let served = heads.served();

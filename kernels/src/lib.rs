@@ -1,30 +1,29 @@
-//! The operations that transformers are made of: the same functions for every device.
+//! The operations of a transformer: the same functions on every device.
 //!
-//! An operation is a folder: the function and its formula in burn's tensor operations, which the
-//! kernels are tested against, in `mod.rs` (of attention to the cache in `tests.rs`); one kernel of
-//! ours for the CPU, and its gradient, in `cpu.rs`; few for a GPU in `gpu.rs`. Three are less: a
-//! cast, which has no kernel of ours, and the head's loss, which is made of others' kernels, are one
-//! file, and argmax is for a GPU alone. How an operation is declared says `operation.rs`.
+//! Each operation is a folder. `mod.rs` has the function and its formula in burn's tensor
+//! operations, the reference that the kernels are tested against (for attention to the cache the
+//! formula is in `tests.rs`). `cpu.rs` has one kernel of ours for the CPU, and its gradient;
+//! `gpu.rs` a few for a GPU. There are three exceptions: a cast has no kernel of ours and the
+//! head's loss reuses other kernels, so each is one file; argmax is for GPUs only. `operation.rs`
+//! shows how an operation is declared.
 //!
-//! Below the operations lie [`simd`] (which instructions a kernel is compiled for), `gemm`
-//! (products of matrices), [`packed`] (weights as decoding reads them), [`arena`] (memory on huge
-//! pages), and what kernels have in common on a CPU and on a GPU ([`gpu`]).
+//! Below the operations are [`simd`] (the instruction sets that a kernel is compiled for), `gemm`
+//! (matrix products), [`packed`] (weights packed for decoding), [`arena`] (memory on huge pages),
+//! and what kernels share on the CPU (`cpu`) and on a GPU ([`gpu`]).
 //!
-//! What it is not: it knows no model, no checkpoint and no text.
+//! This crate knows nothing of models, checkpoints or text.
 //!
 //! Invariants:
-//! - On a device with automatic differentiation, which the feature `autodiff` brings, calls are
-//!   recorded; nowhere else.
-//! - On the CPU the same input gives the same bits, whatever the number of threads.
+//! - Calls are recorded only on a device with automatic differentiation (feature `autodiff`).
+//! - On the CPU the same input gives the same bits with any number of threads.
 
-// A kernel for a GPU is written in the part of Rust that CubeCL translates, which lacks what these
-// lints ask for.
+// GPU kernels are written in the subset of Rust that CubeCL translates; it lacks what these lints
+// suggest.
 #![allow(clippy::assign_op_pattern, clippy::manual_is_multiple_of, clippy::needless_range_loop)]
-// Memory that threads share, instructions of a processor, kernels that a GPU is handed: each with
-// its reason.
+// Memory shared by threads, SIMD intrinsics, and kernel launches: each has a SAFETY comment.
 #![allow(unsafe_code)]
-// Without the feature `autodiff` nothing calls the backward passes; without `gpu` nothing asks what
-// a tensor computes in.
+// Without the feature `autodiff` nothing calls the backward passes; without `gpu` nothing asks for
+// a tensor's type.
 #![cfg_attr(not(all(feature = "autodiff", feature = "gpu")), allow(dead_code))]
 
 pub mod arena;
@@ -88,8 +87,8 @@ pub fn is_cpu(device: &Device) -> bool {
     device.clone().inner() == Device::flex()
 }
 
-/// Runs a decoding step, which is made of many short operations: on the CPU the threads stay awake
-/// between them.
+/// Runs a decoding step, which consists of many short operations. On the CPU the pool's threads
+/// stay awake between them.
 pub fn decoding_step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
     if is_cpu(device) { cpu::awake::with_threads_awake(f) } else { f() }
 }

@@ -1,53 +1,53 @@
-//! What a GPU must have for a model: decided from its limits alone, so that what it cannot compute is
-//! refused in a line before anything runs, on any machine.
+//! What a model requires of a GPU. It is checked against the device's limits alone, so a model that
+//! the GPU cannot compute is refused with one line before anything runs.
 
 use burn::tensor::{Device, FloatDType};
 use serde::Serialize;
 use thiserror::Error;
 
-/// What a model is to be used for.
+/// What a model is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Scored, or written with.
+    /// Scoring or generation.
     Inference,
-    /// Trained, its products in this type, and looked at in between.
+    /// Training with products in this type, with evaluation in between.
     Training(FloatDType),
 }
 
-/// What a model asks of a GPU.
+/// What a model requires of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
     /// Width of a head.
     pub head_size: usize,
-    /// Whether the width is not `n_embd / n_head`, but a number of its own, a folder's `head_dim`.
+    /// Whether the width is a folder's `head_dim` instead of `n_embd / n_head`.
     pub has_head_dim: bool,
-    /// What it is for.
+    /// What the model is used for.
     pub used: Use,
-    /// Values of the largest parameter.
+    /// Number of values in the largest parameter.
     pub largest: usize,
 }
 
-/// What a GPU has of what kernels may need more of.
+/// A GPU's limits that kernels may exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Bytes that the units of a cube share.
+    /// Bytes of shared memory in a cube.
     pub shared_memory: usize,
-    /// Units of a cube.
+    /// Most units in a cube.
     pub units: usize,
-    /// Buffers that a kernel can see.
+    /// Most buffers that a kernel can bind.
     pub buffers: usize,
-    /// Bytes of a buffer that it can see.
+    /// Most bytes of a buffer that a kernel can bind.
     pub buffer_bytes: u64,
-    /// Whether the device names tensor cores.
+    /// Whether the device reports tensor cores.
     pub tensor_cores: bool,
 }
 
-/// What a device has too little of.
+/// The limit that a model exceeds.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the message calls it
+#[allow(missing_docs)] // the fields are named in the messages
 pub enum LimitError {
-    /// Its cubes' shared memory does not bear heads as wide.
+    /// A cube's shared memory is too small for heads of this width.
     #[error(
         "attention with heads of {head_size} ({}) needs more shared memory than the {} KiB of this GPU, which suffice for \
          heads of {widest}",
@@ -55,42 +55,41 @@ pub enum LimitError {
         shared_memory >> 10
     )]
     HeadsTooWide { head_size: usize, has_head_dim: bool, shared_memory: usize, widest: usize },
-    /// A parameter has more bytes than a kernel can see of a buffer.
+    /// A parameter has more bytes than a kernel can bind of a buffer.
     #[error(
         "the model's largest matrix takes {} MiB, and this GPU's kernels see {} MiB of a buffer",
         bytes.div_ceil(1 << 20),
         most >> 20
     )]
     TooLarge { bytes: u64, most: u64 },
-    /// Its kernels can have fewer units, or see fewer buffers, than ours do.
+    /// Kernels on the device can have fewer units or buffers than ours need.
     #[error("kernels on this GPU can have {has} {what}, and ours need {needs}")]
     Small { what: &'static str, has: usize, needs: usize },
 }
 
-/// Refuses a model that `device` cannot compute, of which there is none for a CPU.
+/// Refuses a model that `device` cannot compute. The CPU computes any model.
 ///
 /// # Errors
-/// What there is too little of.
+/// The limit that is exceeded.
 pub fn check(demand: Demand, device: &Device) -> Result<(), LimitError> {
     Limits::of(device).map_or(Ok(()), |limits| limits.check(demand))
 }
 
-/// The most values that a kernel on `device` can have in one tensor, where memory allows so many as
-/// `most`.
+/// Most values that a kernel on `device` can have in one tensor, where memory allows `most`.
 pub fn values_at_once(most: usize, device: &Device) -> usize {
     let at_once = |limits: Limits| (limits.buffer_bytes / size_of::<f32>() as u64) as usize;
     Limits::of(device).map_or(most, |limits| most.min(at_once(limits)))
 }
 
-/// In a build that knows no GPU there are no limits.
+/// A build without GPUs has no limits.
 #[cfg(not(feature = "gpu"))]
 impl Limits {
-    /// Those of a GPU.
+    /// The limits of a GPU.
     pub fn of(_device: &Device) -> Option<Self> {
         None
     }
 
-    /// Refuses what these limits do not bear.
+    /// Refuses a model that exceeds these limits.
     ///
     /// # Errors
     /// Never.
@@ -98,7 +97,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Refuses limits with which no model can be computed.
+    /// Refuses limits that are too small for any model.
     ///
     /// # Errors
     /// Never.
@@ -115,15 +114,15 @@ mod on_gpus {
     use crate::gpu::{engine::Engine, sum::UNITS, tensor_cores::names_tensor_cores, tile::Holds};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
-    /// Buffers that the kernel with the most of them sees, the runtime's own among them: as many as
-    /// WebGPU guarantees.
+    /// Buffers of the kernel that binds the most, including the runtime's own: as many as WebGPU
+    /// guarantees.
     const BUFFERS: usize = 8;
 
-    /// Shared memory with which attention has the tiles that suit most GPUs.
+    /// Shared memory of most GPUs, which gives attention its usual tiles.
     const USUAL: usize = 48 << 10;
 
     impl Limits {
-        /// Those of `device`; `None` for the CPU.
+        /// The limits of `device`; `None` for the CPU.
         pub fn of(device: &Device) -> Option<Self> {
             if crate::is_cpu(device) {
                 return None;
@@ -134,17 +133,17 @@ mod on_gpus {
             Some(Self {
                 shared_memory: hardware.max_shared_memory_size,
                 units: hardware.max_units_per_cube as usize,
-                // wgpu keeps one of them for itself on some devices, and says so.
+                // wgpu reserves one on some devices and reports the rest.
                 buffers: hardware.max_bindings.saturating_add(1) as usize,
                 buffer_bytes: properties.memory.max_page_size,
                 tensor_cores: names_tensor_cores(&tensor.client),
             })
         }
 
-        /// Refuses what these limits do not bear.
+        /// Refuses a model that exceeds these limits.
         ///
         /// # Errors
-        /// What there is too little of.
+        /// The limit that is exceeded.
         pub fn check(&self, demand: Demand) -> Result<(), LimitError> {
             self.suffice()?;
             let bytes = (demand.largest * size_of::<f32>()) as u64;
@@ -154,10 +153,10 @@ mod on_gpus {
             self.check_heads(demand)
         }
 
-        /// Refuses limits with which no model can be computed, whatever its size.
+        /// Refuses limits that are too small for any model.
         ///
         /// # Errors
-        /// What there is too little of.
+        /// The limit that is exceeded.
         pub fn suffice(&self) -> Result<(), LimitError> {
             for (what, has, needs) in [("units", self.units, UNITS as usize), ("buffers", self.buffers, BUFFERS)] {
                 if has < needs {
@@ -177,7 +176,7 @@ mod on_gpus {
             Err(LimitError::HeadsTooWide { head_size, has_head_dim, shared_memory, widest: widest.unwrap_or(0) })
         }
 
-        /// Whether attention with heads of `head_size` fits into the shared memory.
+        /// Whether attention with heads of `head_size` fits into shared memory.
         fn bears(&self, head_size: usize, used: Use) -> bool {
             let tiled =
                 |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, self.shared_memory).is_some();
@@ -188,9 +187,9 @@ mod on_gpus {
             cached_attention::shared_memory(head_size) <= self.shared_memory && learned && tiled(&FORWARD, DType::F32)
         }
 
-        /// Why attention takes longer in training than it would with the shared memory that most
-        /// GPUs have: its tiles, and those. No program asks: the test of ember-training that writes
-        /// docs/adapters.md does.
+        /// Why attention in training is slower than with the shared memory of most GPUs: its tiles
+        /// beside the usual ones. Used only by the test of ember-training that writes
+        /// docs/adapters.md.
         pub fn small_tiles(&self, head_size: usize) -> Option<String> {
             let tile = |shared_memory| {
                 let hungriest = KERNELS.last()?;

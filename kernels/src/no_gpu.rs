@@ -1,5 +1,5 @@
-//! What stands in the place of `gpu` in a build that knows no GPU: the functions that other crates
-//! call where a device is one, which is never.
+//! Stub of `gpu` for a build without GPUs: the functions that other crates call on a GPU, which are
+//! then never reached.
 
 use burn::tensor::Tensor;
 

@@ -1,6 +1,6 @@
-//! The one way to declare an operation with a gradient: a type that holds what is not a tensor
-//! (`LayerNorm { epsilon, .. }`), and for each kind of device an implementation of [`Operation`].
-//! [`apply`] finds the device and, where gradients are wanted, records the call.
+//! How to declare an operation with a gradient: a type that holds the arguments that are not
+//! tensors (`LayerNorm { epsilon, .. }`), with an implementation of [`Operation`] for each kind of
+//! device. [`apply`] finds the device and, where gradients are wanted, records the call.
 
 use std::fmt::Debug;
 
@@ -10,39 +10,39 @@ use burn::tensor::Tensor;
 #[cfg(feature = "gpu")]
 use burn_cubecl::CubeBackend;
 
-// A build without GPUs asks for the CPU's implementation twice.
+// Without GPUs, both bounds ask for the CPU's implementation.
 #[cfg(not(feature = "gpu"))]
 use Flex as CubeBackend;
 
-/// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output
-/// has a gradient.
+/// An operation with `N` inputs and `M` outputs on backend `B`. Only the first output has a
+/// gradient.
 pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Debug + Send + 'static {
-    /// What the backward needs of the forward.
+    /// What the forward keeps for the backward.
     type Kept: Clone + Debug + Send + 'static;
 
-    /// The outputs, and what the backward needs.
+    /// The outputs, and what is kept for the backward.
     fn forward(&self, inputs: [FloatTensor<B>; N]) -> ([FloatTensor<B>; M], Self::Kept);
 
     /// The gradient of each input, given that of the first output.
     fn backward(&self, kept: Self::Kept, dy: FloatTensor<B>) -> [FloatTensor<B>; N];
 
-    /// Whether a branch begins here: the first input goes on past the operation as well, to where
-    /// what has become of the result is added to it. So by the time of the backward it has the
-    /// gradient from there.
+    /// Whether a residual branch begins here: the first input also skips the branch, and the
+    /// branch's result is added to it later. So when the backward runs, the first input already has
+    /// the gradient from that addition.
     fn begins_branch(&self) -> bool {
         false
     }
 
-    /// As [`Self::backward`], each gradient added to the one that the input has already.
+    /// As [`Self::backward`], with each gradient added to the input's `existing` one.
     fn backward_onto(
         &self,
         kept: Self::Kept,
         dy: FloatTensor<B>,
-        there: [Option<FloatTensor<B>>; N],
+        existing: [Option<FloatTensor<B>>; N],
     ) -> [FloatTensor<B>; N] {
-        let mut there = there.into_iter();
-        self.backward(kept, dy).map(|gradient| match there.next().flatten() {
-            Some(there) => B::float_add(gradient, there),
+        let mut existing = existing.into_iter();
+        self.backward(kept, dy).map(|gradient| match existing.next().flatten() {
+            Some(existing) => B::float_add(gradient, existing),
             None => gradient,
         })
     }
@@ -53,7 +53,7 @@ pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Deb
     }
 }
 
-/// What an operation with one output makes of `inputs`, which are all on one device.
+/// Runs an operation with one output on `inputs`, which are all on one device.
 pub fn apply<O, const N: usize, const D: usize>(operation: O, inputs: [DispatchTensor; N]) -> Tensor<D>
 where
     O: Operation<Flex, N> + Operation<CubeBackend, N>,
@@ -62,7 +62,7 @@ where
     Tensor::from_dispatch(y)
 }
 
-/// As [`apply`], with all outputs.
+/// As [`apply`], returning all outputs.
 pub fn outputs_of<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
 where
     O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>,
@@ -87,8 +87,8 @@ fn apply_on<B: Backend, O: Operation<B, N, M>, const N: usize, const M: usize>(
     operation.infer(inputs.map(BackendTensor::float)).map(BackendTensor::Float)
 }
 
-// What follows knows no operation, so that it is compiled once for a number of tensors and not once
-// for every operation.
+// These functions do not depend on the operation, so each is compiled once for a number of tensors
+// and not once for every operation.
 
 #[cfg(feature = "gpu")]
 fn on_gpu<const N: usize>(inputs: [DispatchTensorKind; N]) -> [BackendTensor<CubeBackend>; N] {
@@ -114,7 +114,7 @@ fn dispatched<B: Backend, const M: usize>(
     outputs.map(|output| DispatchTensor { kind: with_autodiff(output, kind), autodiff })
 }
 
-/// The tensor inside the mark of a device with automatic differentiation, where there is one.
+/// Removes the wrapper of automatic differentiation, where there is one.
 fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {
     match kind {
         #[cfg(feature = "autodiff")]
@@ -123,7 +123,7 @@ fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {
     }
 }
 
-/// The way back.
+/// The inverse of [`without_autodiff`].
 fn with_autodiff<B: Backend>(
     tensor: BackendTensor<B>,
     kind: fn(BackendTensor<B>) -> DispatchTensorKind,
@@ -146,7 +146,7 @@ mod autodiff {
 
     use super::*;
 
-    /// The backward of an operation.
+    /// The backward of an operation, in burn's terms.
     #[derive(Debug)]
     struct Recorded<O, const M: usize>(PhantomData<fn() -> O>);
 
@@ -156,12 +156,12 @@ mod autodiff {
         fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
             let dy = gradients.consume::<B>(&ops.node);
             let (operation, kept) = ops.state;
-            // A leaf's gradient stays where it is, for whoever asks for it.
+            // A leaf's gradient stays in place, because the caller may ask for it.
             let stream = ops.parents[0].as_ref().filter(|x| operation.begins_branch() && !x.parents.is_empty());
-            let mut there = [const { None }; N];
-            there[0] = stream.map(|x| gradients.consume::<B>(x));
-            let made = operation.backward_onto(kept, dy, there);
-            for (parent, gradient) in ops.parents.into_iter().zip(made) {
+            let mut existing = [const { None }; N];
+            existing[0] = stream.map(|x| gradients.consume::<B>(x));
+            let new = operation.backward_onto(kept, dy, existing);
+            for (parent, gradient) in ops.parents.into_iter().zip(new) {
                 if let Some(parent) = parent {
                     gradients.register::<B>(parent.id, gradient);
                 }
@@ -185,7 +185,7 @@ mod autodiff {
         }
     }
 
-    /// The tensors as what is recorded knows them; a constant is made known now.
+    /// The inputs as tensors of the recording; constants are wrapped.
     fn recorded<B: Backend, const N: usize>(inputs: [BackendTensor<B>; N]) -> [FloatTensor<Autodiff<B>>; N] {
         inputs.map(|input| match input {
             BackendTensor::Autodiff(input) => input,
@@ -193,7 +193,7 @@ mod autodiff {
         })
     }
 
-    /// The first output as `first` has it, the others as constants.
+    /// Wraps the first output by `first`, and the others as constants.
     fn first_and_others<B: Backend, const M: usize>(
         outputs: [FloatTensor<B>; M],
         first: Box<dyn FnOnce(FloatTensor<B>) -> FloatTensor<Autodiff<B>> + '_>,

@@ -1,31 +1,31 @@
 //! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for
-//! the machine the build is for, and the best that the processor has is chosen when it runs. The
-//! environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`) sets a limit to that choice,
-//! to see what older machines get. The last bits of results depend on the set.
+//! the build's target, and the best one that the processor has is chosen at run time. The
+//! environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`) limits that choice, to
+//! reproduce older machines. The last bits of results depend on the instruction set.
 //!
-//! It is a macro of ours rather than `pulp`, in whose vector types every loop would have to be
-//! written, or `multiversion`, which knows neither that limit nor bodies that are generic over the
-//! instructions. Products of matrices (`gemm`) choose by the same [`level`], but once a
-//! product and not once a call, and know one set more.
+//! Why not an existing crate: with `pulp` every loop would have to use its vector types;
+//! `multiversion` supports neither the limit nor bodies that are generic over the instruction set.
+//! Matrix products (`gemm`) use the same [`level`], but choose once per product, and have one more
+//! set (AVX-512 with bfloat16).
 
 use std::sync::OnceLock;
 
 /// The environment variable that limits the choice.
 pub const VARIABLE: &str = "EMBER_SIMD";
 
-/// Instruction sets that kernels are compiled for, from the smallest on.
+/// Instruction sets that kernels are compiled for, smallest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What every machine has that the build is for.
+    /// The baseline of the build's target.
     Portable,
-    /// AVX2 with fused multiplication and addition.
+    /// AVX2 with FMA.
     Avx2,
-    /// AVX-512: its foundation and the parts for bytes, words and shorter vectors.
+    /// AVX-512: F, BW, DQ and VL.
     Avx512,
 }
 
 impl Level {
-    /// What [`VARIABLE`] calls it.
+    /// Its name in [`VARIABLE`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -35,16 +35,16 @@ impl Level {
     }
 }
 
-/// The set that kernels use, the same for as long as the program runs.
+/// The set that kernels use, fixed for the life of the process.
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| best().min(limit().unwrap_or(Level::Avx512)))
 }
 
-/// The limit that the environment sets; none is the largest.
+/// The limit from the environment; the largest set if the variable is unset.
 ///
 /// # Errors
-/// A line that says what the variable can be.
+/// A line with the variable's possible values.
 pub fn limit() -> Result<Level, String> {
     match std::env::var_os(VARIABLE) {
         None => Ok(Level::Avx512),
@@ -77,7 +77,7 @@ fn best() -> Level {
     Level::Portable
 }
 
-/// The instructions of [`Level::Portable`], for traits of instructions.
+/// The instructions of [`Level::Portable`], as a type for traits over instruction sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Portable;
 
@@ -85,13 +85,13 @@ pub struct Portable;
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2;
 
-/// The instructions of [`Level::Avx512`]; with `BF16` products are of pairs of bfloat16, summed in
-/// float32, for which the processor must have instructions too.
+/// The instructions of [`Level::Avx512`]; with `BF16` also those that multiply pairs of bfloat16
+/// and sum in float32, which the processor must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512<const BF16: bool = false>;
 
-/// The instructions of [`Level::Avx512`], and those that multiply pairs of whole numbers and add
-/// them in one (VNNI), for which the processor must have them too: [`has_vnni`].
+/// The instructions of [`Level::Avx512`], and VNNI, which multiplies pairs of integers and
+/// accumulates in one instruction. The processor must have it: [`has_vnni`].
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512Vnni;
 
@@ -101,12 +101,12 @@ pub fn has_vnni() -> bool {
     level() == Level::Avx512 && is_x86_feature_detected!("avx512vnni")
 }
 
-/// Defines functions whose body is compiled once per instruction set and dispatched at run time.
+/// Defines functions whose body is compiled once per instruction set, with dispatch at run time.
 ///
 /// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one
-/// instruction in every version but the last. A body that names instructions itself is an `unsafe
-/// fn name<I: Trait>`, compiled for each of [`Portable`], [`Avx2`] and [`Avx512`] in place of `I`;
-/// its callers promise what it asks for beside the instructions.
+/// instruction in every version but the portable one. A body that uses an instruction set
+/// explicitly is an `unsafe fn name<I: Trait>`, compiled with [`Portable`], [`Avx2`] and [`Avx512`]
+/// as `I`; its callers promise its other safety requirements.
 #[macro_export]
 macro_rules! simd_versions {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
@@ -122,7 +122,7 @@ macro_rules! simd_versions {
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
                 match $crate::simd::level() {
-                    // SAFETY: the processor has these instructions, as `level` has asked it.
+                    // SAFETY: `level` found these instructions.
                     $crate::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
@@ -152,7 +152,7 @@ macro_rules! simd_versions {
                     unsafe { body::<$crate::simd::Avx2 $(, $other)*>($($arg),*) };
                 }
                 match $crate::simd::level() {
-                    // SAFETY: the processor has these instructions, as `level` has asked it; else
+                    // SAFETY: `level` found these instructions; else
                     // the caller's promise.
                     $crate::simd::Level::Avx512 => return unsafe { avx512::<$($other),*>($($arg),*) },
                     // SAFETY: as above.
@@ -166,8 +166,8 @@ macro_rules! simd_versions {
     };
 }
 
-/// Asks for `bytes` from `place` on to be in the cache of level `LEVEL` soon, 1 or 2, where the
-/// processor can be asked; nothing is read, and it need not be there.
+/// Prefetches `bytes` bytes at `place` into the cache of level `LEVEL`, 1 or 2; does nothing except
+/// on x86-64. Nothing is read, so the address need not be valid.
 #[inline(always)]
 pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -186,15 +186,15 @@ pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
     let _ = (place, bytes);
 }
 
-/// Independent partial sums of a reduction: enough to keep the widest vector unit busy, and a fixed
-/// order of summation.
+/// Independent partial sums of a reduction: enough to keep the widest vector unit busy. Their
+/// number fixes the order of summation.
 const LANES: usize = 16;
 
-/// The sum of `f` over the values that stand at the same place in each of `of`, always in the same
-/// order; all are as long as the first.
+/// The sum of `f` over the elements of the slices in `of`, taken index by index, always in the same
+/// order. All slices are as long as the first.
 ///
-/// It takes slices, and not a function of the index, so that their lengths are checked once for all
-/// lanes: a check for each value would keep the compiler from making vectors of them.
+/// It takes slices, not a function of the index, so that lengths are checked once for all lanes: a
+/// bounds check per value would prevent vectorisation.
 #[inline(always)]
 pub fn sum<T: Copy, const N: usize>(of: [&[T]; N], f: impl Fn([T; N]) -> f32) -> f32 {
     let n = of[0].len();
@@ -229,7 +229,7 @@ pub fn sum_of<'a>(vectors: impl IntoIterator<Item = &'a Vec<f32>>, n: usize) -> 
     total
 }
 
-/// The largest of `values`; negative infinity when there are none.
+/// The largest of `values`; negative infinity if there are none.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -244,21 +244,22 @@ pub fn max(values: &[f32]) -> f32 {
 }
 
 /// `e^x` to about one unit in the last place, in operations that vectorise: `x = n ln 2 + r`, a
-/// polynomial for `e^r` (Cephes' `expf` coefficients), and `2^n` put into the exponent's bits.
+/// polynomial for `e^r` (coefficients of Cephes' `expf`), and `2^n` written into the exponent bits.
 /// Below -87 and above 88 it saturates.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
-    // ln 2 in two parts, the first exact in few bits, so that r keeps its precision.
+    // ln 2 in two parts, the first exact in few bits, so that r keeps its precision (Cody and
+    // Waite).
     let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
     let mut p = 1.987_569_1e-4_f32;
     for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
         p = p.mul_add(r, coefficient);
     }
     let p = p.mul_add(r * r, r) + 1.0;
-    // SAFETY: n is between -126 and 127 after the clamp, also for NaN, which clamp keeps but the
-    // product below restores.
+    // SAFETY: n is between -126 and 127 after the clamp, or NaN, which becomes 0; the product below
+    // is then NaN again.
     let n = if n.is_nan() { 0 } else { unsafe { n.to_int_unchecked::<i32>() } };
     p * f32::from_bits(((n + 127) << 23) as u32)
 }

@@ -1,8 +1,8 @@
 //! Keeps the pool's threads awake through a decoding step.
 //!
-//! A step is some fifty short parallel pieces with a little to do on one thread between them. Left
-//! alone, the other threads fall asleep in the gaps, and waking them takes longer than the gap: 0.2
-//! to 0.3 of 9 ms in GPT-2 124M on two threads. While they wait they ask memory for what comes next
+//! A step is some fifty short parallel sections with a little single-threaded work between them.
+//! Otherwise the other threads fall asleep in the gaps, and waking them takes longer than the gap:
+//! 0.2 to 0.3 of 9 ms in GPT-2 124M on two threads. While they wait they prefetch the next weights
 //! ([`NEXT_WEIGHTS`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use rayon::Yield;
 
 use crate::cpu::prefetch::NEXT_WEIGHTS;
 
-/// Idle rounds after which a thread offers its core to others.
+/// Idle rounds after which a thread yields its core.
 const PATIENCE: u32 = 1_000;
 
 /// Runs `f` while the pool's other threads look for work without sleeping.
@@ -25,8 +25,8 @@ pub fn with_threads_awake<R>(f: impl FnOnce() -> R) -> R {
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| {
-                // The caller may come upon this while it waits for a piece of its own: it must go
-                // back to that.
+                // The caller may pick up this task while it waits for its own work: it must return
+                // to that.
                 if rayon::current_thread_index() != caller {
                     look_for_work(&over);
                 }
@@ -37,7 +37,7 @@ pub fn with_threads_awake<R>(f: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Says that it is over, also when the work panics: the scope would wait for ever.
+/// Ends the waiting, also when the work panics: otherwise the scope would wait for ever.
 struct SetWhenDropped<'a>(&'a AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {

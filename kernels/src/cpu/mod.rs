@@ -1,13 +1,12 @@
-//! What our kernels for the CPU have in common. Each is one pass over contiguous rows, split over
-//! the threads in pieces of fixed size, so that the numbers do not depend on how many threads there
-//! are.
+//! Shared code of our CPU kernels. Each kernel is one pass over contiguous rows, split into tasks
+//! of fixed size, so that results do not depend on the number of threads.
 
 pub(crate) mod awake;
 pub(crate) mod prefetch;
 pub(crate) mod shared;
 pub mod tensor;
 
-/// What an operation on the CPU is written with.
+/// Imports for an operation on the CPU.
 pub(crate) mod prelude {
     pub use burn::backend::Flex;
     pub use burn::backend::flex::FlexTensor;

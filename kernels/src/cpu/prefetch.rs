@@ -1,26 +1,26 @@
-//! The weights that the next product of a decoding step will read. A thread with nothing to do, at
-//! the end of a product or while another normalises a row, asks memory for the first of them, so
-//! that memory is not idle too.
+//! Prefetching the weights of a decoding step's next product. An idle thread, at the end of a
+//! product or while another normalises a row, prefetches the first of them, so that memory is not
+//! idle too.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::simd::prefetch;
 
-/// Bytes that are asked for before the thread looks for work again.
+/// Bytes that a thread prefetches before it looks for work again.
 const PIECE: usize = 1024;
 
-/// Most bytes that are asked for of each thread's share: they wait in a second-level cache, and not
-/// alone. With more than two threads they may wait in another's, from where they still come sooner
-/// than from memory.
+/// Most bytes that are prefetched of each thread's share: they must fit in a second-level cache
+/// beside other data. With more than two threads they may be in another core's cache, which is
+/// still faster than memory.
 const MOST: usize = 256 * 1024;
 
-/// What comes next in this process. Two models that run at once overwrite each other's, which costs
-/// them no more than the time gained.
+/// The next weights in this process. Two models that run at the same time overwrite each other's
+/// entry, which only loses the time gained.
 pub static NEXT_WEIGHTS: NextWeights =
     NextWeights { start: AtomicPtr::new(ptr::null_mut()), bytes: AtomicUsize::new(0), requested: AtomicUsize::new(0) };
 
-/// A stretch of memory, and how much of it has been asked for.
+/// A block of memory, and how much of it has been prefetched.
 #[derive(Debug)]
 pub struct NextWeights {
     start: AtomicPtr<u8>,
@@ -29,15 +29,15 @@ pub struct NextWeights {
 }
 
 impl NextWeights {
-    /// Says where the next product's weights begin, and how many bytes they are.
+    /// Sets the start and length in bytes of the next product's weights.
     pub fn announce(&self, (start, bytes): (*const u8, usize)) {
         self.start.store(start.cast_mut(), Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
     }
 
-    /// Asks for the next few. Another product may be announced in between: to ask for the wrong
-    /// memory does no harm.
+    /// Prefetches the next few bytes. Another product may be announced meanwhile: prefetching the
+    /// wrong memory does no harm.
     pub fn prefetch_some(&self) {
         let others = rayon::current_num_threads().max(2) - 1;
         if self.requested.load(Ordering::Relaxed) < others * MOST {
@@ -49,8 +49,8 @@ impl NextWeights {
     }
 }
 
-/// Where the piece stands that is asked for after `asked` bytes. The weights are cut into equal
-/// shares; the thread that runs the step is busy and will take the first itself, so pieces are from
+/// Offset of the piece to prefetch after `asked` bytes. The weights are cut into equal shares, one
+/// per thread. The busy thread that runs the step takes the first share itself, so pieces come from
 /// the beginnings of the `others`, in turn.
 fn place(asked: usize, bytes: usize, others: usize) -> Option<usize> {
     let share = bytes / (others + 1);

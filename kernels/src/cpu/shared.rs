@@ -1,5 +1,5 @@
-//! A slice that several tasks write at once, each in places of its own that lie between those of
-//! others.
+//! A slice that several tasks write at the same time, each to its own elements, which may be
+//! interleaved with those of others.
 
 use std::marker::PhantomData;
 
@@ -13,19 +13,19 @@ pub struct Shared<'a> {
     values: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a slice that is borrowed to be written, and by the promises below no place of it by two
+// SAFETY: a mutably borrowed slice, of which by the promises below no element is accessed by two
 // tasks.
 unsafe impl Send for Shared<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {
-    /// Of all of these.
+    /// Shares all of `values`.
     pub fn new(values: &'a mut [f32]) -> Self {
         Self { start: values.as_mut_ptr(), length: values.len(), values: PhantomData }
     }
 
-    /// Some that lie side by side.
+    /// `length` adjacent values from number `first`.
     ///
     /// # Safety
     /// Nobody else may read or write them as long as they are borrowed.
@@ -39,7 +39,7 @@ impl<'a> Shared<'a> {
     /// to the next.
     ///
     /// # Safety
-    /// Nobody else may read or write its rows as long as it is there.
+    /// Nobody else may read or write its rows as long as it exists.
     pub unsafe fn matrix(self, first: usize, size: [usize; 2], step: usize) -> MatrixMut<'a> {
         assert!(first <= self.length && is_inside(size, step, self.length - first), "{size:?} of {}", self.length);
         // SAFETY: inside the slice, and the caller's promise.

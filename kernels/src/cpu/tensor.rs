@@ -1,4 +1,4 @@
-//! Between flex's tensors and slices of float32.
+//! Conversion between flex's tensors and slices.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use bytemuck::Pod;
 
 use crate::halves::{converted, narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 
-/// The tensor with its values in order and without gaps; a copy only where they are not.
+/// The tensor with its values in order and without gaps; copied only if they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
 }
 
-/// The tensor as kernels for the CPU take it, on which it must be; without its gradient.
+/// The tensor as CPU kernels take it, without autodiff. It must be on the CPU.
 pub fn flex<const D: usize, K>(tensor: Tensor<D, K>) -> FlexTensor
 where
     K: Autodiff + BackendPrimitive<Flex, Primitive = FlexTensor>,
@@ -23,23 +23,23 @@ where
     tensor.inner().try_into_primitive::<Flex>().unwrap_or_else(|_| panic!("a tensor that is not on the CPU"))
 }
 
-/// The way back, for floats.
+/// The inverse of [`flex`], for floats.
 pub fn from_flex<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
     Tensor::from_primitive::<Flex>(tensor)
 }
 
-/// The sizes of a tensor with so many dimensions.
+/// The sizes of a tensor with `D` dimensions.
 pub fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
     tensor.layout().shape().dims()
 }
 
-/// The shape of `x` `[batch, time, width]` with `n` in place of its width.
+/// The shape of `x` `[batch, time, width]` with `n` as its width.
 pub fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
     let [batch, time, _] = dims(x);
     [batch, time, n]
 }
 
-/// Whether it is stored in bfloat16, in which a product with it is then computed; float16 becomes
+/// Whether the tensor is bfloat16. Products with it then multiply bfloat16; float16 is converted to
 /// float32 first.
 pub fn is_bf16(tensor: &FlexTensor) -> bool {
     tensor.dtype() == DType::BF16
@@ -72,8 +72,7 @@ pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
     }
 }
 
-/// A tensor of these values, put away in `dtype`: what a kernel leaves behind has the type of what
-/// it was given.
+/// A tensor of these values in `dtype`: a kernel's output has the type of its input.
 pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
     cast(new(values, shape), dtype.into())
 }
@@ -88,18 +87,18 @@ pub fn int32(tensor: FlexTensor) -> FlexTensor {
     contiguous(Flex::int_cast(tensor, IntDType::I32))
 }
 
-/// Where a contiguous tensor's values lie in its storage.
+/// The range of a contiguous tensor's values in its storage.
 fn place(tensor: &FlexTensor) -> Range<usize> {
     let start = tensor.layout().start_offset();
     start..start + tensor.layout().num_elements()
 }
 
-/// The values of a contiguous tensor of this type.
+/// The values of a contiguous tensor of type `T`.
 pub fn values<T: Element + Pod>(tensor: &FlexTensor) -> &[T] {
     &tensor.storage()[place(tensor)]
 }
 
-/// The values of a contiguous float32 tensor, to write; copied first if another tensor shares them.
+/// The values of a contiguous float32 tensor, mutable; copied first if another tensor shares them.
 pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     let place = place(tensor);
     &mut tensor.storage_mut()[place]
