@@ -111,7 +111,7 @@ mod on_gpus {
     use burn::tensor::DType;
 
     use super::*;
-    use crate::gpu::{engine::Engine, sum::UNITS, tensor_cores::names_tensor_cores, tile::Holds};
+    use crate::gpu::{engine::Engine, sum::UNITS, tensor_cores::has_tensor_cores, tile::Footprint};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
     /// Buffers of the kernel that binds the most, including the runtime's own: as many as WebGPU
@@ -136,7 +136,7 @@ mod on_gpus {
                 // wgpu reserves one on some devices and reports the rest.
                 buffers: hardware.max_bindings.saturating_add(1) as usize,
                 buffer_bytes: properties.memory.max_page_size,
-                tensor_cores: names_tensor_cores(&tensor.client),
+                tensor_cores: has_tensor_cores(&tensor.client),
             })
         }
 
@@ -179,10 +179,10 @@ mod on_gpus {
         /// Whether attention with heads of `head_size` fits into shared memory.
         fn bears(&self, head_size: usize, used: Use) -> bool {
             let tiled =
-                |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, self.shared_memory).is_some();
+                |kernel: &Footprint, dtype| Engine::Units.tile(*kernel, head_size, dtype, self.shared_memory).is_some();
             let learned = match used {
                 Use::Inference => true,
-                Use::Training(dtype) => KERNELS.iter().all(|holds| tiled(holds, dtype.into())),
+                Use::Training(dtype) => KERNELS.iter().all(|kernel| tiled(kernel, dtype.into())),
             };
             cached_attention::shared_memory(head_size) <= self.shared_memory && learned && tiled(&FORWARD, DType::F32)
         }
@@ -288,9 +288,9 @@ mod on_gpus {
             assert_eq!(size(768, 227), Some((8, 8)));
             for shared_memory in [16, 32, 48, 64, 100, 227] {
                 for head_size in [8, 33, 64, 96, 128, 160, 256, 320] {
-                    for holds in KERNELS {
-                        let tile = Engine::Units.tile(*holds, head_size, DType::F32, shared_memory * KIB);
-                        let bytes = tile.map(|tile| holds.bytes(tile, 4, 4));
+                    for footprint in KERNELS {
+                        let tile = Engine::Units.tile(*footprint, head_size, DType::F32, shared_memory * KIB);
+                        let bytes = tile.map(|tile| footprint.bytes(tile, 4, 4));
                         assert!(
                             bytes.is_some_and(|bytes| bytes <= shared_memory * KIB),
                             "{head_size} in {shared_memory} KiB"

@@ -250,8 +250,7 @@ pub fn max(values: &[f32]) -> f32 {
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
-    // ln 2 in two parts, the first exact in few bits, so that r keeps its precision (Cody and
-    // Waite).
+    // ln 2 in two parts, the first exact in few bits, so that r keeps its precision.
     let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
     let mut p = 1.987_569_1e-4_f32;
     for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {

@@ -111,7 +111,7 @@ pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let parts = unfilled(&logits, [rows * PARTS, 3], DType::F32);
     let best = unfilled(&logits, [rows, 3], DType::F32);
     let (of_parts, of_rows) = (Grid::cubes(&[&logits], rows * PARTS, UNITS), Grid::each(&[&logits], rows));
-    // SAFETY: the kernels look at `rows` and `vocab` before they read or write a place.
+    // SAFETY: the kernels check every index against `rows` and `vocab`.
     unsafe {
         launch!(parts_kernel, of_parts, [logits, &parts], rows, vocab, f32::INFINITY);
         launch!(best_kernel, of_rows, [parts, &best], rows, f32::INFINITY);

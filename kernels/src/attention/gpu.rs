@@ -9,8 +9,8 @@ use ember_host::panics::quietly;
 
 use super::gpu_backward::{KEYS, QUERIES, backward};
 use super::{CausalAttention, gpu_forward::FORWARD, gpu_forward::attend};
-use crate::gpu::tensor_cores::{SIDE, takes};
-use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tile::Holds};
+use crate::gpu::tensor_cores::{SIDE, supports};
+use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tile::Footprint};
 
 impl Operation<CubeBackend, 1> for CausalAttention {
     /// `qkv`, the output, and the logarithms of the rows' sums.
@@ -28,7 +28,7 @@ impl Operation<CubeBackend, 1> for CausalAttention {
 
 /// The kernels of attention that work tile by tile; the first alone is needed where nothing is
 /// learned.
-pub const KERNELS: &[Holds] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
+pub const KERNELS: &[Footprint] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
 
 /// Why attention is computed as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,35 +37,35 @@ enum Choice {
     TensorCores,
     /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are
     /// none of their sizes.
-    NoneThere,
+    Unsupported,
     /// By plain multiply-adds: tensor cores computed something else, or failed.
     Wrong,
 }
 
 /// A device, a type of numbers and a size of heads.
-type Asked = (String, &'static str, usize);
+type Key = (String, &'static str, usize);
 
 /// What was chosen so far.
-fn chosen() -> MutexGuard<'static, BTreeMap<Asked, Choice>> {
-    static CHOSEN: Mutex<BTreeMap<Asked, Choice>> = Mutex::new(BTreeMap::new());
+fn chosen() -> MutexGuard<'static, BTreeMap<Key, Choice>> {
+    static CHOSEN: Mutex<BTreeMap<Key, Choice>> = Mutex::new(BTreeMap::new());
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The best engine for heads of `head_size` in `qkv` on its device, found out once for each device,
 /// type and size.
 pub fn engine_for(qkv: &CubeTensor, head_size: usize) -> Engine {
-    let asked = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
+    let key = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
     // Let go before the check, which is long.
-    let known = chosen().get(&asked).copied();
+    let known = chosen().get(&key).copied();
     let choice = known.unwrap_or_else(|| {
-        let choice = if !tensor_cores_take(qkv, head_size) {
-            Choice::NoneThere
+        let choice = if !tensor_cores_support(qkv, head_size) {
+            Choice::Unsupported
         } else if quietly(|| small_attention_agrees(qkv, head_size)).unwrap_or(false) {
             Choice::TensorCores
         } else {
             Choice::Wrong
         };
-        chosen().insert(asked, choice);
+        chosen().insert(key, choice);
         choice
     });
     if choice == Choice::TensorCores { Engine::TensorCores } else { Engine::Units }
@@ -78,7 +78,7 @@ pub fn said() -> Vec<String> {
     let said = halves.map(|((_, dtype, head_size), choice)| {
         let on = match choice {
             Choice::TensorCores => "on tensor cores",
-            Choice::NoneThere => "in plain multiply-adds, for the device names no tensor cores for it",
+            Choice::Unsupported => "in plain multiply-adds, for the device names no tensor cores for it",
             Choice::Wrong => "in plain multiply-adds, for the device's tensor cores failed or computed something else",
         };
         format!("attention in {dtype}, heads of {head_size}: {on}")
@@ -87,12 +87,12 @@ pub fn said() -> Vec<String> {
 }
 
 /// Whether tensor cores multiply numbers of this type, and heads of this size fit them.
-fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
+fn tensor_cores_support(qkv: &CubeTensor, head_size: usize) -> bool {
     let room = qkv.client.properties().hardware.max_shared_memory_size;
-    takes(&qkv.client, qkv.dtype)
+    supports(&qkv.client, qkv.dtype)
         && head_size.is_multiple_of(SIDE)
         && head_size <= 256
-        && KERNELS.iter().all(|holds| Engine::TensorCores.tile(*holds, head_size, qkv.dtype, room).is_some())
+        && KERNELS.iter().all(|footprint| Engine::TensorCores.tile(*footprint, head_size, qkv.dtype, room).is_some())
 }
 
 /// Longer than a tile, and no multiple of one.

@@ -11,7 +11,7 @@
 #[cfg(feature = "cuda")]
 use super::warpgroups;
 use super::{CausalAttention, gpu_layout::Layout, gpu_layout::Shape};
-use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
+use crate::gpu::tile::{Footprint, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
 use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// Units of a cube that sums rows.
@@ -68,10 +68,10 @@ const fn row_units(vectors: usize) -> (usize, usize) {
 
 /// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and
 /// slopes.
-pub const QUERIES: Holds = Holds { vectors: 2, scores: 2, weights: 1, of_columns: 0 };
+pub const QUERIES: Footprint = Footprint { vectors: 2, scores: 2, weights: 1, of_columns: 0 };
 
 /// What [`keys_backward`] holds: the same, slopes as weights too, and two numbers for each query.
-pub const KEYS: Holds = Holds { vectors: 2, scores: 2, weights: 2, of_columns: 2 };
+pub const KEYS: Footprint = Footprint { vectors: 2, scores: 2, weights: 2, of_columns: 2 };
 
 /// The gradient of a tile of queries, which sweeps over the keys that they saw.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -273,19 +273,19 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
     let [qkv, y, log_sums] = kept;
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
     let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
-    let (line, n_head, dqkv) = (shape.line, shape.heads.n_head, unfilled_like(&qkv));
+    let (vector, n_head, dqkv) = (shape.vector_size, shape.heads.n_head, unfilled_like(&qkv));
     let dots = unfilled(&y, [shape.batch * n_head, shape.time], DType::F32);
     let (rows, (_, together)) = (shape.batch * shape.time * n_head, row_units(shape.vectors()));
     if rows > 0 {
         let grid = Grid::cubes(&[&y], rows.div_ceil(together), ROW_UNITS);
-        // SAFETY: the kernel looks at `rows` before it reads or writes a place.
+        // SAFETY: the kernel checks every index against `rows`.
         unsafe {
-            launch!(row_dots, grid, line, [&y, &dy, &dots], rows, n_head, shape.time, shape.vectors(), elem(y.dtype));
+            launch!(row_dots, grid, vector, [&y, &dy, &dots], rows, n_head, shape.time, shape.vectors(), elem(y.dtype));
         }
     }
     let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
     #[cfg(feature = "cuda")]
-    if engine == Engine::TensorCores && warpgroups::takes(&qkv, shape.heads.head_size) {
+    if engine == Engine::TensorCores && warpgroups::supports(&qkv, shape.heads.head_size) {
         warpgroups::backward(tensors, shape);
         return dqkv;
     }
@@ -297,20 +297,21 @@ pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 
 }
 
 fn launch<P: ProductsFamily>(engine: Engine, [qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5], shape: Shape) {
-    let (line, drops, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.dropout.is_some(), shape.heads);
+    let (vector, drops, Heads { n_head, n_kv_head, head_size }) =
+        (shape.vector_size, shape.dropout.is_some(), shape.heads);
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, QUERIES, head_size, qkv.dtype);
     for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
-            launch!(queries_backward::<P>, grid, line, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
+            launch!(queries_backward::<P>, grid, vector, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
         }
     }
     let tile = engine.tile_on(&qkv.client, KEYS, head_size, qkv.dtype);
     for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, n_kv_head) {
         // SAFETY: as above.
         unsafe {
-            launch!(keys_backward::<P>, grid, line, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
+            launch!(keys_backward::<P>, grid, vector, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
         }
     }
 }

@@ -7,7 +7,7 @@
 #[cfg(feature = "cuda")]
 use super::warpgroups;
 use super::{CausalAttention, gpu_layout::Layout, gpu_layout::Shape};
-use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
+use crate::gpu::tile::{Footprint, Products, ProductsFamily, Tile, Units, load, own_column};
 use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// A score may rise by so much above what the sums are relative to, before they are scaled down: a
@@ -16,7 +16,7 @@ use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores
 const SLACK: f32 = 8.0;
 
 /// What [`forward`] holds: queries; keys, then values.
-pub const FORWARD: Holds = Holds { vectors: 1, scores: 1, weights: 1, of_columns: 0 };
+pub const FORWARD: Footprint = Footprint { vectors: 1, scores: 1, weights: 1, of_columns: 0 };
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
@@ -164,7 +164,7 @@ pub(super) fn attend(engine: Engine, of: &CausalAttention, qkv: CubeTensor) -> (
 pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shape) -> CubeTensor {
     let log_sums = unfilled(qkv, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
     #[cfg(feature = "cuda")]
-    if engine == Engine::TensorCores && warpgroups::takes(qkv, shape.heads.head_size) {
+    if engine == Engine::TensorCores && warpgroups::supports(qkv, shape.heads.head_size) {
         warpgroups::attend_into(qkv, y, &log_sums, shape);
         return log_sums;
     }
@@ -178,9 +178,9 @@ pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shap
 fn launch<P: ProductsFamily>(engine: Engine, [qkv, y, log_sums]: [&CubeTensor; 3], shape: Shape) {
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
-    let (line, drops) = (shape.line, shape.dropout.is_some());
+    let (vector, drops) = (shape.vector_size, shape.dropout.is_some());
     for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, shape.heads.n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-        unsafe { launch!(forward::<P>, grid, line, [qkv, y, log_sums], layout, drops, tile, types) };
+        unsafe { launch!(forward::<P>, grid, vector, [qkv, y, log_sums], layout, drops, tile, types) };
     }
 }

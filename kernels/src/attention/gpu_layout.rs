@@ -1,7 +1,7 @@
 //! How the kernels read a joint projection of queries, keys and values, and in which launches.
 
 use crate::dropout::gpu::{Mask, mask_launch};
-use crate::{DropoutMask, Heads, gpu::prelude::*, gpu::tile::line};
+use crate::{DropoutMask, Heads, gpu::prelude::*, gpu::tile::head_vector_size};
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -47,7 +47,7 @@ pub struct Shape {
     /// How the width is divided.
     pub heads: Heads,
     /// Numbers that are read at once: they divide a head.
-    pub line: usize,
+    pub vector_size: usize,
     /// What drops weights, where anything does.
     pub dropout: Option<DropoutMask>,
 }
@@ -56,13 +56,13 @@ impl Shape {
     /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a
     /// time where the heads allow.
     pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize, dropout: Option<DropoutMask>) -> Self {
-        let (shape, line) = (qkv.meta.shape(), line(heads.head_size, widest));
-        Self { batch: shape[0], time: shape[1], before: 0, heads, line, dropout }
+        let (shape, vector_size) = (qkv.meta.shape(), head_vector_size(heads.head_size, widest));
+        Self { batch: shape[0], time: shape[1], before: 0, heads, vector_size, dropout }
     }
 
     /// Vectors in the width of a head.
     pub fn vectors(&self) -> usize {
-        self.heads.head_size / self.line
+        self.heads.head_size / self.vector_size
     }
 
     /// A cube of so many `units` for every tile of `rows` positions of each of `heads`, in as many

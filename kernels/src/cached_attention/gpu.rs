@@ -9,10 +9,10 @@ use burn::tensor::{Int, Tensor};
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position};
 use super::rows::Places;
 use crate::attention::{gpu_forward::attend_into, gpu_layout::Shape};
-use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::line, heads::parts};
+use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::head_vector_size, heads::parts};
 
 /// Numbers that a unit reads at once, at most.
-const MOST_AT_ONCE: usize = 4;
+const WIDEST: usize = 4;
 
 /// New positions that one launch takes: a grid holds no more than 65,535 cubes in a direction.
 const MOST_POSITIONS: usize = 1 << 15;
@@ -27,8 +27,8 @@ const MULTIPROCESSORS: usize = 32;
 
 /// Bytes of shared memory that attention with heads of `head_size` takes.
 pub fn shared_memory(head_size: usize) -> usize {
-    let at_once = line(head_size, MOST_AT_ONCE);
-    Share::new(head_size / at_once, false).bytes(at_once)
+    let vector_size = head_vector_size(head_size, WIDEST);
+    Share::new(head_size / vector_size, false).bytes(vector_size)
 }
 
 /// Rows side by side that a kernel takes together.
@@ -95,7 +95,7 @@ pub fn attend(
         }
         Places::InTable { .. } => cache.map(cube),
     };
-    let shape = Shape::new(&qkv, heads, MOST_AT_ONCE, None);
+    let shape = Shape::new(&qkv, heads, WIDEST, None);
     let y = unfilled(&qkv, [1, shape.time, heads.query_width()], qkv.dtype);
     for run in runs {
         match run.fresh {
@@ -124,7 +124,7 @@ fn with_new(cache: [Tensor<3>; 2], qkv: &CubeTensor, heads: Heads, run: &Run, fi
 /// Attention of a run's positions to what their rows have in the cache, and to themselves, whose
 /// keys and values are put there.
 fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape, run: Run) {
-    let (line, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.heads);
+    let (vector, Heads { n_head, n_kv_head, head_size }) = (shape.vector_size, shape.heads);
     let slots = keys.meta.shape()[1];
     let piece = run.keys_of_a_cube(&qkv.client, n_head);
     let splits = run.longest.div_ceil(piece);
@@ -140,7 +140,7 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
         // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the cache.
         unsafe {
-            launch!(attend_position, grid, line, [qkv, keys, values, table, y, &sums, &totals], part, share, types);
+            launch!(attend_position, grid, vector, [qkv, keys, values, table, y, &sums, &totals], part, share, types);
         }
     }
     if share.split {
@@ -148,6 +148,6 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let (count, start) = (run.positions * width, run.first * width);
         let grid = Grid::cubes(&[y, &sums], count.div_ceil(UNITS), UNITS);
         // SAFETY: one unit for each vector of `y`.
-        unsafe { launch!(add_pieces, grid, line, [sums, totals, y], count, start, splits, share.vectors, types[0]) };
+        unsafe { launch!(add_pieces, grid, vector, [sums, totals, y], count, start, splits, share.vectors, types[0]) };
     }
 }

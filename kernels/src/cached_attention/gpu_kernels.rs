@@ -33,8 +33,8 @@ impl Share {
 
     /// Bytes of shared memory that [`attend_position`] takes, for vectors of `line` numbers:
     /// products, scores, sums and totals.
-    pub fn bytes(self, line: usize) -> usize {
-        4 * (BLOCK * self.lanes + BLOCK + self.groups() * self.vectors * line + self.groups())
+    pub fn bytes(self, vector_size: usize) -> usize {
+        4 * (BLOCK * self.lanes + BLOCK + self.groups() * self.vectors * vector_size + self.groups())
     }
 
     /// Keys that are read at once.

@@ -23,7 +23,7 @@ pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
     new(masked(values(&x), mask), x.layout().shape().clone())
 }
 
-/// Values one task takes.
+/// Values per task.
 const CHUNK: usize = 8192;
 
 /// `x` with the masked values 0 and the others scaled up.

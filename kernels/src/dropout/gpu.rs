@@ -105,7 +105,7 @@ pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
     let x = contiguous(x);
     let (y, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
     let mask = mask_launch(Some(mask));
-    // SAFETY: the kernel looks at `length` before it reads or writes a place.
+    // SAFETY: the kernel checks every index against `length`.
     unsafe { launch!(dropout_kernel, grid, vector, [x, &y], length, mask, dtype) };
     y
 }

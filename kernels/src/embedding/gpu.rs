@@ -170,9 +170,8 @@ impl Operation<CubeBackend, 1> for Embed {
         let grid = |cubes, units| Grid::cubes(&[&dy, &sums, &dweight], cubes, units);
         let of_order = grid(length.div_ceil(PLACES), PLACES * PARTS);
         let [of_runs, of_rows] = [length.div_ceil(BLOCK), length].map(|cubes| grid(cubes * tiles, UNITS));
-        // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and
-        // every place of `order` is written by the first, so that the second finds rows of `dy` in
-        // it.
+        // SAFETY: each kernel checks every index against `length` and `width`, and every place of
+        // `order` is written by the first, so that the second finds rows of `dy` in it.
         unsafe {
             launch!(order_kernel, of_order, [&ids, &order], length);
             launch!(runs_kernel, of_runs, vector, [&ids, &order, dy, &sums], length, width, tiles, dtype);

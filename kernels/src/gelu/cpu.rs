@@ -3,7 +3,7 @@
 use super::{A, B, Gelu};
 use crate::{cpu::prelude::*, halves::in_float32};
 
-/// Values one task takes.
+/// Values per task.
 const CHUNK: usize = 8192;
 
 impl Operation<Flex, 1> for Gelu {

@@ -9,7 +9,7 @@ impl Operation<CubeBackend, 1> for Gelu {
     fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], CubeTensor) {
         let values = contiguous(x.clone());
         let (y, (grid, vector, length), dtype) = (unfilled_like(&values), Grid::vectors(&values), elem(x.dtype));
-        // SAFETY: the kernel looks at `length` before it reads or writes a place.
+        // SAFETY: the kernel checks every index against `length`.
         unsafe { launch!(gelu_kernel, grid, vector, [values, &y], length, dtype) };
         ([y], x)
     }

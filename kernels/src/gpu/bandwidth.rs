@@ -1,8 +1,8 @@
-//! What the runtime is kept from measuring of a GPU. Before it times sums it times copies between two
-//! buffers of up to 1 GiB each, to know the most that is to be hoped for. On a small adapter that takes
-//! longer than what it is for. Where the buffers do not fit it panics in the middle of whatever was
-//! computed, and leaves the thread in a mode in which each tensor gets memory of its own: then no step
-//! can be recorded. `examples/measured_bandwidth.rs` shows it.
+//! Keeps the runtime from measuring a GPU's bandwidth. Before it tunes sums, the runtime times
+//! copies between two buffers of up to 1 GiB each, to know the best possible time. On a small
+//! adapter that takes longer than it saves. If the buffers do not fit, it panics in the middle of
+//! the computation, and leaves the thread in a mode where each tensor gets its own memory: then no
+//! step can be recorded. `examples/measured_bandwidth.rs` reproduces this.
 
 use burn::tensor::{Device, Tensor};
 use cubecl::client::Client;
@@ -11,21 +11,21 @@ use cubecl::throughput::{ThroughputMode, ThroughputValue, working_set_sweep};
 
 use super::tensor::cube;
 
-/// The runtime's buffers hold what is copied at once this many times.
+/// Size of the runtime's buffers, in multiples of what one copy moves.
 const WINDOWS: u64 = 2;
 
 /// Tells the runtime that the speed of copies on `device`, a GPU, is unknown, so that it never
-/// measures it: it then times all that could be fastest. To be called before anything is computed
-/// there.
+/// measures it; it then times every candidate kernel. Call this before computing anything on the
+/// device.
 pub fn leave_unmeasured(device: &Device) {
     let client = cube(Tensor::<1>::zeros([1], device)).client;
     for key in keys(&client) {
-        // It gives back what it has just been told.
+        // Returns the value that the closure gives.
         let _ = client.measure_throughput(key, || Ok(ThroughputValue::ZERO));
     }
 }
 
-/// What it would measure.
+/// The measurements that the runtime would make.
 fn keys(client: &Client) -> impl Iterator<Item = ThroughputKey> {
     let window = DEFAULT_WORKING_SET_BYTES.min(client.properties().memory.max_page_size / WINDOWS);
     let sizes = working_set_sweep(window * MemoryAccess::Copy.buffers()).into_iter();

@@ -1,5 +1,5 @@
-//! How many kernels the runtime has compiled: what a program can show while the first step waits for
-//! them. It is counted in what the runtime logs.
+//! Counts the kernels that the runtime compiles, so that a program can show progress during the
+//! first step. The count comes from the runtime's log.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,10 +9,10 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
 
-/// What the line of the log begins with.
-const LINE: &str = "[Compiling kernel]";
+/// Start of the log message for a compiled kernel.
+const LOG_PREFIX: &str = "[Compiling kernel]";
 
-/// Counts from here on. For programs: it takes the process's logger, where nobody has it.
+/// Starts counting. For programs only: it installs the process's logger, if there is none.
 pub fn count() {
     if log::set_logger(&Counter).is_ok() {
         log::set_max_level(LevelFilter::Info);
@@ -24,8 +24,8 @@ pub fn counted() -> usize {
     COMPILED.load(Ordering::Relaxed)
 }
 
-/// The runtime's configuration by the user's `cubecl.toml` and variables, with a line in the log for
-/// every kernel where nothing else is asked for.
+/// The runtime's configuration from the user's `cubecl.toml` and environment, with a log message
+/// for every compiled kernel unless the user configured compilation logging.
 pub fn configuration() -> CubeClRuntimeConfig {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     let logger = &mut config.compilation.logger;
@@ -36,9 +36,9 @@ pub fn configuration() -> CubeClRuntimeConfig {
     config
 }
 
-/// Sets [`configuration`]; does nothing the second time. To be called before a GPU is looked for.
+/// Sets [`configuration`], once; later calls do nothing. Call this before looking for a GPU.
 pub fn configure() {
-    // It is `false` where something has read the configuration before us: then that stands.
+    // Returns `false` if the configuration was already read: then that one stays.
     CubeClRuntimeConfig::try_set(configuration());
 }
 
@@ -50,7 +50,7 @@ impl Log for Counter {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.args().to_string().starts_with(LINE) {
+        if record.args().to_string().starts_with(LOG_PREFIX) {
             COMPILED.fetch_add(1, Ordering::Relaxed);
         }
     }

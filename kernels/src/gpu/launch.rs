@@ -1,15 +1,15 @@
-//! The one way to launch a kernel: [`launch!`] on a [`Grid`].
+//! Launching kernels: [`launch!`] on a [`Grid`].
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::{calculate_cube_count_elemwise, client::Client, prelude::*};
 
 use crate::gpu::tensor::vector_size;
 
-/// Units of the cubes of those kernels that take each value by itself.
+/// Units of a cube in elementwise kernels.
 const UNITS: u32 = 256;
 
-/// Where a kernel runs: the cubes and the units of each, and the width of the numbers that tell
-/// places apart.
+/// The launch grid of a kernel: its device, the cubes, the units of each, and the integer type of
+/// indices.
 #[derive(Clone)]
 pub struct Grid {
     pub client: Client,
@@ -19,38 +19,38 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// These cubes of so many units, on the device of `tensors`, among which are the largest that
-    /// the kernel sees.
+    /// A grid of `cubes` of `units`, on the device of `tensors`, which must include the largest
+    /// tensors of the kernel.
     pub fn new(tensors: &[&CubeTensor], cubes: CubeCount, units: CubeDim) -> Self {
         let address = tensors.iter().map(|tensor| tensor.required_address_type()).max().unwrap_or_default();
         Self { client: tensors[0].client.clone(), cubes, units, address }
     }
 
-    /// One unit for each of `count` places.
+    /// One unit for each of `count` elements.
     pub fn each(tensors: &[&CubeTensor], count: usize) -> Self {
         let client = &tensors[0].client;
         let units = CubeDim::new_1d(UNITS.min(client.properties().hardware.max_units_per_cube));
         Self::new(tensors, calculate_cube_count_elemwise(client, count, units), units)
     }
 
-    /// One unit for each vector of `x`, whose values are all one row; with the numbers in a vector,
-    /// and how many there are.
+    /// One unit for each vector of `x`, taken as one row; also the vector width, and the number of
+    /// vectors.
     pub fn vectors(x: &CubeTensor) -> (Self, usize, usize) {
         let length = x.meta.num_elements();
         let vector = vector_size(length);
         (Self::each(&[x], length / vector), vector, length / vector)
     }
 
-    /// So many cubes of `units`, in as many dimensions as the device needs for them.
+    /// `cubes` cubes of `units`, in as many grid dimensions as the device needs.
     pub fn cubes(tensors: &[&CubeTensor], cubes: usize, units: usize) -> Self {
         let cubes = calculate_cube_count_elemwise(&tensors[0].client, cubes, CubeDim::new_single());
         Self::new(tensors, cubes, CubeDim::new_1d(units as u32))
     }
 }
 
-/// What a kernel takes as a slice.
+/// A kernel argument that is a slice.
 pub trait Slice {
-    /// As its argument.
+    /// The buffer argument.
     fn argument(self) -> BufferArg;
 }
 
@@ -72,10 +72,9 @@ impl Slice for &CubeTensor {
     }
 }
 
-/// Launches a kernel, which its caller promises to give the sizes that it reads and writes within:
-/// on a grid, for kernels of vectors the numbers in one, the tensors that it takes `[a, &b]`, of
-/// which those with `&` are needed afterwards, and what else it takes. One that is `checked` looks
-/// at every place before it reads or writes it.
+/// Launches a kernel: on a grid, with the vector width for kernels over vectors, the tensors `[a,
+/// &b]` (`&` keeps one for later use), and the other arguments. The caller promises sizes that keep
+/// the kernel inside its tensors; a `checked` kernel checks every index itself.
 macro_rules! launch {
     (checked $kernel:ident, $($rest:tt)*) => { $crate::gpu::launch::launch!(@ $kernel::launch, $($rest)*) };
     (@ $launch:path, $grid:expr, $($vector:ident,)? [$($slice:expr),*] $(, $argument:expr)* $(,)?) => {{

@@ -1,6 +1,6 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
 //!
-//! CubeCL has words of its own:
+//! CubeCL has its own terms:
 //!
 //! | here | in CUDA |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | `ABSOLUTE_POS` | a thread's number in the whole grid |
 //! | `sync_cube`, `sync_plane` | `__syncthreads`, `__syncwarp` |
 //! | `Shared`, `Array` | shared memory of a block, registers of a thread |
-//! | `Vector<T, N>` | `N` numbers that are read or written at once, as a `float4` |
+//! | `Vector<T, N>` | `N` numbers that are read or written at once, like a `float4` |
 //!
-//! What is `#[comptime]`, or stands in `comptime!`, is known when a kernel is compiled: that happens
-//! while the program runs, once for every combination of such values and of the types in `#[define]`
-//! that is launched. A kernel that is `launch_unchecked` reads and writes wherever it is told; that it
-//! is told no place outside its tensors is what each `SAFETY` at a launch is about.
+//! `#[comptime]` arguments and `comptime!` expressions are constants of a compiled kernel. Kernels
+//! are compiled at run time, once for every launched combination of these values and of the types
+//! in `#[define]`. A `launch_unchecked` kernel does no bounds checks: the `SAFETY` comment at each
+//! launch says why it stays inside its tensors.
 
 pub mod adapters;
 pub mod bandwidth;
@@ -38,7 +38,7 @@ pub(crate) mod warpgroup;
 
 pub use crate::attention::gpu::said as attention_said;
 
-/// What an operation on a GPU is written with.
+/// Imports for an operation on a GPU.
 pub(crate) mod prelude {
     pub use burn::tensor::DType;
     pub use burn_cubecl::CubeBackend;

@@ -1,6 +1,6 @@
-//! NVIDIA's instructions that CubeCL has no name for, put into a kernel as text in their assembly
-//! language ([PTX](https://docs.nvidia.com/cuda/parallel-thread-execution/)): copies that do not
-//! wait, and products by the four planes of a warpgroup.
+//! NVIDIA instructions that CubeCL does not provide, inserted into kernels as inline assembly
+//! ([PTX](https://docs.nvidia.com/cuda/parallel-thread-execution/)): asynchronous copies, and
+//! products by the four planes of a warpgroup.
 
 use cubecl::ir::dialect::OperationPtrExt;
 use cubecl::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
@@ -21,7 +21,7 @@ use pliron::r#type::{TypeHandle, Typed};
 use pliron::value::Value;
 use pliron_llvm::types::{StructLayout, StructType};
 
-/// Some instructions. `$0` and on are the results, then the operands.
+/// Inline assembly. `$0` and up are the results, then the operands.
 #[pliron_op(
     name = "ember.ptx",
     format,
@@ -32,14 +32,14 @@ pub struct PtxOp;
 
 CanMaterialize!(PtxOp);
 
-/// What instructions do besides what they say.
+/// The side effects of instructions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Their results follow from their operands, and that is all.
+    /// None: the results depend only on the operands.
     Pure,
-    /// They read or write memory, or wait.
+    /// They access memory, or wait.
     Memory,
-    /// So they do, and change their first operands, as many as there are results, where they are.
+    /// As [`Self::Memory`], and the results overwrite the first operands in their registers.
     Changes,
 }
 
@@ -74,7 +74,7 @@ impl MemoryEffectsOp for PtxOp {
     }
 }
 
-/// The register that holds a value of LLVM's.
+/// The inline-assembly constraint for a value of this LLVM type.
 fn register(ctx: &Context, ty: TypeHandle) -> &'static str {
     let ty = ty.deref(ctx);
     match ty.downcast_ref::<lowering::IntegerType>() {
@@ -98,8 +98,8 @@ impl ToLLVMDialect for PtxOp {
             true => i.to_string(),
             false => register(ctx, operand.get_type(ctx)).to_owned(),
         });
-        let touched = (!self.is_pure(ctx)).then(|| "~{memory}".to_owned());
-        let constraints: Vec<String> = written.chain(read).chain(touched).collect();
+        let clobbers = (!self.is_pure(ctx)).then(|| "~{memory}".to_owned());
+        let constraints: Vec<String> = written.chain(read).chain(clobbers).collect();
         let ty = match results[..] {
             [] => lowering::VoidType::get(ctx).into(),
             [one] => one,
@@ -126,7 +126,7 @@ impl ToLLVMDialect for PtxOp {
     }
 }
 
-/// Puts instructions into a kernel; their results.
+/// Inserts instructions into a kernel, and returns their results.
 fn put(scope: &Scope, effect: Effect, text: &str, results: Vec<TypeHandle>, operands: Vec<Value>) -> Vec<Value> {
     let op = PtxOp::new(scope.ctx_mut(), effect, text, results, operands);
     scope.register(&op);
@@ -147,30 +147,30 @@ fn sequence(scope: &Scope, values: Vec<Value>) -> SequenceExpand<f32> {
     sequence
 }
 
-/// Where a slice lies in shared memory.
+/// The address of a slice in shared memory.
 #[cube]
 pub fn shared_address<E: CubePrimitive>(slice: &[E]) -> u32 {
     intrinsic!(|scope| {
-        // SAFETY: the pointer is asked for its number alone.
+        // SAFETY: only the pointer's address is used.
         let pointer = unsafe { *slice.__expand_as_ptr_method(scope) }.value(scope);
         let text = "{ .reg .b64 at; cvta.to.shared.u64 at, $1; cvt.u32.u64 $0, at; }";
         put(scope, Effect::Memory, text, vec![u32::__expand_as_type(scope)], vec![pointer])[0].into()
     })
 }
 
-/// Begins to copy the first `bytes` of a slice, 16 at the most, to where `to` is in shared memory,
-/// and zeros up to 16. Both places are multiples of 16.
+/// Starts an asynchronous copy of the first `bytes` of a slice, at most 16, to address `to` in
+/// shared memory, with zeros up to 16 bytes. Both addresses are multiples of 16.
 #[cube]
 pub fn copy<E: CubePrimitive>(from: &[E], to: u32, bytes: u32) {
     intrinsic!(|scope| {
-        // SAFETY: it is read by a kernel's input that no one writes.
+        // SAFETY: the slice is a kernel's input, which no one writes.
         let from = unsafe { *from.__expand_as_ptr_method(scope) }.value(scope);
         let operands = vec![to.read_value(scope), from, bytes.read_value(scope)];
         put(scope, Effect::Memory, "cp.async.cg.shared.global [$0], [$1], 16, $2;", vec![], operands);
     })
 }
 
-/// Ends a group of this unit's copies.
+/// Closes a group of this unit's asynchronous copies.
 #[cube]
 pub fn end_copies() {
     intrinsic!(|scope| {
@@ -178,12 +178,12 @@ pub fn end_copies() {
     })
 }
 
-/// Waits until of this unit's groups of copies only the last `but` are not there yet, and lets the
-/// tensor cores see those that are.
+/// Waits until at most the last `pending` groups of this unit's copies are unfinished, and makes
+/// the finished ones visible to the tensor cores.
 #[cube]
-pub fn wait_for_copies(#[comptime] but: usize) {
+pub fn wait_for_copies(#[comptime] pending: usize) {
     intrinsic!(|scope| {
-        let text = format!("cp.async.wait_group {but};\n\tfence.proxy.async.shared::cta;");
+        let text = format!("cp.async.wait_group {pending};\n\tfence.proxy.async.shared::cta;");
         put(scope, Effect::Memory, &text, vec![], vec![]);
     })
 }
@@ -196,7 +196,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// As PTX names it.
+    /// Its name in PTX.
     const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -205,29 +205,30 @@ impl Half {
     }
 }
 
-/// A product by a warpgroup, of 64 rows.
+/// A warpgroup product of 64 rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
-    /// Its columns: half as many sums in each unit.
+    /// Columns; each unit has half as many accumulators.
     pub columns: usize,
     /// The factors' type.
     pub half: Half,
     /// Whether a row of each factor in shared memory goes across the depth, not along it.
     pub across: [bool; 2],
-    /// How far it is in each from 16 numbers of the depth to the next, in units of 16 bytes.
+    /// Step in each factor from 16 numbers of the depth to the next 16, in units of 16 bytes.
     pub steps: [usize; 2],
-    /// How often there are 16.
+    /// Number of such steps.
     pub count: usize,
 }
 
 impl Product {
-    /// Sums in a unit.
+    /// Accumulators of a unit.
     pub const fn sums(self) -> usize {
         self.columns / 2
     }
 
-    /// PTX's instructions for it. Its sums are the first registers of all; of A it has registers from
-    /// `registers` on or the descriptor `a`, of B the descriptor `b`.
+    /// The PTX instructions. The sums are the first operands. A is in the operands from `registers`
+    /// on, or given by descriptor `a`; B is given by descriptor `b`. If `fresh`, the sums start
+    /// from zero.
     fn text(self, fresh: bool, registers: Option<usize>, a: usize, b: usize, then: &str) -> String {
         let (sums, name) = (self.sums(), self.half.name());
         let listed =
@@ -258,10 +259,10 @@ impl Product {
     }
 }
 
-/// Waits until the products have ended.
+/// Waits until all products have finished.
 const WAIT: &str = "wgmma.wait_group.sync.aligned 0;";
 
-/// Begins `sums += a b`, where `a` and `b` describe slices of shared memory.
+/// Starts `sums += a b`, where `a` and `b` are descriptors of slices in shared memory.
 #[cube]
 pub fn begin_multiply(sums: &Sequence<f32>, a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
     intrinsic!(|scope| {
@@ -274,7 +275,7 @@ pub fn begin_multiply(sums: &Sequence<f32>, a: u64, b: u64, #[comptime] product:
     })
 }
 
-/// Waits until of this warpgroup's calls of [`begin_multiply`] only the last has not ended.
+/// Waits until all of this warpgroup's [`begin_multiply`] calls except the last have finished.
 #[cube]
 pub fn wait_for_products_but_the_last() {
     intrinsic!(|scope| {
@@ -282,7 +283,7 @@ pub fn wait_for_products_but_the_last() {
     })
 }
 
-/// The sums of [`begin_multiply`], `count` in a unit, once all have ended.
+/// The sums of [`begin_multiply`], `count` in a unit, once all have finished.
 #[cube]
 pub fn finished(sums: &Sequence<f32>, #[comptime] count: usize) -> Sequence<f32> {
     intrinsic!(|scope| {
@@ -292,7 +293,7 @@ pub fn finished(sums: &Sequence<f32>, #[comptime] count: usize) -> Sequence<f32>
     })
 }
 
-/// `a b`, where both describe slices of shared memory.
+/// `a b`, where both are descriptors of slices in shared memory.
 #[cube]
 pub fn multiply(a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
     intrinsic!(|scope| {
@@ -303,8 +304,8 @@ pub fn multiply(a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
     })
 }
 
-/// `sums + a b`, where `a` is in registers, two numbers in each, four of them for 16 of the depth,
-/// and `b` describes a slice of shared memory.
+/// `sums + a b`, where `a` is in registers, two numbers in each and four registers per 16 of the
+/// depth, and `b` is the descriptor of a slice in shared memory.
 #[cube]
 pub fn multiply_registers(
     sums: &Sequence<f32>,
@@ -333,7 +334,7 @@ pub fn packed(low: f32, high: f32, #[comptime] half: Half) -> u32 {
     })
 }
 
-/// 2 to the power of `x`, to some 22 bits.
+/// `2^x`, to some 22 bits.
 #[cube]
 pub fn exp2(x: f32) -> f32 {
     intrinsic!(|scope| {

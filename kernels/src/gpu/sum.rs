@@ -1,5 +1,5 @@
-//! Sums, each in an order that follows from the sizes alone: the same bits whatever the device does
-//! first.
+//! Sums in an order that depends on the sizes alone, so that the bits repeat whatever the order of
+//! execution.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
@@ -8,8 +8,8 @@ use cubecl::prelude::*;
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{elem, rows_and_width, unfilled, vector_size};
 
-/// The sum of `value` over the `side * side` units that share a row, for each of them. `scratch`
-/// has two values for each of the cube's `units`.
+/// The sum of `value` over the `side * side` units that share a row, returned to each of them.
+/// `scratch` has two values for each of the cube's `units`.
 #[cube]
 pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usize, #[comptime] units: usize) -> f32 {
     let unit = UNIT_POS as usize;
@@ -26,7 +26,7 @@ pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usi
     if lane < side {
         scratch[units + first + lane] = part;
     }
-    // What the next sum overwrites, everyone has read before it arrives here.
+    // Before this barrier all have read what the next sum overwrites.
     sync_cube();
     let mut sum = f32::new(0.0);
     #[unroll]
@@ -40,11 +40,11 @@ pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usi
 const COLUMNS: usize = 16;
 /// See [`COLUMNS`].
 pub const LANES: usize = 16;
-/// Rows that a unit of [`column_sums`] asks for before it adds them, so that it waits for memory once
+/// Rows that a unit of [`column_sums`] loads before it adds them, so that it waits for memory once
 /// for all of them.
-const ASKED: usize = 8;
+const ROWS_AT_ONCE: usize = 8;
 
-/// The column of vectors that a unit sums up, in a grid as [`Groups::grid`] makes it.
+/// The column of vectors that a unit sums, in a grid of [`Groups::grid`].
 #[cube]
 pub fn own_column() -> usize {
     CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize
@@ -56,7 +56,7 @@ pub fn first_row(steps: usize) -> usize {
     CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize
 }
 
-/// Writes the sum over a cube's [`LANES`] of what each has summed of its column to the row of the
+/// Adds up the partial column sums of a cube's [`LANES`], and writes the total to the row of the
 /// cube's group in `sums` `[groups, width]`.
 #[cube]
 pub fn write_column_sum<N: Size>(sum: Vector<f32, N>, sums: &mut [Vector<f32, N>], column: usize, width: usize) {
@@ -85,11 +85,11 @@ fn column_sums_kernel<T: Float, N: Size>(
 ) {
     let (column, first) = (own_column(), first_row(steps));
     let mut sum = Vector::<f32, N>::new(f32::new(0.0));
-    for block in 0..steps.div_ceil(ASKED) {
-        let mut values = Array::<Vector<f32, N>>::new(ASKED);
+    for block in 0..steps.div_ceil(ROWS_AT_ONCE) {
+        let mut values = Array::<Vector<f32, N>>::new(ROWS_AT_ONCE);
         #[unroll]
-        for i in 0..ASKED {
-            let step = block * ASKED + i;
+        for i in 0..ROWS_AT_ONCE {
+            let step = block * ROWS_AT_ONCE + i;
             let row = first + step * LANES;
             values[i] = Vector::zeroed();
             if step < steps && row < rows && column < width {
@@ -97,18 +97,18 @@ fn column_sums_kernel<T: Float, N: Size>(
             }
         }
         #[unroll]
-        for i in 0..ASKED {
+        for i in 0..ROWS_AT_ONCE {
             sum += values[i];
         }
     }
     write_column_sum::<N>(sum, sums, column, width);
 }
 
-/// How the rows of a matrix are shared out to groups, each of which is summed by itself before the
-/// groups are.
+/// How the rows of a matrix are divided into groups. Each group is summed first, then the groups'
+/// sums.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// How many there are.
+    /// Number of groups.
     pub count: usize,
     /// Rows that each of a group's [`LANES`] takes.
     pub steps: usize,
@@ -152,12 +152,12 @@ fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
     };
     let vector = vector_size(width);
     let (grid, dtype) = (groups.grid(&[&x, &sums], width / vector), elem(x.dtype));
-    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    // SAFETY: the kernel checks every index against `rows` and `width`.
     unsafe { launch!(column_sums_kernel, grid, vector, [x, &sums], rows, width / vector, groups.steps, dtype) };
     sums
 }
 
-/// Units of a cube that sums; every device has as many.
+/// Units of a cube that computes a sum; every device allows this many.
 pub const UNITS: u32 = 256;
 
 /// The sum of each unit's `value`, for all units of a cube of `units`, a power of two.

@@ -1,17 +1,17 @@
-//! Between burn's GPU tensors and the arguments of our kernels.
+//! Conversion between burn's GPU tensors and our kernels' arguments.
 
-/// What a kernel calls a type of numbers.
+/// A type of numbers as a kernel argument.
 pub use burn::backend::cubecl::dtype_to_elem_type as elem;
 use burn::tensor::{BackendPrimitive, Bytes, DType, Int, Shape, Tensor, kind::Autodiff};
 use burn_cubecl::kernel::cast;
-/// The tensor with its values in order and without gaps; a copy only where they are not.
+/// The tensor with its values in order and without gaps; copied only if they are not.
 pub use burn_cubecl::kernel::into_contiguous as contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::{CubeBackend, ops::reshape, tensor::CubeTensor};
 use cubecl::prelude::BufferArg;
 pub use cubecl::zspace::metadata::Metadata;
 
-/// The tensor as kernels for a GPU take it, on which it must be; without its gradient.
+/// The tensor as GPU kernels take it, without autodiff. It must be on a GPU.
 pub fn cube<const D: usize, K>(tensor: Tensor<D, K>) -> CubeTensor
 where
     K: Autodiff + BackendPrimitive<CubeBackend, Primitive = CubeTensor>,
@@ -19,12 +19,12 @@ where
     tensor.inner().try_into_primitive::<CubeBackend>().unwrap_or_else(|_| panic!("a tensor that is not on a GPU"))
 }
 
-/// The way back, for floats.
+/// The inverse of [`cube`], for floats.
 pub fn from_cube<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
     Tensor::from_primitive::<CubeBackend>(tensor)
 }
 
-/// Writes `values` to the first places of a tensor, where it lies.
+/// Overwrites the first elements of a tensor in place.
 pub fn overwrite<const D: usize>(target: &Tensor<D, Int>, values: Vec<i32>) {
     let target = cube(target.clone());
     target.client.write(&target.handle, Bytes::from_elems(values));
@@ -35,8 +35,7 @@ pub fn float32(tensor: CubeTensor) -> CubeTensor {
     contiguous(if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) })
 }
 
-/// A tensor on the device of `like` whose values are whatever the memory holds: for a kernel to
-/// fill.
+/// An uninitialised tensor on the device of `like`, for a kernel to fill.
 pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
@@ -46,19 +45,19 @@ pub fn unfilled_like(like: &CubeTensor) -> CubeTensor {
     unfilled(like, like.meta.shape().clone(), like.dtype)
 }
 
-/// The contiguous tensor as kernels change it in place: a copy where something else holds it too.
+/// The contiguous tensor, to change in place: a copy if something else holds it too.
 pub fn writable(tensor: CubeTensor) -> CubeTensor {
     if tensor.can_mut() {
         return tensor;
     }
-    // As a list: between rows a copy on CUDA has gaps.
+    // As one row, because a copy on CUDA puts gaps between rows.
     let shape = tensor.meta.shape().clone();
     let list = reshape(tensor, [shape.num_elements()].into());
     reshape(list.copy(), shape)
 }
 
-/// The tensor that a kernel writes where it reads `x`, which it may be, and its argument: after
-/// others of which `x` is number `place`. It is `x` where nothing else holds it.
+/// The output tensor of a kernel that reads `x` as argument number `place`, and the output's
+/// argument. The output is `x` itself, in place, if nothing else holds it.
 pub fn written(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
     if x.can_mut() {
         return (x.clone(), x.as_tensor_alias(place).into_buffer_arg());
@@ -67,15 +66,15 @@ pub fn written(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
     (y.clone(), y.into_buffer_arg())
 }
 
-/// A float32 tensor of zeros on the device of `like`, without gaps: CUDA puts some between the rows
-/// of what burn makes itself.
+/// A float32 tensor of zeros on the device of `like`, without the gaps between rows that burn's own
+/// tensors have on CUDA.
 pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let shape = shape.into();
     let list = zeros_client(like.client.clone(), like.device.clone(), [shape.num_elements()].into(), DType::F32);
     reshape(list, shape)
 }
 
-/// How far apart the rows of the last dimension begin, where all are equally far; `None` otherwise.
+/// The stride between rows of the last dimension, if it is the same for all; otherwise `None`.
 pub fn row_stride(tensor: &CubeTensor) -> Option<usize> {
     let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
     let rank = shape.num_dims();
@@ -83,8 +82,8 @@ pub fn row_stride(tensor: &CubeTensor) -> Option<usize> {
     (rank >= 2 && strides[rank - 1] == 1 && evenly).then(|| strides[rank - 2])
 }
 
-/// The tensor in another shape with the same last dimension; a copy only where its rows are not
-/// equally far apart.
+/// The tensor in another shape with the same last dimension; copied only if its rows have no common
+/// stride.
 pub fn with_rows(tensor: CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let shape = shape.into();
     let Some(stride) = row_stride(&tensor) else { return reshape(contiguous(tensor), shape) };
@@ -98,21 +97,21 @@ pub fn with_rows(tensor: CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     tensor
 }
 
-/// The last dimension of a tensor, and the product of the others.
+/// The product of all dimensions but the last, and the last.
 pub fn rows_and_width(tensor: &CubeTensor) -> [usize; 2] {
     let shape = tensor.meta.shape();
     let width = shape.last().copied().unwrap_or(1);
     [shape.num_elements() / width.max(1), width]
 }
 
-/// As [`rows_and_width`], the width in vectors, and the numbers in a vector.
+/// As [`rows_and_width`], with the width in vectors, and the vector width.
 pub fn rows_of_vectors(tensor: &CubeTensor) -> [usize; 3] {
     let [rows, width] = rows_and_width(tensor);
     let vector = vector_size(width);
     [rows, width / vector, vector]
 }
 
-/// The shape of `x` with `n` in place of its last dimension.
+/// The shape of `x` with `n` as its last dimension.
 pub fn with_width(x: &CubeTensor, n: usize) -> Shape {
     let mut shape = x.meta.shape().clone();
     let last = shape.num_dims() - 1;
@@ -120,8 +119,7 @@ pub fn with_width(x: &CubeTensor, n: usize) -> Shape {
     shape
 }
 
-/// How many neighbouring values a kernel takes at once, where rows of `width` values must not share
-/// any.
+/// Vector width for rows of `width` values: no vector spans two rows.
 pub fn vector_size(width: usize) -> usize {
     if width.is_multiple_of(4) { 4 } else { 1 }
 }

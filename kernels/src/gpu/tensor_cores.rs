@@ -1,9 +1,9 @@
 //! [`Products`] on tensor cores: 16 x 16 x 16 products of float16 or bfloat16 with float32 sums.
-//! Where a fragment's numbers lie is the device's secret, so what a unit must see by itself
-//! (scores, sums to be scaled) goes through shared memory.
+//! The layout of a fragment's numbers in registers is not specified, so values that units access
+//! individually (scores, sums to be scaled) go through shared memory.
 //!
-//! Each plane of 32 units takes 16 rows, or a multiple of that, all for itself: only a plane has to
-//! wait for itself here.
+//! Each plane of 32 units has 16 rows, or a multiple of that, to itself, so `sync_plane` suffices
+//! here.
 
 use burn::tensor::DType;
 use cubecl::client::Client;
@@ -13,20 +13,20 @@ use cubecl::prelude::*;
 use crate::gpu::tensor::elem;
 use crate::gpu::tile::{Products, ProductsFamily, Tile};
 
-/// Units of a plane: what NVIDIA's devices have, and the only ones that this is used on.
+/// Units of a plane on NVIDIA's devices, the only ones that this module is used on.
 pub const PLANE: usize = 32;
 
 /// Rows, columns and depth of a fragment.
 pub const SIDE: usize = 16;
 
 /// Whether the device has tensor cores.
-pub fn names_tensor_cores(client: &Client) -> bool {
+pub fn has_tensor_cores(client: &Client) -> bool {
     !client.properties().features.matmul.cmma.is_empty()
 }
 
-/// Whether the device says that its tensor cores multiply numbers of this type, in planes and
-/// fragments of the sizes we know.
-pub fn takes(client: &Client, dtype: DType) -> bool {
+/// Whether the device reports tensor cores for this type, with the plane and fragment sizes of this
+/// module.
+pub fn supports(client: &Client, dtype: DType) -> bool {
     let (properties, factor, sum) = (client.properties(), elem(dtype), elem(DType::F32));
     let listed = properties.features.matmul.cmma.iter().any(|config| {
         [config.a_type, config.b_type, config.cd_type] == [factor, factor, sum]
@@ -51,16 +51,16 @@ impl Tile {
 
     /// Fragments in the width of a head.
     const fn fragments_deep(self) -> usize {
-        self.vectors * self.line / SIDE
+        self.vectors * self.vector_size / SIDE
     }
 
     /// Vectors in the width of a fragment.
     const fn fragment_vectors(self) -> usize {
-        SIDE / self.line
+        SIDE / self.vector_size
     }
 }
 
-/// The first row of this plane's fragment number `i`.
+/// First row of this plane's fragment number `i`.
 #[cube]
 fn row_of(#[comptime] i: usize, #[comptime] tile: Tile) -> usize {
     (UNIT_POS as usize / PLANE * comptime!(tile.fragments_high()) + i) * SIDE
@@ -81,7 +81,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
 
     fn scores(rows: &[Vector<T, N>], columns: &[Vector<T, N>], scores: &mut [f32], #[comptime] tile: Tile) {
         let (stride, score_stride) = comptime!((tile.stride(), tile.score_stride()));
-        let ld = comptime!((tile.stride() * tile.line) as u32);
+        let ld = comptime!((tile.stride() * tile.vector_size) as u32);
         #[unroll]
         for i in 0..comptime!(tile.fragments_high()) {
             let row = row_of(i, tile);
@@ -112,7 +112,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
 
     fn accumulate(sum: &mut Self::Accumulator, weights: &[W], columns: &[Vector<T, N>], #[comptime] tile: Tile) {
         let (weight_stride, deep) = comptime!((tile.weight_stride(), tile.fragments_deep()));
-        let ld = comptime!((tile.stride() * tile.line) as u32);
+        let ld = comptime!((tile.stride() * tile.vector_size) as u32);
         #[unroll]
         for k in 0..comptime!(tile.columns / SIDE) {
             let mut rows = Sequence::<Matrix<W>>::new();
@@ -192,7 +192,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
                     let place = turn * PLANE + lane;
                     let row = row_of(i, tile) + place / wide;
                     if place < SIDE * wide && row < valid {
-                        let at = from + place / wide * score_stride + place % wide * comptime!(tile.line);
+                        let at = from + place / wide * score_stride + place % wide * comptime!(tile.vector_size);
                         let mut values = Vector::<T, N>::zeroed();
                         #[unroll]
                         for l in 0..N::value() {
@@ -207,13 +207,13 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
     }
 }
 
-/// Sums of nothing yet.
+/// An accumulator of zeros.
 #[cube]
 pub fn zero_fragment() -> Matrix<f32> {
     Matrix::<f32>::from_value(MatrixIdent::Accumulator, SIDE, SIDE, SIDE, MatrixLayout::Undefined, 0.0f32)
 }
 
-/// A factor, to be loaded.
+/// A fragment of a factor, uninitialised.
 #[cube]
 pub fn fragment<T: Float>(#[comptime] ident: MatrixIdent, #[comptime] layout: MatrixLayout) -> Matrix<T> {
     // SAFETY: every caller loads it next.

@@ -1,14 +1,14 @@
-//! The tiles of attention in shared memory: how large they are, how they are loaded, and what
-//! multiplies them.
+//! Attention's tiles in shared memory: their sizes, how they are loaded, and how they are
+//! multiplied.
 //!
-//! A cube owns some positions of one head (its rows) and sweeps over others (its columns). Two
-//! products are all it needs: rows times columns over the width of a head, which gives scores, and
-//! weights times columns, which gives what is accumulated over the sweep. [`Products`] is either
-//! plain multiply-adds, which every device has, or tensor cores.
+//! A cube owns some positions of one head (its rows) and sweeps over others (its columns). It needs
+//! two products: rows times columns over the head dimension, which gives scores, and weights times
+//! columns, which is accumulated over the sweep. [`Products`] does both by plain multiply-adds, on
+//! every device, or by tensor cores.
 
 use cubecl::prelude::*;
 
-/// Sizes of the tiles, known when a kernel is compiled.
+/// Sizes of the tiles, known at compile time of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Positions that a cube owns.
@@ -17,32 +17,32 @@ pub struct Tile {
     pub columns: usize,
     /// Vectors in the width of a head.
     pub vectors: usize,
-    /// Numbers in a vector.
-    pub line: usize,
+    /// Vector width: numbers that a unit loads at once.
+    pub vector_size: usize,
     /// Units of a cube.
     pub units: usize,
-    /// Numbers between the end of a row of scores and the next: so that rows do not all begin in
-    /// the same memory bank.
+    /// Padding between rows of scores, in numbers, against bank conflicts.
     pub gap: usize,
-    /// The same between rows of weights.
+    /// Padding between rows of weights.
     pub weight_gap: usize,
-    /// Whether the units that share a row are neighbours in a plane whose numbers they may ask for.
+    /// Whether the units that share a row are adjacent in a plane, and can exchange values by
+    /// shuffles.
     pub planes: bool,
 }
 
 impl Tile {
-    /// Vectors from a row of queries, keys or values to the next; one is left out, for the banks'
-    /// sake.
+    /// Stride between rows of queries, keys or values, in vectors; one vector of padding, against
+    /// bank conflicts.
     pub const fn stride(self) -> usize {
         self.vectors + 1
     }
 
-    /// Numbers from a row of scores to the next.
+    /// Stride between rows of scores, in numbers.
     pub const fn score_stride(self) -> usize {
         self.columns + self.gap
     }
 
-    /// Numbers from a row of weights to the next.
+    /// Stride between rows of weights, in numbers.
     pub const fn weight_stride(self) -> usize {
         self.columns + self.weight_gap
     }
@@ -52,46 +52,48 @@ impl Tile {
         self.units / self.rows
     }
 
-    /// Columns of a row of scores that a unit takes.
+    /// Columns of a row of scores per unit.
     pub const fn own(self) -> usize {
         self.columns / self.parts()
     }
 }
 
-/// The numbers that a unit reads at once: they divide a head, and are at most `widest`.
-pub fn line(head_size: usize, widest: usize) -> usize {
-    let lines = (0..=widest.ilog2()).rev().map(|i| 1 << i);
-    lines.into_iter().find(|line| head_size.is_multiple_of(*line)).unwrap_or(1)
+/// Vector width for heads of `head_size`: the largest power of two up to `widest` that divides it.
+pub fn head_vector_size(head_size: usize, widest: usize) -> usize {
+    let sizes = (0..=widest.ilog2()).rev().map(|i| 1 << i);
+    sizes.into_iter().find(|size| head_size.is_multiple_of(*size)).unwrap_or(1)
 }
 
-/// What a kernel of attention holds in shared memory, in units of its tile.
+/// What an attention kernel keeps in shared memory, in terms of its tile.
 #[derive(Clone, Copy, Debug)]
-pub struct Holds {
-    /// Heads' vectors for every row, and as many for every column.
+pub struct Footprint {
+    /// Matrices of head vectors for the rows, and as many for the columns.
     pub vectors: usize,
     /// Matrices of scores.
     pub scores: usize,
     /// Matrices of weights.
     pub weights: usize,
-    /// Numbers for each column.
+    /// Single numbers for each column.
     pub of_columns: usize,
 }
 
-/// Shared memory left over for alignment, in bytes.
+/// Bytes of shared memory reserved for alignment.
 const SPARE: usize = 256;
 
-impl Holds {
-    /// Bytes with such a tile, for numbers of `number` bytes and weights of `weight`.
+impl Footprint {
+    /// Bytes of shared memory with this tile, for numbers of `number` bytes and weights of `weight`
+    /// bytes.
     pub const fn bytes(self, tile: Tile, number: usize, weight: usize) -> usize {
-        self.vectors * (tile.rows + tile.columns) * tile.stride() * tile.line * number
+        self.vectors * (tile.rows + tile.columns) * tile.stride() * tile.vector_size * number
             + tile.rows * (self.scores * tile.score_stride() * 4 + self.weights * tile.weight_stride() * weight + 4)
             + tile.columns * self.of_columns * 4
             + SPARE
     }
 }
 
-/// Column number `i` of those that part `part` of row `row` takes. Every eighth row swaps
-/// neighbours: with the gaps of tensor cores, the units of a plane then meet in no memory bank.
+/// Column number `i` of the unit that has part `part` of row `row`. In every other group of eight
+/// rows a unit's adjacent columns are swapped: with the padding for tensor cores, a plane's units
+/// then have no bank conflicts.
 #[cube]
 pub fn own_column(#[comptime] i: usize, row: usize, part: usize, #[comptime] tile: Tile) -> usize {
     if comptime!(tile.own() % 2 == 0) {
@@ -101,11 +103,11 @@ pub fn own_column(#[comptime] i: usize, row: usize, part: usize, #[comptime] til
     }
 }
 
-/// Multiplies tiles, all units of a cube together. Callers synchronise before what they pass in is
-/// read, and after what comes out is written.
+/// Multiplies tiles, by all units of a cube together. Callers synchronise the cube between writing
+/// the inputs and these calls, and before they read the outputs.
 #[cube]
 pub trait Products<T: Float, W: Float, N: Size>: 'static + Send + Sync {
-    /// `[rows, head_size]` in float32, spread over the units' registers.
+    /// `[rows, head_size]` in float32, distributed over the units' registers.
     type Accumulator: CubeType;
 
     /// Zeros.
@@ -120,8 +122,8 @@ pub trait Products<T: Float, W: Float, N: Size>: 'static + Send + Sync {
     /// Multiplies each row by its factor. `scratch` is `[rows, columns]`.
     fn scale_rows(sum: &mut Self::Accumulator, factors: &[f32], scratch: &mut [f32], #[comptime] tile: Tile);
 
-    /// Writes the first `valid` rows, each times its factor, to `out` from vector `first` on,
-    /// `stride` vectors from row to row.
+    /// Writes the first `valid` rows, each times its factor, to `out` from vector `first` on, with
+    /// a stride of `stride` vectors.
     fn write(
         sum: &Self::Accumulator,
         factors: &[f32],
@@ -134,14 +136,14 @@ pub trait Products<T: Float, W: Float, N: Size>: 'static + Send + Sync {
     );
 }
 
-/// [`Products`] for every type of number: what a kernel is compiled with.
+/// [`Products`] for every type of number: a kernel's type parameter.
 pub trait ProductsFamily: 'static + Send + Sync {
     /// For values of type `T` in vectors of `N`, and weights of type `W`.
     type Of<T: Float, W: Float, N: Size>: Products<T, W, N>;
 }
 
-/// Copies `count` rows of a head into shared memory, from vector `first` of `from` on, `stride`
-/// vectors from row to row; rows from `valid` on become zeros.
+/// Copies `count` rows of a head into shared memory, from vector `first` of `from` on, with a
+/// stride of `stride` vectors; rows from `valid` on become zeros.
 #[cube]
 pub fn load<T: Float, N: Size>(
     from: &[Vector<T, N>],
@@ -179,22 +181,22 @@ pub fn sum_of_lanes<N: Size>(lanes: Vector<f32, N>) -> f32 {
     sum
 }
 
-/// Plain multiply-adds, in tiles of registers: units form a square, and each takes every so many
-/// rows and columns.
+/// Plain multiply-adds with register tiles: the units form a square, and each takes rows and
+/// columns at a fixed stride.
 pub struct Units;
 
 impl ProductsFamily for Units {
     type Of<T: Float, W: Float, N: Size> = Units;
 }
 
-/// Units along the rows, and along the columns, where there are as many of these.
+/// Units along the rows, and along the columns, of tiles that are large enough.
 const UNIT_SIDE: usize = 8;
 
 impl Tile {
     /// A tile for plain multiply-adds.
-    pub fn of_units(rows: usize, columns: usize, vectors: usize, line: usize) -> Self {
+    pub fn of_units(rows: usize, columns: usize, vectors: usize, vector_size: usize) -> Self {
         let units = rows.min(UNIT_SIDE) * columns.min(UNIT_SIDE);
-        Self { rows, columns, vectors, line, units, gap: 1, weight_gap: 1, planes: false }
+        Self { rows, columns, vectors, vector_size, units, gap: 1, weight_gap: 1, planes: false }
     }
 
     /// Units along the rows.
@@ -207,17 +209,17 @@ impl Tile {
         self.units / self.unit_rows()
     }
 
-    /// Rows that a unit takes.
+    /// Rows per unit.
     const fn rows_each(self) -> usize {
         self.rows / self.unit_rows()
     }
 
-    /// Columns of scores that a unit takes.
+    /// Columns of scores per unit.
     const fn columns_each(self) -> usize {
         self.columns / self.unit_columns()
     }
 
-    /// Vectors of a head that a unit takes.
+    /// Vectors of a head per unit.
     const fn vectors_each(self) -> usize {
         self.vectors.div_ceil(self.unit_columns())
     }

@@ -1,7 +1,7 @@
-//! What kernels for Hopper's tensor cores have in common. A warpgroup, four planes, multiplies 64
-//! rows at once by factors that lie in shared memory in rows of 128 bytes, of which eight are
-//! shuffled: each sixteen bytes of a column are in other banks. Of the sums of a plane's 16 rows a
-//! unit has, in each eight columns, two next to each other of one row and two of the row eight
+//! Shared code of the kernels for Hopper's tensor cores. A warpgroup, four planes, multiplies 64
+//! rows at once by factors in shared memory, in rows of 128 bytes. Each group of eight rows is
+//! swizzled: the 16-byte vectors of a column are in different banks. Each plane has the sums of 16
+//! rows; in every eight columns a unit has two adjacent sums of one row, and two of the row eight
 //! below.
 
 use cubecl::client::Client;
@@ -16,43 +16,43 @@ pub const ROWS: usize = 64;
 pub const GROUP: usize = 4 * PLANE;
 /// Bytes of a row in shared memory.
 pub const ROW: usize = 128;
-/// Numbers of a half type in it.
+/// Numbers of a half type in such a row.
 pub const NUMBERS: usize = ROW / 2;
 /// Bytes that a unit copies at once.
-pub const VECTOR: usize = 16;
-/// Vectors in a row, and rows that are shuffled together.
-pub const SHUFFLED: usize = ROW / VECTOR;
+pub const VECTOR_BYTES: usize = 16;
+/// Vectors in a row, and rows that are swizzled together.
+pub const SWIZZLED: usize = ROW / VECTOR_BYTES;
 /// The depth of one instruction.
 pub const STEP: usize = 16;
-/// Numbers of 32 bits that are written at once.
+/// Width of an output vector, in 32-bit words.
 pub const WORDS: usize = 4;
 
-/// Whether a device has these instructions, which neither older nor newer ones have.
+/// Whether a device has these instructions; neither older nor newer devices have them.
 pub fn is_hopper(client: &Client) -> bool {
     client.properties().identity.fingerprint == "ptx_sm90"
 }
 
-/// From 16 numbers of the depth to the next, in vectors: along a row, or across rows.
+/// Step from 16 numbers of the depth to the next 16, in vectors: along a row, or across rows.
 pub const fn step(across: bool) -> usize {
-    if across { STEP * ROW / VECTOR } else { STEP * 2 / VECTOR }
+    if across { STEP * ROW / VECTOR_BYTES } else { STEP * 2 / VECTOR_BYTES }
 }
 
-/// What tells the tensor cores how a slice lies: rows of 128 bytes, eight of which are shuffled, and
-/// for one whose rows go across the depth how many bytes it is to its next 64 rows or columns.
-/// Where it begins, in vectors, is added to it.
+/// Descriptor of a slice's layout for the tensor cores: rows of 128 bytes, swizzled in groups of
+/// eight. `next` is the distance in bytes to the next 64 rows or columns, if rows go across the
+/// depth. Callers add the slice's address, in vectors.
 pub const fn descriptor(next: usize) -> u64 {
-    let (shuffled, eight) = (1 << 62, (SHUFFLED * ROW / VECTOR) as u64);
-    shuffled | eight << 32 | ((next / VECTOR) as u64) << 16
+    let (swizzled, eight) = (1 << 62, (SWIZZLED * ROW / VECTOR_BYTES) as u64);
+    swizzled | eight << 32 | ((next / VECTOR_BYTES) as u64) << 16
 }
 
-/// Where vector number `vector` of row number `row` of a slice lies, in bytes.
+/// Byte offset of vector number `vector` in row number `row` of a slice.
 #[cube]
 pub fn offset(row: usize, vector: usize) -> usize {
-    row * ROW + (vector ^ (row % SHUFFLED)) * VECTOR
+    row * ROW + (vector ^ (row % SWIZZLED)) * VECTOR_BYTES
 }
 
-/// Begins to copy `rows` rows of 128 bytes from vector number `first` on, which are `stride` vectors
-/// apart, to where `to` is in shared memory; those from `valid` on become zero.
+/// Starts an asynchronous copy of `rows` rows of 128 bytes, from vector number `first` on and
+/// `stride` vectors apart, to address `to` in shared memory; rows from `valid` on become zero.
 #[cube]
 pub fn copy_rows<T: Float, N: Size>(
     from: &[Vector<T, N>],
@@ -64,40 +64,41 @@ pub fn copy_rows<T: Float, N: Size>(
     #[comptime] units: usize,
 ) {
     #[unroll]
-    for i in 0..comptime!(rows * SHUFFLED / units) {
+    for i in 0..comptime!(rows * SWIZZLED / units) {
         let at = UNIT_POS as usize + i * units;
-        let (row, vector) = (at / SHUFFLED, at % SHUFFLED);
+        let (row, vector) = (at / SWIZZLED, at % SWIZZLED);
         let source = select(row < valid, first + row * stride + vector, 0usize);
-        let bytes = select(row < valid, comptime!(VECTOR as u32), 0u32);
+        let bytes = select(row < valid, comptime!(VECTOR_BYTES as u32), 0u32);
         ptx::copy(&from[source..from.len()], to + offset(row, vector) as u32, bytes);
     }
 }
 
-/// The first of the two rows of a warpgroup's 64 that a unit has sums of; the other is eight below.
+/// The first of a unit's two rows, of a warpgroup's 64; the other is eight below.
 #[cube]
 pub fn own_row() -> usize {
     let (plane, lane) = (UNIT_POS as usize / PLANE, UNIT_POS as usize % PLANE);
     plane % (GROUP / PLANE) * STEP + lane / 4
 }
 
-/// The column of a unit's sum number `i`.
+/// Column of a unit's sum number `i`.
 #[cube]
 pub fn own_column(#[comptime] i: usize) -> usize {
     comptime!(i / 4 * 8 + i % 2) + UNIT_POS as usize % 4 * 2
 }
 
-/// Whether a unit's sum number `i` is of the upper of its two rows: two sums are, then two of the lower.
+/// Whether a unit's sum number `i` belongs to the upper of its two rows: pairs of sums alternate
+/// between the rows.
 pub const fn is_upper(i: usize) -> bool {
     i / 2 % 2 == 0
 }
 
-/// Rows from a unit's upper row to the row of its sum number `i`.
+/// Row of a unit's sum number `i`, relative to its upper row.
 pub const fn rows_below(i: usize) -> usize {
     if is_upper(i) { 0 } else { 8 }
 }
 
-/// A vector of a row of sums that are rounded to two bytes: of the 32 columns number `vector` those
-/// eight that are this unit's in the end, of its upper or lower row.
+/// A vector of sums rounded to two bytes, for the upper or lower row: after an exchange among four
+/// units, the eight columns of group number `vector` of 32 columns that this unit writes.
 #[cube]
 pub fn rounded(
     sums: &Sequence<f32>,
@@ -124,8 +125,8 @@ pub fn rounded(
     words
 }
 
-/// The same of sums as they are: of the 16 columns number `vector` those four that are this unit's
-/// in the end.
+/// The same in float32: the four columns of group number `vector` of 16 columns that this unit
+/// writes.
 #[cube]
 pub fn whole(
     sums: &Sequence<f32>,
@@ -145,14 +146,14 @@ pub fn whole(
     words
 }
 
-/// Which of four vectors next to each other in a row a unit of four has in the end.
+/// Which of four adjacent vectors of a row this unit of four writes.
 #[cube]
 pub fn own_vector(lane: u32, #[comptime] whole: bool) -> usize {
     if comptime!(whole) { (lane % 2 * 2 + lane / 2 % 2) as usize } else { (lane % 4) as usize }
 }
 
-/// Of two units that differ in the bit `bit` of their number the one without it gets both first
-/// words, the other both second ones: each its left neighbour's before its right one's.
+/// Exchanges words between two units whose numbers differ in `bit`: the left unit (bit clear) gets
+/// both first words, the right one both second words, each with the left unit's word first.
 #[cube]
 fn exchanged(first: u32, second: u32, lane: u32, bit: u32) -> (u32, u32) {
     let right = lane & bit != 0;
@@ -161,9 +162,9 @@ fn exchanged(first: u32, second: u32, lane: u32, bit: u32) -> (u32, u32) {
     (select(right, got, kept), select(right, kept, got))
 }
 
-/// What is in an array, as it is now.
+/// A copy of an array's values.
 #[cube]
-pub fn taken(array: &Array<f32>, #[comptime] count: usize) -> Sequence<f32> {
+pub fn to_sequence(array: &Array<f32>, #[comptime] count: usize) -> Sequence<f32> {
     let mut values = Sequence::<f32>::new();
     #[unroll]
     for i in 0..count {
@@ -173,9 +174,9 @@ pub fn taken(array: &Array<f32>, #[comptime] count: usize) -> Sequence<f32> {
     values
 }
 
-/// Puts values into an array.
+/// Copies values into an array.
 #[cube]
-pub fn put_back(array: &mut Array<f32>, values: &Sequence<f32>, #[comptime] count: usize) {
+pub fn from_sequence(array: &mut Array<f32>, values: &Sequence<f32>, #[comptime] count: usize) {
     #[unroll]
     for i in 0..count {
         array[i] = *values.index(i);

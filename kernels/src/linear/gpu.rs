@@ -164,7 +164,7 @@ fn biased(x: CubeTensor, bias: CubeTensor, activates: bool) -> CubeTensor {
     let bias = float32(bias);
     let [rows, width, vector] = rows_of_vectors(&x);
     let (grid, dtype, (y, out)) = (Grid::each(&[&x], rows * width), elem(x.dtype), written(&x, 0));
-    // SAFETY: the kernel looks at `length` before it reads or writes a place.
+    // SAFETY: the kernel checks every index against `length`.
     unsafe { launch!(biased_kernel, grid, vector, [x, bias, out], rows * width, width, activates, dtype) };
     y
 }
@@ -202,7 +202,7 @@ fn biased_gelu_backward(h: CubeTensor, bias: CubeTensor, dy: CubeTensor) -> (Cub
     let (groups, dh) = (Groups::of(rows), unfilled_like(&h));
     let sums = unfilled(&h, [groups.count, width * vector], DType::F32);
     let (grid, steps, dtype) = (groups.grid(&[&h], width), groups.steps, elem(h.dtype));
-    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    // SAFETY: the kernel checks every index against `rows` and `width`.
     unsafe {
         launch!(biased_gelu_backward_kernel, grid, vector, [h, bias, dy, &dh, &sums], rows, width, steps, dtype);
     }
@@ -296,7 +296,7 @@ fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType, sums
     let sums = unfilled(&dy, [if sums_up { groups.count } else { 1 }, width * vector], DType::F32);
     let (steps, mask, drops) = (groups.steps, mask_launch(dropout), dropout.is_some());
     let (grid, dtypes) = (groups.grid(&[&dy], width), [elem(dy.dtype), elem(to)]);
-    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    // SAFETY: the kernel checks every index against `rows` and `width`.
     unsafe {
         launch!(
             branch_gradient_kernel,

@@ -4,8 +4,8 @@
 use super::Norm;
 use crate::{cpu::prelude::*, simd::sum_of};
 
-/// Rows one task takes: enough work to be worth a task, and the unit in which the weights'
-/// gradients are summed.
+/// Rows per task: enough work to be worth a task, and the unit in which the weights' gradients are
+/// summed.
 pub(crate) const ROWS: usize = 32;
 
 impl Operation<Flex, 3> for Norm {

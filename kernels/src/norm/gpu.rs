@@ -346,7 +346,7 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     let types = [DType::F32, to.into()].map(elem);
     // What does not centre reads no bias either.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
-    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    // SAFETY: the kernel checks every index against `rows` and `width`.
     unsafe {
         launch!(forward_rows, grid, vector, [x, weight, bias, &y], layout, epsilon, share, types);
     }
@@ -370,8 +370,8 @@ fn backward(
     let sums = unfilled(&x, [groups, if centred { 2 } else { 1 } * width * vector], DType::F32);
     let (grid, layout) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), all_rows(rows, width));
     let types = [DType::F32, dy.dtype].map(elem);
-    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
-    // a row for each group.
+    // SAFETY: the kernel checks every index against `rows` and `width`; `sums` has a row for each
+    // group.
     unsafe {
         launch!(backward_rows, grid, vector, [x, weight, weight, dy, &dx, &sums], layout, steps, epsilon, share, types);
     }

@@ -9,7 +9,7 @@ use crate::cpu::prelude::*;
 use crate::gemm::{Element, Matrix, MatrixMut, Threads, product};
 use crate::halves::{converted, narrow_bf16};
 
-/// Values one task takes; also the unit in which squares are summed.
+/// Values per task; also the unit in which squares are summed.
 pub const CHUNK: usize = 16_384;
 
 /// Parameter, first and second moment after one step of AdamW, given the gradient: each `[n]`, in

@@ -22,8 +22,7 @@ impl Operation<CubeBackend, 3> for QkNorm {
         let (layout, vector, share, rows) = layout(&qkv, self.heads, qkv.can_mut());
         let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
         let (types, (y, out), epsilon) = ([elem(qkv.dtype); 2], written(&qkv, 0), self.epsilon);
-        // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a
-        // place.
+        // SAFETY: the kernel checks every index against `rows` and the head's width.
         unsafe { launch!(forward_rows, grid, vector, [qkv, query, key, out], layout, epsilon, share, types) };
         [y]
     }

@@ -4,7 +4,7 @@
 use super::Rotate;
 use crate::cpu::prelude::*;
 
-/// Positions one task takes.
+/// Positions per task.
 const ROWS: usize = 32;
 
 impl Operation<Flex, 1> for Rotate {

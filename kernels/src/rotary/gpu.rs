@@ -30,7 +30,7 @@ impl Rotate {
         let length = qkv.meta.num_elements() / heads.width() * visited * half;
         let (grid, dtype) = (Grid::each(&[&qkv], length), elem(qkv.dtype));
         let (y, out) = written(&qkv, 0);
-        // SAFETY: the kernel looks at `length` before it reads or writes a place.
+        // SAFETY: the kernel checks every index against `length`.
         unsafe {
             launch!(turn, grid, vector, [qkv, cos, sin, out], length, time, half, all, visited, turned, sign, dtype);
         }

@@ -22,7 +22,7 @@ impl Operation<Flex, 1> for SwiGlu {
     }
 }
 
-/// Rows one task takes.
+/// Rows per task.
 const ROWS: usize = 32;
 
 simd_versions! {

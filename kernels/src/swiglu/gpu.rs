@@ -12,8 +12,8 @@ impl Operation<CubeBackend, 1> for SwiGlu {
         let y = unfilled(&values, with_width(&values, both / 2), x.dtype);
         let [rows, width, vector] = rows_of_vectors(&y);
         let (grid, dtype) = (Grid::each(&[&values], rows * width), elem(x.dtype));
-        // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two
-        // values for each that is written.
+        // SAFETY: the kernel checks every index against `length`; `x` has two values for each that
+        // is written.
         unsafe { launch!(swiglu_kernel, grid, vector, [values, &y], rows * width, width, dtype) };
         ([y], x)
     }

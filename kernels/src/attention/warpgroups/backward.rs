@@ -5,7 +5,7 @@ use super::super::gpu_layout::{Layout, Shape};
 use super::tile::*;
 use crate::gpu::ptx;
 use crate::gpu::warpgroup::{
-    GROUP, ROWS, VECTOR, WORDS, copy_rows, is_upper, own_column, own_row, put_back, rows_below, taken,
+    GROUP, ROWS, VECTOR_BYTES, WORDS, copy_rows, from_sequence, is_upper, own_column, own_row, rows_below, to_sequence,
 };
 use crate::{Heads, gpu::prelude::*};
 
@@ -26,7 +26,7 @@ fn queries_backward<T: Float, N: Size>(
 ) {
     let (high, units) = comptime!((form.high(), form.units()));
     let held = Shared::<[Vector<T, N>]>::new_aligned_slice(
-        comptime!((2 * form.groups + 2 * STAGES) * TILE / VECTOR),
+        comptime!((2 * form.groups + 2 * STAGES) * TILE / VECTOR_BYTES),
         1024usize,
     );
     let queries = ptx::shared_address(&held);
@@ -108,12 +108,12 @@ fn queries_backward<T: Float, N: Size>(
             }
             // dQ += dS K
             let after = ptx::multiply_registers(
-                &taken(&sums, SUMS),
+                &to_sequence(&sums, SUMS),
                 &factor(&slopes, form.half),
                 described(keys),
                 comptime!(form.weighted()),
             );
-            put_back(&mut sums, &after, SUMS);
+            from_sequence(&mut sums, &after, SUMS);
         }
     }
     let valid = usize::max(time, my_first) - my_first;
@@ -155,7 +155,7 @@ fn keys_backward<T: Float, N: Size>(
 ) {
     let (high, units) = comptime!((form.high(), form.units()));
     let held = Shared::<[Vector<T, N>]>::new_aligned_slice(
-        comptime!((2 * form.groups + 2 * STAGES) * TILE / VECTOR),
+        comptime!((2 * form.groups + 2 * STAGES) * TILE / VECTOR_BYTES),
         1024usize,
     );
     let mut pairs = Shared::<[Vector<f32, Const<4>>]>::new_aligned_slice(comptime!(STAGES * BLOCK / 2), 16usize);
@@ -247,19 +247,19 @@ fn keys_backward<T: Float, N: Size>(
             }
             // dV += Pᵀ dY and dK += dSᵀ Q
             let of_values = ptx::multiply_registers(
-                &taken(&sums_of_values, SUMS),
+                &to_sequence(&sums_of_values, SUMS),
                 &factor(&weights, form.half),
                 described(queries + TILE as u32),
                 comptime!(form.weighted()),
             );
-            put_back(&mut sums_of_values, &of_values, SUMS);
+            from_sequence(&mut sums_of_values, &of_values, SUMS);
             let of_keys = ptx::multiply_registers(
-                &taken(&sums_of_keys, SUMS),
+                &to_sequence(&sums_of_keys, SUMS),
                 &factor(&slopes, form.half),
                 described(queries),
                 comptime!(form.weighted()),
             );
-            put_back(&mut sums_of_keys, &of_keys, SUMS);
+            from_sequence(&mut sums_of_keys, &of_keys, SUMS);
         }
     }
     let valid = usize::max(time, my_first) - my_first;
@@ -275,11 +275,13 @@ pub fn backward([qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5], shape: Shape)
     for (grid, layout) in shape.launches(qkv, high, units, n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
-            launch!(queries_backward, grid, LINE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype))
+            launch!(queries_backward, grid, VECTOR_SIZE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype))
         };
     }
     for (grid, layout) in shape.launches(qkv, high, units, n_kv_head) {
         // SAFETY: as above.
-        unsafe { launch!(keys_backward, grid, LINE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype)) };
+        unsafe {
+            launch!(keys_backward, grid, VECTOR_SIZE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype))
+        };
     }
 }

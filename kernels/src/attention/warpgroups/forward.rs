@@ -5,7 +5,7 @@ use super::tile::*;
 use crate::gpu::prelude::*;
 use crate::gpu::ptx;
 use crate::gpu::warpgroup::{
-    GROUP, ROWS, VECTOR, WORDS, copy_rows, is_upper, own_column, own_row, put_back, rows_below, taken,
+    GROUP, ROWS, VECTOR_BYTES, WORDS, copy_rows, from_sequence, is_upper, own_column, own_row, rows_below, to_sequence,
 };
 
 /// Warpgroups of a cube, by what was fastest.
@@ -21,8 +21,10 @@ fn forward<T: Float, N: Size>(
     #[define(T)] _type: ElemType,
 ) {
     let (high, units) = comptime!((form.high(), form.units()));
-    let held =
-        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!((form.groups + 2 * STAGES) * TILE / VECTOR), 1024usize);
+    let held = Shared::<[Vector<T, N>]>::new_aligned_slice(
+        comptime!((form.groups + 2 * STAGES) * TILE / VECTOR_BYTES),
+        1024usize,
+    );
     let queries = ptx::shared_address(&held);
     let tiles = queries + comptime!((form.groups * TILE) as u32);
 
@@ -70,7 +72,7 @@ fn forward<T: Float, N: Size>(
         if turn >= AHEAD && from < my_first + ROWS {
             let scores =
                 ptx::multiply(described(queries + (group * TILE) as u32), described(keys), comptime!(form.scores()));
-            put_back(&mut weights, &scores, SCORES);
+            from_sequence(&mut weights, &scores, SCORES);
             if from + BLOCK > my_first {
                 #[unroll]
                 for i in 0..SCORES {
@@ -115,12 +117,12 @@ fn forward<T: Float, N: Size>(
                 weights[i] = weight;
             }
             let after = ptx::multiply_registers(
-                &taken(&sums, SUMS),
+                &to_sequence(&sums, SUMS),
                 &factor(&weights, form.half),
                 described(keys + TILE as u32),
                 comptime!(form.weighted()),
             );
-            put_back(&mut sums, &after, SUMS);
+            from_sequence(&mut sums, &after, SUMS);
         }
     }
 
@@ -145,6 +147,6 @@ pub fn attend_into(qkv: &CubeTensor, y: &CubeTensor, log_sums: &CubeTensor, shap
     let form = Form::new(qkv, shape.dropout.is_some(), GROUPS);
     for (grid, layout) in shape.launches(qkv, form.high(), form.units(), shape.heads.n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-        unsafe { launch!(forward, grid, LINE, [qkv, y, log_sums], layout, form, elem(qkv.dtype)) };
+        unsafe { launch!(forward, grid, VECTOR_SIZE, [qkv, y, log_sums], layout, form, elem(qkv.dtype)) };
     }
 }

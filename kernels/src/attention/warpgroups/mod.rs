@@ -16,6 +16,6 @@ use crate::gpu::prelude::*;
 use crate::gpu::warpgroup::{NUMBERS, is_hopper};
 
 /// Whether these kernels are for such inputs on such a device.
-pub fn takes(qkv: &CubeTensor, head_size: usize) -> bool {
+pub fn supports(qkv: &CubeTensor, head_size: usize) -> bool {
     is_hopper(&qkv.client) && [DType::F16, DType::BF16].contains(&qkv.dtype) && head_size == NUMBERS
 }

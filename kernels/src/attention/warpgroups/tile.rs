@@ -4,7 +4,7 @@ use crate::gpu::prelude::*;
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
-    GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, is_upper, own_row, rounded, step,
+    GROUP, NUMBERS, ROW, ROWS, STEP, SWIZZLED, VECTOR_BYTES, WORDS, descriptor, is_upper, own_row, rounded, step,
 };
 
 /// Positions of a tile that is swept over.
@@ -20,9 +20,9 @@ pub const SCORES: usize = BLOCK / 2;
 /// See [`SCORES`].
 pub const SUMS: usize = NUMBERS / 2;
 /// Vectors in a head.
-pub const VECTORS: usize = SHUFFLED;
+pub const VECTORS: usize = SWIZZLED;
 /// Numbers of a half type that a unit reads at once.
-pub const LINE: usize = VECTOR / 2;
+pub const VECTOR_SIZE: usize = VECTOR_BYTES / 2;
 /// Vectors of the result that a unit writes in a row.
 const WRITTEN: usize = NUMBERS / 2 / WORDS / 4;
 /// What stands for no score, and for a row that does not exist.
@@ -72,7 +72,7 @@ impl Form {
 /// Describes to the tensor cores what lies at `at`.
 #[cube]
 pub fn described(at: u32) -> u64 {
-    comptime!(descriptor(VECTOR)) + (at / VECTOR as u32) as u64
+    comptime!(descriptor(VECTOR_BYTES)) + (at / VECTOR_BYTES as u32) as u64
 }
 
 /// The largest of what four units have.

@@ -5,11 +5,11 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::Adapter;
 
-/// The GPUs in the order of their numbers; none was tried, nor opened. One of which its driver says
-/// nothing is unnamed.
+/// The GPUs in the order of their numbers, without opening them. One that its driver cannot
+/// describe is `unnamed`.
 ///
 /// # Panics
-/// Where CUDA's driver is not there.
+/// If CUDA's driver is missing.
 pub fn list() -> Vec<(Device, Adapter)> {
     let devices = Device::enumerate(DeviceType::Cuda).into_vec().into_iter().enumerate();
     devices.map(|(number, device)| (device, adapter(number).unwrap_or_else(|_| unnamed()))).collect()
@@ -19,8 +19,8 @@ fn adapter(number: usize) -> Result<Adapter, DriverError> {
     result::init()?;
     let device = result::device::get(number as i32)?;
     let (mut version, mut place) = (0, [0; 32]);
-    // SAFETY: the driver is there, and writes its version to a number and where the card sits to at most
-    // so many letters. The device is one of the driver's.
+    // SAFETY: the driver is initialised; it writes its version to a number, and the card's PCI bus
+    // id to a buffer of the given length. The device is one of the driver's.
     let (is_card, memory) = unsafe {
         sys::cuDriverGetVersion(&mut version).result()?;
         let sits = sys::cuDeviceGetPCIBusId(place.as_mut_ptr(), place.len() as i32, device);

@@ -1,4 +1,4 @@
-//! GPUs, by what they are reached by, and what they say of themselves.
+//! The GPUs behind each interface, and what they report about themselves.
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -7,23 +7,23 @@ pub mod wgpu;
 
 use serde::Serialize;
 
-/// What an adapter says of itself.
+/// What an adapter reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Adapter {
-    /// What it calls itself.
-    #[serde(skip)] // the device's name already
+    /// Its name.
+    #[serde(skip)] // already the device's name
     pub name: String,
-    /// Whether it is a card, rather than software.
-    #[serde(skip)] // the same
+    /// Whether it is hardware, not a software implementation.
+    #[serde(skip)] // already reported with the device
     pub is_card: bool,
-    /// What it is reached by: Vulkan, Dx12, Metal, CUDA.
+    /// Its interface: Vulkan, Dx12, Metal or CUDA.
     pub interface: String,
-    /// Its driver and that one's version, where it names them.
+    /// The driver's name and version, where it reports them.
     pub driver: String,
-    /// Bytes of the largest memory that is its own, or that it shares with the processor where it
-    /// has none; where its interface says so.
+    /// Bytes of its largest own memory heap, or of the memory that it shares with the processor if
+    /// it has none; `None` where its interface does not report it.
     pub memory_bytes: Option<u64>,
-    /// Sizes of its subgroups, the least and the most, where kernels can use them.
+    /// Smallest and largest size of its subgroups, where kernels can use them.
     pub subgroups: Option<[u32; 2]>,
     /// Whether kernels can compute in float16.
     pub float16: bool,

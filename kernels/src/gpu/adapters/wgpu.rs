@@ -1,5 +1,5 @@
-//! The adapters behind wgpu: those of Vulkan, DirectX 12 and Metal. OpenGL, which the runtime would
-//! take where none of them is there, is left out: our kernels are tested on none of its drivers.
+//! The adapters behind wgpu: those of Vulkan, DirectX 12 and Metal. OpenGL, the runtime's fallback,
+//! is left out: our kernels are not tested on any of its drivers.
 
 use burn::tensor::Device;
 use cubecl::device::WgpuDeviceKind::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
@@ -9,22 +9,23 @@ use cubecl_environment::future::block_on;
 
 use super::Adapter;
 
-/// What is asked for adapters, in this order.
+/// The interfaces that are asked for adapters, in this order.
 const INTERFACES: &[WgpuBackend] = if cfg!(target_os = "macos") {
-    &[WgpuBackend::Auto] // Metal, the only one there
+    &[WgpuBackend::Auto] // Metal, the only interface
 } else {
     &[WgpuBackend::Vulkan, WgpuBackend::Dx12]
 };
 
-/// The adapters of the first interface that knows a card, or else that knows any, cards before
-/// software; the others know the same ones. None was tried, nor opened: a thread of the runtime's
-/// looks for work on what is opened until the program ends, a tenth of a core where there is none.
+/// The adapters of the first interface that has a card, or else of the first that has any, cards
+/// before software; other interfaces would list the same ones. They are not opened: for an open
+/// device a thread of the runtime polls for work until the program ends, which takes a tenth of a
+/// core when idle.
 pub fn list() -> Vec<(Device, Adapter)> {
     let of = |(device, adapter)| (Device::new(cubecl::Device::Wgpu(device)), Adapter::of(&adapter));
     found().into_iter().map(of).collect()
 }
 
-/// The adapters of [`list`], and what the runtime calls them.
+/// The adapters of [`list`], with the runtime's identifiers.
 fn found() -> Vec<(WgpuDevice, wgpu::Adapter)> {
     let mut software = Vec::new();
     for interface in INTERFACES {
@@ -39,7 +40,7 @@ fn found() -> Vec<(WgpuDevice, wgpu::Adapter)> {
     software
 }
 
-/// The adapters of an interface, which is asked once: each time, all drivers are loaded.
+/// The adapters of an interface. Each call loads all drivers.
 fn on(interface: WgpuBackend) -> Vec<(WgpuDevice, wgpu::Adapter)> {
     let backends = match interface {
         WgpuBackend::Vulkan => Backends::VULKAN,
@@ -51,20 +52,20 @@ fn on(interface: WgpuBackend) -> Vec<(WgpuDevice, wgpu::Adapter)> {
     let mut adapters = block_on(instance.enumerate_adapters(backends));
     adapters.sort_by_key(|adapter| place(adapter.get_info().device_type));
     let kinds: Vec<DeviceType> = adapters.iter().map(|adapter| adapter.get_info().device_type).collect();
-    // The runtime numbers the adapters of each kind by themselves, in the order in which they come.
+    // The runtime numbers the adapters of each kind separately, in this order.
     let number = |at: usize| kinds[..at].iter().filter(|kind| **kind == kinds[at]).count();
-    let device = |at: usize| WgpuDevice::new(runtimes(kinds[at], number(at))).on(interface);
+    let device = |at: usize| WgpuDevice::new(runtime_kind(kinds[at], number(at))).on(interface);
     adapters.into_iter().enumerate().map(|(at, adapter)| (device(at), adapter)).collect()
 }
 
-/// Where the adapters of a kind stand: cards, the faster kinds first, and then software.
+/// Sort key of a kind of adapter: cards first, faster kinds before slower ones, then software.
 fn place(kind: DeviceType) -> usize {
     let kinds = [DeviceType::DiscreteGpu, DeviceType::IntegratedGpu, DeviceType::VirtualGpu, DeviceType::Other];
     kinds.iter().position(|other| *other == kind).unwrap_or(kinds.len())
 }
 
-/// What the runtime calls the adapter of a kind with a number.
-fn runtimes(kind: DeviceType, number: usize) -> WgpuDeviceKind {
+/// The runtime's identifier of adapter `number` of a kind.
+fn runtime_kind(kind: DeviceType, number: usize) -> WgpuDeviceKind {
     match kind {
         DeviceType::DiscreteGpu => DiscreteGpu(number),
         DeviceType::IntegratedGpu => IntegratedGpu(number),
@@ -91,22 +92,22 @@ impl Adapter {
     }
 }
 
-/// Vulkan's heaps are asked by its own handles, since wgpu has no word for memory.
+/// Asks Vulkan directly for its memory heaps, because wgpu does not report memory sizes.
 #[cfg(not(target_os = "macos"))]
 fn memory_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
     /// `VK_MEMORY_HEAP_DEVICE_LOCAL_BIT`.
-    const OWN: u32 = 1;
-    // SAFETY: the handles are asked for what they have, and live as long as the adapter.
+    const DEVICE_LOCAL: u32 = 1;
+    // SAFETY: the handles are only read, and live as long as the adapter.
     let heaps = unsafe {
         let adapter = adapter.as_hal::<wgpu::hal::api::Vulkan>()?;
         let instance = adapter.shared_instance().raw_instance();
         instance.get_physical_device_memory_properties(adapter.raw_physical_device())
     };
     let heaps = &heaps.memory_heaps[..heaps.memory_heap_count as usize];
-    heaps.iter().filter(|heap| heap.flags.as_raw() & OWN != 0).map(|heap| heap.size).max()
+    heaps.iter().filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).max()
 }
 
-/// Metal does not say it by wgpu.
+/// wgpu does not report Metal's memory size.
 #[cfg(target_os = "macos")]
 fn memory_bytes(_: &wgpu::Adapter) -> Option<u64> {
     None

@@ -1,22 +1,21 @@
-//! A product of few rows with a matrix, as in decoding: every number of the matrix is read once and
-//! used a few times, so that what counts is that all of the memory is busy. Each unit keeps sums in
-//! float32 over every so many of the depths; they are added up at the end.
+//! A product of few rows with a matrix, as in decoding. Every number of the matrix is read once and
+//! used a few times, so memory bandwidth is the limit. Each unit keeps float32 sums over a strided
+//! subset of the depth (the inner dimension); they are added up at the end.
 
-use super::tiled::{LINE, factor};
+use super::tiled::{VECTOR_SIZE, factor};
 use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::tile::sum_of_lanes;
 
-/// Most rows; a unit keeps a sum for each.
+/// Most rows; a unit keeps an accumulator for each.
 const MOST: usize = 8;
 /// Units of a cube.
 const UNITS: usize = 256;
-/// Vectors of a row of the matrix that a cube takes, where rows go across the depth: what memory
-/// gives at once.
+/// Vectors of a row of the matrix per cube, where rows go across the depth: one memory transaction.
 const STRIP: usize = 2;
-/// Units that share a vector's column, each with depths of its own.
+/// Units that share a column of vectors, each with its own part of the depth.
 const LANES: usize = UNITS / STRIP;
-/// Vectors that a unit asks for before it uses them.
+/// Vectors that a unit loads before it uses them.
 const EACH: usize = 4;
 
 /// `y = x b` for `b` `[depth, columns]`: a cube takes a strip of the columns.
@@ -132,26 +131,26 @@ fn along<T: Float, O: Float, N: Size>(
     }
 }
 
-/// `a b` for few rows `a`; `None` where this is not for such factors.
+/// `a b` for an `a` of few rows; `None` if this kernel does not support the factors.
 pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> {
     let ([rows, depth], columns) = ([a.meta.shape()[0], a.meta.shape()[1]], b.meta.shape()[1]);
-    let (lies, place) = factor(b, 1)?;
-    let row = if lies.along { depth } else { columns };
+    let (layout, place) = factor(b, 1)?;
+    let row = if layout.along { depth } else { columns };
     let planes = [a.client.properties().hardware.plane_size_min, a.client.properties().hardware.plane_size_max];
-    if a.dtype != b.dtype || rows > MOST || !row.is_multiple_of(LINE) || planes != [PLANE as u32; 2] {
+    if a.dtype != b.dtype || rows > MOST || !row.is_multiple_of(VECTOR_SIZE) || planes != [PLANE as u32; 2] {
         return None;
     }
     let (a, y) = (contiguous(a.clone()), unfilled(a, [rows, columns], to));
     let types = [a.dtype, to].map(elem);
-    let at_once = if lies.along { UNITS / PLANE } else { STRIP * LINE };
+    let at_once = if layout.along { UNITS / PLANE } else { STRIP * VECTOR_SIZE };
     let grid = Grid::cubes(&[&a, b, &y], columns.div_ceil(at_once), UNITS);
     // SAFETY: the kernels read `rows` of `depth` and a matrix of `depth` and `columns` at its stride,
     // and write `rows` of `columns`.
     unsafe {
-        if lies.along {
-            launch!(along, grid, LINE, [&a, b, &y], depth / LINE, place.stride, columns, rows, types);
+        if layout.along {
+            launch!(along, grid, VECTOR_SIZE, [&a, b, &y], depth / VECTOR_SIZE, place.stride, columns, rows, types);
         } else {
-            launch!(across, grid, LINE, [&a, b, &y], depth, place.stride, columns / LINE, rows, types);
+            launch!(across, grid, VECTOR_SIZE, [&a, b, &y], depth, place.stride, columns / VECTOR_SIZE, rows, types);
         }
     }
     Some(y)

@@ -1,4 +1,4 @@
-//! Which of the runtime's kernels multiplies where nothing is known of a device.
+//! The fixed rule that chooses one of the runtime's kernels without timing.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn_cubecl::tensor::CubeTensor;
@@ -12,9 +12,9 @@ use cubek::matmul::multi_level::routines::batch::simple_unit::SimpleUnitSelectio
 use cubek::matmul::routine::BlueprintStrategy;
 use cubek::std::InputBinding;
 
-use crate::gpu::tensor_cores::names_tensor_cores;
+use crate::gpu::tensor_cores::has_tensor_cores;
 
-/// `y = a b` by the first that takes these factors, fast ones first.
+/// `y = a b` by the first kernel that supports these factors, fast ones first.
 pub fn multiply(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
     let units = |tile_size| {
         let strategy = BlueprintStrategy::Inferred(SimpleUnitSelectionArgs { tile_size });
@@ -25,12 +25,13 @@ pub fn multiply(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), Ma
         launch(Strategy::SimpleCyclicMma(BlueprintStrategy::Inferred(simple)), a, b, y)
     };
     let large = || units(TileSizeSelection::MaxTileSize);
-    let first = if names_tensor_cores(&a.client) { by_tensor_cores().or_else(|_| large()) } else { large() };
-    // The tiles of subgroups of 64 units do not fit into 32 KiB of shared memory, but for small ones.
+    let first = if has_tensor_cores(&a.client) { by_tensor_cores().or_else(|_| large()) } else { large() };
+    // With subgroups of 64 units only small tiles fit into 32 KiB of shared memory.
     first.or_else(|_| units(TileSizeSelection::MinTileSize)).or_else(|_| launch(Strategy::Naive, a, b, y))
 }
 
-/// By a kernel of the runtime's, which says so where it does not take the factors.
+/// Launches one of the runtime's kernels, which returns an error if it does not support the
+/// factors.
 pub fn launch(strategy: Strategy, a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
     let [of_a, of_b, of_y] = [a, b, y].map(|tensor| dtype_to_storage_type(tensor.dtype));
     let mut types = MatmulElems::from_globals(&MatmulGlobalElems { lhs: of_a, rhs: of_b, out: of_y });

@@ -38,7 +38,7 @@ fn each_product_of_a_list_is_its_own() {
             assert_eq!(got.dims(), [count, m, n]);
             let error = largest_difference(&values(got), &values(a.matmul(b)));
             // Sums of a few hundred products of numbers about 1, in TF32 where a GPU has tensor cores.
-            let in_tf32 = to == FloatDType::F32 && names_tensor_cores(&a_there.client);
+            let in_tf32 = to == FloatDType::F32 && has_tensor_cores(&a_there.client);
             let allowed = if in_tf32 { 0.1 } else { 1e-3 };
             assert!(error < allowed, "{to:?}, {count} of {m} by {depth} by {n}, {exchanged:?}: {error}");
         }

@@ -1,6 +1,6 @@
-//! Which of the runtime's kernels multiplies matrices fastest on a device without tensor cores: all
-//! are tried when the first product of its sizes comes, and beside each is held what the rule's kernel
-//! computes. What was found is kept on disk for the next process on the same device.
+//! Autotuning of the runtime's kernels on devices without tensor cores. At the first product of a
+//! shape, all kernels are timed, and their results are compared with those of the rule's kernel.
+//! The fastest are kept on disk for the next process on the same device.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,44 +25,44 @@ use serde::{Deserialize, Serialize};
 use super::rule::{self, launch};
 use crate::gpu::tensor::{from_cube, unfilled_like};
 
-/// A kernel of the runtime's, for units that compute by themselves.
+/// One of the runtime's kernels that need no tensor cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kernel {
     /// Tiles in shared memory, as large as fit.
     Large,
     Small,
-    /// The same, where the next tiles are read while these are multiplied.
+    /// The same with double buffering: the next tiles are loaded while these are multiplied.
     LargeAhead,
     SmallAhead,
-    /// Without shared memory, where subgroups add up.
+    /// Without shared memory; subgroups add up partial sums.
     Subgroups,
-    /// A unit for each value.
+    /// One unit per value.
     Plain,
-    /// The rule's: no other computes the same.
+    /// The rule's kernel: no other computes the same result.
     Rule,
 }
 
-/// The fastest kernel for products of each name that [`alike`] gives.
+/// The fastest kernel for each [`key`] of products.
 type Fastest = BTreeMap<String, Kernel>;
 
-/// What is known of one device, and where it is kept, where it is.
+/// The fastest kernels of one device, and the file that keeps them, if any.
 static KNOWN: Mutex<(Fastest, Option<PathBuf>)> = Mutex::new((BTreeMap::new(), None));
 
-/// More than any file holds that was written here.
+/// More than the size of any file written here.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// How long a kernel runs to be timed, about; one that takes longer runs once.
+/// How long a kernel is timed, roughly; one that takes longer runs once.
 const ENOUGH: Duration = Duration::from_millis(20);
 
-/// Times that it runs at most.
+/// Most runs of a kernel.
 const MOST_RUNS: u128 = 20;
 
-/// Numbers of two results that are compared at once.
+/// Numbers of two results that are compared at a time.
 const AT_ONCE: usize = 1 << 22;
 
-/// Goes by what is kept in `file` from here on, and keeps there what is found: of one device, with its
-/// driver, in one version of this program. A file that is damaged counts as none, and is replaced.
+/// Uses the timings kept in `file` from now on, and adds new ones. The file is for one device, with
+/// its driver, and one version of this program. A damaged file counts as empty, and is replaced.
 pub fn keep_in(file: &Path) {
     *KNOWN.lock().unwrap_or_else(PoisonError::into_inner) = (read(file).unwrap_or_default(), Some(file.to_owned()));
 }
@@ -71,19 +71,19 @@ fn read(file: &Path) -> io::Result<Fastest> {
     Ok(serde_json::from_slice(&read_whole(file, MOST_BYTES)?)?)
 }
 
-/// `y = a b` by the kernel that is the fastest, or is found to be it now.
+/// `y = a b` by the fastest kernel, which is determined first if it is unknown.
 pub(super) fn multiply(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
-    let alike = alike(a, b, y);
+    let key = key(a, b, y);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let (fastest, file) = &mut *known;
-    if let Some(kernel) = fastest.get(&alike) {
-        // It takes other sizes of the same name, or nothing does but the rule.
+    if let Some(kernel) = fastest.get(&key) {
+        // The kernel supported other sizes with the same key, but may not support these.
         return kernel.multiply(a, b, y).or_else(|_| rule::multiply(a, b, y));
     }
     rule::multiply(a, b, y)?;
-    fastest.insert(alike, find_fastest(a, b, y));
+    fastest.insert(key, find_fastest(a, b, y));
     if let Some(file) = file {
-        // Where it cannot be written, the next process times anew.
+        // If this fails, the next process times the kernels again.
         let _ = write(fastest, file);
     }
     Ok(())
@@ -94,9 +94,9 @@ fn write(fastest: &Fastest, file: &Path) -> io::Result<()> {
     write_text(file, &serde_json::to_string_pretty(fastest)?).map_err(io::Error::other)
 }
 
-/// Products for which the same kernel is the fastest have one name: how many there are and their sizes,
-/// in whole powers of two, the types, and which factors lie with rows and columns exchanged.
-fn alike(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> String {
+/// The key of products that share a fastest kernel: the batch size and the matrix sizes, rounded up
+/// to powers of two, the types, and which factors are transposed.
+fn key(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> String {
     let size = |tensor: &CubeTensor, from_last: usize| {
         let shape = tensor.meta.shape();
         shape[shape.num_dims() - from_last]
@@ -104,23 +104,23 @@ fn alike(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> String {
     let [m, k, n] = [size(a, 2), size(a, 1), size(b, 1)];
     let count = y.meta.shape().num_elements() / (m * n).max(1);
     let [count, m, k, n] = [count, m, k, n].map(usize::next_power_of_two);
-    let lies = |tensor: &CubeTensor| if tensor.meta.strides().last() == Some(&1) { "" } else { "'" };
-    format!("{count} of {m}x{k}{} by {k}x{n}{}, {:?} to {:?}", lies(a), lies(b), a.dtype, y.dtype)
+    let mark = |tensor: &CubeTensor| if tensor.meta.strides().last() == Some(&1) { "" } else { "'" };
+    format!("{count} of {m}x{k}{} by {k}x{n}{}, {:?} to {:?}", mark(a), mark(b), a.dtype, y.dtype)
 }
 
-/// The fastest of those that compute what `y` holds.
+/// The fastest kernel whose result agrees with `y`.
 fn find_fastest(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Kernel {
     let timed = Kernel::TIMED.into_iter().filter_map(|kernel| Some((kernel, time(kernel, a, b, y)?)));
     timed.min_by_key(|(_, took)| *took).map_or(Kernel::Rule, |(kernel, _)| kernel)
 }
 
-/// How long a product takes; `None` where the kernel does not take it, or computes something else.
-fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, right: &CubeTensor) -> Option<Duration> {
-    let y = unfilled_like(right);
-    // The first compiles it. What the driver refuses, as a kernel for subgroups where there are none, fails
-    // when the result is read.
+/// How long a product takes; `None` if the kernel does not support it, or computes something else.
+fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, reference: &CubeTensor) -> Option<Duration> {
+    let y = unfilled_like(reference);
+    // The first run compiles the kernel. If the driver refuses it (no subgroups, for example),
+    // reading the result fails.
     kernel.multiply(a, b, &y).ok()?;
-    if quietly(|| agrees(&y, right)) != Ok(true) {
+    if quietly(|| agrees(&y, reference)) != Ok(true) {
         return None;
     }
     let run = |times: u32| {
@@ -136,16 +136,16 @@ fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, right: &CubeTensor) -> O
     if times == 1 { Some(once) } else { run(times) }
 }
 
-/// Whether two results differ by no more than rounding does.
-fn agrees(y: &CubeTensor, right: &CubeTensor) -> bool {
-    let count = right.meta.shape().num_elements();
-    let [y, right] = [y, right].map(|y| from_cube::<1>(reshape(y.clone(), [count].into())));
-    let allowed = if right.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
+/// Whether two results agree up to rounding.
+fn agrees(y: &CubeTensor, reference: &CubeTensor) -> bool {
+    let count = reference.meta.shape().num_elements();
+    let [y, reference] = [y, reference].map(|y| from_cube::<1>(reshape(y.clone(), [count].into())));
+    let allowed = if reference.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
     let most = |values: Tensor<1>| values.abs().max().into_scalar::<f32>();
-    // In pieces, for little memory may be left.
+    // In pieces, because memory may be short.
     (0..count).step_by(AT_ONCE).all(|from| {
         let piece = |values: &Tensor<1>| values.clone().slice(from..count.min(from + AT_ONCE)).cast(FloatDType::F32);
-        let expected = piece(&right);
+        let expected = piece(&reference);
         most(piece(&y) - expected.clone()) <= allowed * most(expected)
     })
 }
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::gpu::tensor::{cube, unfilled, with_width};
-    use crate::gpu::tensor_cores::names_tensor_cores;
+    use crate::gpu::tensor_cores::has_tensor_cores;
     use crate::gpu::testing::{gpu, largest_difference, random, values};
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             let [a, b] = [([m, k], 1), ([k, n], 2)].map(|(shape, seed)| random::<2>(shape, seed, &Device::flex()));
             let [a_there, b_there] =
                 [&a, &b].map(|factor| cube(Tensor::<2>::from_data(factor.clone().into_data(), &device)));
-            if names_tensor_cores(&a_there.client) {
+            if has_tensor_cores(&a_there.client) {
                 return;
             }
             let expected = values(a.matmul(b));
@@ -226,14 +226,14 @@ mod tests {
     #[test]
     fn a_result_that_is_wrong_anywhere_is_noticed() {
         let Some(device) = gpu() else { return };
-        let right = random::<2>([33, 70], 3, &device);
-        let wrong = right.clone().slice_assign([32..33, 69..70], Tensor::<2>::full([1, 1], 9.0, &device));
-        let agrees = |y: Tensor<2>| agrees(&cube(y), &cube(right.clone()));
-        assert!(agrees(right.clone() + 1e-6));
+        let reference = random::<2>([33, 70], 3, &device);
+        let wrong = reference.clone().slice_assign([32..33, 69..70], Tensor::<2>::full([1, 1], 9.0, &device));
+        let agrees = |y: Tensor<2>| agrees(&cube(y), &cube(reference.clone()));
+        assert!(agrees(reference.clone() + 1e-6));
         assert!(!agrees(wrong));
-        assert!(!agrees(right.clone() * f32::NAN));
+        assert!(!agrees(reference.clone() * f32::NAN));
         // Where none agrees, the rule stays: it is not timed again at every step.
         let [a, b] = [[33, 5], [5, 70]].map(|shape| cube(random::<2>(shape, 4, &device)));
-        assert_eq!(find_fastest(&a, &b, &cube(right * f32::NAN)), Kernel::Rule);
+        assert_eq!(find_fastest(&a, &b, &cube(reference * f32::NAN)), Kernel::Rule);
     }
 }

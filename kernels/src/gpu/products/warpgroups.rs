@@ -1,84 +1,85 @@
-//! A product of large matrices of float16 or bfloat16 by Hopper's tensor cores, tile by tile.
+//! A product of large matrices of float16 or bfloat16 by Hopper's warpgroup instructions, tile by
+//! tile.
 //!
-//! They are fed by no fragments in registers: two groups of four planes tell them where in shared
-//! memory the factors' slices lie, and each multiplies 64 rows by 256 columns of the cube's tile.
-//! Meanwhile the slices after the next are copied there, past the registers as well. So a plane has
-//! little to do but to say what is next, and each number that comes from the cache is used for 128
+//! These tensor cores read the factors' slices from shared memory, not from fragments in registers:
+//! each of two warpgroups (four planes) multiplies 64 rows by 256 columns of the cube's tile.
+//! Meanwhile later slices are copied to shared memory asynchronously, which bypasses registers too.
+//! So a plane mainly issues instructions, and each number loaded from the cache is used for 128
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{LINE, Lies, Place, factor, own_tile, result_stride, sizes, sum_parts};
+use crate::gpu::products::tiled::{FactorLayout, Place, VECTOR_SIZE, factor, own_tile, result_stride, sizes, sum_parts};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
-    GROUP, NUMBERS, ROW, ROWS, SHUFFLED, STEP, VECTOR, WORDS, descriptor, is_hopper, offset, own_column, own_vector,
-    put_back, rounded, rows_below, step, taken, whole,
+    GROUP, NUMBERS, ROW, ROWS, STEP, SWIZZLED, VECTOR_BYTES, WORDS, descriptor, from_sequence, is_hopper, offset,
+    own_column, own_vector, rounded, rows_below, step, to_sequence, whole,
 };
 
 /// Warpgroups of a cube.
 const GROUPS: usize = 2;
 /// Units of a cube.
 const UNITS: usize = GROUPS * GROUP;
-/// Rows of the tile of a cube.
+/// Rows of a cube's tile.
 const HIGH: usize = GROUPS * ROWS;
-/// Its columns.
+/// Columns of a cube's tile.
 const COLUMNS: usize = 256;
-/// Sums of a unit.
+/// Accumulators of a unit.
 const SUMS: usize = COLUMNS / 2;
-/// What a cube multiplies between two barriers.
+/// Depth of a slice: what a cube multiplies between two barriers.
 const DEPTH: usize = NUMBERS;
 /// Bytes of a slice of each factor.
 const SLICE_A: usize = HIGH * ROW;
 /// See [`SLICE_A`].
 const SLICE_B: usize = COLUMNS * ROW;
-/// Slices that shared memory holds: the one that is multiplied, the one before, which may still
-/// be, and those that are on their way.
+/// Slices in shared memory: the one being multiplied, the one before it, which may not be finished,
+/// and those being copied.
 const STAGES: usize = 4;
-/// Slices that are on their way.
+/// Slices that are copied ahead.
 const AHEAD: usize = STAGES - 2;
 
-/// What the kernel is compiled for.
+/// Compile-time configuration of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    /// How the factors lie.
-    lies: [Lies; 2],
+    /// The factors' memory layouts.
+    layouts: [FactorLayout; 2],
     /// Their type.
     half: Half,
-    /// The sums are written as they are, not rounded to the factors' type.
+    /// Whether the sums are written in float32, not rounded to the factors' type.
     whole: bool,
     begins: Begins,
 }
 
-/// What the sums begin with.
+/// Initial value of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Begins {
-    /// Nothing.
+    /// Zeros.
     Zero,
-    /// A row that is the same for all.
+    /// The same row for all rows.
     Bias,
-    /// What is there.
+    /// The output's previous values.
     Result,
 }
 
 impl Form {
     /// The product of two slices.
     const fn product(self) -> Product {
-        let across = [!self.lies[0].along, !self.lies[1].along];
+        let across = [!self.layouts[0].along, !self.layouts[1].along];
         let steps = [step(across[0]), step(across[1])];
         Product { columns: COLUMNS, half: self.half, across, steps, count: DEPTH / STEP }
     }
 
-    /// Numbers that are written at once.
+    /// Vector width of the output.
     const fn written(self) -> usize {
         if self.whole { WORDS } else { 2 * WORDS }
     }
 }
 
-/// How a slice lies whose next 64 rows or columns begin after as many rows as it has depth.
+/// Bytes from 64 rows or columns of a slice to the next 64, if its rows go across the depth.
 const NEXT: usize = DEPTH * ROW;
 
-/// Begins to copy a slice of `rows` rows or columns from `first` on, and of the depth from `depth`
-/// to `end` at the most, to where `to` is in shared memory.
+/// Starts an asynchronous copy of a slice, `rows` rows or columns from `first` on and the depth
+/// from `depth` up to `end`, to address `to` in shared memory.
 #[cube]
 fn copy_slice<T: Float, N: Size>(
     factor: &[Vector<T, N>],
@@ -88,40 +89,41 @@ fn copy_slice<T: Float, N: Size>(
     end: usize,
     to: u32,
     #[comptime] rows: usize,
-    #[comptime] lies: Lies,
+    #[comptime] layout: FactorLayout,
 ) {
-    let vectors = comptime!(if lies.along { DEPTH / LINE } else { rows / LINE });
+    let vectors = comptime!(if layout.along { DEPTH / VECTOR_SIZE } else { rows / VECTOR_SIZE });
     let start = CUBE_POS_Z as usize * place.between;
     #[unroll]
-    for i in 0..comptime!(rows * DEPTH / LINE / UNITS) {
+    for i in 0..comptime!(rows * DEPTH / VECTOR_SIZE / UNITS) {
         let at = UNIT_POS as usize + i * UNITS;
         let (row, vector) = (at / vectors, at % vectors);
         let mut from = 0usize;
         let mut numbers = 0usize;
-        let mut within = offset(row, vector % SHUFFLED);
-        if comptime!(lies.along) {
-            let k = depth + vector * LINE;
+        let mut within = offset(row, vector % SWIZZLED);
+        if comptime!(layout.along) {
+            let k = depth + vector * VECTOR_SIZE;
             if first + row < place.extent && k < end {
-                from = start + (first + row) * place.stride + k / LINE;
-                numbers = LINE.runtime();
-                if comptime!(lies.ragged) {
-                    numbers = usize::min(end - k, LINE);
+                from = start + (first + row) * place.stride + k / VECTOR_SIZE;
+                numbers = VECTOR_SIZE.runtime();
+                if comptime!(layout.ragged) {
+                    numbers = usize::min(end - k, VECTOR_SIZE);
                 }
             }
         } else {
-            within += vector / SHUFFLED * comptime!(NEXT);
-            let column = first + vector * LINE;
+            within += vector / SWIZZLED * comptime!(NEXT);
+            let column = first + vector * VECTOR_SIZE;
             if depth + row < end && column < place.extent {
-                from = start + (depth + row) * place.stride + column / LINE;
-                numbers = LINE.runtime();
+                from = start + (depth + row) * place.stride + column / VECTOR_SIZE;
+                numbers = VECTOR_SIZE.runtime();
             }
         }
         ptx::copy(&factor[from..factor.len()], to + within as u32, numbers as u32 * 2);
     }
 }
 
-/// `out[factors, part] = a b` over the depths of a part, which cubes along y take one each, as those along z
-/// take a pair of factors; and in the first part what `form` says they begin with, which is in `first_sums`.
+/// `out[pair, part] = a b` over one part of the depth. Cubes along y take one part each, cubes
+/// along z one pair of factors each. In the first part the sums start from `first_sums`, as
+/// `config` says.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn by_warpgroups<T: Float, N: Size>(
     a: &[Vector<T, N>],
@@ -136,9 +138,9 @@ fn by_warpgroups<T: Float, N: Size>(
     #[comptime] form: Form,
     #[define(T)] _type: ElemType,
 ) {
-    let (lies_a, lies_b) = comptime!((form.lies[0], form.lies[1]));
+    let (layout_a, layout_b) = comptime!((form.layouts[0], form.layouts[1]));
     let slices =
-        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(STAGES * (SLICE_A + SLICE_B) / VECTOR), 1024usize);
+        Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(STAGES * (SLICE_A + SLICE_B) / VECTOR_BYTES), 1024usize);
     let base = ptx::shared_address(&slices);
 
     let columns = out_stride * comptime!(form.written());
@@ -172,8 +174,8 @@ fn by_warpgroups<T: Float, N: Size>(
         if slice < count {
             let at = base + comptime!((slice * (SLICE_A + SLICE_B)) as u32);
             let from = begin + slice * DEPTH;
-            copy_slice::<T, N>(a, &place_a, first_m, from, end, at, HIGH, lies_a);
-            copy_slice::<T, N>(b, &place_b, first_n, from, end, at + comptime!(SLICE_A as u32), COLUMNS, lies_b);
+            copy_slice::<T, N>(a, &place_a, first_m, from, end, at, HIGH, layout_a);
+            copy_slice::<T, N>(b, &place_b, first_n, from, end, at + comptime!(SLICE_A as u32), COLUMNS, layout_b);
         }
         ptx::end_copies();
     }
@@ -183,24 +185,24 @@ fn by_warpgroups<T: Float, N: Size>(
         let at = base + (slice % STAGES) as u32 * comptime!((SLICE_A + SLICE_B) as u32);
         let at_a = at + my_group * comptime!((ROWS * ROW) as u32);
         let after = ptx::begin_multiply(
-            &taken(&sums, SUMS),
-            comptime!(descriptor(NEXT)) + (at_a / VECTOR as u32) as u64,
-            comptime!(descriptor(NEXT)) + ((at + comptime!(SLICE_A as u32)) / VECTOR as u32) as u64,
+            &to_sequence(&sums, SUMS),
+            comptime!(descriptor(NEXT)) + (at_a / VECTOR_BYTES as u32) as u64,
+            comptime!(descriptor(NEXT)) + ((at + comptime!(SLICE_A as u32)) / VECTOR_BYTES as u32) as u64,
             comptime!(form.product()),
         );
-        put_back(&mut sums, &after, SUMS);
-        // So all have ended the slice before the one before, and its place is free.
+        from_sequence(&mut sums, &after, SUMS);
+        // So all have finished the slice before the previous one, and its buffer is free.
         ptx::wait_for_products_but_the_last();
         let next = slice + AHEAD;
         if next < count {
             let at = base + (next % STAGES) as u32 * comptime!((SLICE_A + SLICE_B) as u32);
             let from = begin + next * DEPTH;
-            copy_slice::<T, N>(a, &place_a, first_m, from, end, at, HIGH, lies_a);
-            copy_slice::<T, N>(b, &place_b, first_n, from, end, at + comptime!(SLICE_A as u32), COLUMNS, lies_b);
+            copy_slice::<T, N>(a, &place_a, first_m, from, end, at, HIGH, layout_a);
+            copy_slice::<T, N>(b, &place_b, first_n, from, end, at + comptime!(SLICE_A as u32), COLUMNS, layout_b);
         }
         ptx::end_copies();
     }
-    let sums = ptx::finished(&taken(&sums, SUMS), SUMS);
+    let sums = ptx::finished(&to_sequence(&sums, SUMS), SUMS);
 
     let (plane, lane) = (UNIT_POS as usize / PLANE, UNIT_POS % comptime!(PLANE as u32));
     let first_out = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) as usize * place_a.extent * out_stride;
@@ -223,21 +225,21 @@ fn by_warpgroups<T: Float, N: Size>(
     }
 }
 
-/// Rows and columns below which a tile would be mostly empty.
+/// Least rows and columns: below this a tile would be mostly empty.
 const FEWEST: usize = 128;
-/// Slices that a part of the depth has at least.
+/// Least slices in a part of the depth.
 const FEWEST_SLICES: usize = 8;
-/// Parts of the depth at most.
+/// Most parts of the depth.
 const MOST_PARTS: usize = 16;
-/// What a slice takes, and a tile besides its slices, in nanoseconds.
+/// Time per slice, and per tile in addition to its slices, in nanoseconds.
 const SLICE_NS: usize = 700;
 /// See [`SLICE_NS`].
 const TILE_NS: usize = 2000;
-/// Bytes that memory writes or reads in a nanosecond.
+/// Bytes per nanosecond that memory reads or writes.
 const BYTES_A_NS: usize = 2000;
 
-/// In how many parts the depth is best cut: where there are few tiles, parts keep all
-/// multiprocessors at work, but each has to be written and summed.
+/// Best number of parts of the depth (split-K). With few tiles, parts keep all multiprocessors
+/// busy, but each has to be written and summed.
 fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usize) -> usize {
     let nanoseconds = |parts: &usize| {
         let turns = (tiles * parts).div_ceil(multiprocessors);
@@ -247,22 +249,23 @@ fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usiz
     (1..=MOST_PARTS.min(slices / FEWEST_SLICES).max(1)).min_by_key(nanoseconds).unwrap_or(1)
 }
 
-/// How the kernel goes about a product.
+/// The plan of a product by this kernel.
 pub struct Plan {
-    lies: [Lies; 2],
+    layouts: [FactorLayout; 2],
     places: [Place; 2],
     half: Half,
-    /// How many pairs of factors there are.
+    /// Number of pairs of factors.
     count: usize,
     tiles: usize,
     depth: usize,
-    /// What a cube takes of the depth, and how many parts of that size there are.
+    /// Depth per cube, and the number of parts of that depth.
     part: usize,
     parts: usize,
 }
 
 impl Plan {
-    /// For `a b` rounded to `to`; `None` where the kernel is not for such factors or such a device.
+    /// The plan for `a b` rounded to `to`; `None` if the kernel does not support the factors or the
+    /// device.
     fn of(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<Self> {
         let [count, m, depth, n] = sizes(a, b);
         let halves = [DType::F16, DType::BF16].contains(&a.dtype) && a.dtype == b.dtype;
@@ -275,8 +278,8 @@ impl Plan {
         {
             return None;
         }
-        let (lies_a, place_a) = factor(a, 0)?;
-        let (lies_b, place_b) = factor(b, 1)?;
+        let (layout_a, place_a) = factor(a, 0)?;
+        let (layout_b, place_b) = factor(b, 1)?;
         let stride = result_stride(n);
         let tiles = m.div_ceil(HIGH) * stride.div_ceil(COLUMNS);
         let multiprocessors = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize;
@@ -284,30 +287,30 @@ impl Plan {
         let parts = if count == 1 { best_parts(tiles, slices, multiprocessors, m * stride) } else { 1 };
         let part = slices.div_ceil(parts) * DEPTH;
         let half = if a.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
-        let (lies, places, parts) = ([lies_a, lies_b], [place_a, place_b], depth.div_ceil(part));
-        Some(Self { lies, places, half, count, tiles, depth, part, parts })
+        let (layouts, places, parts) = ([layout_a, layout_b], [place_a, place_b], depth.div_ceil(part));
+        Some(Self { layouts, places, half, count, tiles, depth, part, parts })
     }
 
-    /// For `y + a b` with a float32 `y`; `None` where the kernel does not add these.
+    /// The plan for `y + a b` with a float32 `y`; `None` if the kernel cannot add these.
     pub fn of_sum(y: &CubeTensor, a: &CubeTensor, b: &CubeTensor) -> Option<Self> {
         let [count, _, _, n] = sizes(a, b);
         let adds = count == 1 && y.dtype == DType::F32 && n == result_stride(n);
         Self::of(a, b, DType::F32).filter(|plan| adds && plan.parts == 1)
     }
 
-    /// `y + a b`, in the place of `y`.
+    /// `y + a b`, in place of `y`.
     pub fn add(self, y: CubeTensor, a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
         let y = writable(contiguous(y));
         self.write(a, b, Some((Begins::Result, &y)), &y);
         y
     }
 
-    /// Writes the product of `a` and `b`, each part below the one before, to `out`, whose rows are as far
-    /// apart as [`result_stride`] says. Its sums begin with those of `first`, where there are any.
+    /// Writes the product of `a` and `b`, part after part, to `out`, whose row stride is
+    /// [`result_stride`]. The sums start from `first`, if given.
     fn write(self, a: &CubeTensor, b: &CubeTensor, first: Option<(Begins, &CubeTensor)>, out: &CubeTensor) {
-        let Self { lies, places: [place_a, place_b], half, count, tiles, depth, part, parts } = self;
+        let Self { layouts, places: [place_a, place_b], half, count, tiles, depth, part, parts } = self;
         let (begins, first) = first.unwrap_or((Begins::Zero, out));
-        let form = Form { lies, half, whole: out.dtype == DType::F32, begins };
+        let form = Form { layouts, half, whole: out.dtype == DType::F32, begins };
         let words = result_stride(sizes(a, b)[3]) / form.written();
         let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
         let grid = Grid::new(&[a, b, out], cubes, CubeDim::new_1d(UNITS as u32));
@@ -317,7 +320,7 @@ impl Plan {
             launch!(
                 by_warpgroups,
                 grid,
-                LINE,
+                VECTOR_SIZE,
                 [a, b, first, out],
                 place_a.argument(),
                 place_b.argument(),
@@ -331,8 +334,8 @@ impl Plan {
     }
 }
 
-/// `a b` as [`tiled`](super::tiled::product) gives it, `+ bias` (float32) where there is one; `None` where
-/// this is not for such factors or such a device.
+/// `a b` as [`tiled`](super::tiled::product) gives it, `+ bias` (float32) if given; `None` if this
+/// kernel does not support the factors or the device.
 pub fn product(a: &CubeTensor, b: &CubeTensor, bias: Option<&CubeTensor>, to: DType) -> Option<CubeTensor> {
     let plan = Plan::of(a, b, to)?;
     let [count, m, _, n] = sizes(a, b);
