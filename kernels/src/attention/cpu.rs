@@ -1,10 +1,11 @@
-//! Causal attention in blocks of scores, of which nothing is kept but one number a row ([Dao et al.
-//! 2022](https://arxiv.org/abs/2205.14135), algorithms 1 and 4): memory is linear in the context.
+//! Causal attention in blocks of scores, after FlashAttention ([Dao et al.
+//! 2022](https://arxiv.org/abs/2205.14135), algorithms 1 and 4): only one number per row of scores
+//! is kept, so memory is linear in the context.
 //!
-//! A block is some rows of queries against some keys: its scores stay in the cache of the core that
-//! computes them. Blocks that lie in the future are never touched, which is nearly half of the
-//! work. The forward keeps the logarithm of each row's softmax denominator, from which the backward
-//! computes the weights again, block by block.
+//! A block is some rows of queries by some keys: its scores stay in the cache of the core that
+//! computes them. Blocks in the future are skipped, nearly half of the work. The forward keeps the
+//! log-sum-exp of each row (the logarithm of the softmax's denominator), from which the backward
+//! recomputes the weights, block by block.
 
 use burn::tensor::{DType, bf16};
 
@@ -14,42 +15,41 @@ use crate::{DropoutMask, Heads, halves::narrow_bf16, halves::widened};
 use crate::{cpu::prelude::*, cpu::shared::Shared, dropout::mask::mask_in_place};
 
 impl Operation<Flex, 1> for CausalAttention {
-    /// `qkv`, the output, and the logarithms of the softmax's denominators.
+    /// `qkv`, the output, and the log-sum-exp of each row of scores.
     type Kept = [FlexTensor; 3];
 
     fn forward(&self, [qkv]: [FlexTensor; 1]) -> ([FlexTensor; 1], Self::Kept) {
         let layout = Layout::new(&qkv, self);
-        let (y, denominators) = if is_bf16(&qkv) {
+        let (y, log_sums) = if is_bf16(&qkv) {
             forward::<bf16>(values(&contiguous(qkv.clone())), layout)
         } else {
             forward::<f32>(values(&float32(qkv.clone())), layout)
         };
         let y = stored(y, with_width(&qkv, self.heads.query_width()), qkv.dtype());
-        let denominators = new(denominators, [layout.batch * self.heads.n_head, layout.time]);
-        ([y.clone()], [qkv, y, denominators])
+        let log_sums = new(log_sums, [layout.batch * self.heads.n_head, layout.time]);
+        ([y.clone()], [qkv, y, log_sums])
     }
 
-    fn backward(&self, [qkv, y, denominators]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 1] {
+    fn backward(&self, [qkv, y, log_sums]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 1] {
         let (dtype, shape, layout) = (qkv.dtype(), qkv.layout().shape().clone(), Layout::new(&qkv, self));
-        let (given, denominators) = ([qkv, y, dy], values(&denominators));
+        let (given, log_sums) = ([qkv, y, dy], values(&log_sums));
         let dqkv = if dtype == DType::BF16 {
-            backward::<bf16>(given.map(bfloat16).each_ref().map(values), denominators, layout)
+            backward::<bf16>(given.map(bfloat16).each_ref().map(values), log_sums, layout)
         } else {
-            backward::<f32>(given.map(float32).each_ref().map(values), denominators, layout)
+            backward::<f32>(given.map(float32).each_ref().map(values), log_sums, layout)
         };
         [stored(dqkv, shape, dtype)]
     }
 }
 
-/// Rows of queries in a block: few, since half of the last square of a block of rows lies in the
-/// future.
+/// Rows of queries in a block: few, because half of the square on the diagonal lies in the future.
 pub const QUERIES: usize = 32;
 
-/// Keys in a block: with the rows above, 64 KiB of scores.
+/// Keys in a block: with [`QUERIES`] rows, 64 KiB of scores.
 const KEYS: usize = 512;
 
-/// Where the heads of one attention lie, and what drops their weights. A task is a head of queries
-/// of one row of the batch.
+/// Layout of the heads of one attention, and its dropout. A task is one query head of one row of
+/// the batch.
 #[derive(Clone, Copy)]
 struct Layout {
     /// Rows of the batch.
@@ -58,7 +58,7 @@ struct Layout {
     time: usize,
     /// How the width is divided.
     heads: Heads,
-    /// What drops weights, where anything does.
+    /// Dropout of the weights, if any.
     dropout: Option<DropoutMask>,
 }
 
@@ -68,7 +68,7 @@ impl Layout {
         Self { batch, time, heads: *heads, dropout: *dropout }
     }
 
-    /// Where the task's queries, keys and values begin inside `qkv` `[batch, time, (n_head + 2
+    /// Offsets of the task's queries, keys and values in `qkv` `[batch, time, (n_head + 2
     /// n_kv_head) head_size]`.
     fn parts_at(&self, task: usize) -> [usize; 3] {
         let heads = self.heads;
@@ -83,7 +83,7 @@ impl Layout {
         self.parts_at(task).map(|first| Matrix::strided(&qkv[first..], self.size(), self.heads.width()))
     }
 
-    /// Where the task's head begins inside a tensor `[batch, time, n_head head_size]`.
+    /// Offset of the task's head in a tensor `[batch, time, n_head head_size]`.
     fn head_at(&self, task: usize) -> usize {
         let (row, head) = (task / self.heads.n_head, task % self.heads.n_head);
         row * self.time * self.heads.query_width() + head * self.heads.head_size
@@ -99,8 +99,8 @@ impl Layout {
         [self.time, self.heads.head_size]
     }
 
-    /// Drops from the weights of a task's block, or their gradients, where there is dropout. The
-    /// mask goes by the place among all weights of all tasks.
+    /// Applies dropout, if any, to the weights of a task's block, or to their gradients. The mask
+    /// depends on the index among all weights of all tasks.
     fn apply_dropout(&self, weights: &mut [f32], block: Block, task: usize) {
         let Some(mask) = self.dropout else { return };
         for (row, weights) in weights.chunks_exact_mut(block.keys).enumerate() {
@@ -110,7 +110,7 @@ impl Layout {
     }
 }
 
-/// Rows of queries against some keys.
+/// A block of scores: some rows of queries by some keys.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     /// The first row.
@@ -122,13 +122,13 @@ struct Block {
 }
 
 impl Block {
-    /// The blocks of a range of rows, key after key, up to the last key that any of them sees.
+    /// The blocks of a range of rows, in the order of keys, up to the last key that any row sees.
     fn of_rows(first: usize, rows: usize) -> impl Iterator<Item = Self> {
         let seen = first + rows;
         (0..seen).step_by(KEYS).map(move |first_key| Self { first, rows, first_key, keys: KEYS.min(seen - first_key) })
     }
 
-    /// The blocks of the keys from `first_key` on, the last rows first: those see every key.
+    /// The blocks of the keys from `first_key` on, last rows first: those see every key.
     fn of_keys(first_key: usize, time: usize) -> impl Iterator<Item = Self> {
         let end = time.min(first_key + KEYS);
         (first_key..time).step_by(QUERIES).rev().map(move |first| {
@@ -143,17 +143,17 @@ impl Block {
     }
 }
 
-/// What the rows of a block have seen so far: the largest score, and the sum of the exponentials of
-/// all, less that one.
+/// Online softmax of a block's rows: the largest score so far, and the sum of the exponentials
+/// relative to it.
 struct Running {
     largest: [f32; QUERIES],
     total: [f32; QUERIES],
-    /// What the last block of keys made of the sums before it.
-    shrunk: [f32; QUERIES],
+    /// Factor by which the last block of keys rescaled the earlier sums.
+    rescale: [f32; QUERIES],
 }
 
-/// The first `n` values of a buffer that is as long as the largest block so far: what stood there
-/// is of no use to anyone.
+/// The first `n` values of a buffer, which grows to the largest block; their contents are
+/// arbitrary.
 fn room<T: Clone + Default>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
     if buffer.len() < n {
         buffer.resize(n, T::default());
@@ -161,42 +161,42 @@ fn room<T: Clone + Default>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
     &mut buffer[..n]
 }
 
-/// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each
-/// row of scores, `[batch * n_head, time]`.
+/// Output `[batch, time, n_head head_size]`, and the log-sum-exp of each row of scores, `[batch *
+/// n_head, time]`.
 fn forward<T: Factor>(qkv: &[T], layout: Layout) -> (Vec<f32>, Vec<f32>) {
     let Layout { batch, time, heads, .. } = layout;
     let mut y = unfilled(batch * time * heads.query_width());
-    let mut denominators = unfilled(batch * heads.n_head * time);
+    let mut log_sums = unfilled(batch * heads.n_head * time);
     let output = Shared::new(&mut y);
-    denominators
+    log_sums
         .par_chunks_mut(time)
         .enumerate()
         .flat_map(|(task, rows)| {
             rows.par_chunks_mut(QUERIES).enumerate().map(move |(block, rows)| (task, block * QUERIES, rows))
         })
-        .for_each_init(Default::default, |scratch, (task, first, denominators)| {
+        .for_each_init(Default::default, |scratch, (task, first, log_sums)| {
             let (at, width) = (layout.head_at(task) + first * heads.query_width(), heads.query_width());
             // SAFETY: these rows of this head are this task's.
-            let y = unsafe { output.matrix(at, [denominators.len(), heads.head_size], width) };
-            forward_rows(layout.parts(qkv, task), y, task, first, denominators, layout, scratch);
+            let y = unsafe { output.matrix(at, [log_sums.len(), heads.head_size], width) };
+            forward_rows(layout.parts(qkv, task), y, task, first, log_sums, layout, scratch);
         });
-    (y, denominators)
+    (y, log_sums)
 }
 
-/// One block of rows of one task, from its `first` row on, written to `y`.
+/// Computes one block of rows of a task, from row `first` on, into `y`.
 fn forward_rows<T: Factor>(
     [q, k, v]: [Matrix<T>; 3],
     mut y: MatrixMut,
     task: usize,
     first: usize,
-    denominators: &mut [f32],
+    log_sums: &mut [f32],
     layout: Layout,
     (scores, factors): &mut (Vec<f32>, Vec<T>),
 ) {
     let one = Threads::One;
-    let rows = denominators.len();
+    let rows = log_sums.len();
     let q = q.rows(first, rows);
-    let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
+    let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], rescale: [0.0; QUERIES] };
     for block in Block::of_rows(first, rows) {
         let scores = room(scores, rows * block.keys);
         let [k, v] = [k, v].map(|x| x.rows(block.first_key, block.keys));
@@ -205,41 +205,40 @@ fn forward_rows<T: Factor>(
         layout.apply_dropout(scores, block, task);
         let adds = block.first_key > 0;
         if adds {
-            (0..rows).for_each(|row| multiply(y.row(row), running.shrunk[row]));
+            (0..rows).for_each(|row| multiply(y.row(row), running.rescale[row]));
         }
         product(y.rows(0, rows), adds, Matrix::new(T::of(scores, factors), block.keys), v, one);
     }
-    for (row, denominator) in denominators.iter_mut().enumerate() {
+    for (row, log_sum) in log_sums.iter_mut().enumerate() {
         let total = running.total[row];
         multiply(y.row(row), 1.0 / total);
-        *denominator = running.largest[row] + total.ln();
+        *log_sum = running.largest[row] + total.ln();
     }
 }
 
-/// Gradient with respect to `qkv`, given it, the forward's output and its denominators, and the
+/// Gradient with respect to `qkv`, given `qkv`, the forward's output and log-sum-exps, and the
 /// gradient of the output.
 ///
-/// A head of keys and values belongs to one thread, which takes the heads of queries that it serves
-/// one after another: their gradients are then always added in the same order.
-fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], denominators: &[f32], layout: Layout) -> Vec<f32> {
+/// Each key/value head belongs to one thread, which takes the query heads that it serves one after
+/// another, so that their gradients are always added in the same order.
+fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], log_sums: &[f32], layout: Layout) -> Vec<f32> {
     let Layout { batch, time, heads, .. } = layout;
     let mut dqkv = unfilled(qkv.len());
     let output = Shared::new(&mut dqkv);
     (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Scratch::default, |scratch, of_keys| {
         for served in 0..heads.served() {
             let number = of_keys * heads.served() + served;
-            // SAFETY: the heads of keys and values are this thread's, and of queries the one that
-            // is at hand.
+            // SAFETY: the key/value head is this thread's, and so are the query heads that it
+            // serves.
             let gradients =
                 layout.parts_at(number).map(|first| unsafe { output.matrix(first, layout.size(), heads.width()) });
             let (y, dy) = (layout.head(y, number), layout.head(dy, number));
-            // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the
-            // place of a pass over the scores.
+            // The sum of P * dP over a row is dy . y, with dropout too: one number per row replaces
+            // a pass over the scores.
             scratch.dots.clear();
             scratch.dots.extend((0..time).map(|row| T::dot(y.row(row), dy.row(row))));
-            let denominators = &denominators[number * time..][..time];
-            let mut task =
-                Task { parts: layout.parts(qkv, number), gradients, dy, denominators, number, adds: served > 0 };
+            let log_sums = &log_sums[number * time..][..time];
+            let mut task = Task { parts: layout.parts(qkv, number), gradients, dy, log_sums, number, adds: served > 0 };
             for first_key in (0..time).step_by(KEYS) {
                 for block in Block::of_keys(first_key, time) {
                     task.backward(block, layout, scratch);
@@ -250,18 +249,18 @@ fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], denominators: &[f32], layout: La
     dqkv
 }
 
-/// What the backward of one task works on.
+/// Inputs and outputs of one task's backward.
 struct Task<'a, T> {
     parts: [Matrix<'a, T>; 3],
     gradients: [MatrixMut<'a>; 3],
     dy: Matrix<'a, T>,
-    denominators: &'a [f32],
+    log_sums: &'a [f32],
     number: usize,
-    /// Whether the gradients of keys and values hold those of other heads of queries already.
+    /// Whether the gradients of keys and values already include those of other query heads.
     adds: bool,
 }
 
-/// Room to work in.
+/// Scratch buffers.
 #[derive(Default)]
 struct Scratch<T> {
     weights: Vec<f32>,
@@ -272,7 +271,7 @@ struct Scratch<T> {
 }
 
 impl<T: Factor> Task<'_, T> {
-    /// What one block of scores adds to the gradients.
+    /// Adds the contribution of one block of scores to the gradients.
     fn backward(&mut self, block: Block, layout: Layout, scratch: &mut Scratch<T>) {
         let Block { first, rows, first_key, keys } = block;
         let one = Threads::One;
@@ -287,7 +286,7 @@ impl<T: Factor> Task<'_, T> {
         let adds = self.adds || first + rows < layout.time;
 
         product(MatrixMut::new(weights, keys), false, q, k.transposed(), one);
-        weights_again(weights, block, layout.heads.scale(), &self.denominators[first..]);
+        recompute_weights(weights, block, layout.heads.scale(), &self.log_sums[first..]);
         let used: &[f32] = if layout.dropout.is_some() {
             dropped.clear();
             dropped.extend_from_slice(weights);
@@ -308,14 +307,14 @@ impl<T: Factor> Task<'_, T> {
     }
 }
 
-/// A type of what attention multiplies: float32 or bfloat16. Scores, their softmax, all sums and
-/// the gradients are float32 either way; what the softmax puts out is rounded before it is
-/// multiplied again, as in FlashAttention.
+/// The type of attention's factors: float32 or bfloat16. Scores, softmax, sums and gradients are
+/// float32 either way; the softmax's output is rounded before the next product, as in
+/// FlashAttention.
 trait Factor: Element + Default {
-    /// `weights` as factors: in `room` where they must be rounded.
+    /// `weights` as factors, rounded into `room` if necessary.
     fn of<'a>(weights: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self];
 
-    /// The sum of products of two rows.
+    /// Dot product of two rows.
     fn dot(x: &[Self], y: &[Self]) -> f32;
 }
 
@@ -342,8 +341,7 @@ impl Factor for bf16 {
 }
 
 simd_versions! {
-    // Scores become the exponentials of `scale * score` less the largest so far; the future becomes
-    // 0.
+    // Replaces scores by `exp(scale * score - largest so far)`, and the future by 0.
     fn exponentials(scores: &mut [f32], block: Block, scale: f32, running: &mut Running) {
         for (r, row) in scores.chunks_exact_mut(block.keys).enumerate() {
             let (seen, future) = row.split_at_mut(block.seen(r));
@@ -352,19 +350,19 @@ simd_versions! {
             for x in seen.iter_mut() {
                 *x = simd::exp(x.mul_add(scale, -largest));
             }
-            let shrunk = simd::exp(before - largest);
-            running.total[r] = running.total[r] * shrunk + simd::sum([seen], |[x]| x);
-            (running.largest[r], running.shrunk[r]) = (largest, shrunk);
+            let rescale = simd::exp(before - largest);
+            running.total[r] = running.total[r] * rescale + simd::sum([seen], |[x]| x);
+            (running.largest[r], running.rescale[r]) = (largest, rescale);
             future.fill(0.0);
         }
     }
 
-    // Scores become the softmax's weights; the future becomes 0.
-    fn weights_again(scores: &mut [f32], block: Block, scale: f32, denominators: &[f32]) {
-        for (r, (row, denominator)) in scores.chunks_exact_mut(block.keys).zip(denominators).enumerate() {
+    // Replaces scores by the softmax's weights, and the future by 0.
+    fn recompute_weights(scores: &mut [f32], block: Block, scale: f32, log_sums: &[f32]) {
+        for (r, (row, log_sum)) in scores.chunks_exact_mut(block.keys).zip(log_sums).enumerate() {
             let (seen, future) = row.split_at_mut(block.seen(r));
             for x in seen.iter_mut() {
-                *x = simd::exp(x.mul_add(scale, -denominator));
+                *x = simd::exp(x.mul_add(scale, -log_sum));
             }
             future.fill(0.0);
         }

@@ -1,6 +1,6 @@
-//! Causal attention on a GPU, and what multiplies its tiles there: tensor cores where the device
-//! has them for the numbers at hand, and where they have shown that they compute what plain
-//! multiply-adds compute; plain multiply-adds everywhere else.
+//! Causal attention on a GPU, and the choice of the engine that multiplies its tiles: tensor cores
+//! if the device supports the type and a check shows that they agree with plain multiply-adds;
+//! otherwise plain multiply-adds.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::gpu::tensor_cores::{SIDE, supports};
 use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tile::Footprint};
 
 impl Operation<CubeBackend, 1> for CausalAttention {
-    /// `qkv`, the output, and the logarithms of the rows' sums.
+    /// `qkv`, the output, and the log-sum-exp of each row of scores.
     type Kept = [CubeTensor; 3];
 
     fn forward(&self, [qkv]: [CubeTensor; 1]) -> ([CubeTensor; 1], Self::Kept) {
@@ -26,36 +26,34 @@ impl Operation<CubeBackend, 1> for CausalAttention {
     }
 }
 
-/// The kernels of attention that work tile by tile; the first alone is needed where nothing is
-/// learned.
+/// Footprints of the tiled attention kernels; inference needs only the first.
 pub const KERNELS: &[Footprint] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
 
-/// Why attention is computed as it is.
+/// The chosen engine, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// By tensor cores.
+    /// Tensor cores.
     TensorCores,
-    /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are
-    /// none of their sizes.
+    /// Plain multiply-adds: the device's tensor cores do not support this type, or this head size.
     Unsupported,
-    /// By plain multiply-adds: tensor cores computed something else, or failed.
+    /// Plain multiply-adds: tensor cores computed something else, or failed.
     Wrong,
 }
 
-/// A device, a type of numbers and a size of heads.
+/// Device, type of numbers and head size.
 type Key = (String, &'static str, usize);
 
-/// What was chosen so far.
+/// The choices so far.
 fn chosen() -> MutexGuard<'static, BTreeMap<Key, Choice>> {
     static CHOSEN: Mutex<BTreeMap<Key, Choice>> = Mutex::new(BTreeMap::new());
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The best engine for heads of `head_size` in `qkv` on its device, found out once for each device,
-/// type and size.
+/// The best engine for heads of `head_size` in `qkv` on its device, determined once for each
+/// device, type and size.
 pub fn engine_for(qkv: &CubeTensor, head_size: usize) -> Engine {
     let key = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
-    // Let go before the check, which is long.
+    // The lock is released before the check, which takes long.
     let known = chosen().get(&key).copied();
     let choice = known.unwrap_or_else(|| {
         let choice = if !tensor_cores_support(qkv, head_size) {
@@ -71,8 +69,8 @@ pub fn engine_for(qkv: &CubeTensor, head_size: usize) -> Engine {
     if choice == Choice::TensorCores { Engine::TensorCores } else { Engine::Units }
 }
 
-/// A line for each kind of attention in a half type that GPUs have computed so far: on what, and
-/// why not on tensor cores.
+/// A line for each kind of attention in a half type that this process has computed on a GPU: the
+/// engine, and why it is not tensor cores.
 pub fn said() -> Vec<String> {
     let halves = chosen().clone().into_iter().filter(|((_, dtype, _), _)| *dtype != DType::F32.name());
     let said = halves.map(|((_, dtype, head_size), choice)| {
@@ -86,7 +84,7 @@ pub fn said() -> Vec<String> {
     said.collect()
 }
 
-/// Whether tensor cores multiply numbers of this type, and heads of this size fit them.
+/// Whether tensor cores support this type and head size.
 fn tensor_cores_support(qkv: &CubeTensor, head_size: usize) -> bool {
     let room = qkv.client.properties().hardware.max_shared_memory_size;
     supports(&qkv.client, qkv.dtype)
@@ -95,7 +93,7 @@ fn tensor_cores_support(qkv: &CubeTensor, head_size: usize) -> bool {
         && KERNELS.iter().all(|footprint| Engine::TensorCores.tile(*footprint, head_size, qkv.dtype, room).is_some())
 }
 
-/// Longer than a tile, and no multiple of one.
+/// Positions in the check: longer than a tile, and not a multiple of one.
 const CHECK_TIME: usize = 100;
 
 fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
@@ -116,7 +114,7 @@ fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
     near(&plain, &fast) && near(&plain_gradient, &fast_gradient)
 }
 
-/// Numbers between `-scale` and `scale`, the same every time.
+/// Deterministic pseudo-random numbers between `-scale` and `scale`.
 fn noise(like: &CubeTensor, shape: [usize; 3], scale: f32) -> CubeTensor {
     let number = |i: usize| ((i as u32).wrapping_mul(0x9e37_79b9) >> 8) as f32 / (1 << 23) as f32 - 1.0;
     let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|i| (scale * number(i)).to_ne_bytes()).collect();
@@ -129,7 +127,7 @@ fn read(tensor: CubeTensor) -> Vec<f32> {
     from_cube::<3>(tensor).into_data().iter::<f32>().collect()
 }
 
-/// Whether two results differ by no more than the rounding of factors to 8 bits explains.
+/// Whether two results agree up to the rounding of factors to 8 bits of precision.
 fn near(a: &[f32], b: &[f32]) -> bool {
     let largest = a.iter().fold(0.0f32, |largest, a| largest.max(a.abs()));
     a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 0.03 * largest)

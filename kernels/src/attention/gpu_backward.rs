@@ -1,12 +1,11 @@
-//! The gradient of causal attention on a GPU: the weights are computed again, tile by tile, from
-//! the kept logarithms of the rows' sums ([Dao et al. 2022](https://arxiv.org/abs/2205.14135),
-//! algorithm 4). One kernel owns queries and sweeps over keys, another owns keys and sweeps over
-//! queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits
-//! repeat.
+//! The gradient of causal attention on a GPU: the weights are recomputed, tile by tile, from the
+//! log-sum-exp of each row ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithm 4). One
+//! kernel owns queries and sweeps over keys, another owns keys and sweeps over queries. Each number
+//! has one owner, which adds in a fixed order, so no atomics are needed and the bits repeat.
 //!
-//! In the paper's letters: scores are S = Q Kᵀ, weights their softmax P; slopes are dP = dY Vᵀ, and what
-//! becomes of them, dS = P (dP - dot), where a row's dot is the sum of dY Y. dQ and dK are multiplied by
-//! the scale of the scores at the end.
+//! In the paper's letters: scores are S = Q Kᵀ, weights are their softmax P, dP = dY Vᵀ, and dS = P
+//! (dP - dot), where a row's dot is the sum of dY Y. dQ and dK are multiplied by the scale of the
+//! scores at the end.
 
 #[cfg(feature = "cuda")]
 use super::warpgroups;
@@ -14,12 +13,11 @@ use super::{CausalAttention, gpu_layout::Layout, gpu_layout::Shape};
 use crate::gpu::tile::{Footprint, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
 use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
-/// Units of a cube that sums rows.
+/// Units of a cube of [`row_dots`].
 const ROW_UNITS: usize = 128;
 
-/// `dots[row] = sum(dy * y)` over a head, for every row of every head: `[batch * n_head, time]`. Rows
-/// are shared out among units in the order in which they lie, so that those side by side read what
-/// lies side by side.
+/// `dots[row] = sum(dy * y)` over a head, for every row of every head: `[batch * n_head, time]`.
+/// Units take rows in memory order, so that adjacent units read adjacent vectors.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn row_dots<T: Float, N: Size>(
     y: &[Vector<T, N>],
@@ -60,20 +58,19 @@ fn row_dots<T: Float, N: Size>(
     }
 }
 
-/// Units that share a row of so many vectors, and rows that a cube of [`ROW_UNITS`] has.
+/// Units that share a row of `vectors` vectors, and rows per cube of [`ROW_UNITS`].
 const fn row_units(vectors: usize) -> (usize, usize) {
     let lanes = if vectors < ROW_UNITS { vectors } else { ROW_UNITS };
     (lanes, ROW_UNITS / lanes)
 }
 
-/// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and
-/// slopes.
+/// Shared memory of [`queries_backward`]: queries and dY, keys and values; S and dP; dS as weights.
 pub const QUERIES: Footprint = Footprint { vectors: 2, scores: 2, weights: 1, of_columns: 0 };
 
-/// What [`keys_backward`] holds: the same, slopes as weights too, and two numbers for each query.
+/// Shared memory of [`keys_backward`]: the same, P as weights too, and two numbers for each query.
 pub const KEYS: Footprint = Footprint { vectors: 2, scores: 2, weights: 2, of_columns: 2 };
 
-/// The gradient of a tile of queries, which sweeps over the keys that they saw.
+/// The gradient of a tile of queries: sweeps over the keys that they saw.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     qkv: &[Vector<T, N>],
@@ -93,12 +90,12 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut weight_slopes = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut dp = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut ds = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut factors = Shared::<[f32]>::new_slice(rows);
 
     let time = layout.time;
-    // The last queries saw the most keys: they begin first.
+    // The last queries saw the most keys, so they start first.
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let (width, out_width) = (layout.all_heads() * vectors, layout.n_head * vectors);
@@ -135,34 +132,34 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         sync_cube();
         // S and dP.
         P::Of::<T, W, N>::scores(&queries, &keys, &mut scores, tile);
-        P::Of::<T, W, N>::scores(&gradients, &values, &mut slopes, tile);
+        P::Of::<T, W, N>::scores(&gradients, &values, &mut dp, tile);
         sync_cube();
         // dS.
         #[unroll]
         for i in 0..comptime!(tile.own()) {
             let column = own_column(i, my_row, part, tile);
             let at = my_row * score_stride + column;
-            let mut slope = 0.0f32;
+            let mut value = 0.0f32;
             if from + column < seen_end {
                 let weight = f32::exp(scores[at] * layout.scale - log_sum);
-                slope = slopes[at];
+                value = dp[at];
                 if drops {
-                    slope *= layout.drop.of_weight(weight_row as u32, (from + column) as u32, time as u32);
+                    value *= layout.drop.of_weight(weight_row as u32, (from + column) as u32, time as u32);
                 }
-                slope = weight * (slope - dot);
+                value = weight * (value - dot);
             }
-            weight_slopes[my_row * weight_stride + column] = W::cast_from(slope);
+            ds[my_row * weight_stride + column] = W::cast_from(value);
         }
         sync_cube();
         // dQ += dS K
-        P::Of::<T, W, N>::accumulate(&mut sum, &weight_slopes, &keys, tile);
+        P::Of::<T, W, N>::accumulate(&mut sum, &ds, &keys, tile);
         sync_cube();
     }
     P::Of::<T, W, N>::write(&sum, &factors, &mut scores, dqkv, queries_at, width, time - first, tile);
 }
 
-/// The gradients of a tile of keys and of its values, which sweeps over the queries that saw them,
-/// one head that they serve after another.
+/// The gradients of a tile of keys and of its values: sweeps over the queries that saw them, one
+/// query head after another.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     qkv: &[Vector<T, N>],
@@ -183,9 +180,9 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let mut gradients = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     // All four hold keys along the rows and queries along the columns.
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut dp = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
-    let mut weight_slopes = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut ds = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut sums_of_queries = Shared::<[f32]>::new_slice(columns);
     let mut dots_of_queries = Shared::<[f32]>::new_slice(columns);
     let mut factors = Shared::<[f32]>::new_slice(rows);
@@ -210,7 +207,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     for i in 0..served {
         let head = kv_head * served + i;
         let weight_rows = (row * layout.n_head + head) * time;
-        // No query before the first key saw any of them.
+        // Queries before the tile's first key saw none of its keys.
         for block in first / columns..time.div_ceil(columns) {
             let from = block * columns;
             let queries_at = start + from * width + head * vectors;
@@ -225,7 +222,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             sync_cube();
             // Sᵀ and dPᵀ.
             P::Of::<T, W, N>::scores(&keys, &queries, &mut scores, tile);
-            P::Of::<T, W, N>::scores(&values, &gradients, &mut slopes, tile);
+            P::Of::<T, W, N>::scores(&values, &gradients, &mut dp, tile);
             sync_cube();
             // Pᵀ and dSᵀ.
             #[unroll]
@@ -234,23 +231,23 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 let at = my_row * score_stride + column;
                 let query = from + column;
                 let mut weight = 0.0f32;
-                let mut slope = 0.0f32;
+                let mut value = 0.0f32;
                 if query >= position && query < time {
                     weight = f32::exp(scores[at] * layout.scale - sums_of_queries[column]);
                     let mut factor = 1.0f32;
                     if drops {
                         factor = layout.drop.of_weight((weight_rows + query) as u32, position as u32, time as u32);
                     }
-                    slope = weight * (slopes[at] * factor - dots_of_queries[column]);
+                    value = weight * (dp[at] * factor - dots_of_queries[column]);
                     weight *= factor;
                 }
                 weights[my_row * weight_stride + column] = W::cast_from(weight);
-                weight_slopes[my_row * weight_stride + column] = W::cast_from(slope);
+                ds[my_row * weight_stride + column] = W::cast_from(value);
             }
             sync_cube();
             // dV += Pᵀ dY and dK += dSᵀ Q
             P::Of::<T, W, N>::accumulate(&mut sum_of_values, &weights, &gradients, tile);
-            P::Of::<T, W, N>::accumulate(&mut sum_of_keys, &weight_slopes, &queries, tile);
+            P::Of::<T, W, N>::accumulate(&mut sum_of_keys, &ds, &queries, tile);
             sync_cube();
         }
     }
@@ -268,7 +265,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 }
 
 /// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's
-/// output `y` and logarithms of sums, with the tiles multiplied by `engine`.
+/// output `y` and log-sum-exps, with the tiles multiplied by `engine`.
 pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 3], dy: CubeTensor) -> CubeTensor {
     let [qkv, y, log_sums] = kept;
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);

@@ -1,8 +1,7 @@
 //! Causal attention on a GPU, after FlashAttention ([Dao et al.
 //! 2022](https://arxiv.org/abs/2205.14135), algorithm 1): a cube owns some queries of a head and
-//! sweeps over the keys up to them, with the softmax's largest score and sum kept as it goes. No
-//! score leaves the cube; for the backward, the logarithm of each row's sum of exponentials is
-//! kept.
+//! sweeps over the keys up to them, with an online softmax (the largest score and the sum so far).
+//! No score leaves the cube; the log-sum-exp of each row is kept for the backward.
 
 #[cfg(feature = "cuda")]
 use super::warpgroups;
@@ -10,12 +9,12 @@ use super::{CausalAttention, gpu_layout::Layout, gpu_layout::Shape};
 use crate::gpu::tile::{Footprint, Products, ProductsFamily, Tile, Units, load, own_column};
 use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
-/// A score may rise by so much above what the sums are relative to, before they are scaled down: a
-/// factor of 3,000, which float16 holds as well. Scaling the sums at every new largest score would
-/// cost more than it is worth.
+/// How far a score may exceed the sums' reference score before the sums are rescaled: a factor of
+/// 3,000, which float16 can represent. Rescaling the sums at every new largest score would cost too
+/// much.
 const SLACK: f32 = 8.0;
 
-/// What [`forward`] holds: queries; keys, then values.
+/// Shared memory of [`forward`]: queries; keys, then values in their place.
 pub const FORWARD: Footprint = Footprint { vectors: 1, scores: 1, weights: 1, of_columns: 0 };
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -35,10 +34,10 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut factors = Shared::<[f32]>::new_slice(rows);
-    let mut grown = Shared::<[u32]>::new_slice(1usize);
+    let mut rescales = Shared::<[u32]>::new_slice(1usize);
 
     let time = layout.time;
-    // The last queries see the most keys: they begin first.
+    // The last queries see the most keys, so they start first.
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let width = layout.all_heads() * vectors;
@@ -62,13 +61,13 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         let from = block * columns;
         load::<T, N>(qkv, keys_at + from * width, width, time - from, &mut swept, columns, tile);
         if UNIT_POS == 0 {
-            grown[0] = 0u32;
+            rescales[0] = 0u32;
         }
         sync_cube();
         P::Of::<T, W, N>::scores(&queries, &swept, &mut scores, tile);
         sync_cube();
 
-        // The values take the keys' place while the scores become weights.
+        // The values replace the keys in shared memory while the scores become weights.
         load::<T, N>(qkv, values_at + from * width, width, time - from, &mut swept, columns, tile);
         let mut seen = columns.runtime();
         if position + 1 < from + columns {
@@ -77,7 +76,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 seen = position + 1 - from;
             }
         }
-        // The largest score of the row in this block: of a unit's own columns, then of all.
+        // The largest score of the row in this block: first of the unit's own columns, then of all.
         let mut own = Array::<f32>::new(comptime!(tile.own()));
         let mut block_largest = f32::min_value();
         #[unroll]
@@ -96,7 +95,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 block_largest = f32::max(block_largest, scores[my_row * score_stride + column] * layout.scale);
             }
         }
-        // What the sums so far are to be multiplied by, where they must be relative to a larger score.
+        // Factor that rescales the sums so far to a new reference score.
         let mut factor = 1.0f32;
         if block == 0 {
             largest = block_largest;
@@ -104,7 +103,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             factor = f32::exp(largest - block_largest);
             largest = block_largest;
             total *= factor;
-            grown[0] = 1u32;
+            rescales[0] = 1u32;
         }
         if part == 0 {
             factors[my_row] = factor;
@@ -112,7 +111,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         #[unroll]
         for i in 0..comptime!(tile.own()) {
             let column = own_column(i, my_row, part, tile);
-            // What is not seen has the smallest number there is, and so the weight 0.
+            // Masked scores are the smallest number, so their weight is 0.
             let mut weight = f32::exp(own[i] - largest);
             total += weight;
             if drops {
@@ -121,14 +120,14 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             weights[my_row * weight_stride + column] = W::cast_from(weight);
         }
         sync_cube();
-        if grown[0] != 0 {
+        if rescales[0] != 0 {
             P::Of::<T, W, N>::scale_rows(&mut sum, &factors, &mut scores, tile);
         }
         P::Of::<T, W, N>::accumulate(&mut sum, &weights, &swept, tile);
         sync_cube();
     }
 
-    // The sum of a row's exponentials, of which each of its units has a part.
+    // The sum of a row's exponentials, from the partial sums of its units.
     scores[my_row * score_stride + part] = total;
     sync_cube();
     if part == 0 {
@@ -149,8 +148,8 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 }
 
 /// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time,
-/// n_head head_size]`, and the logarithms of the rows' sums `[batch * n_head, time]` in float32.
-/// The tiles are multiplied by `engine`.
+/// n_head head_size]`, and the log-sum-exp of each row of scores, `[batch * n_head, time]` in
+/// float32. The tiles are multiplied by `engine`.
 pub(super) fn attend(engine: Engine, of: &CausalAttention, qkv: CubeTensor) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
     let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
@@ -159,8 +158,7 @@ pub(super) fn attend(engine: Engine, of: &CausalAttention, qkv: CubeTensor) -> (
     (y, log_sums)
 }
 
-/// As [`attend`] for the rows that `shape` states, into their part of `y`. Returns the logarithms
-/// of the rows' sums.
+/// As [`attend`] for the rows of `shape`, into their part of `y`. Returns the log-sum-exps.
 pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shape) -> CubeTensor {
     let log_sums = unfilled(qkv, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
     #[cfg(feature = "cuda")]

@@ -23,16 +23,16 @@ use crate::operation::apply;
 use crate::{DropoutMask, dropout};
 
 /// Causal self-attention of the joint projection `qkv` `[batch, time, (n_head + 2 n_kv_head)
-/// head_size]`: every position attends to itself and to what came before. Returns `[batch, time,
-/// n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
+/// head_size]`: every position attends to itself and to earlier ones. Returns `[batch, time, n_head
+/// head_size]`. The softmax is float32 for every type of `qkv`.
 pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
     apply(CausalAttention { heads, dropout }, [qkv.into_dispatch()])
 }
 
 /// As [`causal_attention`] without dropout, with the weights by which each position (third
 /// dimension) attends to each (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's
-/// sum 1. The kernels never hold the weights: they come from the plain formula, beside what
-/// [`causal_attention`] itself puts out.
+/// sum 1. The kernels never store the weights: they come from the plain formula, the output from
+/// [`causal_attention`].
 pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>, Tensor<4>) {
     let (_, weights) = plain(qkv.clone(), heads, None);
     (causal_attention(qkv, heads, None), weights)
@@ -46,7 +46,7 @@ struct CausalAttention {
 
 /// Causal self-attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: its output
 /// `[batch, time, n_head head_size]`, and its weights `[batch, n_head, time, time]`, after dropout
-/// where there is any.
+/// if there is any.
 pub fn plain(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Tensor<3>, Tensor<4>) {
     let time = qkv.dims()[1];
     let future = Tensor::<2, Bool>::tril_mask([time, time], 0, &qkv.device()); // true above the diagonal
@@ -57,8 +57,8 @@ pub fn plain(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Ten
     plain_attend([q, k, v], future, dropout)
 }
 
-/// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time,
-/// seen]` is true, as `[batch, time, n_embd]`; and the softmax, `[batch, n_head, time, seen]`,
+/// `softmax(q kᵀ / sqrt(head_size)) v` as `[batch, time, n_embd]`, with the scores masked where
+/// `hidden` `[batch, n_head, time, seen]` is true; and the softmax, `[batch, n_head, time, seen]`,
 /// after dropout.
 pub(crate) fn plain_attend(
     [q, k, v]: [Tensor<4>; 3],
@@ -67,8 +67,7 @@ pub(crate) fn plain_attend(
 ) -> (Tensor<3>, Tensor<4>) {
     let [batch, n_head, time, head_size] = q.dims();
     let dtype = v.dtype();
-    // The queries are scaled, not the scores: in float16 those could leave the range before they
-    // are made smaller.
+    // The queries are scaled, not the scores: in float16 unscaled scores could overflow.
     let q = q / (head_size as f64).sqrt();
     let scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32); // [batch, n_head, time, seen]
     let scores = scores.mask_fill(hidden, f32::NEG_INFINITY);

@@ -1,5 +1,5 @@
-//! The gradients: of queries, which sweep over the keys that they saw, and of keys and values, which
-//! sweep over the queries that saw them. Slopes are the gradients dS of the scores.
+//! The gradients: one kernel owns queries and sweeps over the keys that they saw, the other owns
+//! keys and values and sweeps over the queries that saw them. dS are the gradients of the scores.
 
 use super::super::gpu_layout::{Layout, Shape};
 use super::tile::*;
@@ -9,10 +9,10 @@ use crate::gpu::warpgroup::{
 };
 use crate::{Heads, gpu::prelude::*};
 
-/// Warpgroups of a cube, by what was fastest.
+/// Warpgroups of a cube; the fastest number measured.
 const GROUPS: usize = 1;
 
-/// The gradient of a tile of queries, which sweeps over the keys that they saw.
+/// The gradient of a tile of queries: sweeps over the keys that they saw.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn queries_backward<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
@@ -34,7 +34,7 @@ fn queries_backward<T: Float, N: Size>(
     let tiles = gradients + comptime!((form.groups * TILE) as u32);
 
     let time = layout.time;
-    // The last queries saw the most keys: they begin first.
+    // The last queries saw the most keys, so they start first.
     let first = (time.div_ceil(high) - 1 - CUBE_POS_X as usize) * high;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let (width, out_width) = (layout.all_heads() * VECTORS, layout.n_head * VECTORS);
@@ -60,7 +60,7 @@ fn queries_backward<T: Float, N: Size>(
         dot.1 = dots[weight_row + 8];
     }
     let mut sums = Array::<f32>::new(SUMS);
-    let mut slopes = Array::<f32>::new(SCORES);
+    let mut ds = Array::<f32>::new(SCORES);
     #[unroll]
     for i in 0..SUMS {
         sums[i] = 0.0;
@@ -71,7 +71,7 @@ fn queries_backward<T: Float, N: Size>(
     copy_rows::<T, N>(dy, gradients_at, out_width, time - first, gradients, high, units);
     for turn in 0..blocks + AHEAD {
         ptx::wait_for_copies(comptime!(AHEAD - 1));
-        // All have ended the turn before, and with it what was where the next tiles go.
+        // All have finished the previous turn, so the next tiles may overwrite its buffers.
         sync_cube();
         if turn < blocks {
             let (from, to) = (turn * BLOCK, tiles + (turn % STAGES * comptime!(2 * TILE)) as u32);
@@ -92,24 +92,24 @@ fn queries_backward<T: Float, N: Size>(
             for i in 0..SCORES {
                 let upper = comptime!(is_upper(i));
                 let weight = ptx::exp2(fma(*scores.index(i), scale, if upper { log_sum.0 } else { log_sum.1 }));
-                let mut slope = *dp.index(i);
+                let mut value = *dp.index(i);
                 if comptime!(form.drops) {
                     let dropped = (weight_row + comptime!(rows_below(i))) as u32;
-                    slope *= layout.drop.of_weight(dropped, (from + own_column(i)) as u32, time as u32);
+                    value *= layout.drop.of_weight(dropped, (from + own_column(i)) as u32, time as u32);
                 }
-                slopes[i] = weight * (slope - if upper { dot.0 } else { dot.1 });
+                ds[i] = weight * (value - if upper { dot.0 } else { dot.1 });
             }
             if from + BLOCK > my_first {
                 #[unroll]
                 for i in 0..SCORES {
                     let seen = from + own_column(i) <= position + comptime!(rows_below(i));
-                    slopes[i] = select(seen, slopes[i], 0.0);
+                    ds[i] = select(seen, ds[i], 0.0);
                 }
             }
             // dQ += dS K
             let after = ptx::multiply_registers(
                 &to_sequence(&sums, SUMS),
-                &factor(&slopes, form.half),
+                &factor(&ds, form.half),
                 described(keys),
                 comptime!(form.weighted()),
             );
@@ -121,8 +121,7 @@ fn queries_backward<T: Float, N: Size>(
     write(&sums, layout.scale, layout.scale, dqkv, out_at, width, valid, form.half);
 }
 
-/// What [`keys_backward`] needs to know of two queries next to each other: what is added to their
-/// scores, and their dots.
+/// Two adjacent queries' data for [`keys_backward`]: what is added to their scores, and their dots.
 #[cube]
 fn of_queries(log_sums: &[f32], dots: &[f32], first: usize, valid: usize) -> Vector<f32, Const<4>> {
     let mut both = Vector::<f32, Const<4>>::zeroed();
@@ -140,8 +139,8 @@ fn of_queries(log_sums: &[f32], dots: &[f32], first: usize, valid: usize) -> Vec
     both
 }
 
-/// The gradients of a tile of keys and of its values, which sweeps over the queries that saw them,
-/// one head that they serve after another. Keys lie along the rows here, queries along the columns.
+/// The gradients of a tile of keys and of its values: sweeps over the queries that saw them, one
+/// query head after another. Rows are keys here, and columns are queries.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn keys_backward<T: Float, N: Size>(
     qkv: &[Vector<T, N>],
@@ -179,14 +178,14 @@ fn keys_backward<T: Float, N: Size>(
     let mut sums_of_keys = Array::<f32>::new(SUMS);
     let mut sums_of_values = Array::<f32>::new(SUMS);
     let mut weights = Array::<f32>::new(SCORES);
-    let mut slopes = Array::<f32>::new(SCORES);
+    let mut ds = Array::<f32>::new(SCORES);
     #[unroll]
     for i in 0..SUMS {
         sums_of_keys[i] = 0.0;
         sums_of_values[i] = 0.0;
     }
 
-    // No query before the first key saw any of them.
+    // Queries before the tile's first key saw none of its keys.
     let first_block = first / BLOCK;
     let blocks = time.div_ceil(BLOCK) - first_block;
     let turns = served * blocks;
@@ -194,7 +193,7 @@ fn keys_backward<T: Float, N: Size>(
     copy_rows::<T, N>(qkv, values_at, width, time - first, values, high, units);
     for turn in 0..turns + AHEAD {
         ptx::wait_for_copies(comptime!(AHEAD - 1));
-        // All have ended the turn before, and with it what was where the next tiles go.
+        // All have finished the previous turn, so the next tiles may overwrite its buffers.
         sync_cube();
         if turn < turns {
             let (head, from) = (kv_head * served + turn / blocks, (first_block + turn % blocks) * BLOCK);
@@ -227,22 +226,22 @@ fn keys_backward<T: Float, N: Size>(
                 let pair = pairs[pair_at + comptime!(i / 4 * 4)];
                 let weight = ptx::exp2(fma(*scores.index(i), scale, pair.extract(comptime!(i % 2))));
                 weights[i] = weight;
-                slopes[i] = *dp.index(i);
+                ds[i] = *dp.index(i);
                 if comptime!(form.drops) {
                     let weight_row = (row * layout.n_head + head) * time + from + own_column(i);
                     let key = position + comptime!(rows_below(i));
                     let factor = layout.drop.of_weight(weight_row as u32, key as u32, time as u32);
                     weights[i] = weight * factor;
-                    slopes[i] = *dp.index(i) * factor;
+                    ds[i] = *dp.index(i) * factor;
                 }
-                slopes[i] = weight * (slopes[i] - pair.extract(comptime!(2 + i % 2)));
+                ds[i] = weight * (ds[i] - pair.extract(comptime!(2 + i % 2)));
             }
             if from < my_first + ROWS {
                 #[unroll]
                 for i in 0..SCORES {
                     let seen = from + own_column(i) >= position + comptime!(rows_below(i));
                     weights[i] = select(seen, weights[i], 0.0);
-                    slopes[i] = select(seen, slopes[i], 0.0);
+                    ds[i] = select(seen, ds[i], 0.0);
                 }
             }
             // dV += Pᵀ dY and dK += dSᵀ Q
@@ -255,7 +254,7 @@ fn keys_backward<T: Float, N: Size>(
             from_sequence(&mut sums_of_values, &of_values, SUMS);
             let of_keys = ptx::multiply_registers(
                 &to_sequence(&sums_of_keys, SUMS),
-                &factor(&slopes, form.half),
+                &factor(&ds, form.half),
                 described(queries),
                 comptime!(form.weighted()),
             );
@@ -268,7 +267,7 @@ fn keys_backward<T: Float, N: Size>(
     write(&sums_of_values, 1.0f32.runtime(), 1.0f32.runtime(), dqkv, values_at + own, width, valid, form.half);
 }
 
-/// As [`backward`](super::super::gpu_backward::backward), the rows' dots being known.
+/// As [`backward`](super::super::gpu_backward::backward), given the rows' dots.
 pub fn backward([qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5], shape: Shape) {
     let form = Form::new(qkv, shape.dropout.is_some(), GROUPS);
     let (high, units, Heads { n_head, n_kv_head, .. }) = (form.high(), form.units(), shape.heads);

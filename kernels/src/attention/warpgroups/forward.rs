@@ -8,7 +8,7 @@ use crate::gpu::warpgroup::{
     GROUP, ROWS, VECTOR_BYTES, WORDS, copy_rows, from_sequence, is_upper, own_column, own_row, rows_below, to_sequence,
 };
 
-/// Warpgroups of a cube, by what was fastest.
+/// Warpgroups of a cube; the fastest number measured.
 const GROUPS: usize = 2;
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -29,7 +29,7 @@ fn forward<T: Float, N: Size>(
     let tiles = queries + comptime!((form.groups * TILE) as u32);
 
     let time = layout.time;
-    // The last queries see the most keys: they begin first.
+    // The last queries see the most keys, so they start first.
     let first = (time.div_ceil(high) - 1 - CUBE_POS_X as usize) * high;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let width = layout.all_heads() * VECTORS;
@@ -41,7 +41,7 @@ fn forward<T: Float, N: Size>(
     let my_first = first + group * ROWS;
     let position = my_first + own_row();
     let weight_row = (row * layout.n_head + head) * time + position;
-    // Exponentials are powers of two here.
+    // Exponentials are computed as powers of two.
     let scale = layout.scale * std::f32::consts::LOG2_E;
     let mut largest = (LOWEST.runtime(), LOWEST.runtime());
     let mut total = (0.0f32.runtime(), 0.0f32.runtime());
@@ -57,7 +57,7 @@ fn forward<T: Float, N: Size>(
     copy_rows::<T, N>(qkv, queries_at, width, time - first, queries, high, units);
     for turn in 0..blocks + AHEAD {
         ptx::wait_for_copies(comptime!(AHEAD - 1));
-        // All have ended the turn before, and with it what was where the next tiles go.
+        // All have finished the previous turn, so the next tiles may overwrite its buffers.
         sync_cube();
         if turn < blocks {
             let (from, to) = (turn * BLOCK, tiles + (turn % STAGES * comptime!(2 * TILE)) as u32);

@@ -1,4 +1,4 @@
-//! What a warpgroup holds of a tile in its units' registers, and the products that it makes of it.
+//! A warpgroup's part of a tile in registers, and its products with tiles in shared memory.
 
 use crate::gpu::prelude::*;
 use crate::gpu::ptx::{self, Half, Product};
@@ -7,28 +7,28 @@ use crate::gpu::warpgroup::{
     GROUP, NUMBERS, ROW, ROWS, STEP, SWIZZLED, VECTOR_BYTES, WORDS, descriptor, is_upper, own_row, rounded, step,
 };
 
-/// Positions of a tile that is swept over.
+/// Positions of a tile in the sweep.
 pub const BLOCK: usize = 64;
-/// Bytes of the rows of a warpgroup, or of a tile.
+/// Bytes of a warpgroup's rows, or of a tile.
 pub const TILE: usize = ROWS * ROW;
-/// Pairs of tiles that are on their way.
+/// Pairs of tiles that are copied ahead.
 pub const AHEAD: usize = 2;
-/// Pairs of tiles that shared memory holds: those, and one in use.
+/// Pairs of tiles in shared memory: those, and one in use.
 pub const STAGES: usize = AHEAD + 1;
-/// Numbers in a unit of a tile of scores, and of a sum over the width of a head.
+/// Registers of a unit for a tile of scores, and for an accumulator of the width of a head.
 pub const SCORES: usize = BLOCK / 2;
 /// See [`SCORES`].
 pub const SUMS: usize = NUMBERS / 2;
 /// Vectors in a head.
 pub const VECTORS: usize = SWIZZLED;
-/// Numbers of a half type that a unit reads at once.
+/// Vector width: numbers of a half type that a unit loads at once.
 pub const VECTOR_SIZE: usize = VECTOR_BYTES / 2;
-/// Vectors of the result that a unit writes in a row.
+/// Vectors of the result that a unit writes per row.
 const WRITTEN: usize = NUMBERS / 2 / WORDS / 4;
-/// What stands for no score, and for a row that does not exist.
+/// Score of masked keys, and of rows beyond the end.
 pub const LOWEST: f32 = -1e30;
 
-/// What a kernel is compiled for.
+/// Compile-time configuration of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
     /// The type of the inputs.
@@ -40,7 +40,7 @@ pub struct Form {
 }
 
 impl Form {
-    /// That of a kernel that reads `qkv`, in float16 or bfloat16.
+    /// The configuration for `qkv`, in float16 or bfloat16.
     pub fn new(qkv: &CubeTensor, drops: bool, groups: usize) -> Self {
         let half = if qkv.dtype == DType::F16 { Half::F16 } else { Half::BF16 };
         Self { half, drops, groups }
@@ -56,40 +56,40 @@ impl Form {
         self.groups * ROWS
     }
 
-    /// Rows by the rows of a tile, over the width of a head.
+    /// The product of rows and a tile's rows over the head dimension: scores.
     pub const fn scores(self) -> Product {
         let steps = [step(false); 2];
         Product { columns: BLOCK, half: self.half, across: [false; 2], steps, count: NUMBERS / STEP }
     }
 
-    /// Weights by a tile, over its rows.
+    /// The product of weights and a tile, over its rows.
     pub const fn weighted(self) -> Product {
         let steps = [0, step(true)];
         Product { columns: NUMBERS, half: self.half, across: [false, true], steps, count: BLOCK / STEP }
     }
 }
 
-/// Describes to the tensor cores what lies at `at`.
+/// The tensor cores' descriptor of the tile at address `at`.
 #[cube]
 pub fn described(at: u32) -> u64 {
     comptime!(descriptor(VECTOR_BYTES)) + (at / VECTOR_BYTES as u32) as u64
 }
 
-/// The largest of what four units have.
+/// The maximum over the four units of a row.
 #[cube]
 pub fn largest_of_four(x: f32) -> f32 {
     let x = f32::max(x, plane_shuffle_xor(x, 1u32));
     f32::max(x, plane_shuffle_xor(x, 2u32))
 }
 
-/// The sum of what four units have.
+/// The sum over the four units of a row.
 #[cube]
 pub fn sum_of_four(x: f32) -> f32 {
     let x = x + plane_shuffle_xor(x, 1u32);
     x + plane_shuffle_xor(x, 2u32)
 }
 
-/// Numbers as a factor in registers.
+/// Numbers packed as a factor in registers.
 #[cube]
 pub fn factor(numbers: &Array<f32>, #[comptime] half: Half) -> Sequence<u32> {
     let mut pairs = Sequence::<u32>::new();
@@ -100,7 +100,8 @@ pub fn factor(numbers: &Array<f32>, #[comptime] half: Half) -> Sequence<u32> {
     pairs
 }
 
-/// Writes two rows of sums, times what is given for each, where they are below `valid`.
+/// Writes a unit's two rows of sums, times the factors `upper` and `lower`, if they are below
+/// `valid`.
 #[cube]
 pub fn write(
     sums: &Array<f32>,
