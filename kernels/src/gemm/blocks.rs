@@ -1,48 +1,49 @@
-//! The loops around a tile: blocks of k, rows and panels of columns, packed on the way.
+//! The loops around the microkernel: blocks of k, of rows and of columns, with packing.
 
 use std::{cell::RefCell, ops::Range, ptr::null};
 
 use super::pack::{self, LANE_BYTES, LINE, Lane, Line, PANEL_ROWS};
 use super::product::{Element, NEAR, Onto, Product};
-use super::tile::{Factor, Finish, Tile};
+use super::tile::{Epilogue, Factor, Microkernel};
 use super::{instructions::InstructionSet, matrix::MatrixMut, matrix::View};
 
-/// For at most so many rows of a result, a float32 `b` whose columns lie side by side is read where it
-/// is: too few rows would read what was packed. For more it is packed: rows of `b` a power of two
-/// apart share a few places of the cache, and each tile would wait for them anew.
+/// Up to this many rows of the result, a row-major float32 `b` is read in place, because too few
+/// rows would reuse a packed copy. With more rows it is packed: rows of `b` at a power-of-two
+/// stride conflict in the cache, and every tile would miss them again.
 const FEW_ROWS: usize = 64;
 
-/// Rows that pass by a panel at once, for each of its columns: enough for its packing to be little
-/// of the work, few enough for them to be still near when the next panel comes. A multiple of a
-/// tile's.
+/// Rows of a block per column of a panel: enough for the panel's packing to be a small part of the
+/// work, few enough for the rows to be still in the cache for the next panel. A multiple of a
+/// tile's rows.
 const ROWS_AT_ONCE: usize = 12;
 
-/// How tiles find their rows of `a`.
+/// How tiles read their rows of `a`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rows {
-    /// Where they lie.
+    /// Unpacked, in place.
     InPlace,
-    /// Packed one after another: what lay side by side in a row still does.
+    /// Packed row by row: a row's lanes stay adjacent.
     Copied,
     /// Packed in panels of [`PANEL_ROWS`].
     InPanels,
 }
 
 thread_local! {
-    /// Where a thread packs; kept, for a product each time would have to ask for it.
+    /// A thread's packing buffer, kept between products to save allocations.
     static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The part of `product` in these rows and columns, by the instructions `S`, whose functions for
-/// tiles are in `tiles`, by rows and vectors. Block by block of k; in each, some rows; for them
-/// panel by panel of columns, which stays near while the rows pass by.
+/// Computes the part of `product` in these rows and columns with the instructions `S`, whose
+/// microkernels are in `microkernels`, by rows and vectors. The loops: blocks of k; in each, blocks
+/// of rows; for them, panels of columns, each of which stays in the cache while the rows are
+/// processed.
 ///
 /// # Safety
 /// - The processor must have the instructions of `S`, and the caller be compiled for them.
-/// - `tiles[rows - 1][vectors - 1]` must be for so many rows and vectors of `S`, by instructions
-///   that the processor has.
-/// - The sizes in `product` must go together with one another and with `c`, which is float32 where
-///   it is added to, and `rows` and `columns` lie in `c`: as [`Product::write`] checks them.
+/// - `microkernels[rows - 1][vectors - 1]` must be for that many rows and vectors of `S`, and use
+///   instructions that the processor has.
+/// - The sizes in `product` must match one another and `c`, which must be float32 if it is added
+///   to, and `rows` and `columns` must lie in `c`: [`Product::write`] checks all this.
 /// - Nobody else may read or write these rows and columns of `c` meanwhile.
 #[inline(always)]
 pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
@@ -50,11 +51,11 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     c: &MatrixMut<O>,
     rows: Range<usize>,
     columns: Range<usize>,
-    tiles: &[&[Tile<O>]],
+    microkernels: &[&[Microkernel<O>]],
 ) {
     let [_, _, k] = product.size();
     let depth = k.div_ceil(L::VALUES);
-    // A result that is not float32 cannot wait in memory for the next block.
+    // A result that is not float32 cannot hold partial sums between blocks of k.
     let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
@@ -70,7 +71,7 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     let panels = if rows_of_a == Rows::InPlace { 0 } else { at_once.min(rows.len()).div_ceil(PANEL_ROWS) };
     let room = panels * panel;
 
-    // Taken out and put back: what runs in a closure is not compiled for the instructions.
+    // Taken out and put back, because a closure would not be compiled for these instructions.
     let mut scratch = SCRATCH.take();
     let lines = room.div_ceil(LINE) + (depth * width).div_ceil(LINE);
     if scratch.len() < lines {
@@ -84,8 +85,8 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
         for row in rows.clone().step_by(at_once) {
             let height = at_once.min(rows.end - row);
             let a = a.from(row, first);
-            // SAFETY: where they are packed there is room for so many panels, and so for their rows; all
-            // else is the caller's promise.
+            // SAFETY: the buffer has room for the panels, and so for their rows; all else is the
+            // caller's promise.
             unsafe {
                 match rows_of_a {
                     Rows::InPlace => {}
@@ -98,7 +99,7 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
                 let vectors = columns.div_ceil(S::LANES);
                 let b = b.from(first, column);
                 let b = if packs_b || columns % S::LANES != 0 {
-                    // SAFETY: there is room for a panel; all else is the caller's promise.
+                    // SAFETY: the buffer has room for a panel; all else is the caller's promise.
                     unsafe { pack::columns::<S, L>(&b, [k, columns], packed_b) };
                     Factor { start: packed_b, row: 0, step: vectors * S::LANES * LANE_BYTES }
                 } else {
@@ -119,11 +120,11 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
                             Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
                         }
                     };
-                    let finish = product.finish(c, [row + top, column], columns, first == 0);
-                    let tile = tiles[PANEL_ROWS.min(height - top) - 1][vectors - 1];
-                    // SAFETY: factors with `depth` lanes of k, and a part of the result; by the
-                    // caller's promise they are there.
-                    unsafe { tile(depth, a, b, &finish) };
+                    let epilogue = product.epilogue(c, [row + top, column], columns, first == 0);
+                    let microkernel = microkernels[PANEL_ROWS.min(height - top) - 1][vectors - 1];
+                    // SAFETY: factors with `depth` lanes of k, and a part of the result, which
+                    // exist by the caller's promise.
+                    unsafe { microkernel(depth, a, b, &epilogue) };
                 }
             }
         }
@@ -132,17 +133,17 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
 }
 
 impl<T> Product<'_, T> {
-    /// Whether a tile cannot read its rows of `a` where they are: its lanes must be there, and near
-    /// one another.
+    /// Whether the rows of `a` must be packed: a tile can read them in place only if its lanes
+    /// exist as stored, and are near one another.
     fn packs_a<L: Lane>(&self, near: usize) -> bool {
         let is_whole = L::VALUES == 1 || (self.a.step[1] == 1 && self.size()[2].is_multiple_of(L::VALUES));
         !L::AS_STORED || !is_whole || self.is_across(near)
     }
 
-    /// Where the tile at this place goes: in the first block of k onto what is to be added, later
-    /// onto what the blocks before left.
+    /// The epilogue of the tile at this place: the first block of k adds the product's addend and
+    /// bias; later blocks add to the previous partial sums.
     #[inline(always)]
-    fn finish<O>(&self, c: &MatrixMut<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {
+    fn epilogue<O>(&self, c: &MatrixMut<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Epilogue<O> {
         let start = c.start.wrapping_add(row * c.step + column);
         let (onto, onto_row) = match self.onto {
             Onto::Matrix(onto) if is_first => (View::of(&onto).from(row, column).start, onto.step[0]),
@@ -150,7 +151,7 @@ impl<T> Product<'_, T> {
             _ => (start.cast::<f32>().cast_const(), c.step),
         };
         let bias = self.bias.filter(|_| is_first);
-        Finish {
+        Epilogue {
             c: start,
             c_row: c.step,
             onto,

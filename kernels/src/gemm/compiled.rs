@@ -1,10 +1,10 @@
-//! The loops compiled for each set of instructions, and which of them a type is multiplied by.
+//! The loops compiled for each instruction set, and which version each type uses.
 
 use burn::tensor::bf16;
 
 use super::pack::{Bf16Lane, F32Lane, Lane, WidenedLane};
 use super::product::{Compute, Element, Product};
-use super::tile::{self, Factor, Finish, Tile};
+use super::tile::{self, Epilogue, Factor, Microkernel};
 use super::{blocks::compute, instructions::InstructionSet, matrix::MatrixMut};
 use crate::halves::narrowed;
 #[cfg(target_arch = "x86_64")]
@@ -47,8 +47,8 @@ impl Element for bf16 {
     }
 }
 
-/// Whether the processor multiplies bfloat16 as it is; without, its values are made float32 on the
-/// way to a tile.
+/// Whether the processor multiplies bfloat16 directly; otherwise values are converted to float32
+/// when they are packed.
 pub fn multiplies_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
     return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
@@ -56,22 +56,22 @@ pub fn multiplies_bf16() -> bool {
     false
 }
 
-/// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and
-/// [`compute`] with them.
+/// Functions compiled for an instruction set: microkernels of 1 to 6 rows, and [`compute`] with
+/// them.
 macro_rules! compiled {
     ($name:ident, $set:ty $(, $features:literal)?; $($vectors:literal)*) => {
         mod $name {
             use super::*;
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn tile<O: Element, const ROWS: usize, const VECTORS: usize>(
+            unsafe fn microkernel<O: Element, const ROWS: usize, const VECTORS: usize>(
                 depth: usize,
                 a: Factor,
                 b: Factor,
-                finish: &Finish<O>,
+                epilogue: &Epilogue<O>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { tile::tile::<$set, O, ROWS, VECTORS>(depth, a, b, finish) };
+                unsafe { tile::microkernel::<$set, O, ROWS, VECTORS>(depth, a, b, epilogue) };
             }
 
             $(#[target_feature(enable = $features)])?
@@ -81,16 +81,16 @@ macro_rules! compiled {
                 rows: std::ops::Range<usize>,
                 columns: std::ops::Range<usize>,
             ) {
-                let tiles: [&[Tile<O>]; 6] = [
-                    &[$(tile::<O, 1, $vectors>),*],
-                    &[$(tile::<O, 2, $vectors>),*],
-                    &[$(tile::<O, 3, $vectors>),*],
-                    &[$(tile::<O, 4, $vectors>),*],
-                    &[$(tile::<O, 5, $vectors>),*],
-                    &[$(tile::<O, 6, $vectors>),*],
+                let microkernels: [&[Microkernel<O>]; 6] = [
+                    &[$(microkernel::<O, 1, $vectors>),*],
+                    &[$(microkernel::<O, 2, $vectors>),*],
+                    &[$(microkernel::<O, 3, $vectors>),*],
+                    &[$(microkernel::<O, 4, $vectors>),*],
+                    &[$(microkernel::<O, 5, $vectors>),*],
+                    &[$(microkernel::<O, 6, $vectors>),*],
                 ];
                 // SAFETY: the caller's promise.
-                unsafe { compute::<$set, L, O>(product, c, rows, columns, &tiles) };
+                unsafe { compute::<$set, L, O>(product, c, rows, columns, &microkernels) };
             }
         }
     };
@@ -107,8 +107,7 @@ compiled!(portable, Portable; 1 2 3 4);
 #[cfg(not(target_arch = "aarch64"))]
 compiled!(portable, Portable; 1 2);
 
-/// The function for these instructions, which the processor must have, and the lanes that they
-/// multiply.
+/// The function for these instructions, which the processor must have, with lanes `L`.
 pub fn compute_at<L: Lane, O: Element>(level: Level) -> Compute<L::Value, O> {
     match level {
         #[cfg(target_arch = "x86_64")]

@@ -1,32 +1,31 @@
-//! The instructions that tiles are made of: what they must do, and how every machine does it;
-//! AVX-512, with and without bfloat16, and AVX2 are in `x86.rs`.
+//! The instructions of the microkernels: the trait, and the portable version. AVX-512, with and
+//! without bfloat16, and AVX2 are in `x86.rs`.
 
 use burn::tensor::bf16;
 
 use crate::{halves::narrowed, simd::Portable};
 
-/// Vectors of lanes of 4 bytes, and what a tile does with them.
+/// A microkernel's operations on vectors of 4-byte lanes.
 ///
 /// # Safety
-/// For each of the functions the processor must have the set's instructions, and the caller be
-/// compiled for them. A pointer must be to memory that may be read, or written where something is
-/// stored: of `LANES` values, and of one lane where that is repeated. It need not be aligned.
+/// For every function the processor must have the set's instructions, and the caller be compiled
+/// for them. Pointers must be valid for reads, or for writes where something is stored: of `LANES`
+/// values, or of one lane in `repeat`. They need not be aligned.
 pub trait InstructionSet: Copy {
-    /// A vector of float32, `LANES` of them and nothing else; also of lanes that hold something
-    /// else.
+    /// A vector of exactly `LANES` float32; also used for lanes of other contents.
     type Vector: Copy;
     /// Lanes in a vector, at most 16.
     const LANES: usize;
-    /// Vectors side by side in a tile, such that the sums fill the registers.
+    /// Vectors in the width of a tile, chosen so that the accumulators fill the registers.
     const VECTORS: usize;
-    /// Lanes of k in a block, at most: a panel of that depth fits into a core's own cache, in part,
-    /// along with what passes by.
+    /// Most lanes of k in a block: a panel of this depth takes part of a core's own cache, and
+    /// leaves room for the streamed rows.
     const DEPTH: usize;
 
     /// Zeros.
     #[inline(always)]
     unsafe fn zero() -> Self::Vector {
-        // SAFETY: a vector of numbers.
+        // SAFETY: all zero bits are a valid vector of numbers.
         unsafe { std::mem::zeroed() }
     }
     /// From memory.
@@ -41,19 +40,20 @@ pub trait InstructionSet: Copy {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<Self::Vector>().write_unaligned(values) };
     }
-    /// The nearest bfloat16 of float32 to memory.
+    /// Stores float32 as the nearest bfloat16.
     #[inline(always)]
     unsafe fn store_bf16(to: *mut bf16, values: Self::Vector) {
         // SAFETY: the caller's promise.
         unsafe { store_narrowed::<Self>(to, values) };
     }
-    /// One lane in all places.
+    /// Broadcasts one lane.
     unsafe fn repeat(lane: *const u32) -> Self::Vector;
     /// `a + b` of float32.
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `a b + c`, where each lane of a and b holds what the set multiplies, and of c a float32.
+    /// `a b + c`, where the lanes of a and b hold what the set multiplies, and the lanes of c are
+    /// float32.
     unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
-    /// Rows and columns of the first `LANES` vectors exchanged.
+    /// Transposes the first `LANES` vectors.
     #[inline(always)]
     unsafe fn transpose(rows: &mut [Self::Vector; 16]) {
         let mut values = [[0f32; 16]; 16];
@@ -73,7 +73,7 @@ pub trait InstructionSet: Copy {
     }
 }
 
-/// [`InstructionSet::store_bf16`] where no instruction rounds a vector.
+/// [`InstructionSet::store_bf16`] for sets without an instruction that rounds a vector.
 ///
 /// # Safety
 /// As that function's.
@@ -89,11 +89,11 @@ pub unsafe fn store_narrowed<S: InstructionSet>(to: *mut bf16, values: S::Vector
     }
 }
 
-// Four values, in loops that the compiler makes vectors of.
+// Four values, in loops that the compiler vectorises.
 impl InstructionSet for Portable {
     type Vector = [f32; 4];
     const LANES: usize = 4;
-    // 32 registers there, 16 elsewhere.
+    // AArch64 has 32 registers, others 16.
     const VECTORS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
     const DEPTH: usize = 384;
 
@@ -108,7 +108,7 @@ impl InstructionSet for Portable {
     }
     #[inline(always)]
     unsafe fn multiply_add(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
-        // `mul_add` is a call of a function where there is no instruction for it.
+        // Without an FMA instruction, `mul_add` is a function call.
         let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
         std::array::from_fn(|i| if fused { a[i].mul_add(b[i], c[i]) } else { a[i] * b[i] + c[i] })
     }

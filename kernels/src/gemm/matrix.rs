@@ -1,14 +1,14 @@
-//! Matrices inside slices, to read and to write, and as the loops see them.
+//! Matrices inside slices, shared and mutable, and raw views for the loops.
 
 use std::marker::PhantomData;
 
-/// A matrix inside a slice, to read.
+/// A read-only matrix inside a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a, T = f32> {
     pub(super) values: &'a [T],
     /// Rows and columns.
     pub(super) size: [usize; 2],
-    /// Values from one row to the next, and from one column to the next.
+    /// Row stride and column stride, in values.
     pub(super) step: [usize; 2],
 }
 
@@ -19,8 +19,7 @@ impl<'a, T> Matrix<'a, T> {
         Self { values, size: [values.len() / columns, columns], step: [columns, 1] }
     }
 
-    /// A matrix that begins where `values` do, with `step` values from one row to the next; a row's
-    /// stand side by side.
+    /// A matrix at the start of `values`, with contiguous rows and a row stride of `step` values.
     pub fn strided(values: &'a [T], size: [usize; 2], step: usize) -> Self {
         assert!(is_inside(size, step, values.len()), "{size:?} with rows {step} apart in {} values", values.len());
         Self { values, size, step: [step, 1] }
@@ -31,7 +30,7 @@ impl<'a, T> Matrix<'a, T> {
         self.size
     }
 
-    /// The same values with rows and columns exchanged.
+    /// The transpose, of the same values.
     pub fn transposed(self) -> Self {
         let ([rows, columns], [row, column]) = (self.size, self.step);
         Self { size: [columns, rows], step: [column, row], ..self }
@@ -44,27 +43,26 @@ impl<'a, T> Matrix<'a, T> {
         Self { values: &self.values[first * self.step[0]..], size: [rows, columns], ..self }
     }
 
-    /// A row whose values stand side by side.
+    /// A row, whose values must be contiguous.
     pub fn row(self, row: usize) -> &'a [T] {
         assert!(row < self.size[0] && self.step[1] == 1, "row {row} of {:?}", self.size);
         &self.values[row * self.step[0]..][..self.size[1]]
     }
 }
 
-/// A matrix to write, whose rows' values stand side by side; between the rows may stand what
-/// belongs to others.
+/// A mutable matrix with contiguous rows; memory between the rows may belong to others.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T = f32> {
     pub(super) start: *mut T,
     /// Rows and columns.
     pub(super) size: [usize; 2],
-    /// Values from one row to the next.
+    /// Row stride, in values.
     pub(super) step: usize,
     values: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: nothing safe writes through a shared reference. Those who do, the loops around a tile,
-// have their callers promise that each thread writes a part of its own.
+// SAFETY: nothing safe writes through a shared reference. Only the loops around the microkernel do,
+// and their callers promise that each thread writes its own part.
 unsafe impl<T: Send> Sync for MatrixMut<'_, T> {}
 
 impl<'a, T> MatrixMut<'a, T> {
@@ -74,11 +72,11 @@ impl<'a, T> MatrixMut<'a, T> {
         Self { start: values.as_mut_ptr(), size: [values.len() / columns, columns], step: columns, values: PhantomData }
     }
 
-    /// A matrix with `step` values from one row to the next.
+    /// A matrix with a row stride of `step` values.
     ///
     /// # Safety
-    /// Its rows must lie inside memory that may be written, and nobody else may read or write them
-    /// as long as the matrix is there.
+    /// Its rows must lie inside writable memory, and nobody else may read or write them as long as
+    /// the matrix exists.
     pub unsafe fn from_raw(start: *mut T, size: [usize; 2], step: usize) -> Self {
         Self { start, size, step, values: PhantomData }
     }
@@ -86,7 +84,7 @@ impl<'a, T> MatrixMut<'a, T> {
     /// Some of its rows.
     pub fn rows(&mut self, first: usize, rows: usize) -> MatrixMut<'_, T> {
         assert!(first + rows <= self.size[0], "rows {first} to {} of {:?}", first + rows, self.size);
-        // Not `add`: of no rows nothing is read, wherever they are.
+        // Not `add`: for zero rows the pointer may be out of bounds; it is never read.
         let start = self.start.wrapping_add(first * self.step);
         MatrixMut { start, size: [rows, self.size[1]], step: self.step, values: PhantomData }
     }
@@ -94,37 +92,37 @@ impl<'a, T> MatrixMut<'a, T> {
     /// A row.
     pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.size[0], "row {row} of {:?}", self.size);
-        // SAFETY: a row of the matrix, which is borrowed to be written.
+        // SAFETY: a row of the matrix, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.step), self.size[1]) }
     }
 }
 
-/// Whether a matrix with `step` values from one row to the next lies inside `length` values.
+/// Whether a matrix with a row stride of `step` values lies inside `length` values.
 pub fn is_inside([rows, columns]: [usize; 2], step: usize, length: usize) -> bool {
     rows == 0 || (rows - 1) * step + columns <= length
 }
 
-/// Where a factor lies.
+/// A factor in memory, unchecked.
 #[derive(Debug)]
 pub struct View<T> {
     /// The first value.
     pub start: *const T,
-    /// Values from one row to the next.
+    /// Row stride, in values.
     pub row: usize,
-    /// Values from one column to the next.
+    /// Column stride, in values.
     pub column: usize,
 }
 
 impl<T> View<T> {
-    /// A matrix where it is.
+    /// A view of a whole matrix.
     pub fn of(matrix: &Matrix<T>) -> Self {
         let [row, column] = matrix.step;
         Self { start: matrix.values.as_ptr(), row, column }
     }
 
-    /// The matrix from a row and a column on.
+    /// The view from a row and a column on.
     pub fn from(&self, row: usize, column: usize) -> Self {
-        // Not `add`: of an empty matrix nothing is read, wherever it is.
+        // Not `add`: for an empty matrix the pointer may be out of bounds; it is never read.
         Self { start: self.start.wrapping_add(row * self.row + column * self.column), ..*self }
     }
 }

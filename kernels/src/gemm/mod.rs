@@ -1,11 +1,11 @@
 //! Matrix products on the CPU, float32 and bfloat16, after [Goto and van de Geijn
-//! 2008](https://doi.org/10.1145/1356052.1356053): a tile of the result stays in registers while
-//! the sums run (`tile.rs`), on panels of the factors that are packed in the order in which they
-//! are read (`pack.rs`), by the instructions that the processor has (`instructions.rs`).
+//! 2008](https://doi.org/10.1145/1356052.1356053): a microkernel keeps a tile of the result in
+//! registers (`tile.rs`) and reads panels of the factors, packed in the order of access
+//! (`pack.rs`), with the processor's SIMD instructions (`instructions.rs`).
 //!
-//! A value of the result is one chain of multiplications and additions in the order of k, in blocks
-//! whose borders depend on k alone. So its bits do not depend on how the result is divided among
-//! threads.
+//! Each value of the result is one chain of multiplications and additions in the order of k, in
+//! blocks whose boundaries depend on k alone. So its bits do not depend on how the result is
+//! divided among threads.
 
 mod blocks;
 mod compiled;

@@ -1,4 +1,4 @@
-//! Factors laid out in the order in which tiles read them.
+//! Packing: factors copied in the order in which microkernels read them.
 
 use burn::tensor::bf16;
 
@@ -11,34 +11,34 @@ pub const PANEL_ROWS: usize = 6;
 /// Bytes of a lane.
 pub const LANE_BYTES: usize = 4;
 
-/// Lanes in a line of the cache.
+/// Lanes in a cache line.
 pub const LINE: usize = 16;
 
-/// A line of the cache.
+/// A cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub struct Line(#[allow(dead_code)] [u32; LINE]);
 
-/// What tiles multiply: 4 bytes that hold one value or several, neighbours in k.
+/// What microkernels multiply: 4 bytes that hold one value, or several that are adjacent in k.
 pub trait Lane: 'static {
-    /// What it is made of.
+    /// The type of its values.
     type Value: Copy;
     /// Values in a lane.
     const VALUES: usize;
-    /// Whether values that lie side by side are lanes just as they are.
+    /// Whether contiguous values are lanes without conversion.
     const AS_STORED: bool = true;
 
-    /// The lane of values `step` apart, of which `count` are there, from 1 to [`Self::VALUES`].
+    /// A lane of `count` values, from 1 to [`Self::VALUES`], at a stride of `step`.
     ///
     /// # Safety
-    /// So many must be there to read, aligned for their type.
+    /// The values must be readable and aligned.
     unsafe fn of(from: *const Self::Value, step: usize, count: usize) -> u32;
 
-    /// A vector of lanes of values that lie side by side.
+    /// A vector of lanes from contiguous values.
     ///
     /// # Safety
     /// The processor must have the instructions of `S`, and the caller be compiled for them; the
-    /// values of `S::LANES` lanes must be there to read, aligned for their type.
+    /// values of `S::LANES` lanes must be readable and aligned.
     #[inline(always)]
     unsafe fn vector<S: InstructionSet>(from: *const Self::Value) -> S::Vector {
         let mut lanes = [0; 16];
@@ -67,7 +67,7 @@ impl Lane for F32Lane {
     }
 }
 
-/// A bfloat16 made float32, for processors that multiply no other type.
+/// A bfloat16 converted to float32, for processors that multiply no other type.
 #[derive(Debug)]
 pub enum WidenedLane {}
 
@@ -101,27 +101,27 @@ impl Lane for Bf16Lane {
     }
 }
 
-/// Lanes that are moved at once from a row; what is more than a panel has is written over by the
-/// next.
+/// Lanes that are copied at once from a row; those beyond the panel's rows are overwritten by the
+/// next copy.
 const AT_ONCE: usize = 8;
 
-/// Lanes of a packed panel with `depth` lanes of k, and room for what `AT_ONCE` writes beyond its
-/// end.
+/// Lanes of a packed panel with `depth` lanes of k, with room for the copies of `AT_ONCE` lanes
+/// that overrun its end.
 pub fn panel_lanes(depth: usize) -> usize {
     depth * PANEL_ROWS + AT_ONCE
 }
 
-/// Packs `[rows, k]` of a, whose values of a row lie side by side, in the same order.
+/// Packs `[rows, k]` of a, whose rows are contiguous, in the same order.
 ///
 /// # Safety
-/// So many rows and columns of `a` must be there to read, and at `to` there must be room for the
-/// rows' lanes, `k.div_ceil(L::VALUES)` each, which nobody else reads or writes; all aligned for
-/// their types.
+/// These rows and columns of `a` must be readable, and `to` must have room for the rows' lanes,
+/// `k.div_ceil(L::VALUES)` each, which nobody else reads or writes; all aligned for their types.
 #[inline(always)]
 pub unsafe fn in_rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32) {
     let (whole, depth) = (k / L::VALUES, k.div_ceil(L::VALUES));
     for row in 0..rows {
-        // SAFETY: the caller's promise: a is there, and room for so many rows of `depth` lanes.
+        // SAFETY: the caller's promise: a is readable, and `to` has room for the rows of `depth`
+        // lanes.
         unsafe {
             let (from, to) = (a.from(row, 0).start, to.add(row * depth));
             for p in 0..whole {
@@ -134,20 +134,21 @@ pub unsafe fn in_rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *m
     }
 }
 
-/// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` lanes apart, in each the rows'
-/// lanes side by side.
+/// Packs `[rows, k]` of a in panels of [`PANEL_ROWS`] rows, `panel` lanes apart; in a panel, the
+/// rows' lanes are adjacent for each k.
 ///
 /// # Safety
-/// So many rows and columns of `a` must be there to read, and at `to` there must be room for
+/// These rows and columns of `a` must be readable, and `to` must have room for
 /// `rows.div_ceil(PANEL_ROWS)` panels, which nobody else reads or writes; all aligned for their
 /// types. `panel` must be at least [`panel_lanes`] of the lanes in `k`.
 #[inline(always)]
 pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
     let depth = k.div_ceil(L::VALUES);
-    // SAFETY: the caller's promise: a is there, and room for its panels. A panel's lanes are
-    // written in the order of k.
+    // SAFETY: the caller's promise: a is readable, and `to` has room for its panels. A panel's
+    // lanes are written in the order of k.
     unsafe {
-        // Some of k at a time, so that the lines read for one panel are still at hand for the next.
+        // Some of k at a time, so that cache lines read for one panel are still cached for the
+        // next.
         for first in (0..depth).step_by(16) {
             let last = depth.min(first + 16);
             let whole = last.min(k / L::VALUES);
@@ -179,23 +180,23 @@ pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut 
     }
 }
 
-/// Rows of b that memory is asked for ahead: each lies on a page of its own, across which no
-/// processor looks ahead by itself.
+/// Prefetch distance in rows of b: each row is on a different page, and hardware prefetchers do not
+/// cross pages.
 const AHEAD: usize = 16;
 
-/// Packs `[k, columns]` of b, the columns of one panel: for each lane of k the columns' lanes side
-/// by side, up to a whole vector.
+/// Packs `[k, columns]` of b, the columns of one panel: for each lane of k, the columns' adjacent
+/// lanes, padded to a whole vector.
 ///
 /// # Safety
-/// The processor must have the instructions of `S`, and the caller be compiled for them. So many
-/// rows and columns of `b` must be there to read, and at `to` there must be room for a whole number
-/// of vectors as wide as the columns, for each of `k.div_ceil(L::VALUES)` lanes, which nobody else
-/// reads or writes; all aligned for their types.
+/// The processor must have the instructions of `S`, and the caller be compiled for them. These rows
+/// and columns of `b` must be readable, and `to` must have room for the columns, padded to whole
+/// vectors, for each of `k.div_ceil(L::VALUES)` lanes, which nobody else reads or writes; all
+/// aligned for their types.
 #[inline(always)]
 pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, columns]: [usize; 2], to: *mut u32) {
     let whole = k / L::VALUES;
     let width = columns.next_multiple_of(S::LANES);
-    // SAFETY: the caller's promise: b is there, and room for the panel.
+    // SAFETY: the caller's promise: b is readable, and `to` has room for the panel.
     unsafe {
         let mut done = 0;
         if b.row == 1 {

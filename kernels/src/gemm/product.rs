@@ -1,4 +1,4 @@
-//! A product: what is multiplied, what it is added to, and how it is divided among threads.
+//! A matrix product: its factors, what is added to it, and its division among threads.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use rayon::prelude::*;
 
 use super::{instructions::InstructionSet, matrix::Matrix, matrix::MatrixMut, pack::LINE, pack::PANEL_ROWS};
 
-/// A type that products multiply, and that results are stored as.
+/// A type of factors and of results.
 pub trait Element: Pod + burn::tensor::Element {
-    /// The function for the best instructions that there are.
+    /// The function for the best instruction set of the processor.
     fn compute<O: Element>() -> Compute<Self, O>;
-    /// The nearest value.
+    /// The nearest value of this type.
     fn nearest(value: f32) -> Self;
-    /// To memory, which need not be aligned.
+    /// Stores a vector; `to` need not be aligned.
     ///
     /// # Safety
-    /// The processor must have the instructions of `S`, and the caller be compiled for them; at
-    /// `to` there must be `S::LANES` values to write.
+    /// The processor must have the instructions of `S`, and the caller be compiled for them; `to`
+    /// must have room for `S::LANES` values.
     unsafe fn store<S: InstructionSet>(to: *mut Self, values: S::Vector);
 }
 
@@ -25,16 +25,16 @@ pub trait Element: Pod + burn::tensor::Element {
 ///
 /// # Safety
 /// The processor must have the instructions that it is compiled for. The sizes in the product must
-/// go together with one another and with the result, which is float32 where it is added to, and the
-/// rows and columns lie in the result, where nobody else may read or write them meanwhile.
+/// match one another and the result, which must be float32 if it is added to. The rows and columns
+/// must lie in the result, and nobody else may read or write them meanwhile.
 pub type Compute<T, O> = unsafe fn(&Product<T>, &MatrixMut<O>, Range<usize>, Range<usize>);
 
-/// Who computes a product.
+/// The threads that compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// The thread that asks for it.
+    /// The calling thread.
     One,
-    /// All of rayon's, where the product is large enough to be worth waking them.
+    /// All of rayon's, if the product is large enough to be worth waking them.
     All,
 }
 
@@ -44,14 +44,14 @@ pub fn product<T: Element>(c: MatrixMut, accumulate: bool, a: Matrix<T>, b: Matr
     Product { a, b, onto, bias: None }.write(c, threads);
 }
 
-/// What a product is added to on its way to memory.
+/// What the epilogue adds to a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Onto<'a> {
     /// Nothing.
     Nothing,
-    /// What stands where it goes, in float32.
+    /// The previous result, in float32.
     Result,
-    /// A matrix `[m, n]`, a row's values side by side.
+    /// A matrix `[m, n]` with contiguous rows.
     Matrix(Matrix<'a>),
 }
 
@@ -62,27 +62,27 @@ pub struct Product<'a, T> {
     pub a: Matrix<'a, T>,
     /// `[k, n]`.
     pub b: Matrix<'a, T>,
-    /// What it is added to.
+    /// What is added to the product.
     pub onto: Onto<'a>,
     /// A row `[n]` to add to every row.
     pub bias: Option<&'a [f32]>,
 }
 
-/// Below this many multiplications a product is done on one thread: waking the others costs more.
+/// Below this many multiplications a product runs on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-/// A transposed float32 `a` is read where it is, and not packed, where its values lie at most so far
-/// apart from one k to the next, for each column of a panel; or where there are few of k.
+/// A transposed float32 `a` is read in place, not packed, if its stride in k is at most this many
+/// values per column of a panel, or if k is small ([`FEW`]).
 pub const NEAR: usize = 4;
 
-/// So many of k are few: see [`NEAR`].
+/// Largest k that counts as small: see [`NEAR`].
 const FEW: usize = 64;
 
 impl<T: Element> Product<'_, T> {
     /// Writes the product to c.
     ///
     /// # Panics
-    /// When the sizes of the matrices do not go together.
+    /// When the sizes of the matrices do not match.
     pub fn write<O: Element>(&self, c: MatrixMut<O>, threads: Threads) {
         let [m, n, k] = self.size();
         let onto_fits = match self.onto {
@@ -95,8 +95,8 @@ impl<T: Element> Product<'_, T> {
         assert!(fits, "{:?} times {:?} into {:?}", self.a.size, self.b.size, c.size);
         let (all, compute) = (rayon::current_num_threads(), T::compute::<O>());
         if threads == Threads::One || all == 1 || m * n * k < WORTH_SHARING {
-            // SAFETY: the matrices are there and of these sizes, and the processor has what
-            // `compute` was chosen by.
+            // SAFETY: the matrices exist and have these sizes, and `compute` was chosen for this
+            // processor.
             return unsafe { compute(self, &c, 0..m, 0..n) };
         }
         self.parts(all).into_par_iter().with_max_len(1).for_each(|[rows, columns]| {
@@ -105,8 +105,8 @@ impl<T: Element> Product<'_, T> {
         });
     }
 
-    /// The result divided for so many threads, as rows and columns: such that the largest part
-    /// takes as little as possible.
+    /// Divides the result among `threads`, as ranges of rows and columns, so that the largest part
+    /// takes the least time.
     pub(super) fn parts(&self, threads: usize) -> Vec<[Range<usize>; 2]> {
         let [m, n, _] = self.size();
         let sizes = |down: usize| {
@@ -114,7 +114,7 @@ impl<T: Element> Product<'_, T> {
             [m.div_ceil(down).next_multiple_of(PANEL_ROWS), n.div_ceil(across).next_multiple_of(LINE)]
         };
         let longest = |[rows, columns]: [usize; 2]| {
-            // In multiplications for each k: to pack a value costs about as much as these.
+            // Cost in multiplications per k; packing a value costs about as much as 4 or 6 of them.
             rows * columns + 4 * columns + if self.is_across(0) { 6 * rows } else { 0 }
         };
         let [rows, columns] = (1..=threads).map(sizes).min_by_key(|sizes| longest(*sizes)).unwrap_or([m, n]);
@@ -133,8 +133,8 @@ impl<T> Product<'_, T> {
         [self.a.size[0], self.b.size[1], self.a.size[1]]
     }
 
-    /// Whether a tile that reads its rows of `a` where they are comes to another page of memory with
-    /// every lane, as it does not where these lie at most `near` values apart.
+    /// Whether a tile that reads its rows of `a` in place touches a different page of memory for
+    /// each lane; not so if lanes are at most `near` values apart.
     pub(super) fn is_across(&self, near: usize) -> bool {
         let ([row, column], [_, _, k]) = (self.a.step, self.size());
         column != 1 && (row != 1 || (column > near && k > FEW))

@@ -1,23 +1,23 @@
-//! The innermost loop: a tile of the result in registers.
+//! The microkernel, the innermost loop: a tile of the result in registers.
 
 use super::{instructions::InstructionSet, product::Element};
 use crate::simd::prefetch;
 
-/// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one
-/// another in k.
+/// A factor as a microkernel reads it, in lanes of 4 bytes: a float32, or two bfloat16 that are
+/// adjacent in k.
 #[derive(Clone, Copy)]
 pub struct Factor {
     /// The first lane; need not be aligned.
     pub start: *const u32,
-    /// Bytes from a row to the next.
+    /// Row stride, in bytes.
     pub row: usize,
-    /// Bytes from a lane of k to the next.
+    /// Stride between lanes of k, in bytes.
     pub step: usize,
 }
 
-/// Where a tile goes, and what is added to it.
-pub struct Finish<O> {
-    /// The first value, and values from one row to the next.
+/// The epilogue of a tile: where it is stored, and what is added to it.
+pub struct Epilogue<O> {
+    /// The first value of the result, and its row stride in values.
     pub c: *mut O,
     pub c_row: usize,
     /// A matrix to add, or null.
@@ -25,34 +25,34 @@ pub struct Finish<O> {
     pub onto_row: usize,
     /// A row to add, or null.
     pub bias: *const f32,
-    /// Columns that there are, of those that the tile has.
+    /// Columns of the result in the tile; the others do not exist.
     pub columns: usize,
 }
 
-/// A function for a tile of certain rows and vectors, given the lanes in k.
+/// A microkernel for a tile of certain rows and vectors; its first argument is the lanes of k.
 ///
 /// # Safety
-/// As [`tile`]'s, for these rows and vectors.
-pub type Tile<O> = unsafe fn(usize, Factor, Factor, &Finish<O>);
+/// As [`microkernel`]'s, for these rows and vectors.
+pub type Microkernel<O> = unsafe fn(usize, Factor, Factor, &Epilogue<O>);
 
-/// `ROWS` rows of the result, `VECTORS` vectors wide: for each lane of k one vector after another
-/// of b, times each row's lane of a.
+/// Computes `ROWS` rows of the result, `VECTORS` vectors wide: for each lane of k, an outer product
+/// of the rows' lanes of a and the vectors of b.
 ///
 /// # Safety
 /// The processor must have the instructions of `S`, and the caller be compiled for them. There must
 /// be:
-/// - `depth` lanes in each of `ROWS` rows of `a`, and in `b` `depth` times `VECTORS` vectors side
-///   by side, all to read;
-/// - at most `VECTORS` vectors of `finish.columns`;
-/// - `ROWS` rows of so many values at `finish.c`, which nobody else reads or writes meanwhile; as
-///   many at `finish.onto`, which may be the same, and one row at `finish.bias`, to read, where
-///   these are not null. They must be aligned for their types.
+/// - `depth` lanes in each of `ROWS` rows of `a`, and `depth` times `VECTORS` adjacent vectors in
+///   `b`, all readable;
+/// - at most `VECTORS` vectors of `epilogue.columns`;
+/// - `ROWS` rows of that many values at `epilogue.c`, which nobody else reads or writes meanwhile;
+///   as many at `epilogue.onto`, which may be the same, and one row at `epilogue.bias`, both
+///   readable unless null. They must be aligned for their types.
 #[inline(always)]
-pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTORS: usize>(
+pub unsafe fn microkernel<S: InstructionSet, O: Element, const ROWS: usize, const VECTORS: usize>(
     depth: usize,
     a: Factor,
     b: Factor,
-    finish: &Finish<O>,
+    epilogue: &Epilogue<O>,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -60,7 +60,7 @@ pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTO
         for (i, row) in rows.iter_mut().enumerate() {
             *row = a.start.byte_add(i * a.row);
             for j in 0..VECTORS {
-                prefetch::<1, _>(finish.c.wrapping_add(i * finish.c_row + j * S::LANES), 1);
+                prefetch::<1, _>(epilogue.c.wrapping_add(i * epilogue.c_row + j * S::LANES), 1);
             }
         }
         let mut sums = [[S::zero(); VECTORS]; ROWS];
@@ -78,25 +78,25 @@ pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTO
                 }
             }
         }
-        // Short loops each, which unroll: the sums then never leave their registers on the way.
-        if finish.columns == VECTORS * S::LANES {
-            if !finish.bias.is_null() {
+        // Separate short loops, which unroll, so that the sums stay in registers.
+        if epilogue.columns == VECTORS * S::LANES {
+            if !epilogue.bias.is_null() {
                 for sums in &mut sums {
                     for (j, sum) in sums.iter_mut().enumerate() {
-                        *sum = S::add(*sum, S::load(finish.bias.add(j * S::LANES)));
+                        *sum = S::add(*sum, S::load(epilogue.bias.add(j * S::LANES)));
                     }
                 }
             }
-            if !finish.onto.is_null() {
+            if !epilogue.onto.is_null() {
                 for (i, sums) in sums.iter_mut().enumerate() {
                     for (j, sum) in sums.iter_mut().enumerate() {
-                        *sum = S::add(*sum, S::load(finish.onto.add(i * finish.onto_row + j * S::LANES)));
+                        *sum = S::add(*sum, S::load(epilogue.onto.add(i * epilogue.onto_row + j * S::LANES)));
                     }
                 }
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, sum) in sums.iter().enumerate() {
-                    O::store::<S>(finish.c.add(i * finish.c_row + j * S::LANES), *sum);
+                    O::store::<S>(epilogue.c.add(i * epilogue.c_row + j * S::LANES), *sum);
                 }
             }
         } else {
@@ -106,27 +106,27 @@ pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTO
                     S::store(values.as_mut_ptr().add(j * S::LANES), *sum);
                 }
             }
-            values.iter().enumerate().for_each(|(i, values)| part_of_row(finish, i, values));
+            values.iter().enumerate().for_each(|(i, values)| part_of_row(epilogue, i, values));
         }
     }
 }
 
-/// Finishes row `i` of a tile that is wider than the result.
+/// The epilogue of row `i` of a tile that is wider than the result.
 ///
 /// # Safety
-/// What `finish` names must be there, as for [`tile`].
-unsafe fn part_of_row<O: Element>(finish: &Finish<O>, i: usize, values: &[f32]) {
-    for (j, value) in values[..finish.columns].iter().enumerate() {
+/// The memory that `epilogue` points to must be valid, as for [`microkernel`].
+unsafe fn part_of_row<O: Element>(epilogue: &Epilogue<O>, i: usize, values: &[f32]) {
+    for (j, value) in values[..epilogue.columns].iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe {
             let mut value = *value;
-            if !finish.bias.is_null() {
-                value += *finish.bias.add(j);
+            if !epilogue.bias.is_null() {
+                value += *epilogue.bias.add(j);
             }
-            if !finish.onto.is_null() {
-                value += *finish.onto.add(i * finish.onto_row + j);
+            if !epilogue.onto.is_null() {
+                value += *epilogue.onto.add(i * epilogue.onto_row + j);
             }
-            finish.c.add(i * finish.c_row + j).write(O::nearest(value));
+            epilogue.c.add(i * epilogue.c_row + j).write(O::nearest(value));
         }
     }
 }

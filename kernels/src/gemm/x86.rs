@@ -1,8 +1,8 @@
-//! The sets of instructions of x86.
+//! The instruction sets of x86.
 //!
-//! Every function here is one instruction or a few, on registers or on memory that its caller
-//! answers for, and runs only inside functions that are compiled for the set: a block for each
-//! would say so some forty times.
+//! Every function here is one instruction or a few, on registers or on memory that the caller
+//! guarantees, and runs only inside functions compiled for the set. An unsafe block in each would
+//! repeat this some forty times.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::{arch::x86_64::*, mem::transmute};
@@ -12,7 +12,7 @@ use burn::tensor::bf16;
 use super::instructions::{InstructionSet, store_narrowed};
 use crate::simd::{Avx2, Avx512};
 
-// 24 of 32 registers hold sums.
+// 24 of 32 registers are accumulators.
 impl<const BF16: bool> InstructionSet for Avx512<BF16> {
     type Vector = __m512;
     const LANES: usize = 16;
@@ -44,7 +44,8 @@ impl<const BF16: bool> InstructionSet for Avx512<BF16> {
             store_narrowed::<Self>(to, values);
         }
     }
-    // Pairs of rows, pairs of pairs, then the quarters of the vectors twice.
+    // Interleaves pairs of rows, then pairs of pairs, then twice the 128-bit quarters of the
+    // vectors.
     #[inline(always)]
     unsafe fn transpose(rows: &mut [__m512; 16]) {
         let mut a = [_mm512_setzero_ps(); 16];
@@ -74,7 +75,7 @@ impl<const BF16: bool> InstructionSet for Avx512<BF16> {
     }
 }
 
-// 12 of 16 registers hold sums.
+// 12 of 16 registers are accumulators.
 impl InstructionSet for Avx2 {
     type Vector = __m256;
     const LANES: usize = 8;
