@@ -3,29 +3,29 @@
 //! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
 //! largest logit so far and the sum of the exponentials relative to it.
 
-use crate::gpu::finite::{is_beyond_numbers, is_finite};
+use crate::gpu::finite::{is_nan_or_plus_infinity, is_finite};
 use crate::gpu::prelude::*;
 
-/// Units of a cube, and how often they are halved until one is left.
+/// Units of a cube, and the steps of its tree reduction.
 const UNITS: usize = 256;
 /// See [`UNITS`].
 const HALVINGS: usize = 8;
-/// Parts of a row, each a cube's: a single row keeps many of them busy.
+/// Parts of a row, one for each cube, so that a single row keeps many cubes busy.
 const PARTS: usize = 32;
 
-/// Where there is no logit: the largest whole number that a float32 tells from its neighbours.
+/// Id of no logit: the largest number of 24 bits, which float32 represents exactly.
 const NONE: u32 = 0xff_ffff;
-/// Below every logit, and not infinite: the difference of two infinities is no number.
+/// Below every logit, but finite: the difference of two infinities is NaN.
 const LEAST: f32 = -3.0e38;
 
-/// What some of a row's logits say.
+/// The result over some of a row's logits.
 #[derive(CubeType, Clone, Copy)]
 struct Best {
-    /// The place of the largest, the first of equal ones.
+    /// Id of the largest logit, the lowest among equal ones.
     id: u32,
-    /// The largest.
+    /// The largest logit.
     logit: f32,
-    /// The sum of the exponentials of all, each less `logit`.
+    /// The sum of `exp(x - logit)` over all logits `x`.
     sum: f32,
 }
 
@@ -37,17 +37,17 @@ impl Best {
 
     fn merge(&mut self, id: u32, logit: f32, sum: f32) {
         let first = self.logit > logit || (self.logit == logit && self.id < id);
-        let most = max(self.logit, logit);
-        self.sum = self.sum * (self.logit - most).exp() + sum * (logit - most).exp();
+        let largest = max(self.logit, logit);
+        self.sum = self.sum * (self.logit - largest).exp() + sum * (logit - largest).exp();
         self.id = select(first, self.id, id);
-        self.logit = most;
+        self.logit = largest;
     }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize, infinity: f32) {
     let mut ids = Shared::<[u32]>::new_slice(UNITS);
-    let mut most = Shared::<[f32]>::new_slice(UNITS);
+    let mut largest = Shared::<[f32]>::new_slice(UNITS);
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
     if CUBE_POS >= rows * PARTS {
         terminate!();
@@ -61,9 +61,9 @@ fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize, in
     let mut id = first + unit;
     while id < end {
         let logit = logits[row * vocab + id];
-        // One that is no number makes the sum infinite or none, and is not compared.
-        let is_lost = is_beyond_numbers(logit);
-        let (logit, sum) = (select(is_lost, f32::new(0.0), logit), select(is_lost, infinity, f32::new(1.0)));
+        // NaN and infinity make the sum non-finite, and are not compared.
+        let is_invalid = is_nan_or_plus_infinity(logit);
+        let (logit, sum) = (select(is_invalid, f32::new(0.0), logit), select(is_invalid, infinity, f32::new(1.0)));
         best.merge(id as u32, logit, sum);
         id += UNITS;
     }
@@ -71,12 +71,12 @@ fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize, in
     for step in 0..HALVINGS {
         let half = comptime!(UNITS >> (step + 1));
         ids[unit] = best.id;
-        most[unit] = best.logit;
+        largest[unit] = best.logit;
         sums[unit] = best.sum;
         sync_cube();
         if unit < half {
             let other = unit + half;
-            best.merge(ids[other], most[other], sums[other]);
+            best.merge(ids[other], largest[other], sums[other]);
         }
         sync_cube();
     }
@@ -102,9 +102,9 @@ fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize, infinity: f32) {
     }
 }
 
-/// For each row of `logits` `[rows, vocab]` the id of its largest value, that value, and the
-/// logarithm of the sum of the exponentials of all, `[rows, 3]` in float32, which is exact for ids
-/// below 2^24. The last is not finite where a logit is not, minus infinity aside.
+/// For each row of `logits` `[rows, vocab]`, the id of its largest value, that value, and the row's
+/// log-sum-exp: `[rows, 3]` in float32, which is exact for ids below 2^24. The log-sum-exp is not
+/// finite if the row contains NaN or plus infinity.
 pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let logits = float32(logits);
     let [rows, vocab] = rows_and_width(&logits);

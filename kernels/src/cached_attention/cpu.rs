@@ -1,6 +1,6 @@
-//! Attention of new positions to the cache. One new position a row is what decoding is: it reads
-//! every key and value once, so the memory's bandwidth is the limit. Many are a prefill: matrix
-//! products, as in training.
+//! Attention of new positions to the cache. In decoding, each row has one new position: every key
+//! and value is read once, so memory bandwidth is the limit. Several new positions are a prefill,
+//! computed by matrix products, as in training.
 
 use burn::tensor::Tensor;
 
@@ -36,18 +36,18 @@ pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
     from_flex(cache)
 }
 
-/// Below this many multiplications all is done on one thread: waking the others costs more.
+/// Below this many multiplications one thread does everything: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 16;
 
-/// Positions between the one that is computed with and the one that memory is asked for.
+/// Prefetch distance, in positions.
 const AHEAD: usize = 8;
 
-/// Most tasks that a batch falls into.
+/// Most tasks of a batch.
 const MOST_TASKS: usize = 16;
 
 /// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head)
 /// head_size]` to their slots of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns
-/// what they see, `[new positions, n_head head_size]`.
+/// the attention output `[new positions, n_head head_size]`.
 fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
     let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
     let new = qkv.len() / heads.width();
@@ -65,8 +65,8 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
 
     let mut y = unfilled(new * queries);
     let output = Shared::new(&mut y);
-    // A task is some heads of one row, fewer of a row with more work; no sum spans two heads, so the
-    // numbers do not depend on how they are grouped.
+    // A task is some heads of one row, fewer for a row with more work. No sum spans two heads, so
+    // results do not depend on the grouping.
     let work = || rows.slots.iter().zip(rows.new.iter()).map(|(slots, new)| slots.len() * new);
     let whole: usize = work().sum();
     let mut tasks = Vec::new();
@@ -79,8 +79,8 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
     }
     let at_once = if whole * queries < WORTH_SHARING { usize::MAX } else { 1 };
     tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
-        // From two new positions on a row goes through matrix products: its numbers are then the same in
-        // pieces of any size but one.
+        // A row with two or more new positions uses matrix products: results are then the same for
+        // prefills in pieces of any size but one.
         if task.new == 1 {
             one_position(qkv, &cache, task, scratch, output);
         } else {
@@ -93,7 +93,8 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
 /// Some heads of one row.
 struct Task<'a> {
     slots: &'a [u32],
-    /// The row's first new position among all new ones, and how many are its.
+    /// Index of the row's first new position among all new ones, and the number of its new
+    /// positions.
     first: usize,
     new: usize,
     head: usize,
@@ -124,7 +125,7 @@ struct Scratch {
     values: Vec<f32>,
 }
 
-/// The task's one new position, which sees all of its row.
+/// Attention of the task's single new position, which sees its whole row.
 fn one_position(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
     let (heads, slots) = (cache.heads, task.slots);
     let head_size = heads.head_size;
@@ -133,8 +134,8 @@ fn one_position(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, 
         let [keys, values] = cache.of(head);
         let seen = Seen { keys, values, slots, head_size };
         let q = &qkv[task.first * heads.width() + head * head_size..][..head_size];
-        // SAFETY: this position's and this head's part of the output, which no other task writes; the
-        // cache has its slots.
+        // SAFETY: this position's and this head's part of the output, which no other task writes;
+        // the slots are inside the cache.
         unsafe {
             let y = output.piece(task.first * heads.query_width() + head * head_size, head_size);
             one_query(q, seen, &mut scratch.scores, heads.scale(), y);
@@ -142,7 +143,7 @@ fn one_position(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, 
     }
 }
 
-/// The task's new positions, some at a time: each sees its row up to itself.
+/// Attention of the task's new positions, some at a time: each sees its row up to itself.
 fn many_positions(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
     let heads = cache.heads;
     let (head_size, [width, query_width]) = (heads.head_size, [heads.width(), heads.query_width()]);
@@ -172,8 +173,8 @@ fn many_positions(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch
 }
 
 simd_versions! {
-    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r
-    // + 1`; the rest becomes 0.
+    // Softmax of `scale * row` for rows of `width` scores; row r sees the first `first + r + 1`,
+    // and the rest becomes 0.
     fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
         for (r, row) in scores.chunks_exact_mut(width).enumerate() {
             let (seen, future) = row.split_at_mut(first + r + 1);
@@ -196,7 +197,8 @@ fn softmax(row: &mut [f32], scale: f32) {
     }
 }
 
-/// What a head has in the slots, one after the other: where it lies, or put together in `room`.
+/// A head's keys or values in the order of `slots`: a slice of the cache if they are adjacent,
+/// otherwise a copy in `room`.
 fn side_by_side<'a>(of: &'a [f32], slots: &[u32], head_size: usize, room: &'a mut Vec<f32>) -> &'a [f32] {
     let first = slots[0] as usize;
     if slots.iter().enumerate().all(|(i, &slot)| slot as usize == first + i) {
@@ -209,7 +211,7 @@ fn side_by_side<'a>(of: &'a [f32], slots: &[u32], head_size: usize, room: &'a mu
     room
 }
 
-/// What one query attends to: a head of the positions in `slots`.
+/// The keys and values that one query attends to: one head of the positions in `slots`.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     /// This head's keys and values, `[slots, head_size]`.
@@ -220,16 +222,16 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// A position's head of `of`, keys or values.
+    /// A position's head in `of`, which is keys or values.
     #[inline(always)]
     fn head(&self, of: &[f32], position: usize) -> *const f32 {
-        // `attend_rows` has looked at every slot.
+        // `attend_rows` has checked every slot.
         of.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
     }
 
-    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: where
-    /// several rows are written at once, the positions of one lie too far apart for the processor
-    /// to see a pattern in them.
+    /// Prefetches what is read [`AHEAD`] positions later; the values follow the keys. When several
+    /// rows are generated together, one row's positions are too far apart for the hardware
+    /// prefetcher.
     #[inline(always)]
     fn prefetch(&self, of_keys: bool, position: usize, n: usize) {
         let (later, seen) = (position + AHEAD, self.slots.len());
@@ -245,15 +247,15 @@ impl Seen<'_> {
 }
 
 simd_versions! {
-    // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has
-    // room for a number a position.
+    // Attention of one query `q` `[head_size]` of one head, into `y` of the same size. `scores` has
+    // one value per position.
     //
-    // The keys of all slots must be there, `head_size` values each, and the values.
+    // Safety: all slots must be inside the keys and the values, `head_size` numbers each.
     unsafe fn one_query<S: InstructionSet>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
         let n = q.len();
         let whole = n - n % S::LANES;
-        // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are
-        // stored value by value.
+        // SAFETY: whole vectors inside the query, the slots' heads and y; the last scores are
+        // copied one by one.
         unsafe {
             for (block, scores) in scores.chunks_mut(S::LANES).enumerate() {
                 let mut sums = [S::zero(); 16];
@@ -267,7 +269,8 @@ simd_versions! {
                     }
                     rest[i] = (whole..n).map(|j| q[j] * *key.add(j)).sum();
                 }
-                // A sum lies across a vector; turned round, the sums lie side by side.
+                // Each sum is spread across the lanes of a vector; transposed, each lane belongs to
+                // one sum.
                 S::transpose(&mut sums);
                 for half in [8, 4, 2, 1].into_iter().filter(|half| *half < S::LANES) {
                     for i in 0..half {
@@ -293,13 +296,13 @@ simd_versions! {
     }
 }
 
-/// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how
-/// many values those are.
+/// Writes the weighted sum of all positions' values to the `VECTORS` vectors of `y` from `from` on;
+/// returns the number of values written.
 ///
 /// # Safety
 /// The processor must have the instructions of `S`, and the caller be compiled for them. These
-/// vectors must lie inside `y` and inside the heads of all slots, `n` values each, which must be
-/// there.
+/// vectors must lie inside `y` and inside the heads of all slots, `n` values each, which must
+/// exist.
 #[inline(always)]
 unsafe fn weighted_sum<S: InstructionSet, const VECTORS: usize>(
     weights: &[f32],

@@ -1,8 +1,8 @@
-//! Attention to the key-value cache on a GPU: what decoding is. Every new position of every head
-//! has a cube of its own, several where rows are long and few, which reads keys and values by slot,
-//! once, and writes the new ones to theirs. Rows that begin here are a prefill: the tiles of
-//! attention to a whole window read each key for many queries at once, and the cache is filled
-//! slice by slice.
+//! Attention to the key-value cache on a GPU, for decoding. Every new position of every head has
+//! one cube, or several if rows are long and few; it reads keys and values once, by slot, and
+//! writes the new ones to their slots. Rows without cached positions are a prefill: the tiled
+//! kernel of [`crate::causal_attention`] reads each key for many queries at once, and the cache is
+//! filled by slice assignment.
 
 use burn::tensor::{Int, Tensor};
 
@@ -11,17 +11,17 @@ use super::rows::Places;
 use crate::attention::{gpu_forward::attend_into, gpu_layout::Shape};
 use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::head_vector_size, heads::parts};
 
-/// Numbers that a unit reads at once, at most.
+/// Largest vector width.
 const WIDEST: usize = 4;
 
-/// New positions that one launch takes: a grid holds no more than 65,535 cubes in a direction.
+/// New positions per launch: a grid has at most 65,535 cubes in a dimension.
 const MOST_POSITIONS: usize = 1 << 15;
 
-/// From so many new positions on, a row that begins here is worth tiles.
+/// Least new positions for which a prefill uses the tiled kernel.
 const MANY: usize = 8;
 
-/// Cubes for each multiprocessor that are enough to keep it busy, and how many of those there are
-/// where the driver does not say.
+/// Cubes that keep a multiprocessor busy, and the assumed number of multiprocessors if the driver
+/// does not report it.
 const CUBES_EACH: usize = 4;
 const MULTIPROCESSORS: usize = 32;
 
@@ -31,22 +31,22 @@ pub fn shared_memory(head_size: usize) -> usize {
     Share::new(head_size / vector_size, false).bytes(vector_size)
 }
 
-/// Rows side by side that a kernel takes together.
+/// Adjacent rows that one kernel processes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// The first of their new positions, and how many there are.
+    /// Their first new position, and the number of new positions.
     first: usize,
     /// See `first`.
     positions: usize,
-    /// The new positions of each row where all begin here and have as many: tiles serve them.
+    /// New positions per row, if all rows are prefills of equal length: they use the tiled kernel.
     fresh: Option<usize>,
     /// Positions of the longest row.
     longest: usize,
 }
 
 impl Run {
-    /// Keys that a cube takes, in whole blocks: all of a position's, or less where a cube for each
-    /// position of each of `n_head` heads would leave multiprocessors idle.
+    /// Keys per cube, in whole blocks: all keys of a position, or fewer if one cube for each
+    /// position and head would leave multiprocessors idle.
     fn keys_of_a_cube(&self, client: &Client, n_head: usize) -> usize {
         let multiprocessors = client.properties().hardware.num_streaming_multiprocessors;
         let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (self.positions * n_head);
@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-/// The rows in as few runs as there can be.
+/// Splits the rows into as few runs as possible.
 fn runs(places: &Places) -> Vec<Run> {
     let rows = match *places {
         Places::Listed(ref rows) => rows,
@@ -110,8 +110,8 @@ pub fn attend(
     (from_cube(y), [keys, values].map(from_cube))
 }
 
-/// The cache with the keys and values of a run's positions in their slots, the first of all new
-/// ones in slot `first_new`.
+/// The cache with the keys and values of a run's positions written to their slots; slot `first_new`
+/// belongs to the first of all new positions.
 fn with_new(cache: [Tensor<3>; 2], qkv: &CubeTensor, heads: Heads, run: &Run, first_new: usize) -> [Tensor<3>; 2] {
     let of_run = from_cube::<3>(qkv.clone()).narrow(1, run.first, run.positions);
     let [_, new_keys, new_values] = parts(of_run, heads).map(|x| x.squeeze_dim::<3>(0).swap_dims(0, 1));
@@ -121,15 +121,15 @@ fn with_new(cache: [Tensor<3>; 2], qkv: &CubeTensor, heads: Heads, run: &Run, fi
     [(keys, new_keys), (values, new_values)].map(|(old, new)| old.slice_assign(slots.clone(), new))
 }
 
-/// Attention of a run's positions to what their rows have in the cache, and to themselves, whose
-/// keys and values are put there.
+/// Attention of a run's positions to their rows in the cache and to themselves; writes the new keys
+/// and values to the cache.
 fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape, run: Run) {
     let (vector, Heads { n_head, n_kv_head, head_size }) = (shape.vector_size, shape.heads);
     let slots = keys.meta.shape()[1];
     let piece = run.keys_of_a_cube(&qkv.client, n_head);
     let splits = run.longest.div_ceil(piece);
     let share = Share::new(shape.vectors(), splits > 1);
-    // Without a split nothing is written here, but a kernel's arguments must be something.
+    // Unused without a split, but a kernel needs all its arguments.
     let pieces = if share.split { run.positions * n_head * splits } else { 1 };
     let [sums, totals] = [head_size, 2].map(|width| unfilled(qkv, [pieces, width], DType::F32));
     let (types, scale) = ([qkv.dtype, DType::I32].map(elem), shape.heads.scale());
@@ -138,7 +138,8 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
         let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
         let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
-        // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the cache.
+        // SAFETY: the positions are those of `qkv` and `y`; the slots in `table` are inside the
+        // cache.
         unsafe {
             launch!(attend_position, grid, vector, [qkv, keys, values, table, y, &sums, &totals], part, share, types);
         }

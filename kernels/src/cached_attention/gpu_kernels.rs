@@ -1,5 +1,5 @@
-//! The kernels of attention to the cache: a cube for each new position of each head, and the sum of
-//! several cubes' pieces.
+//! The kernels of attention to the cache: one with a cube for each new position of each head (and
+//! piece of its keys), and one that adds up several cubes' pieces.
 
 use cubecl::prelude::*;
 
@@ -8,17 +8,17 @@ use crate::gpu::tile::sum_of_lanes;
 /// Units of a cube.
 pub const UNITS: usize = 128;
 
-/// Keys that a cube scores before it looks at their values: at most one for each unit.
+/// Keys that a cube scores before it reads their values: at most one per unit.
 pub const BLOCK: usize = 64;
 
 /// How units share the keys of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// Vectors in the width of a head.
+    /// Vectors in a head.
     pub vectors: usize,
     /// Units that share a key.
     pub lanes: usize,
-    /// Whether the keys of a position are shared by several cubes, whose sums another kernel adds.
+    /// Whether several cubes share the keys of a position; another kernel then adds their sums.
     pub split: bool,
 }
 
@@ -26,52 +26,51 @@ pub struct Share {
 const MOST_LANES: usize = 16;
 
 impl Share {
-    /// Of heads of so many vectors.
+    /// For heads of `vectors` vectors.
     pub fn new(vectors: usize, split: bool) -> Self {
         Self { vectors, lanes: vectors.min(MOST_LANES), split }
     }
 
-    /// Bytes of shared memory that [`attend_position`] takes, for vectors of `line` numbers:
-    /// products, scores, sums and totals.
+    /// Bytes of shared memory of [`attend_position`] with this vector width: products, scores, sums
+    /// and totals.
     pub fn bytes(self, vector_size: usize) -> usize {
         4 * (BLOCK * self.lanes + BLOCK + self.groups() * self.vectors * vector_size + self.groups())
     }
 
-    /// Keys that are read at once.
+    /// Keys that are read at once: groups of units with one key each.
     const fn groups(self) -> usize {
         UNITS / self.lanes
     }
 
-    /// Vectors that a unit holds of a key.
+    /// Vectors of a key per unit.
     const fn each(self) -> usize {
         self.vectors.div_ceil(self.lanes)
     }
 }
 
-/// What a launch takes of the new positions.
+/// A launch's part of the new positions.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub struct Part {
-    /// Heads of queries, and of keys and values.
+    /// Query heads, and key/value heads.
     pub n_head: usize,
     /// See `n_head`.
     pub n_kv_head: usize,
     /// Slots of the cache.
     pub slots: usize,
-    /// The first new position of this launch, and of the run it belongs to.
+    /// First new position of this launch, and of its run.
     pub first: usize,
     /// See `first`.
     pub run: usize,
-    /// Cubes that share the keys of a position, and how many each takes.
+    /// Cubes that share the keys of a position, and keys per cube.
     pub splits: usize,
     /// See `splits`.
     pub piece: usize,
-    /// What scores are multiplied by.
+    /// Factor that scores are multiplied by.
     pub scale: f32,
 }
 
-/// One new position of one head against a piece of what its row holds. `table` holds the slot of
-/// the first new position, then two numbers for each: where in `table` the slots of its row begin,
-/// and how many of them it sees.
+/// Attention of one new position of one head to a piece of its row. `table` is
+/// [`CachedRows::table`](super::CachedRows::table).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn attend_position<T: Float, I: Int, N: Size>(
     qkv: &[Vector<T, N>],
@@ -120,8 +119,8 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         if vector < vectors {
             query[i] =
                 Vector::<f32, N>::cast_from(qkv[position * width + head * vectors + vector]) * Vector::new(part.scale);
-            // The cubes of this pass find the new keys and values in `qkv`; later ones in the
-            // cache.
+            // Cubes of this pass read the new keys and values from `qkv`; later passes read them
+            // from the cache.
             if split == 0 && head % served == 0 && group == 0 {
                 let from = position * width + new_keys + vector;
                 let to = (kept + first_new + position) * vectors + vector;
@@ -136,7 +135,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     for block in 0..(end - begin).div_ceil(BLOCK) {
         let from = begin + block * BLOCK;
         let here = usize::min(end - from, BLOCK);
-        // The scores of the block's keys: each lane's part of the products, then their sums.
+        // The scores of the block's keys: each lane's partial dot product, then their sums.
         #[unroll]
         for turn in 0..turns {
             let key = turn * groups + group;
@@ -168,7 +167,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
             scores[unit] = score;
         }
         sync_cube();
-        // The sums so far, relative to the largest score that now is.
+        // Online softmax: rescales the sums so far to the new largest score.
         let mut block_largest = largest;
         for key in 0..here {
             block_largest = f32::max(block_largest, scores[key]);
@@ -180,7 +179,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         for i in 0..each {
             sum[i] = sum[i] * Vector::new(factor);
         }
-        // The values of the block, by their weights.
+        // Adds the block's values, weighted.
         #[unroll]
         for turn in 0..turns {
             let key = turn * groups + group;
@@ -204,7 +203,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         }
     }
 
-    // Each group has seen keys of its own: their sums are added up.
+    // Each group has seen different keys: their sums are added up.
     if group < groups {
         if lane == 0 {
             gathered_totals[group] = total;
@@ -245,8 +244,8 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     }
 }
 
-/// Adds up what the cubes of a position found; `start` is the run's first vector in `y`, `count`
-/// how many it has.
+/// Adds up the sums of a position's cubes; `start` is the run's first vector in `y`, `count` its
+/// number of vectors.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn add_pieces<T: Float, N: Size>(
     sums: &[Vector<f32, N>],

@@ -1,4 +1,4 @@
-//! Attention of new positions to a key-value cache, for inference: what comes out has no gradient.
+//! Attention of new positions to a key-value cache, for inference: the output has no gradient.
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -19,9 +19,9 @@ pub use rows::{CachedRows, Places};
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::shared_memory;
 
-/// Moves what these `slots` of a layer's keys, or of its values, `[n_kv_head, slots, head_size]`,
-/// hold to the first slots, in this order; on the CPU in place, where nothing shares them. What the
-/// other slots then hold has no meaning.
+/// Moves the contents of `slots` of a layer's keys or values, `[n_kv_head, slots, head_size]`, to
+/// the first slots, in this order; on the CPU in place, if nothing shares the cache. The other
+/// slots' contents are then meaningless.
 pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
     let device = cache.device();
     if is_cpu(&device) {
@@ -33,10 +33,10 @@ pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
     cache.slice_assign([0..n_kv_head, 0..slots.len(), 0..head_size], moved)
 }
 
-/// Attention to a cache, made ready once for all layers of one pass.
+/// Attention to a cache, prepared once for all layers of one forward pass.
 pub struct CachedAttention {
     places: Places,
-    /// The rows' table on a GPU; on the CPU it is empty.
+    /// The rows' table on a GPU ([`CachedRows::table`]); on the CPU it is empty.
     table: Tensor<1, Int>,
 }
 
@@ -49,8 +49,8 @@ impl CachedAttention {
         Self { places: Places::Listed(rows), table }
     }
 
-    /// Attention of a step that is recorded: one new position for each of `rows` rows, which
-    /// `table`, laid out as [`CachedRows::table`], says the places of.
+    /// Attention of a recorded step: one new position for each of `rows` rows, whose slots are in
+    /// `table`, laid out as [`CachedRows::table`].
     pub fn recorded(rows: usize, longest: usize, table: Tensor<1, Int>) -> Self {
         Self { places: Places::InTable { rows, longest }, table }
     }

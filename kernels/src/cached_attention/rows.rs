@@ -1,22 +1,21 @@
-//! Where rows stand in a cache.
+//! The slots of rows in a cache.
 
 use std::sync::Arc;
 
-/// Where the rows of a batch stand in a cache: what attention to it needs to know beside the
-/// tensors.
+/// The slots of a batch's rows in a cache: what attention needs in addition to the tensors.
 #[derive(Clone, Debug)]
 pub struct CachedRows {
     /// The slot of the first new position; the others follow it, row after row.
     pub first_new: usize,
-    /// For each row the slots of all its positions, the new ones last.
+    /// For each row, the slots of all its positions, the new ones last.
     pub slots: Arc<Vec<Vec<u32>>>,
-    /// For each row how many of its positions are new, at least 1.
+    /// For each row, how many of its positions are new, at least 1.
     pub new: Arc<Vec<usize>>,
 }
 
 impl CachedRows {
-    /// The rows as numbers for a GPU: the slot of the first new position; for each new position
-    /// where in the table the slots of its row begin, and how many of them it sees; then the rows'
+    /// The rows as a table for a GPU: the slot of the first new position; for each new position,
+    /// the index in the table of its row's slots, and how many of them it sees; then the rows'
     /// slots.
     pub fn table(&self) -> Vec<i32> {
         let positions: usize = self.new.iter().sum();
@@ -32,14 +31,14 @@ impl CachedRows {
     }
 }
 
-/// What the host knows of where rows stand when it calls the kernels.
+/// What the host knows about the rows' slots when it launches the kernels.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // what the fields are stands beside their variant
+#[allow(missing_docs)] // the variants' docs describe their fields
 pub enum Places {
-    /// All of it; on a GPU the table says the same.
+    /// All slots; on a GPU they are also in the table.
     Listed(CachedRows),
-    /// Of a step that is recorded on a GPU and replayed with other tables: so many rows have one
-    /// new position each, and none ever has more than `longest` in all. The cache is written where
-    /// it lies, whoever else holds it.
+    /// For a step that is recorded on a GPU and replayed with other tables: `rows` rows with one
+    /// new position each, none of them ever longer than `longest` positions. The cache is written
+    /// in place, even if something else holds it.
     InTable { rows: usize, longest: usize },
 }

@@ -1,15 +1,15 @@
-//! Cross-entropy on the CPU: the loss and the gradient of the logits in one pass, in place of the
-//! logits.
+//! Cross-entropy on the CPU: the loss and the gradient of the logits in one pass; the gradient
+//! overwrites the logits.
 
 use super::{CrossEntropy, Scaled};
 use crate::cpu::prelude::*;
 
-/// Rows of logits one task takes; also the unit in which losses are summed, so that the sum does
-/// not depend on the threads.
+/// Rows of logits per task; losses are also summed in such chunks, so that the sum does not depend
+/// on the number of threads.
 const ROWS: usize = 16;
 
 impl Operation<Flex, 1, 2> for CrossEntropy {
-    /// The gradient, where the logits were.
+    /// The gradient, in the logits' memory.
     type Kept = FlexTensor;
 
     fn forward(&self, [logits]: [FlexTensor; 1]) -> ([FlexTensor; 2], FlexTensor) {
@@ -47,7 +47,7 @@ impl Scaled for Flex {
 }
 
 simd_versions! {
-    // The summed losses of the rows: what is minimised, and the cross-entropy. Each row of logits
+    // Returns the sums over the rows of the objective and of the cross-entropy. Each row of logits
     // becomes `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
     fn chunk(logits: &mut [f32], targets: &[u32], weight: f32, z_loss: f32, smoothing: f32) -> [f64; 2] {
         let vocab = logits.len() / targets.len();
@@ -56,7 +56,7 @@ simd_versions! {
         for (row, target) in logits.chunks_exact_mut(vocab).zip(targets) {
             let largest = simd::max(row);
             let shifted = row[*target as usize] - largest;
-            // How far the target's logit stands above the mean.
+            // The target's logit relative to the mean.
             let above_mean = if smoothing > 0.0 {
                 shifted - simd::sum([row], |[x]| x - largest) / vocab as f32
             } else {

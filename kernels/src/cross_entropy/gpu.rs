@@ -1,9 +1,9 @@
-//! Cross-entropy on a GPU: one pass over the logits for the loss, a second that puts their gradient
-//! in their place, both in one kernel with a cube a row. Nothing else of the size of the logits
-//! exists.
+//! Cross-entropy on a GPU: one pass over the logits for the loss, and a second that overwrites them
+//! with their gradient, both in one kernel with one cube per row. No other tensor of the logits'
+//! size is needed.
 //!
-//! The logits have the type that the model computes in, and so has their gradient; every sum is
-//! float32, as under PyTorch's autocast.
+//! The logits and their gradient have the type that the model computes in; every sum is float32, as
+//! under PyTorch's autocast.
 
 use super::{CrossEntropy, Scaled};
 use crate::gpu::exponential::{exp, has_instruction};
@@ -15,13 +15,13 @@ use crate::gpu::tile::sum_of_lanes;
 
 /// Below every logit.
 const LOWEST: f32 = -3.0e38;
-/// A vocabulary up to this size has few values for each unit of a large cube: it takes a small one.
+/// Largest vocabulary for a small cube; the units of a large cube would have few values each.
 const SMALL_VOCABULARY: usize = 1024;
-/// Most cubes that scale a gradient; each takes value after value.
+/// Most cubes of the kernel that scales a gradient; each loops over the values.
 const SCALING_CUBES: u32 = 1024;
 
 impl Operation<CubeBackend, 1, 2> for CrossEntropy {
-    /// The gradient, where the logits were.
+    /// The gradient, in the logits' memory.
     type Kept = CubeTensor;
 
     fn forward(&self, [logits]: [CubeTensor; 1]) -> ([CubeTensor; 2], CubeTensor) {
@@ -51,17 +51,17 @@ impl Scaled for CubeBackend {
     }
 }
 
-/// The tensor, a copy only where its rows are not equally far apart.
+/// The tensor with a single row stride; copied only if it has none.
 fn in_rows(logits: CubeTensor) -> CubeTensor {
     if row_stride(&logits).is_some() { logits } else { contiguous(logits) }
 }
 
-/// Numbers from a row to the next.
+/// Row stride, in numbers.
 fn stride(logits: &CubeTensor) -> usize {
     row_stride(logits).unwrap_or_else(|| rows_and_width(logits)[1])
 }
 
-/// Numbers that a unit reads at once: of a half type twice as many, where the device takes 16 bytes.
+/// Vector width: 16 bytes on devices with PTX, if the rows are aligned; otherwise [`vector_size`].
 fn widest(logits: &CubeTensor) -> usize {
     let wide = 16 / logits.dtype.size();
     let begins = logits.handle.offset_start.unwrap_or(0).is_multiple_of(16);
@@ -71,45 +71,45 @@ fn widest(logits: &CubeTensor) -> usize {
     vector_size(stride(logits))
 }
 
-/// What the kernel is compiled for.
+/// Compile-time configuration of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    /// Whether the logits become their gradient.
+    /// Whether the gradient overwrites the logits.
     with_gradient: bool,
     /// Units of a cube.
     units: u32,
-    /// Vectors that a unit has at once.
+    /// Vectors that a unit loads at once.
     each: usize,
     /// See [`has_instruction`].
     has_exp: bool,
 }
 
 impl CrossEntropy {
-    /// The two means over all rows of `logits`, which becomes its gradient where that is wanted.
+    /// The two means over all rows of `logits`, which the gradient overwrites if `with_gradient`.
     fn means(&self, logits: &CubeTensor, with_gradient: bool) -> [CubeTensor; 2] {
         let rows = self.targets.len();
         let vocab = logits.meta.num_elements() / rows;
-        let [minimised, cross_entropy] = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
+        let [objective, cross_entropy] = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
         let means = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
-        // For a large vocabulary as many units as a cube may have, so that few rows are under way
-        // at once and a row's second reading finds it in the cache.
+        // For a large vocabulary, as many units as a cube may have, so that few rows are in
+        // progress at once, and a row's second pass finds it in the cache.
         let most = logits.client.properties().hardware.max_units_per_cube.min(1024);
         let (units, at_once) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 16) };
         let (stride, vector) = (stride(logits), widest(logits));
         let (each, has_exp) = ((at_once / vector).max(1), has_instruction(&logits.client));
         let form = Form { with_gradient, units, each, has_exp };
         let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));
-        // SAFETY: as many as there are.
+        // SAFETY: one id for each row.
         let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
-        let one_cube = Grid::cubes(&[&minimised], 1, UNITS as usize);
-        // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, each a
-        // stride after the other, and `rows` values of each kind.
+        let one_cube = Grid::cubes(&[&objective], 1, UNITS as usize);
+        // SAFETY: every index is below the given lengths: `rows` rows of `vocab` logits at the
+        // given stride, and `rows` values of each kind.
         unsafe {
             launch!(
                 cross_entropy_rows,
                 Grid::cubes(&[logits], rows, units as usize),
                 vector,
-                [logits, ids, &minimised, &cross_entropy],
+                [logits, ids, &objective, &cross_entropy],
                 rows,
                 vocab,
                 stride / vector,
@@ -119,25 +119,25 @@ impl CrossEntropy {
                 form,
                 elem(logits.dtype)
             );
-            launch!(mean_of_rows, one_cube, [minimised, cross_entropy, &means[0], &means[1]], rows, self.factor);
+            launch!(mean_of_rows, one_cube, [objective, cross_entropy, &means[0], &means[1]], rows, self.factor);
         }
         means
     }
 }
 
-/// A cube a row: the row's two losses, and with `with_gradient` the row becomes
-/// `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
+/// One cube per row: computes the row's two losses; with `with_gradient` the row becomes `weight *
+/// (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
 ///
-/// The softmax's denominator is summed relative to the largest logit so far, which makes one
-/// reading enough (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3);
-/// some vectors at a time, so that as many loads are under way. What follows the last logit in its
-/// vector lies between two rows, and stays as it is.
+/// Online softmax: the denominator is summed relative to the largest logit so far, so one read
+/// suffices (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3). A unit
+/// loads several vectors at a time, to have several loads in flight. The padding after a row's last
+/// logit is not changed.
 #[allow(clippy::manual_div_ceil)] // CubeCL does not translate div_ceil
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn cross_entropy_rows<F: Float, N: Size>(
     logits: &mut [Vector<F, N>],
     targets: &[u32],
-    minimised: &mut [f32],
+    objective: &mut [f32],
     cross_entropy: &mut [f32],
     rows: usize,
     vocab: usize,
@@ -218,17 +218,18 @@ fn cross_entropy_rows<F: Float, N: Size>(
 
     if UNIT_POS == 0 {
         let loss = log_denominator - of_target;
-        // How far the target's logit stands above the mean.
+        // The target's logit relative to the mean.
         let above_mean = of_target - sum / vocab as f32;
-        // What is not finite in a row is so in its sum, whatever else is made of it.
+        // If any logit is not finite, neither is their sum.
         let all_finite = is_finite(sum);
         cross_entropy[row] = select(all_finite, loss, sum);
-        let minimised_loss = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
-        minimised[row] = select(all_finite, minimised_loss, sum);
+        let objective_loss = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
+        objective[row] = select(all_finite, objective_loss, sum);
     }
     if comptime!(form.with_gradient) {
-        // Divided by the denominator, not less its logarithm in the exponent: beside large logits
-        // float32 holds the logarithm to 1e-6 or worse, and each probability would be wrong by that.
+        // Divides by the denominator instead of subtracting its logarithm in the exponent: with
+        // large logits float32 represents the logarithm to 1e-6 or worse, and each probability
+        // would have that error.
         let scale = weight * (f32::new(1.0) + f32::new(2.0) * z_loss * log_denominator) / denominator;
         let evenly = weight * smoothing / vocab as f32;
         let at_target = weight * (f32::new(1.0) - smoothing);
@@ -269,12 +270,12 @@ fn cross_entropy_rows<F: Float, N: Size>(
     }
 }
 
-/// One cube: `factor` times the mean of `minimised`, and the mean of `cross_entropy`.
+/// Computes `factor` times the mean of `objective`, and the mean of `cross_entropy`, with one cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn mean_of_rows(
-    minimised: &[f32],
+    objective: &[f32],
     cross_entropy: &[f32],
-    minimised_mean: &mut [f32],
+    objective_mean: &mut [f32],
     cross_entropy_mean: &mut [f32],
     rows: usize,
     factor: f32,
@@ -284,19 +285,19 @@ fn mean_of_rows(
     sums[1] = f32::new(0.0);
     let mut row = UNIT_POS as usize;
     while row < rows {
-        sums[0] += minimised[row];
+        sums[0] += objective[row];
         sums[1] += cross_entropy[row];
         row += CUBE_DIM as usize;
     }
-    let of_minimised = cube_sum(sums[0], UNITS);
+    let of_objective = cube_sum(sums[0], UNITS);
     let of_cross_entropy = cube_sum(sums[1], UNITS);
     if UNIT_POS == 0 {
-        minimised_mean[0] = factor * of_minimised / rows as f32;
+        objective_mean[0] = factor * of_objective / rows as f32;
         cross_entropy_mean[0] = of_cross_entropy / rows as f32;
     }
 }
 
-/// Multiplies in place, unless by 1: the host need not know which.
+/// Multiplies in place, unless the factor is 1, which the host need not know.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn multiply<F: Float>(values: &mut [F], factor: &[f32], count: usize, #[define(F)] _dtype: ElemType) {
     let factor = factor[0];

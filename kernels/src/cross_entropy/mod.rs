@@ -1,5 +1,5 @@
-//! The next-token loss: cross-entropy of the logits at each position with the token that came next,
-//! and what may be added to it to steer the learning.
+//! The next-token loss: cross-entropy of the logits at each position with the next token, and
+//! optional regularisation (label smoothing, z-loss).
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -15,7 +15,7 @@ use burn::tensor::{Int, TensorData, activation};
 
 use crate::{cast, is_cpu, operation::outputs_of};
 
-/// What is minimised, beside the cross-entropy itself; both are 0 by default.
+/// Additions to the cross-entropy in the training objective; both are 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Objective {
     /// Adds this times the squared logarithm of the softmax's denominator, which keeps the logits
@@ -26,12 +26,12 @@ pub struct Objective {
     pub label_smoothing: f64,
 }
 
-/// The loss of some positions, each a mean over them, as a tensor of one value.
+/// The loss over some positions: each field is a mean over them, as a tensor of one value.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// What is minimised.
+    /// The objective that training minimises.
     pub objective: Tensor<1>,
-    /// `-ln p(target)` in nats: what is reported, whatever is minimised. It has no gradient.
+    /// `-ln p(target)` in nats, which is reported for every objective. It has no gradient.
     pub cross_entropy: Tensor<1>,
 }
 
@@ -40,18 +40,17 @@ pub fn cross_entropy(logits: Tensor<3>, targets: &[u32]) -> Tensor<1> {
     loss(logits, targets, Objective::default()).objective
 }
 
-/// The loss of `logits` `[batch, time, vocab]` at the positions whose next tokens are `targets`,
-/// row after row.
+/// The loss of `logits` `[batch, time, vocab]`; `targets` are the next tokens of all positions, row
+/// after row.
 pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
     loss_over(logits, targets, objective, 1.0)
 }
 
-/// As [`loss`], with the objective over `divisor`.
+/// As [`loss`], with the objective divided by `divisor`.
 ///
-/// The loss and its gradient are one pass of ours over the logits, in whose place the gradient is
-/// put. On a GPU the logits may be of the type that the model computes in, and their gradient is
-/// then too. The kernel divides: that saves another pass over them, and float16 loses the smallest
-/// gradients where they are divided later.
+/// One kernel computes the loss and its gradient, which overwrites the logits. On a GPU the logits
+/// may have the type that the model computes in, and so has their gradient. The kernel divides,
+/// which saves another pass; and in float16 a later division would lose the smallest gradients.
 pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
     let logits = if is_cpu(&logits.device()) { cast(logits, FloatDType::F32) } else { logits };
     let operation = CrossEntropy::new(targets, objective, 1.0 / divisor);
@@ -59,8 +58,8 @@ pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divis
     Loss { objective, cross_entropy }
 }
 
-/// Puts out `factor` times what is minimised, and the cross-entropy, of logits `[batch, time,
-/// vocab]`; each a mean over the positions.
+/// Outputs `factor` times the objective, and the cross-entropy, of logits `[batch, time, vocab]`,
+/// each as a mean over the positions.
 #[derive(Clone, Debug)]
 pub(crate) struct CrossEntropy {
     targets: Vec<u32>,
@@ -74,9 +73,10 @@ impl CrossEntropy {
     }
 }
 
-/// A backend whose losses keep their gradient for the backward.
+/// A backend that scales a gradient kept by a loss's forward.
 pub(crate) trait Scaled: Backend {
-    /// `gradient` times `dy` `[1]`, which is nearly always 1: then it is left as it is.
+    /// `gradient` times `dy` `[1]`, which is nearly always 1: then the gradient is returned
+    /// unchanged.
     fn scaled(gradient: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 

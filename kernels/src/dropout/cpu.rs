@@ -16,8 +16,8 @@ impl Operation<Flex, 1> for DropoutMask {
     }
 }
 
-/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the
-/// gradient.
+/// `x` with masked values set to 0 and the others scaled up. Applied to the gradient, this is also
+/// the backward.
 pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
     let x = contiguous(x);
     new(masked(values(&x), mask), x.layout().shape().clone())
@@ -26,7 +26,7 @@ pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
 /// Values per task.
 const CHUNK: usize = 8192;
 
-/// `x` with the masked values 0 and the others scaled up.
+/// `x` with masked values set to 0 and the others scaled up.
 pub fn masked(x: &[f32], mask: DropoutMask) -> Vec<f32> {
     let mut y = unfilled(x.len());
     y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate().for_each(|(chunk, (y, x))| {

@@ -1,5 +1,5 @@
-//! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
-//! are the same, and the backward computes it again.
+//! Dropout whose mask is a function of (key, index): the same hash as on the CPU, so that the masks
+//! agree; the backward recomputes it.
 
 use super::mask::DropoutMask;
 use crate::gpu::prelude::*;
@@ -22,19 +22,19 @@ pub struct Mask {
     /// The two halves of the key.
     low: u32,
     high: u32,
-    /// A value is dropped where its hash is below.
+    /// A value is dropped if its hash is below this.
     threshold: u32,
-    /// What the others are multiplied by.
+    /// Factor of the other values.
     scale: f32,
 }
 
-/// The argument of a kernel that drops by `mask`; where there is none, it is never read.
+/// The mask as a kernel argument; without a mask the kernel never reads it.
 pub fn mask_launch(mask: Option<DropoutMask>) -> MaskLaunch {
     let mask = mask.unwrap_or(DropoutMask { probability: 0.0, key: 0 });
     MaskLaunch::new(mask.key as u32, (mask.key >> 32) as u32, mask.threshold(), mask.scale())
 }
 
-/// The well mixed bits of a word ("lowbias32", by C. Wellons' search for low bias).
+/// An integer hash ("lowbias32", from C. Wellons' search for low bias).
 #[cube]
 fn mix<N: Size>(x: Vector<u32, N>) -> Vector<u32, N> {
     let x = (x ^ (x >> Vector::new(16u32))) * Vector::new(0x7feb_352du32);
@@ -55,7 +55,7 @@ impl Mask {
     /// 0 or the scale, for the attention weight in `column` of row `row` among all rows of all
     /// heads, `[batch * n_head * time, time]`.
     pub fn of_weight(&self, row: u32, column: u32, time: u32) -> f32 {
-        // The place `row * time + column` has 64 bits, which not every device computes with.
+        // The index `row * time + column` has 64 bits, which not every device supports.
         let low = row * time;
         let place = low + column;
         let mut high = row.mul_hi(time);
@@ -71,8 +71,7 @@ impl Mask {
     }
 }
 
-/// `x`, which is vector number `place` of its tensor, after dropout; tensors have fewer than 2^32
-/// values.
+/// Dropout of `x`, vector number `place` of its tensor; tensors have fewer than 2^32 values.
 #[cube]
 pub fn dropped<N: Size>(x: Vector<f32, N>, place: usize, mask: &Mask) -> Vector<f32, N> {
     let mut index = Vector::<u32, N>::new(place as u32 * N::value() as u32);
@@ -99,8 +98,8 @@ fn dropout_kernel<T: Float, N: Size>(
     }
 }
 
-/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the
-/// gradient.
+/// `x` with masked values set to 0 and the others scaled up. Applied to the gradient, this is also
+/// the backward.
 pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
     let x = contiguous(x);
     let (y, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));

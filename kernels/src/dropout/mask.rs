@@ -1,5 +1,5 @@
-//! A mask that is a function of (key, place): nothing is stored for the backward, and the same key
-//! gives the same mask whatever the number of threads.
+//! A mask that is a function of (key, index): nothing is stored for the backward, and the same key
+//! gives the same mask with any number of threads.
 
 use std::cell::RefCell;
 
@@ -10,36 +10,37 @@ use crate::simd_versions;
 
 /// One dropout: the probability of dropping a value, and the key from which its mask is computed.
 ///
-/// The mask is a hash of (key, place in the tensor), so that the backward can compute it again
-/// instead of storing it.
+/// The mask is a hash of (key, index in the tensor), so that the backward can recompute it instead
+/// of storing it.
 #[derive(Clone, Copy, Debug)]
 pub struct DropoutMask {
     /// Probability with which a value becomes 0; the others are divided by `1 - probability`.
     pub probability: f32,
-    /// Names this draw among all others.
+    /// Identifies this draw.
     pub key: u64,
 }
 
 impl DropoutMask {
-    /// Draws a key from this thread's generator, which training seeds with (seed, step, micro-batch).
-    /// `None` where nothing is to be dropped: at probability 0, and on a device without automatic
-    /// differentiation.
+    /// Draws a key from this thread's generator, which training seeds with (seed, step,
+    /// micro-batch). `None` if nothing is dropped: at probability 0, and on a device without
+    /// automatic differentiation.
     pub fn draw(probability: f64, device: &Device) -> Option<Self> {
         if probability == 0.0 || !device.is_autodiff() {
             return None;
         }
-        // Two halves of 24 bits, the lowest of each 0, as runs have had them from the beginning.
+        // Two halves of 24 bits, the lowest bit of each 0: kept for compatibility with all earlier
+        // runs.
         let half = |keys: &mut ChaCha12Rng| u64::from(keys.next_u32() >> 9 << 1);
         let key = KEYS.with_borrow_mut(|keys| half(keys) << 24 | half(keys));
         Some(Self { probability: probability as f32, key })
     }
 
-    /// A value is dropped where its hash is below this: one of 32 bits, as likely as any other.
+    /// A value is dropped if its hash, uniform over 32 bits, is below this.
     pub(super) fn threshold(self) -> u32 {
         (self.probability as f64 * (1u64 << 32) as f64) as u32
     }
 
-    /// What the values that stay are multiplied by.
+    /// Factor of the values that stay.
     pub(super) fn scale(self) -> f32 {
         1.0 / (1.0 - self.probability)
     }
@@ -51,18 +52,18 @@ impl DropoutMask {
 }
 
 thread_local! {
-    /// Draws keys. A thread's own, so that two trainings in one process do not change each other.
+    /// Draws keys. One per thread, so that two training runs in one process do not affect each
+    /// other.
     static KEYS: RefCell<ChaCha12Rng> = RefCell::new(ChaCha12Rng::seed_from_u64(0));
 }
 
 simd_versions! {
-    /// Drops from `x`, whose first value is number `first` of the whole tensor.
+    /// Applies dropout to `x`, whose first value is number `first` of the whole tensor.
     pub fn mask_in_place(x: &mut [f32], mask: DropoutMask, first: u64) {
         let (scale, threshold) = (mask.scale(), mask.threshold());
         let low = mask.key as u32;
         let high = (mask.key >> 32) as u32;
-        // A number's upper half stays the same for a long way, so that only the lower is counted in
-        // the loop.
+        // The upper 32 bits of the index change rarely, so the inner loop counts only the lower 32.
         let (mut x, mut first) = (x, first);
         while !x.is_empty() {
             let (upper, lower) = ((first >> 32) as u32, first as u32);
@@ -77,14 +78,14 @@ simd_versions! {
     }
 }
 
-/// What the upper word brings to [`hash`].
+/// The upper word's contribution to [`hash`].
 #[inline(always)]
 fn spread(high: u32) -> u32 {
     high.wrapping_mul(0x9e37_79b9)
 }
 
-/// 32 well mixed bits of two words, the upper of them [`spread`] (two rounds of the "lowbias32"
-/// integer hash, by C. Wellons' search for low bias).
+/// A 32-bit hash of two words, the upper one already [`spread`] (two rounds of the integer hash
+/// "lowbias32", from C. Wellons' search for low bias).
 #[inline(always)]
 fn hash(low: u32, high: u32) -> u32 {
     let mix = |mut x: u32| {

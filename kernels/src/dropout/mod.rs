@@ -13,8 +13,8 @@ use burn::tensor::Tensor;
 use crate::operation::apply;
 pub use mask::DropoutMask;
 
-/// `x` `[batch, time, n_embd]` after dropout, scaled so that the expected value stays. The identity
-/// without a mask.
+/// Dropout of `x` `[batch, time, n_embd]`, scaled to keep the expected value. The identity without
+/// a mask.
 pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     let Some(mask) = mask else { return x };
     apply(mask, [x.into_dispatch()])

@@ -1,4 +1,4 @@
-//! Rows of a table on the CPU, by burn, and the gradient that goes back to it.
+//! Embedding lookup on the CPU, by burn, and the gradient of the table.
 
 use burn::backend::ops::ModuleOps;
 
@@ -20,14 +20,13 @@ impl Operation<Flex, 1> for Embed {
     }
 }
 
-/// Values that one task sets and adds, about: fewer are not worth a task.
+/// Values that one task writes or adds, roughly: fewer are not worth a task.
 const CHUNK: usize = 65_536;
-/// Most parts of the table whose gradients are summed by one task each, every one by a look at all
-/// ids.
+/// Most parts of the table. One task sums each part's gradient, and scans all ids for it.
 const PARTS: usize = 64;
 
-/// Gradient of a table `[rows, n_embd]`: the rows of `dy` are added to their ids' in the order in
-/// which they stand.
+/// Gradient of a table `[rows, n_embd]`: each row of `dy` is added to the row of its id, in the
+/// order of `dy`.
 pub fn backward(ids: &[i32], dy: &[f32], [rows, n_embd]: [usize; 2]) -> Vec<f32> {
     let mut dweight = unfilled(rows * n_embd);
     let parts = ((ids.len() + rows) * n_embd / CHUNK).clamp(1, PARTS);

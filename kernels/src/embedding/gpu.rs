@@ -1,24 +1,24 @@
-//! Rows of an embedding table, and the gradient that goes back to them: the rows of `dy` summed by
-//! id, the same ids side by side, so that a frequent id is summed by many units and a rare one
-//! costs no more than its row. In an order that the ids alone set.
+//! Embedding lookup, and the gradient of the table: the rows of `dy` are sorted by id and summed
+//! per id, so that many units sum a frequent id, and a rare one costs no more than its row. The
+//! order of summation depends on the ids alone.
 //!
-//! The order is found by counting: a place's rank is the number of smaller ids, and of equal ones
-//! before it. For 16,384 ids that is 268 million comparisons, by the count of instructions 50
-//! microseconds of an H200 in one launch.
+//! The sort counts: an element's rank is the number of smaller ids, and of equal ones before it.
+//! For 16,384 ids that is 268 million comparisons in one launch, by instruction count 50
+//! microseconds on an H200.
 
 use super::Embed;
 use crate::gpu::prelude::*;
 
-/// Places that a cube finds the order of, and units that count for each.
+/// Ids that a cube ranks, and units that count for each.
 const PLACES: usize = 32;
 /// See [`PLACES`].
 const PARTS: usize = 8;
-/// Units of the other kernels' cubes, one for each vector of a row.
+/// Units of a cube in the other kernels, one for each vector of a row.
 const UNITS: usize = 64;
-/// Sorted places that one cube sums by itself.
+/// Sorted rows that one cube sums.
 const BLOCK: usize = 32;
 
-// Checked: no id reads outside the table.
+// Launched with bounds checks, so no id reads outside the table.
 #[cube(launch, address_type = "dynamic")]
 fn gather_kernel<T: Float, N: Size>(
     weight: &[Vector<T, N>],
@@ -34,7 +34,7 @@ fn gather_kernel<T: Float, N: Size>(
     }
 }
 
-// Several units count for each place, each of them its part of the ids.
+// Several units count for each id, each over its part of all ids.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn order_kernel(ids: &[i32], order: &mut [u32], length: usize) {
     let mut tile = Shared::<[i32]>::new_slice(comptime!(PLACES * PARTS));
@@ -49,8 +49,8 @@ fn order_kernel(ids: &[i32], order: &mut [u32], length: usize) {
     let mut rank = 0u32;
     for number in 0..length.div_ceil(PLACES * PARTS) {
         let first = number * PLACES * PARTS;
-        sync_cube(); // all have read the last tile
-        tile[unit] = i32::MAX; // no id, so that it comes before none
+        sync_cube(); // all have read the previous tile
+        tile[unit] = i32::MAX; // above every id, so it is never counted
         if first + unit < length {
             tile[unit] = ids[first + unit];
         }
@@ -74,7 +74,7 @@ fn order_kernel(ids: &[i32], order: &mut [u32], length: usize) {
     }
 }
 
-// The sum of each run of equal ids within a block, at the place where the run begins.
+// Sums each run of equal ids within a block, into the row where the run begins.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn runs_kernel<T: Float, N: Size>(
     ids: &[i32],
@@ -108,7 +108,7 @@ fn runs_kernel<T: Float, N: Size>(
     sums[begin * width + column] = sum;
 }
 
-// An id's runs, from where its first begins, one a block. Checked, as above.
+// Adds up an id's runs, one per block, from its first run on. Bounds-checked, as above.
 #[cube(launch, address_type = "dynamic")]
 fn rows_kernel<N: Size>(
     ids: &[i32],
@@ -170,8 +170,8 @@ impl Operation<CubeBackend, 1> for Embed {
         let grid = |cubes, units| Grid::cubes(&[&dy, &sums, &dweight], cubes, units);
         let of_order = grid(length.div_ceil(PLACES), PLACES * PARTS);
         let [of_runs, of_rows] = [length.div_ceil(BLOCK), length].map(|cubes| grid(cubes * tiles, UNITS));
-        // SAFETY: each kernel checks every index against `length` and `width`, and every place of
-        // `order` is written by the first, so that the second finds rows of `dy` in it.
+        // SAFETY: each kernel checks every index against `length` and `width`; the first writes
+        // every element of `order`, so the second finds rows of `dy` in it.
         unsafe {
             launch!(order_kernel, of_order, [&ids, &order], length);
             launch!(runs_kernel, of_runs, vector, [&ids, &order, dy, &sums], length, width, tiles, dtype);

@@ -18,7 +18,7 @@ impl Operation<Flex, 1> for Gelu {
     }
 }
 
-/// GELU of every value.
+/// Elementwise GELU.
 pub fn gelu(x: FlexTensor) -> FlexTensor {
     of_each([x], |[x], y| forward_chunk(x, y))
 }
@@ -28,7 +28,8 @@ pub fn gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
     of_each([x, dy], |[x, dy], dx| backward_chunk(x, dy, dx))
 }
 
-/// What `f` makes of the values of tensors of one shape, in float32; in the type of the first.
+/// Applies `f` elementwise, in float32, to tensors of one shape; the result has the type of the
+/// first.
 fn of_each<const N: usize>(of: [FlexTensor; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> FlexTensor {
     let (dtype, shape) = (of[0].dtype(), of[0].layout().shape().clone());
     if is_bf16(&of[0]) {

@@ -1,4 +1,4 @@
-//! GELU on a GPU: in float32, whatever the type of the values.
+//! GELU on a GPU, computed in float32 for every type.
 
 use super::{A, B, Gelu};
 use crate::gpu::prelude::*;
@@ -36,9 +36,9 @@ pub fn gelu<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
     x * sigmoid::<N>(a * x * (b * x * x + one))
 }
 
-/// The slope of [`gelu`].
+/// The derivative of [`gelu`].
 #[cube]
-pub fn gelu_slope<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
+pub fn gelu_derivative<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
     let (a, b, one) = (Vector::new(f32::new(A)), Vector::new(f32::new(B)), Vector::new(f32::new(1.0)));
     let sigmoid = sigmoid::<N>(a * x * (b * x * x + one));
     let du = a * (Vector::new(f32::new(3.0)) * b * x * x + one);
@@ -66,7 +66,7 @@ fn gelu_backward_kernel<T: Float, N: Size>(
     #[define(T)] _dtype: ElemType,
 ) {
     if ABSOLUTE_POS < length {
-        let slope = gelu_slope::<N>(Vector::cast_from(x[ABSOLUTE_POS]));
-        dx[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]) * slope);
+        let derivative = gelu_derivative::<N>(Vector::cast_from(x[ABSOLUTE_POS]));
+        dx[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]) * derivative);
     }
 }

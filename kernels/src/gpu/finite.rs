@@ -11,6 +11,6 @@ pub fn is_finite(x: f32) -> bool {
 
 /// Whether `x` is NaN or plus infinity; minus infinity counts as the smallest number.
 #[cube]
-pub fn is_beyond_numbers(x: f32) -> bool {
+pub fn is_nan_or_plus_infinity(x: f32) -> bool {
     !is_finite(x) && u32::reinterpret(x) != 0xff80_0000
 }

@@ -9,7 +9,7 @@
 
 use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
-use crate::gelu::gpu::{gelu, gelu_slope};
+use crate::gelu::gpu::{gelu, gelu_derivative};
 use crate::gpu::products::{biased_product, product, product_onto, spaced_product};
 use crate::gpu::sum::{Groups, LANES, column_sums, first_row, of_groups, own_column, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
@@ -188,7 +188,7 @@ fn biased_gelu_backward_kernel<T: Float, N: Size>(
         if row < rows && column < width {
             let place = row * width + column;
             let x = Vector::cast_from(h[place]) + bias[column];
-            let value = Vector::<f32, N>::cast_from(dy[place]) * gelu_slope::<N>(x);
+            let value = Vector::<f32, N>::cast_from(dy[place]) * gelu_derivative::<N>(x);
             dh[place] = Vector::cast_from(value);
             sum += value;
         }

@@ -1,4 +1,4 @@
-//! SwiGLU on a GPU: in float32, whatever the type of the values.
+//! SwiGLU on a GPU, computed in float32 for every type.
 
 use super::SwiGlu;
 use crate::{gelu::gpu::sigmoid, gpu::prelude::*};
