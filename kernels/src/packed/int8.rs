@@ -1,11 +1,11 @@
-//! Weights in 8 bits, and their products: whole numbers from beginning to end of a group, which is
-//! where memory's rate is reached at all. A weight as a float32 costs three instructions (widen,
-//! convert, multiply and add) for 16 weights; two rows of it as whole numbers two (widen, multiply
-//! and add pairs) for 32.
+//! Weights in 8 bits, and their products, in integer arithmetic throughout a group: only that is
+//! fast enough for memory's bandwidth. As float32, 16 weights cost three instructions (widen,
+//! convert, multiply-add); as integers, 32 weights of two rows cost two (widen, multiply and add
+//! pairs).
 //!
-//! For that the other factor is rounded to 16 bits, [`GROUP`] values to a scale: an error of at
-//! most 1/65,534 of the group's largest value, two hundredths of a percent of what rounding the
-//! weights does.
+//! For this the other factor is quantised to 16 bits, with one scale per [`GROUP`] values: an error
+//! of at most 1/65,534 of the group's largest value, two hundredths of a percent of the weights'
+//! rounding error.
 
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ use crate::{halves::widened, simd::prefetch, simd_versions};
 /// Rows that share a scale.
 pub const GROUP: usize = 32;
 
-/// The columns of a panel that stand together, from the first pair of rows to the last.
+/// Some adjacent columns of a panel, from the first pair of rows to the last.
 type Columns = [PairOfRows; GROUP / 2];
 
-/// `GROUP` rows in 8 bits: a weight is a whole number from -127 to 127 times its column's scale.
+/// `GROUP` rows in 8 bits: a weight is an integer from -127 to 127 times its column's scale.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Int8Rows {
@@ -31,7 +31,7 @@ pub struct Int8Rows {
     scales: [bf16; PANEL],
 }
 
-/// `GROUP` values of a row in 16 bits: whole numbers from -32,767 to 32,767 times a scale.
+/// `GROUP` values of a row in 16 bits: integers from -32,767 to 32,767 times a scale.
 #[derive(Clone, Copy)]
 pub struct Int16Group {
     values: [[i16; 2]; GROUP / 2],
@@ -39,7 +39,7 @@ pub struct Int16Group {
 }
 
 impl Int16Group {
-    /// At most `GROUP` values, rounded; zeros beyond.
+    /// Quantises at most `GROUP` values, padded with zeros.
     fn new(x: &[f32]) -> Self {
         let mut group = Self { values: [[0; 2]; GROUP / 2], scale: 0.0 };
         round(x, &mut group);
@@ -53,11 +53,11 @@ impl Int16Group {
     }
 }
 
-/// How far ahead of the weights at hand, in bytes, memory is asked for more: the compiler orders
-/// the reads of a group as it likes, in which the processor sees no pattern.
+/// Prefetch distance in bytes: the compiler reorders the reads of a group, so that hardware
+/// prefetchers see no pattern.
 const AHEAD: usize = 1088;
 
-/// Rows of inputs that are worth a task of their own.
+/// Rows of inputs that are worth a task.
 const WORTH_SHARING: usize = 16;
 
 impl Stretch for Int8Rows {
@@ -115,12 +115,12 @@ impl Stretch for Int8Rows {
 }
 
 simd_versions! {
-    // The scale brings a column's largest weight to 127. It is rounded up to a bfloat16, so that
-    // none goes beyond. A weight that is no number is not the largest, and would be stored as 0: it
-    // makes the scale NaN, so that the product does not hide it.
+    // The scale maps a column's largest weight to 127. It is rounded up to a bfloat16, so that no
+    // weight exceeds 127. A weight that is not finite makes the scale NaN, so that the product does
+    // not hide it: `max` ignores NaN, which would be stored as 0.
     fn quantise(rows: &[[f32; PANEL]], weights: &mut [Columns; PANEL / COLUMNS], scales: &mut [bf16; PANEL]) {
         let mut largest = [0f32; PANEL];
-        let mut finite = [0f32; PANEL]; // 0 where all are, else NaN
+        let mut finite = [0f32; PANEL]; // 0 if all are finite, otherwise NaN
         for row in rows {
             for ((largest, finite), value) in largest.iter_mut().zip(&mut finite).zip(row) {
                 *largest = largest.max(value.abs());
@@ -146,8 +146,7 @@ simd_versions! {
     fn round(x: &[f32], group: &mut Int16Group) {
         let largest = x.iter().fold(0f32, |largest, value| largest.max(value.abs()));
         group.scale = largest / 32767.0;
-        // A value that is no number makes the scale infinite or leaves it out; the product must not
-        // hide either.
+        // A non-finite value makes the scale NaN, so that the product does not hide it.
         if x.iter().any(|value| !value.is_finite()) {
             group.scale = f32::NAN;
         }

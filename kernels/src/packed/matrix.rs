@@ -1,5 +1,4 @@
-//! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read
-//! back.
+//! A weight matrix in panels: its storage types, packing, and reading back columns.
 
 use std::{ops::Range, sync::Arc};
 
@@ -49,27 +48,27 @@ impl WeightType {
 pub enum Source<'a> {
     /// `[n_in, n_out]`, row after row.
     Rows(&'a [f32]),
-    /// `[n_out, n_in]`, row after row: an embedding as the head multiplies with it.
+    /// `[n_out, n_in]`, row after row: an embedding table that the head multiplies with.
     Columns(&'a [f32]),
 }
 
-/// A packed matrix, and the vector that its product is added to, where there is one.
+/// A packed matrix, and the bias of its product, if there is one.
 #[derive(Clone, Debug)]
 pub struct Packed {
     pub(super) part: Arc<Part>,
-    /// Rows and columns. What `part` holds, and so this and the next, is stated by `new` alone: by
-    /// anything else a product would leave values of its result unwritten.
+    /// Rows and columns. This and the next field must match the contents of `part`, so only `new`
+    /// sets them: otherwise a product would leave values of its result unwritten.
     pub(super) size: [usize; 2],
     pub(super) weight_type: WeightType,
     pub(super) bias: Option<Arc<[f32]>>,
 }
 
 impl Packed {
-    /// Room for matrices of these sizes `[n_in, n_out]`, in the order in which they are packed and
-    /// a token reads them.
+    /// Memory for matrices of these sizes `[n_in, n_out]`, in the order in which they are packed
+    /// and a token reads them.
     ///
     /// # Errors
-    /// When the system does not give as much.
+    /// When the system refuses the memory.
     pub fn room(weight_type: WeightType, sizes: impl Iterator<Item = [usize; 2]>) -> Result<Arc<Memory>, ArenaError> {
         Memory::new(sizes.map(|[n_in, n_out]| weight_type.bytes(n_in, n_out)))
     }
@@ -77,7 +76,7 @@ impl Packed {
     /// Packs a matrix `[n_in, n_out]` into the next part of `memory`, which has room for it.
     ///
     /// # Panics
-    /// When the next part is not that of a matrix of this size.
+    /// When the next part is not for a matrix of this size.
     pub fn new(
         memory: &Arc<Memory>,
         weight_type: WeightType,
@@ -106,19 +105,19 @@ impl Packed {
         self.weight_type
     }
 
-    /// Panels of stretches of type `S`, which must be that of `weight_type`.
+    /// The panels, of stretches of type `S`, which must match `weight_type`.
     pub(super) fn panels<S: Stretch>(&self) -> impl ExactSizeIterator<Item = &[S]> {
         self.part.values().chunks_exact(self.size[0].div_ceil(S::ROWS))
     }
 
-    /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of
-    /// ids.
+    /// Some columns, one after another, `n_in` values each: the vectors of ids in a packed
+    /// embedding.
     ///
     /// # Panics
     /// When the matrix has no such column.
     pub fn columns(&self, columns: &[u32]) -> Vec<f32> {
         let [n_in, n_out] = self.size;
-        // The last panel would have zeros to give.
+        // The last panel is padded with zeros.
         assert!(columns.iter().all(|&column| (column as usize) < n_out), "a column beyond the {n_out} that there are");
         let mut values = vec![0.0; columns.len() * n_in];
         values.par_chunks_mut(n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weight_type {
@@ -140,7 +139,7 @@ impl Packed {
     }
 }
 
-/// Panels that one task packs side by side, so that it reads longer pieces of the source.
+/// Adjacent panels per packing task, so that it reads longer pieces of the source.
 const TOGETHER: usize = 2;
 
 fn fill<S: Stretch>(stretches: &mut [S], source: Source, [n_in, n_out]: [usize; 2]) {

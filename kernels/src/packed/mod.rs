@@ -1,13 +1,13 @@
-//! Weights as decoding reads them.
+//! Weights packed for decoding.
 //!
-//! A token reads every weight once and multiplies it once, so the memory's bandwidth is the limit,
-//! and it is reached by reading one long row of bytes. So a matrix `[n_in, n_out]` is cut into
-//! panels of `PANEL` columns, and a panel stands in memory whole, from its first row to its last;
-//! a product of a few rows keeps its sums in registers while it passes by. In float32 nothing is
-//! lost. In bfloat16 a token reads half as much. In 8 bits ([`WeightType::Int8`]) it reads a
-//! quarter: `GROUP` rows of a column share a scale, as in llama.cpp's q8_0, 8.5 bits a weight.
+//! Each token reads every weight once and multiplies it once, so memory bandwidth is the limit, and
+//! sequential reads reach it. So a matrix `[n_in, n_out]` is cut into panels of `PANEL` columns,
+//! each contiguous in memory from its first row to its last; a product of a few rows keeps its
+//! accumulators in registers while it reads a panel. Float32 is lossless. In bfloat16 a token reads
+//! half as much. In 8 bits ([`WeightType::Int8`]) it reads a quarter: `GROUP` rows of a column
+//! share a scale, as in llama.cpp's q8_0, 8.5 bits per weight.
 //!
-//! For inference on the CPU alone: nothing here has a gradient.
+//! For inference on the CPU only: nothing here has a gradient.
 
 mod cpu;
 mod int8;

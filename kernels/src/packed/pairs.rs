@@ -1,47 +1,47 @@
-//! Products of whole numbers, two rows of weights at a time: a column's two weights of 8 bits times
-//! two values of 16 bits, added to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`, and
-//! newer processors one that adds as well, `vpdpwssd`; no compiler finds them in a loop.
+//! Integer products, two rows of weights at a time: a column's two 8-bit weights times two 16-bit
+//! values, added to a 32-bit sum. x86 has an instruction for the product, `vpmaddwd`, and newer
+//! processors one that also accumulates, `vpdpwssd`; no compiler generates them from a loop.
 
 use crate::simd::Portable;
 
-/// Columns whose pairs of weights stand together.
+/// Columns whose pairs of weights are adjacent.
 pub const COLUMNS: usize = 16;
 
 /// Two weights for each of some columns.
 pub type PairOfRows = [[i8; 2]; COLUMNS];
 
-/// How a set of instructions does it.
+/// These products in an instruction set.
 ///
 /// # Safety
-/// For each of the functions the processor must have the set's instructions, and the caller be
-/// compiled for them.
+/// For every function the processor must have the set's instructions, and the caller be compiled
+/// for them.
 pub trait Pairs {
-    /// Whether the sums of several rows with a whole panel stay in its registers.
+    /// Whether the accumulators of several rows and a whole panel fit in its registers.
     const KEEPS_PANEL: bool = false;
     /// Weights of all columns in 16 bits.
     type Weights: Copy;
-    /// A sum for each column: as many numbers of 32 bits, one after the other, and nothing else.
+    /// A sum for each column: exactly [`COLUMNS`] numbers of 32 bits, in order.
     type Sums: Copy;
 
     /// Zeros.
     #[inline(always)]
     unsafe fn zero() -> Self::Sums {
-        // SAFETY: whole numbers.
+        // SAFETY: all zero bits are valid integers.
         unsafe { std::mem::zeroed() }
     }
-    /// The same numbers in 16 bits.
+    /// Widens the weights to 16 bits.
     unsafe fn widen(weights: &PairOfRows) -> Self::Weights;
     /// `sums + weights[..][0] x[0] + weights[..][1] x[1]`
     unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: &[i16; 2]) -> Self::Sums;
-    /// One sum after the other.
+    /// Stores the sums in order.
     #[inline(always)]
     unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]) {
-        // SAFETY: sums of all columns are as long.
+        // SAFETY: `Sums` is as large as the array.
         unsafe { to.as_mut_ptr().cast::<Self::Sums>().write_unaligned(sums) };
     }
 }
 
-// In loops that the compiler makes vectors of.
+// In loops that the compiler vectorises.
 impl Pairs for Portable {
     type Weights = [[i16; 2]; COLUMNS];
     type Sums = [i32; COLUMNS];
@@ -59,8 +59,8 @@ impl Pairs for Portable {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! Every function is one instruction or a few, and runs only inside functions that are compiled
-    //! for the set.
+    //! Every function is one instruction or a few, and runs only inside functions compiled for the
+    //! set.
     #![allow(unsafe_op_in_unsafe_fn)]
 
     use std::arch::{asm, x86_64::*};
@@ -68,9 +68,9 @@ mod x86 {
     use super::{PairOfRows, Pairs};
     use crate::simd::{Avx2, Avx512, Avx512Vnni};
 
-    /// Two values as one unit of 32 bits, the first in its lower half.
+    /// Two values as one 32-bit integer, the first in the lower half.
     #[inline(always)]
-    fn unit(x: &[i16; 2]) -> i32 {
+    fn packed_pair(x: &[i16; 2]) -> i32 {
         i32::from(x[1]) << 16 | i32::from(x[0] as u16)
     }
 
@@ -85,7 +85,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn add_products([a, b]: Self::Sums, [u, v]: Self::Weights, x: &[i16; 2]) -> Self::Sums {
-            let x = _mm256_set1_epi32(unit(x));
+            let x = _mm256_set1_epi32(packed_pair(x));
             [_mm256_add_epi32(a, _mm256_madd_epi16(u, x)), _mm256_add_epi32(b, _mm256_madd_epi16(v, x))]
         }
     }
@@ -101,7 +101,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn add_products(sums: __m512i, weights: __m512i, x: &[i16; 2]) -> __m512i {
-            _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x))))
+            _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(packed_pair(x))))
         }
     }
 
@@ -120,8 +120,8 @@ mod x86 {
         }
     }
 
-    /// `vpdpwssd` by its name: the compiler often puts two instructions in its place, which have a
-    /// result sooner and take half as long again where many rows wait.
+    /// `vpdpwssd` as assembly: the compiler often replaces it by two instructions, which have lower
+    /// latency but take half as long again when there are many rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vnni")]
     unsafe fn dot(mut sums: __m512i, weights: __m512i, x: &[i16; 2]) -> __m512i {

@@ -1,5 +1,5 @@
-//! How a stretch of a panel stores its weights, from float32 and back, and what a product does with
-//! them: float32 and bfloat16; 8 bits are in `int8.rs`.
+//! A stretch of a panel: how it stores weights, converts them from and to float32, and multiplies
+//! them. Here in float32 and bfloat16; 8 bits are in `int8.rs`.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use bytemuck::Pod;
 use super::pairs::Pairs;
 use crate::halves::{narrow_bf16, widened};
 
-/// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides
-/// the latency of its additions.
+/// Columns of a panel: the accumulators of one row fill four AVX-512 registers, which hides the
+/// latency of additions.
 pub const PANEL: usize = 64;
 
-/// `PANEL` columns of one row of weights, or of some rows that share something.
+/// `PANEL` columns of one row of weights, or of a group of rows with shared scales.
 pub trait Stretch: Pod + Send + Sync {
-    /// Rows of weights that it holds.
+    /// Rows of weights in a stretch.
     const ROWS: usize;
 
-    /// As many values of a product's other factor, as the product reads them.
+    /// The other factor's values for one stretch, in the product's format.
     type Input: Copy + Send + Sync;
 
     /// Stores `rows`, `ROWS` of them.
@@ -27,7 +27,7 @@ pub trait Stretch: Pod + Send + Sync {
     /// One weight.
     fn weight(&self, row: usize, column: usize) -> f32;
 
-    /// Rows of `n_in` values as inputs, one for each stretch of a panel.
+    /// Converts rows of `n_in` values to inputs, one for each stretch of a panel.
     fn inputs(x: &[f32], n_in: usize) -> Cow<'_, [Self::Input]>;
 
     /// Adds the weights of `C` columns, from column `first` on, times `x[r]` to `sums[r]`; `first`
