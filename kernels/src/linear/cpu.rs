@@ -1,5 +1,5 @@
-//! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
-//! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
+//! Products of `[rows, n_in]` with the weights, and their gradients, in float32 or bfloat16: three
+//! variants of [`Product`] for many rows, and special loops for one row (`one_row.rs`).
 
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, FloatDType, bf16};
@@ -34,7 +34,7 @@ impl Operation<Flex, 2> for Linear {
 }
 
 impl Operation<Flex, 3> for LinearGelu {
-    /// `x`, the weight, and what GELU is of.
+    /// `x`, the weight, and GELU's input.
     type Kept = [FlexTensor; 3];
 
     fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
@@ -78,7 +78,7 @@ impl Operation<Flex, 3> for LinearOnto {
 impl LinearOnto {
     /// `residual + dropout(x W + b)`.
     fn onto(&self, residual: FlexTensor, x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
-        // Dropout is of the branch alone, which must then be there by itself.
+        // Dropout applies to the branch alone, so the branch is computed separately.
         if let Some(mask) = self.dropout {
             let branch = cast(linear(x, weight, bias), FloatDType::F32);
             return Flex::float_add(residual, dropped(branch, mask));
@@ -94,7 +94,7 @@ impl LinearOnto {
         new(y, residual.layout().shape().clone())
     }
 
-    /// The gradient of the branch in its type, given that of the sum.
+    /// The gradient of the branch, in type `dtype`, given that of the sum.
     fn of_branch(&self, dy: FlexTensor, dtype: DType) -> FlexTensor {
         let dropped = match self.dropout {
             Some(mask) => dropped(dy, mask),
@@ -107,7 +107,7 @@ impl LinearOnto {
 impl Operation<Flex, 2> for Unembed {
     type Kept = [FlexTensor; 2];
 
-    // Put out in float32 always: logits are few digits away from the loss.
+    // The output is always float32: logits affect the loss directly.
     fn forward(&self, [x, weight]: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
         let [vocab, n_embd] = dims(&weight);
         let y = if is_bf16(&weight) {
@@ -147,7 +147,7 @@ fn linear(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTe
     stored(times_float32(values(&float32(x)), values(&float32(weight)), n_out, added), shape, dtype)
 }
 
-// The weights' gradients go to float32 weights: they are not rounded on the way.
+// The weights' gradients stay float32, as the weights are: they are not rounded.
 
 /// Gradients of `x`, the weight and the bias.
 fn linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
@@ -177,7 +177,7 @@ fn product_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexT
     [stored(dx, shape, dtype), new(dweight, size)]
 }
 
-/// What a product is added to on its way to memory.
+/// What is added to a product.
 #[derive(Clone, Copy, Debug, Default)]
 struct Added<'a> {
     /// A row `[n_out]`, to every row.
@@ -186,7 +186,7 @@ struct Added<'a> {
     residual: Option<&'a [f32]>,
 }
 
-/// `x W` and what is added: x `[rows, n_in]`, W `[n_in, n_out]`.
+/// `x W` plus what is `added`: x `[rows, n_in]`, W `[n_in, n_out]`.
 fn times<T: Element, O: Element>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
     let n_in = weight.len() / n_out;
     multiply(Matrix::new(x, n_in), Matrix::new(weight, n_out), added)
@@ -211,7 +211,7 @@ fn multiply<T: Element, O: Element>(a: Matrix<T>, b: Matrix<T>, added: Added) ->
     c
 }
 
-/// [`times`] of float32, where one row is a product of its own.
+/// [`times`] in float32, with a special case for one row.
 fn times_float32(x: &[f32], weight: &[f32], n_out: usize, added: Added) -> Vec<f32> {
     if x.len() * n_out != weight.len() {
         return times(x, weight, n_out, added);
@@ -234,11 +234,12 @@ fn unembed_backward<T: Element>([x, weight, dy]: [&[T]; 3], n_embd: usize) -> (V
     (times(dy, weight, n_embd, Added::default()), transposed_times(dy, x, x.len() / n_embd))
 }
 
-/// Rows that are summed up before their sums are.
+/// Rows per partial sum.
 const SUMMED_AT_ONCE: usize = 64;
 
-/// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not
-/// change: the gradient of a bias. `add_row` adds a row to the sums, for which it has room for one.
+/// Sum over the rows of a matrix with `n` columns, in an order that does not depend on the number
+/// of threads: the gradient of a bias. `add_row` adds a row to the sums, with a scratch row as its
+/// third argument.
 fn column_sums<T: Sync>(x: &[T], n: usize, add_row: impl Fn(&mut [f32], &[T], &mut [f32]) + Sync) -> Vec<f32> {
     let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
         let (mut sums, mut room) = (vec![0.0; n], vec![0.0; n]);

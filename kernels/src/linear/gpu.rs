@@ -1,11 +1,12 @@
-//! Products with the weights: the runtime's, and what comes before and after it in one
-//! kernel each.
+//! Products with the weights, with the elementwise work before and after each product fused into
+//! one kernel.
 //!
-//! Of `gelu(x W + b)` the product is kept as it comes, and both GELU and its gradient add the bias
-//! on their way, so that neither the bias nor its gradient takes a pass of its own over the widest
+//! For `gelu(x W + b)` the product `x W` is kept, and both GELU and its gradient add the bias
+//! themselves, so that neither the bias nor its gradient needs a separate pass over the widest
 //! tensor of a block.
 //!
-//! Products take matrices, `[batch, time]` as one dimension, so that few shapes are to be tuned for.
+//! Products take matrices, with `[batch, time]` as one dimension, so that few shapes need
+//! autotuning.
 
 use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
@@ -101,12 +102,12 @@ impl Operation<CubeBackend, 2> for Unembed {
         unembed_backward(kept, dy, [None, None])
     }
 
-    fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, there: [Option<CubeTensor>; 2]) -> [CubeTensor; 2] {
-        unembed_backward(kept, dy, there)
+    fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, existing: [Option<CubeTensor>; 2]) -> [CubeTensor; 2] {
+        unembed_backward(kept, dy, existing)
     }
 }
 
-/// Gradients of `x` and the table of an [`Unembed`], each added to the one that is there.
+/// Gradients of `x` and the table of an [`Unembed`], each added to the existing one, if any.
 fn unembed_backward(
     [x, weight]: [CubeTensor; 2],
     dy: CubeTensor,
@@ -149,17 +150,17 @@ fn biased_kernel<T: Float, N: Size>(
     }
 }
 
-/// `x + b`, over `x` where nothing else holds it.
+/// `x + b`, in place of `x` if nothing else holds it.
 fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
     biased(x, bias, false)
 }
 
-/// `gelu(x + b)`, over `x` where nothing else holds it.
+/// `gelu(x + b)`, in place of `x` if nothing else holds it.
 fn gelu_of_biased(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
     biased(x, bias, true)
 }
 
-/// `x + b`, or GELU of that where it `activates`, over `x` where nothing else holds it.
+/// `x + b`, or its GELU if `activates`, in place of `x` if nothing else holds it.
 fn biased(x: CubeTensor, bias: CubeTensor, activates: bool) -> CubeTensor {
     let bias = float32(bias);
     let [rows, width, vector] = rows_of_vectors(&x);
@@ -234,7 +235,7 @@ fn onto_kernel<T: Float, N: Size>(
     }
 }
 
-/// `residual + dropout(branch + bias)` in float32, over `residual` where nothing else holds it.
+/// `residual + dropout(branch + bias)` in float32, in place of `residual` if nothing else holds it.
 fn onto(
     residual: CubeTensor,
     branch: CubeTensor,
@@ -242,7 +243,7 @@ fn onto(
     dropout: Option<DropoutMask>,
 ) -> CubeTensor {
     let (residual, is_biased, drops) = (contiguous(residual), bias.is_some(), dropout.is_some());
-    // What adds no bias reads none either.
+    // Without a bias this argument is never read.
     let bias = bias.map_or_else(|| branch.clone(), float32);
     let [rows, width, vector] = rows_of_vectors(&residual);
     let length = rows * width;
@@ -287,8 +288,8 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
     }
 }
 
-/// What comes back from the residual stream through dropout, in type `to`, and where it `sums_up` its columns'
-/// sums over groups of rows: the bias's gradient.
+/// The gradient of a branch, from that of the residual stream through dropout, in type `to`. If
+/// `sums_up`, also its column sums over groups of rows, which add up to the bias's gradient.
 fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType, sums_up: bool) -> (CubeTensor, CubeTensor) {
     let [rows, width, vector] = rows_of_vectors(&dy);
     let groups = Groups::of(rows);
@@ -315,7 +316,7 @@ fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType, sums
     (dbranch, sums)
 }
 
-/// `x W`, and `+ b` where there is one: `[..., n_out]` in the type of `x`.
+/// `x W`, `+ b` if given: `[..., n_out]` in the type of `x`.
 fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTensor {
     let (shape, dtype) = (with_width(&x, weight.meta.shape()[1]), x.dtype);
     let (x, bias) = (matrix(x), bias.map(float32));
@@ -327,7 +328,7 @@ fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTe
     with_rows(y, shape)
 }
 
-/// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the
+/// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, as the
 /// weights are.
 fn product_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
     let (shape, dtype) = (x.meta.shape().clone(), x.dtype);

@@ -1,4 +1,5 @@
-//! Products with weights as training has them; inference on the CPU packs them ([`crate::packed`]).
+//! Products with unpacked weights, as in training; inference on the CPU packs them
+//! ([`crate::packed`]).
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -15,7 +16,7 @@ use crate::operation::apply;
 use crate::{DropoutMask, gelu};
 
 /// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias`
-/// `[n_out]` where there is one.
+/// `[n_out]` if there is one.
 pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     match bias {
@@ -24,15 +25,15 @@ pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tenso
     }
 }
 
-/// `gelu(x W + b)` of what [`linear`] takes, `[batch, time, n_out]`.
+/// `gelu(x W + b)`, `[batch, time, n_out]`, with the arguments of [`linear`].
 pub fn linear_gelu(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
     let Some(bias) = bias else { return gelu(linear(x, weight, None)) };
     apply(LinearGelu, [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()])
 }
 
-/// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is
-/// `[batch, time, n_out]` in float32, as is the result; `x` `[batch, time, n_in]` has the type of
-/// the products.
+/// `residual + dropout(x W + b)`: the end of a branch, which is added to the residual stream.
+/// `residual` is `[batch, time, n_out]` in float32, as is the result; `x` `[batch, time, n_in]` has
+/// the type of the products.
 pub fn linear_onto(
     residual: Tensor<3>,
     x: Tensor<3>,
@@ -53,14 +54,14 @@ pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
     apply(Unembed, [x.into_dispatch(), weight.into_dispatch()])
 }
 
-/// Of three inputs, the last the bias, or of two.
+/// With three inputs, the last the bias, or two.
 #[derive(Clone, Debug)]
 struct Linear;
 
 #[derive(Clone, Debug)]
 struct LinearGelu;
 
-/// Of four inputs, the last the bias, or of three.
+/// With four inputs, the last the bias, or three.
 #[derive(Clone, Debug)]
 struct LinearOnto {
     dropout: Option<DropoutMask>,

@@ -1,13 +1,12 @@
-//! Products of one row with weights as training has them, which is what decoding a model does while
-//! it learns: the memory's bandwidth is the limit. Inference alone packs its weights for that
-//! ([`crate::packed`]).
+//! Products of one row with unpacked weights, for generation during training: memory bandwidth is
+//! the limit. Inference packs its weights instead ([`crate::packed`]).
 
 use rayon::prelude::*;
 
 use crate::{fill::unfilled, simd, simd_versions};
 
-/// Columns one task of a one-row product takes: a multiple of a cache line, few enough to share
-/// them evenly.
+/// Columns per task of a one-row product: a multiple of a cache line, shared evenly among the
+/// threads.
 fn share(n: usize) -> usize {
     n.div_ceil(rayon::current_num_threads()).next_multiple_of(64)
 }
@@ -27,8 +26,8 @@ pub fn one_row_transposed(x: &[f32], weight: &[f32]) -> Vec<f32> {
 }
 
 simd_versions! {
-    // y += sum over k of x[k] * (columns first.. of row k): four rows at a time, so that y is read
-    // and written less.
+    // y += sum over k of x[k] * (columns from `first` of row k): four rows at a time, so that y is
+    // read and written less often.
     fn add_scaled_rows(x: &[f32], weight: &[f32], n: usize, first: usize, y: &mut [f32]) {
         let width = y.len();
         let row = |k: usize| &weight[k * n + first..][..width];
@@ -46,7 +45,7 @@ simd_versions! {
         }
     }
 
-    // y[r] = x . row r: eight rows at a time, so that several loads are under way.
+    // y[r] = x . row r: eight rows at a time, so that several loads are in flight.
     fn dot_rows(x: &[f32], weight: &[f32], y: &mut [f32]) {
         let n = x.len();
         let whole = n - n % 16;
