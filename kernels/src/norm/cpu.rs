@@ -1,5 +1,5 @@
-//! LayerNorm and RMSNorm on the CPU: one pass a row forward, one backward, with the statistics
-//! computed again rather than stored.
+//! LayerNorm and RMSNorm on the CPU: row by row in forward and backward, with the statistics
+//! recomputed instead of stored.
 
 use super::Norm;
 use crate::{cpu::prelude::*, simd::sum_of};
@@ -63,7 +63,7 @@ impl Operation<Flex, 2> for Norm {
 }
 
 /// The gradient of `x`, some rows of `width` values at a time, and that of `n` weights: `backward`
-/// writes the one and adds to the other, given `x` and `dy`.
+/// gets `x` and `dy`, writes the first and adds to the second.
 pub(crate) fn backward_by_rows(
     x: &[f32],
     dy: &[f32],
@@ -82,7 +82,7 @@ pub(crate) fn backward_by_rows(
     (dx, dweights)
 }
 
-/// Mean and reciprocal standard deviation of one row.
+/// Mean and reciprocal standard deviation of a row.
 #[inline(always)]
 fn statistics(x: &[f32], epsilon: f32) -> (f32, f32) {
     let n = x.len() as f32;

@@ -1,6 +1,6 @@
-//! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in
-//! float32. The rows are those of a matrix, or the heads of queries and keys where they lie in a
-//! joint projection, each of the two kinds with a weight of its own ([`crate::qk_norm`]).
+//! LayerNorm and RMSNorm on a GPU: a row is read once, into registers of the units that share it;
+//! statistics are float32. Rows are those of a matrix, or the query and key heads inside a joint
+//! projection, with one weight for queries and one for keys ([`crate::qk_norm`]).
 
 use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
@@ -23,7 +23,7 @@ impl Operation<CubeBackend, 3> for Norm {
         with_halves(backward(kept, dy, None, self.epsilon, true))
     }
 
-    // The gradients of the weights have nothing to be added to.
+    // The weights' gradients are never added to existing ones.
     fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, ..]: [Option<CubeTensor>; 3]) -> [CubeTensor; 3] {
         with_halves(backward(kept, dy, dx, self.epsilon, true))
     }
@@ -54,35 +54,35 @@ fn with_halves([dx, sums]: [CubeTensor; 2]) -> [CubeTensor; 3] {
     [dx, dweight, dbias]
 }
 
-/// The two halves of a list.
+/// The two halves of a one-dimensional tensor.
 pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
     let half = list.meta.num_elements() / 2;
     [0, half].map(|first| slice(list.clone(), std::slice::from_ref(&(first..first + half))))
 }
 
-/// Groups of the backward's rows at most: each sums the gradient of the weights over its own.
+/// Most groups of rows in the backward: each sums the weights' gradient over its rows.
 const MOST_GROUPS: usize = 1024;
-/// Rows of a group at least, so that there are not nearly as many sums to be added up as rows.
+/// Least rows of a group, so that there are far fewer sums than rows.
 const FEWEST_ROWS: usize = 4;
 
-/// What a kernel of norms is compiled for: how a row's vectors are shared out to units, and which norm
-/// it computes.
+/// Compile-time configuration of a norm kernel: how units share a row's vectors, and which norm it
+/// computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// Its square is the number of units that share a row.
+    /// Square root of the number of units that share a row.
     pub side: usize,
-    /// Vectors that each of them holds.
+    /// Vectors per unit.
     pub each: usize,
-    /// Whether the mean is taken away from a row.
+    /// Whether the mean is subtracted from a row.
     pub centred: bool,
     /// Whether rows are heads.
     pub heads: bool,
-    /// Whether the backward adds to the gradient that is there.
+    /// Whether the backward adds to an existing gradient.
     pub adds: bool,
 }
 
 impl Share {
-    /// For rows of so many vectors: few units for short rows, so that none stands idle.
+    /// For rows of `vectors` vectors: few units for short rows, so that none is idle.
     pub fn of(vectors: usize, centred: bool) -> Self {
         let side = match vectors {
             0..=32 => 4,
@@ -102,13 +102,13 @@ impl Share {
         self.lanes().max(64)
     }
 
-    /// Rows that a cube has at once.
+    /// Rows that a cube processes at once.
     pub fn rows(self) -> usize {
         self.units() / self.lanes()
     }
 
-    /// How `rows` are shared out to groups, each of which is summed by itself: the rows that one
-    /// takes, the cubes, and the groups.
+    /// Divides `rows` into groups, each of which is summed separately: returns the rows per group,
+    /// the cubes, and the groups.
     pub fn groups(self, rows: usize) -> (usize, usize, usize) {
         let steps = rows.div_ceil(MOST_GROUPS).max(FEWEST_ROWS);
         let cubes = rows.div_ceil(steps * self.rows()).max(1);
@@ -116,26 +116,26 @@ impl Share {
     }
 }
 
-/// Where the rows lie.
+/// Layout of the rows.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
 pub struct Layout {
-    /// How many a kernel goes through.
+    /// Rows that the kernel visits.
     rows: usize,
-    /// Vectors of each.
+    /// Vectors in a row.
     width: usize,
-    /// Where they are heads: those of a position that a kernel goes through, which are all, or all
-    /// but the values where these may stay as they are.
+    /// If rows are heads: heads of a position that the kernel visits, which are all, or all but the
+    /// values if these stay in place.
     visited: usize,
-    /// Heads of queries, which come first.
+    /// Query heads, which come first.
     queries: usize,
-    /// Heads of queries and keys.
+    /// Query and key heads.
     normed: usize,
     /// All heads of a position.
     all: usize,
 }
 
-/// The reciprocal of a row's root mean square, after its mean is taken away where `share` says so.
-/// `values` are this unit's vectors of it, beyond its `width` anything.
+/// The reciprocal of a row's root mean square, after subtracting the mean if `share` says so.
+/// `values` are this unit's vectors of the row; those beyond `width` are arbitrary.
 #[cube]
 fn row_scale<N: Size>(
     values: &mut Array<Vector<f32, N>>,
@@ -172,7 +172,7 @@ fn row_scale<N: Size>(
     Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt())
 }
 
-// `other` is the bias of rows that are centred, and the weight of the keys where rows are heads.
+// `other` is the bias if rows are centred, and the keys' weight if rows are heads.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn forward_rows<X: Float, O: Float, N: Size>(
     x: &[Vector<X, N>],
@@ -228,8 +228,8 @@ pub fn forward_rows<X: Float, O: Float, N: Size>(
 }
 
 // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard
-// deviation; without mean(g) where rows are not centred. A group's sums are the gradient of the
-// weight and, side by side with it, of what is `other` in the forward.
+// deviation; without mean(g) if rows are not centred. A group's sums are the gradient of the
+// weight, followed by that of the forward's `other`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn backward_rows<X: Float, D: Float, N: Size>(
     x: &[Vector<X, N>],
@@ -335,8 +335,8 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
 }
 
 /// Each row of a float32 `x` `[..., n]` divided by its root mean square and scaled, in type `to`;
-/// where there is a `bias`, the mean is taken away first and the bias added last. `weight` and
-/// `bias` are `[n]`.
+/// with a `bias`, the mean is subtracted first and the bias added last. `weight` and `bias` are
+/// `[n]`.
 fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon: f32, to: FloatDType) -> CubeTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
     let [rows, width, vector] = rows_of_vectors(&x);
@@ -344,7 +344,7 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     let share = Share::of(width, bias.is_some());
     let (grid, layout) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), all_rows(rows, width));
     let types = [DType::F32, to.into()].map(elem);
-    // What does not centre reads no bias either.
+    // Without centring this argument is never read.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
     // SAFETY: the kernel checks every index against `rows` and `width`.
     unsafe {
@@ -353,8 +353,8 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     y
 }
 
-/// The gradient of `x`, added to `dx` where there is one, and those of the weights side by side: of
-/// `weight` and, where rows are `centred`, of `bias`.
+/// The gradient of `x`, added to `dx` if given, and those of the weights in one tensor: of `weight`
+/// and, if rows are `centred`, of `bias`.
 fn backward(
     kept: [CubeTensor; 2],
     dy: CubeTensor,

@@ -1,4 +1,4 @@
-//! LayerNorm and RMSNorm of the last dimension.
+//! LayerNorm and RMSNorm over the last dimension.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
@@ -15,7 +15,7 @@ use crate::operation::apply;
 /// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then
 /// scales and shifts it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
 pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, norm: Norm) -> Tensor<3> {
-    // To shift by zeros costs next to nothing, and nobody asks for their gradient.
+    // Adding zeros costs next to nothing, and their gradient is never used.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
     apply(norm, inputs)
@@ -27,8 +27,8 @@ pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, norm: Norm) -> Tensor<3> {
     apply(norm, [x.into_dispatch(), weight.into_dispatch()])
 }
 
-/// What there is to say of a norm beside its tensors. As an operation it is LayerNorm of three inputs, the
-/// last the bias, and RMSNorm of two.
+/// The parameters of a norm other than its tensors. As an operation it is LayerNorm with three
+/// inputs, the last the bias, and RMSNorm with two.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
     epsilon: f32,
@@ -37,13 +37,13 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// One that adds `epsilon` to the mean square, and puts out what it makes as `to`.
+    /// A norm that adds `epsilon` to the mean square, and returns its result in type `to`.
     pub fn new(epsilon: f64, to: FloatDType) -> Self {
         Self { epsilon: epsilon as f32, to, begins_branch: false }
     }
 
-    /// The same where a branch of the residual stream begins: `x` goes on, and the sum of `x` and what
-    /// becomes of its normalised copy has a gradient. Nothing else may be made of this `x`.
+    /// The same norm at the start of a residual branch: the branch's result is later added to `x`,
+    /// and that sum has a gradient. Nothing else may use this `x`.
     pub fn of_branch(self) -> Self {
         Self { begins_branch: true, ..self }
     }
@@ -52,7 +52,7 @@ impl Norm {
 /// LayerNorm over the last dimension of `x` `[batch, time, n_embd]`.
 #[cfg(test)]
 pub fn plain_layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
-    let y = plain_rms_norm(x.clone() - x.mean_dim(2), weight, epsilon); // what is centred has its variance as mean square
+    let y = plain_rms_norm(x.clone() - x.mean_dim(2), weight, epsilon); // a centred row's mean square is its variance
     match bias {
         Some(bias) => y + bias.unsqueeze::<3>(),
         None => y,
