@@ -27,8 +27,8 @@ pub fn adamw(parameter: Tensor<1>, gradient: Tensor<1>, moments: [Tensor<1>; 2],
     [parameter, first, second].map(from_flex)
 }
 
-/// Matrix and momentum `[in, out]` after one step, the matrix being several of these `widths` side
-/// by side: in float32 on the CPU.
+/// Matrix and momentum `[in, out]` after one step, in float32 on the CPU. The matrix consists of
+/// several matrices of these `widths` side by side.
 pub fn muon(
     matrix: Tensor<2>,
     gradient: Tensor<2>,
@@ -76,7 +76,7 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
     from_flex(new(vec![total as f32], [1]))
 }
 
-/// The parts of a direction, of these widths, each orthogonal, with what it is to be multiplied by.
+/// The parts of a direction, of these widths, each orthogonalised, with its step size.
 fn orthogonal_parts(direction: Vec<f32>, widths: &[usize], update: MuonUpdate) -> Vec<(Vec<f32>, f32)> {
     let columns: usize = widths.iter().sum();
     let n_in = direction.len() / columns;
@@ -98,16 +98,16 @@ fn orthogonal_parts(direction: Vec<f32>, widths: &[usize], update: MuonUpdate) -
     parts.collect()
 }
 
-/// Orthogonalises `x`, with `columns` columns stored row after row, by Newton and Schulz's
-/// iteration: its singular values are brought near 1, its singular vectors kept. What is multiplied
-/// goes through `factor` first.
+/// Orthogonalises `x`, with `columns` columns stored row after row, by the Newton-Schulz iteration,
+/// which brings singular values near 1 and keeps singular vectors. `factor` converts matrices to
+/// the type that is multiplied.
 ///
-/// Each round puts the singular values through `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd
-/// polynomial that lifts small ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et
-/// al. 2024](https://kellerjordan.github.io/posts/muon/)).
+/// Each round maps the singular values by `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd
+/// polynomial that increases small ones quickly and then oscillates about 1, between 0.7 and 1.2
+/// ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)).
 fn orthogonalise<T: Element>(x: &mut [f32], columns: usize, factor: impl Fn(&[f32]) -> Cow<'_, [T]>) {
     let rows = x.len() / columns;
-    // By Frobenius' norm, so that no singular value is above 1.
+    // Divides by the Frobenius norm, so that no singular value is above 1.
     let square: f64 = x.chunks(columns).map(|row| f64::from(simd::sum([row], |[x]| x * x))).sum();
     let scale = 1.0 / (square.sqrt() as f32).max(SMALLEST_NORM);
     x.iter_mut().for_each(|value| *value *= scale);
@@ -120,7 +120,8 @@ fn orthogonalise<T: Element>(x: &mut [f32], columns: usize, factor: impl Fn(&[f3
         {
             let factors = factor(x);
             let matrix = Matrix::new(&factors, columns);
-            // Over the shorter side: x xᵀ from the left, or xᵀ x from the right.
+            // The Gram matrix of the shorter side: x xᵀ, multiplied from the left, or xᵀ x, from
+            // the right.
             let [left, right] = if is_wide { [matrix, matrix.transposed()] } else { [matrix.transposed(), matrix] };
             product(MatrixMut::new(&mut gram, side), false, left, right, Threads::All);
 
@@ -158,7 +159,7 @@ simd_versions! {
         }
     }
 
-    /// `a x + b y`, into `x`.
+    /// `x = a x + b y`.
     fn combine(x: &mut [f32], a: f32, y: &[f32], b: f32) {
         for (x, y) in x.iter_mut().zip(y) {
             *x = a * *x + b * y;

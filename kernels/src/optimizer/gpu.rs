@@ -1,31 +1,30 @@
-//! The optimizer's arithmetic on a GPU: kernels that take many tensors in one launch, since most of
-//! a model's tensors are so small that a launch of their own would cost more than the work.
+//! The optimizer's arithmetic on a GPU: kernels that process many tensors per launch, because most
+//! of a model's tensors are so small that a separate launch would cost more than the work.
 //!
-//! Whether a step is taken, and how far the gradient is scaled down, the kernels read from the
-//! device ([`judge`]): the host need not know yet.
+//! The kernels read from device memory whether the step is taken, and how the gradient is scaled
+//! ([`judge`]), so the host need not wait for either.
 
 use burn::tensor::Tensor;
 
 use super::update::Update;
 use crate::{gpu::finite::is_finite, gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
 
-/// Values of a tensor that one unit takes, and that a cube takes.
+/// Values of a tensor per unit, and per cube.
 const EACH: usize = 8;
 /// See [`EACH`].
 const CHUNK: usize = UNITS as usize * EACH;
-/// The same where a cube leaves but one sum behind: more values, so that few sums are left to be
-/// added up.
+/// The same for kernels with one sum per cube: more values, so that few sums remain to be added up.
 const EACH_SUMMED: usize = 64;
 /// See [`EACH_SUMMED`].
 const CHUNK_SUMMED: usize = UNITS as usize * EACH_SUMMED;
-/// Parameters in one launch at most. Each takes a stretch of code, so more of them
-/// compile longer.
+/// Most parameters in one launch. The kernel's code is unrolled over them, so more of them take
+/// longer to compile.
 const MOST_TOGETHER: usize = 16;
-/// Buffers that a launch has beside those of the parameters, the runtime's own among them.
+/// Buffers of a launch other than the parameters', including the runtime's own.
 const OTHER_BUFFERS: u32 = 4;
 
-/// Places in a verdict: the mean loss, the norm, what the gradient is multiplied by, and 1 where
-/// the step is taken.
+/// Indices in a verdict: the mean loss, the norm, the gradient's factor, and 1 if the step is
+/// taken.
 pub const LOSS: usize = 0;
 /// See [`LOSS`].
 pub const NORM: usize = 1;
@@ -36,25 +35,24 @@ pub const TAKEN: usize = 3;
 /// Values of a verdict.
 pub const VALUES: usize = 4;
 
-/// One parameter, contiguous float32, with all that its step reads and writes.
+/// One parameter, contiguous float32, with everything that its step reads and writes.
 pub struct AdamWStep {
     /// Changed in place.
     pub parameter: CubeTensor,
-    /// As long.
+    /// The parameter's gradient, of the same length.
     pub gradient: CubeTensor,
     /// First and second moment, changed in place.
     pub moments: [CubeTensor; 2],
-    /// What weight decay leaves of the parameter.
+    /// Factor of weight decay for the parameter.
     pub keep: f32,
 }
 
-/// The tensor as kernels change it in place: a copy where somebody else holds it too.
+/// The tensor, to change in place: a copy if something else holds it too.
 pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
     writable(float32(cube(values)))
 }
 
-/// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it
-/// says so.
+/// One step of AdamW for each of `steps`; does nothing if `verdict` rejects the step.
 pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     let argument = |step: AdamWStep, first_cube, values| {
         let ([first, second], keep) = (step.moments, step.keep);
@@ -73,8 +71,8 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     }
 }
 
-/// Lets each average go towards its weights by `share` of the way, in place; not where `verdict`
-/// says that no step was taken.
+/// Moves each average towards its weights by the fraction `share`, in place; does nothing if
+/// `verdict` rejects the step.
 pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
     let argument = |pair: [CubeTensor; 2], first_cube, values| {
         let [average, weights] = pair.map(CubeTensor::into_buffer_arg);
@@ -88,7 +86,7 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
     }
 }
 
-/// The sums of the squares of stretches of the gradients, one after another in a fixed order.
+/// Sums of squares of the gradients, one per chunk, in a fixed order.
 pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     let chunks: usize = gradients.iter().map(|gradient| gradient.meta.num_elements().div_ceil(CHUNK_SUMMED)).sum();
     let sums = unfilled(gradients.first()?, [chunks], DType::F32);
@@ -106,10 +104,9 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     Some(sums)
 }
 
-/// Judges a step whose passes had `losses`, each one value, and whose gradients have these sums of
-/// squares: the verdict. It is not taken where its loss or its norm is not finite, or where
-/// `halted` is not 0, which it sets to 1 where no step is taken; `grad_clip` limits the norm, 0
-/// does not.
+/// The verdict on a step, from the `losses` of its passes, one value each, and the gradients' sums
+/// of squares. The step is rejected if its loss or norm is not finite, or if `halted` is not 0;
+/// `halted` is set to 1 if the step is rejected. `grad_clip` limits the norm; 0 means no limit.
 pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip: f32) -> CubeTensor {
     let (losses, count) = (float32(losses.clone()), losses.meta.num_elements());
     let verdict = unfilled(&losses, [VALUES], DType::F32);
@@ -120,16 +117,16 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     verdict
 }
 
-/// Parameters that one launch takes at most, `buffers` of each.
+/// Most parameters of one launch, with `buffers` buffers each.
 pub(super) fn most_together(client: &Client, buffers: usize) -> usize {
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
     (bindings as usize / buffers).clamp(1, MOST_TOGETHER)
 }
 
-/// Groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of
-/// `chunk` values: a grid, the tensors, how many there are, and how many cubes they have. `length`
-/// gives a tensor as long as the work; `argument` is given the number of its first cube and of its
-/// values.
+/// Divides the work into launches as large as allowed; each item has `buffers` buffers, and cubes
+/// of `chunk` values. Returns for each launch the grid, the kernel's arguments, and the numbers of
+/// items and cubes. `length` gives a tensor of an item's length; `argument` gets an item, the
+/// number of its first cube and its number of values.
 fn groups<T, A: LaunchArg>(
     work: Vec<T>,
     [buffers, chunk]: [usize; 2],
@@ -276,7 +273,7 @@ fn squares_kernel(
     }
 }
 
-/// One cube.
+/// Computes the verdict, with one cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn judge_kernel(
     sums: &[f32],

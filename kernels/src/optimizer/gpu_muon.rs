@@ -1,5 +1,5 @@
-//! Muon on a GPU. The matrices that are alike in all blocks are stepped together: what would be some
-//! forty launches for each of them is some thirty for all.
+//! Muon on a GPU. Matrices of the same shape in all blocks are stepped together: some thirty
+//! launches for all of them, instead of some forty for each.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use super::gpu::{SCALE, TAKEN, most_together};
 use super::update::{MuonUpdate, SMALLEST_NORM, STEPS, X, X3, X5};
 use crate::{gpu::prelude::*, gpu::products::batched_product, gpu::sum::UNITS, gpu::sum::cube_sum};
 
-/// Values of a part that one unit takes, and that a cube takes.
+/// Values of a part per unit, and per cube.
 const EACH: usize = 8;
 /// See [`EACH`].
 const CHUNK: usize = UNITS as usize * EACH;
 
-/// One matrix `[n_in, n_out]`, contiguous float32, with all that its step reads and writes.
+/// One matrix `[n_in, n_out]`, contiguous float32, with everything that its step reads and writes.
 pub struct MuonStep {
     /// Changed in place.
     pub matrix: CubeTensor,
-    /// As large.
+    /// The matrix's gradient, of the same shape.
     pub gradient: CubeTensor,
-    /// As large, changed in place.
+    /// Its momentum, of the same shape, changed in place.
     pub momentum: CubeTensor,
-    /// Columns of each matrix that stands in it.
+    /// Columns of each of the matrices that it consists of.
     pub widths: Vec<usize>,
 }
 
-/// One step of Muon for each of `steps` along the gradient that `verdict` is about; none where it
-/// says so. Clipping is the verdict's, not the update's.
+/// One step of Muon for each of `steps`; none if `verdict` rejects the step. The clipping factor is
+/// the verdict's, not the update's.
 pub fn muon(steps: Vec<MuonStep>, verdict: &CubeTensor, update: &MuonUpdate) {
     let mut alike = BTreeMap::<_, Vec<MuonStep>>::new();
     for step in steps {
@@ -44,14 +44,14 @@ pub fn muon(steps: Vec<MuonStep>, verdict: &CubeTensor, update: &MuonUpdate) {
     }
 }
 
-/// Neighbours of one width in each of some matrices.
+/// Adjacent parts of one width, in each of some matrices.
 #[derive(Clone, Copy)]
 struct Parts {
     /// Rows of a matrix, and of a part.
     rows: usize,
     /// Columns of a matrix.
     columns: usize,
-    /// Its first column that is one of theirs.
+    /// First column of the parts in a matrix.
     first: usize,
     /// Columns of a part.
     width: usize,
@@ -107,7 +107,8 @@ fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &M
     }
 }
 
-/// As many matrices as one launch takes, `buffers` of each, and how many are before them.
+/// Chunks of as many matrices as one launch takes, with `buffers` buffers each; with the number of
+/// matrices before each chunk.
 fn together<'a>(
     steps: &'a [MuonStep],
     client: &Client,
@@ -117,8 +118,8 @@ fn together<'a>(
     steps.chunks(most).enumerate().map(move |(number, some)| (some, number * most))
 }
 
-/// The matrices `[count, rows, columns]`, of norm 1, with their singular values brought near 1, by
-/// Newton and Schulz's iteration.
+/// Orthogonalises the matrices `[count, rows, columns]`, of norm 1, by the Newton-Schulz iteration,
+/// which brings their singular values near 1.
 fn orthogonal(mut x: CubeTensor) -> CubeTensor {
     let (dtype, is_tall) = (x.dtype, x.meta.shape()[1] > x.meta.shape()[2]);
     for _ in 0..STEPS {
@@ -135,14 +136,14 @@ fn orthogonal(mut x: CubeTensor) -> CubeTensor {
     x
 }
 
-/// Each matrix of a contiguous list with rows and columns exchanged.
+/// Transposes each matrix of a contiguous batch.
 fn transposed(mut x: CubeTensor) -> CubeTensor {
     let [count, rows, columns] = [0, 1, 2].map(|i| x.meta.shape()[i]);
     *x.meta = Metadata::new([count, columns, rows], [rows * columns, 1, columns]);
     x
 }
 
-/// `a x + b y`, in the place of `x`, which nobody else needs.
+/// `a x + b y`, in place of `x`, which nothing else uses.
 fn combined(a: f32, x: CubeTensor, b: f32, y: &CubeTensor) -> CubeTensor {
     let (grid, vector, vectors) = Grid::vectors(&x);
     // SAFETY: the kernel checks every index against `vectors`.
@@ -178,7 +179,7 @@ struct Places {
 
 #[cube]
 impl Places {
-    /// Where value number `i` of part `part` of a matrix is in it.
+    /// Index in a matrix of value number `i` of part `part`.
     fn within(&self, part: usize, i: usize) -> usize {
         i / self.width * self.columns + self.first + part * self.width + i % self.width
     }
@@ -190,8 +191,8 @@ struct Followed {
     momentum: Box<[f32]>,
 }
 
-/// Brings the momentum of `count` matrices up to date, and writes the direction of each part, one
-/// after the other behind those of the matrices `before`, with the sum of the squares of each chunk.
+/// Updates the momentum of `count` matrices, and writes the directions of their parts after those
+/// of the `before` earlier matrices, with the sum of squares of each chunk.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn directions<T: Float>(
     verdict: &[f32],
@@ -221,7 +222,7 @@ fn directions<T: Float>(
                     let at = places.within(part, i);
                     let share = (f32::new(1.0) - decay) * (tensors.gradient[at] * scale);
                     let momentum = decay * tensors.momentum[at] + share;
-                    // Nesterov: the momentum as it would be after this gradient once more.
+                    // Nesterov: the momentum as if this gradient were applied once more.
                     let direction = decay * momentum + share;
                     if is_taken {
                         tensors.momentum[at] = momentum;

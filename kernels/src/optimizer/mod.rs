@@ -1,5 +1,5 @@
-//! The arithmetic of optimizers: AdamW, Muon, the average of the weights, and what clipping by the
-//! global norm needs. Nobody differentiates an optimizer, so nothing here has a gradient.
+//! The arithmetic of optimizers: AdamW, Muon, the moving average of the weights, and the sums for
+//! clipping by the global norm. Optimizers are not differentiated, so nothing here has a gradient.
 
 mod cpu;
 #[cfg(feature = "gpu")]

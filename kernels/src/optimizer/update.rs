@@ -1,9 +1,8 @@
-//! The numbers of a step, and of the iteration that orthogonalises: the same for the kernels and for
-//! the formulas.
+//! The parameters of a step, and of the orthogonalisation, shared by the kernels and the formulas.
 
 use burn::tensor::FloatDType;
 
-/// The numbers of one step of AdamW for one parameter.
+/// The parameters of one step of AdamW, for one tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Update {
     /// Decay of the first moment.
@@ -12,34 +11,34 @@ pub struct Update {
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
-    /// Learning rate over the first moment's bias correction.
+    /// Learning rate divided by the first moment's bias correction.
     pub step_size: f32,
-    /// Root of the second moment's bias correction.
+    /// Square root of the second moment's bias correction.
     pub root_correction: f32,
-    /// What weight decay leaves of the parameter.
+    /// Factor of weight decay for the parameter.
     pub keep: f32,
-    /// What clipping leaves of the gradient.
+    /// Clipping factor of the gradient.
     pub scale: f32,
 }
 
-/// The numbers of one step of Muon.
+/// The parameters of one step of Muon.
 #[derive(Clone, Copy, Debug)]
 pub struct MuonUpdate {
     /// Decay of the momentum.
     pub momentum: f32,
     /// Muon's own learning rate.
     pub learning_rate: f32,
-    /// What weight decay leaves of the matrix.
+    /// Factor of weight decay for the matrix.
     pub keep: f32,
-    /// What clipping leaves of the gradient.
+    /// Clipping factor of the gradient.
     pub scale: f32,
-    /// What the products of the orthogonalisation multiply, bfloat16 or else float32: they are
-    /// summed in float32. On a GPU the matrices are kept in it from round to round.
+    /// Type of the factors in the orthogonalisation's products, bfloat16 or float32; sums are
+    /// float32. On a GPU the matrices also have this type between rounds.
     pub precision: FloatDType,
 }
 
 impl MuonUpdate {
-    /// What a part `[n_in, n_out]` moves by.
+    /// Step size of a part `[n_in, n_out]`.
     pub(super) fn step_size(&self, n_in: usize, n_out: usize) -> f32 {
         self.learning_rate * (n_out as f32 / n_in as f32).max(1.0).sqrt()
     }
@@ -53,5 +52,5 @@ pub const X: f32 = 3.4445;
 pub const X3: f32 = -4.7750;
 /// See [`X`].
 pub const X5: f32 = 2.0315;
-/// What the norm is taken for where it is smaller: the orthogonalisation of nothing is nothing.
+/// Lower bound of the norm that a matrix is divided by, so that zeros stay zeros.
 pub const SMALLEST_NORM: f32 = 1e-7;
