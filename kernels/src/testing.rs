@@ -1,5 +1,5 @@
-//! What the tests of the kernels for the CPU have in common: an operation beside its formula, the
-//! value and the gradient of every input where the feature `autodiff` is on.
+//! Shared code of the CPU kernels' tests: compares an operation with its formula, the value and,
+//! with the feature `autodiff`, the gradient of every input.
 
 use std::cell::RefCell;
 

@@ -1,5 +1,5 @@
-//! What the tests of kernels for GPUs have in common: the devices, and an operation beside its
-//! plain formula on the same device, the value and the gradient of every input.
+//! Shared code of the GPU kernels' tests: the devices, and the comparison of an operation with its
+//! plain formula on the same device, by value and by the gradient of every input.
 #![allow(clippy::unwrap_used)]
 
 use super::adapters::{self, Adapter};
@@ -7,8 +7,7 @@ use super::bandwidth::leave_unmeasured;
 use burn::tensor::{DType, Device, Distribution, Gradients, Tensor};
 use ember_host::panics::quietly;
 
-/// The first GPU of those that are found, if it multiplies; `None`, with a line that says so, where
-/// there is none.
+/// The first GPU found, if it multiplies correctly; otherwise prints a line and returns `None`.
 fn find(name: &str, list: fn() -> Vec<(Device, Adapter)>) -> Option<Device> {
     let first = quietly(list).unwrap_or_default().into_iter().map(|(device, _)| device).next();
     let multiplies = |device: &Device| {
@@ -28,7 +27,7 @@ pub fn gpu() -> Option<Device> {
     find("wgpu", adapters::wgpu::list)
 }
 
-/// Every kind of GPU that is there.
+/// One GPU of every kind available.
 pub fn gpus() -> Vec<Device> {
     #[cfg(feature = "cuda")]
     let cuda = find("CUDA", adapters::cuda::list);

@@ -1,5 +1,5 @@
 //! RMSNorm of heads on the CPU, some positions at a time: of each head's query with one weight, and
-//! of each head's key with another, where they stand in the joint projection.
+//! of each head's key with another, inside the joint projection.
 
 use super::QkNorm;
 use crate::cpu::prelude::*;
@@ -47,7 +47,7 @@ impl Operation<Flex, 3> for QkNorm {
 }
 
 impl QkNorm {
-    /// Where the queries and the keys stand in a position's joint projection.
+    /// Ranges of the queries and the keys in a position's joint projection.
     fn normed(&self) -> [std::ops::Range<usize>; 2] {
         let (queries, keys) = (self.heads.query_width(), self.heads.kv_width());
         [0..queries, queries..queries + keys]

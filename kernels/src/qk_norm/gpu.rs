@@ -1,4 +1,4 @@
-//! RMSNorm of each head's query and key where they lie, inside the joint projection.
+//! RMSNorm of each head's query and key, inside the joint projection.
 
 use super::QkNorm;
 use crate::norm::gpu::{LayoutLaunch, Share, backward_rows, forward_rows, halves};
@@ -15,8 +15,8 @@ impl Operation<CubeBackend, 3> for QkNorm {
         backward(inputs, dy, self.epsilon, self.heads)
     }
 
-    // Without the clones above, so that the norm may be put where the projection lies: in place
-    // where nothing else holds it.
+    // Without the forward's clones, so that the norm works in place if nothing else holds the
+    // projection.
     fn infer(&self, [qkv, query, key]: [CubeTensor; 3]) -> [CubeTensor; 1] {
         let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
         let (layout, vector, share, rows) = layout(&qkv, self.heads, qkv.can_mut());
@@ -28,8 +28,8 @@ impl Operation<CubeBackend, 3> for QkNorm {
     }
 }
 
-/// The layout for `qkv`, whose values stay where they are if it is changed `in_place`; the numbers
-/// in a vector, how a head is shared, and the heads that the kernel goes through in all.
+/// The layout of `qkv`, the vector width, how units share a head, and the number of heads that the
+/// kernel visits. If `qkv` is changed `in_place`, the kernel skips the values.
 fn layout(qkv: &CubeTensor, heads: Heads, in_place: bool) -> (LayoutLaunch, usize, Share, usize) {
     let vector = vector_size(heads.head_size);
     let width = heads.head_size / vector;

@@ -14,7 +14,7 @@ use crate::{Heads, operation::apply};
 
 /// [`crate::rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2
 /// n_kv_head) head_size]`, with one weight `[head_size]` for all queries and one for all keys; the
-/// values stay.
+/// values are unchanged.
 pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
     let inputs = [qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch()];
     apply(QkNorm { epsilon: epsilon as f32, heads }, inputs)
