@@ -59,7 +59,7 @@ impl HeadLoss {
             let range = Slice::from(first..first + targets.len());
             Piece {
                 hidden: B::float_slice(hidden.clone(), &[Slice::full(), range, Slice::full()]),
-                // A piece's loss is a mean over its own positions.
+                // A piece's loss is the mean over its positions.
                 loss: CrossEntropy::new(targets, self.objective, self.factor * share),
                 share,
             }

@@ -152,8 +152,7 @@ macro_rules! simd_versions {
                     unsafe { body::<$crate::simd::Avx2 $(, $other)*>($($arg),*) };
                 }
                 match $crate::simd::level() {
-                    // SAFETY: `level` found these instructions; else
-                    // the caller's promise.
+                    // SAFETY: `level` found these instructions; otherwise the caller's promise.
                     $crate::simd::Level::Avx512 => return unsafe { avx512::<$($other),*>($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Level::Avx2 => return unsafe { avx2::<$($other),*>($($arg),*) },
@@ -174,7 +173,7 @@ pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
     for line in (0..bytes).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
         let line = place.cast::<i8>().wrapping_add(line);
-        // SAFETY: every x86-64 has the instruction.
+        // SAFETY: every x86-64 processor has the instruction.
         unsafe {
             match LEVEL {
                 1 => _mm_prefetch::<_MM_HINT_T0>(line),

@@ -10,12 +10,12 @@ use rand_chacha::{ChaCha12Rng, rand_core::Rng, rand_core::SeedableRng};
 use crate::{Heads, Rotary, causal_attention, linear, qk_norm, rotate, swiglu};
 
 thread_local! {
-    /// Burn's own generator is the whole process's: what a test drew from it would depend on the
-    /// tests beside it.
+    /// Burn's own generator is global to the process: what a test drew from it would depend on
+    /// concurrent tests.
     static GENERATOR: RefCell<ChaCha12Rng> = RefCell::new(ChaCha12Rng::seed_from_u64(0));
 }
 
-/// From here on, what [`random`] gives this thread follows from the seed.
+/// Seeds this thread's generator, from which [`random`] draws.
 pub fn seed(seed: u64) {
     GENERATOR.set(ChaCha12Rng::seed_from_u64(seed));
 }
@@ -23,7 +23,7 @@ pub fn seed(seed: u64) {
 /// Normally distributed values.
 pub fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     let values: Vec<f32> = GENERATOR.with_borrow_mut(|rng| {
-        // Evenly in (0, 1], two of which make a normal value (Box and Muller 1958).
+        // Uniform in (0, 1]; two of these make a normal value (Box and Muller 1958).
         let mut even = || (f64::from(rng.next_u32()) + 1.0) / 2f64.powi(32);
         let mut normal = || (-2.0 * even().ln()).sqrt() * (std::f64::consts::TAU * even()).cos();
         (0..shape.iter().product()).map(|_| normal() as f32).collect()
@@ -113,7 +113,7 @@ pub fn device() -> Device {
     Device::flex()
 }
 
-/// Some heads of keys and values, each of which serves some heads of queries.
+/// A few key/value heads, each of which serves a few query heads.
 pub fn heads() -> impl Strategy<Value = Heads> {
     (1usize..4, 1usize..5, 1usize..20).prop_map(|(n_kv_head, served, head_size)| Heads {
         n_head: n_kv_head * served,
@@ -122,13 +122,12 @@ pub fn heads() -> impl Strategy<Value = Heads> {
     })
 }
 
-/// As [`heads`], each of an even width.
+/// As [`heads`], with an even width.
 pub fn even_heads() -> impl Strategy<Value = Heads> {
     heads().prop_map(|heads| Heads { head_size: 2 * heads.head_size, ..heads })
 }
 
-/// What a branch computes in half precision: the kernels take it and give it back, rounded once
-/// from float32.
+/// Kernels accept and return the half precision of a branch, rounded once from float32.
 #[test]
 fn half_precision_passes_through_the_kernels() {
     let device = Device::flex();

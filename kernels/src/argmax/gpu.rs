@@ -1,4 +1,4 @@
-//! The best token of each row of logits, so that decoding need not read all of them back.
+//! The best token of each row of logits, so that decoding need not read all logits back.
 //!
 //! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
 //! largest logit so far and the sum of the exponentials relative to it.

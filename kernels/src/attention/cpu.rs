@@ -56,7 +56,7 @@ struct Layout {
     batch: usize,
     /// Positions.
     time: usize,
-    /// How the width is divided.
+    /// How the width is divided into heads.
     heads: Heads,
     /// Dropout of the weights, if any.
     dropout: Option<DropoutMask>,
@@ -176,7 +176,7 @@ fn forward<T: Factor>(qkv: &[T], layout: Layout) -> (Vec<f32>, Vec<f32>) {
         })
         .for_each_init(Default::default, |scratch, (task, first, log_sums)| {
             let (at, width) = (layout.head_at(task) + first * heads.query_width(), heads.query_width());
-            // SAFETY: these rows of this head are this task's.
+            // SAFETY: only this task accesses these rows of this head.
             let y = unsafe { output.matrix(at, [log_sums.len(), heads.head_size], width) };
             forward_rows(layout.parts(qkv, task), y, task, first, log_sums, layout, scratch);
         });

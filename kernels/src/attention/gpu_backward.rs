@@ -178,7 +178,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut gradients = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
-    // All four hold keys along the rows and queries along the columns.
+    // In all four, rows are keys and columns are queries.
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut dp = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
@@ -299,7 +299,7 @@ fn launch<P: ProductsFamily>(engine: Engine, [qkv, dy, log_sums, dots, dqkv]: [&
     let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, QUERIES, head_size, qkv.dtype);
     for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, n_head) {
-        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        // SAFETY: the kernel reads and writes within tensors of the sizes in `shape`.
         unsafe {
             launch!(queries_backward::<P>, grid, vector, [qkv, dy, log_sums, dots, dqkv], layout, drops, tile, types);
         }

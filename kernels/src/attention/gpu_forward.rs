@@ -178,7 +178,7 @@ fn launch<P: ProductsFamily>(engine: Engine, [qkv, y, log_sums]: [&CubeTensor; 3
     let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
     let (vector, drops) = (shape.vector_size, shape.dropout.is_some());
     for (grid, layout) in shape.launches(qkv, tile.rows, tile.units, shape.heads.n_head) {
-        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        // SAFETY: the kernel reads and writes within tensors of the sizes in `shape`.
         unsafe { launch!(forward::<P>, grid, vector, [qkv, y, log_sums], layout, drops, tile, types) };
     }
 }

@@ -45,7 +45,7 @@ pub struct Shape {
     pub time: usize,
     /// Positions before the first row.
     pub before: usize,
-    /// How the width is divided.
+    /// How the width is divided into heads.
     pub heads: Heads,
     /// Vector width: numbers that a unit loads at once; divides the head size.
     pub vector_size: usize,

@@ -25,7 +25,7 @@ const MANY: usize = 8;
 const CUBES_EACH: usize = 4;
 const MULTIPROCESSORS: usize = 32;
 
-/// Bytes of shared memory that attention with heads of `head_size` takes.
+/// Bytes of shared memory for attention with heads of `head_size`.
 pub fn shared_memory(head_size: usize) -> usize {
     let vector_size = head_vector_size(head_size, WIDEST);
     Share::new(head_size / vector_size, false).bytes(vector_size)

@@ -35,8 +35,7 @@ impl<'a> Shared<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(first), length) }
     }
 
-    /// The matrix of this size that begins at value number `first`, with `step` values from one row
-    /// to the next.
+    /// The matrix of this size at value number `first`, with a row stride of `step` values.
     ///
     /// # Safety
     /// Nobody else may read or write its rows as long as it exists.

@@ -82,7 +82,7 @@ pub fn new<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), T::dtype())
 }
 
-/// The tensor of integers contiguous and in 32 bits.
+/// The integer tensor, contiguous and in 32 bits.
 pub fn int32(tensor: FlexTensor) -> FlexTensor {
     contiguous(Flex::int_cast(tensor, IntDType::I32))
 }

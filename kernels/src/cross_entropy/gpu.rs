@@ -45,7 +45,7 @@ impl Scaled for CubeBackend {
         let (most, ..) = gradient.client.properties().hardware.max_cube_count;
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES.min(most) as usize) as u32;
         let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));
-        // SAFETY: the kernel reads and writes below the length of `gradient` alone.
+        // SAFETY: the kernel reads and writes only below the length of `gradient`.
         unsafe { launch!(multiply, grid, [&gradient, float32(dy)], values, elem(gradient.dtype)) };
         gradient
     }

@@ -16,7 +16,7 @@ impl Operation<CubeBackend, 1> for DropoutMask {
     }
 }
 
-/// A mask as kernels take it.
+/// A mask as a kernel argument.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
 pub struct Mask {
     /// The two halves of the key.
@@ -52,8 +52,8 @@ fn mix_word(x: u32) -> u32 {
 
 #[cube]
 impl Mask {
-    /// 0 or the scale, for the attention weight in `column` of row `row` among all rows of all
-    /// heads, `[batch * n_head * time, time]`.
+    /// 0 or the scale: the factor of the attention weight in `column` of `row`, of the weights
+    /// `[batch * n_head * time, time]`.
     pub fn of_weight(&self, row: u32, column: u32, time: u32) -> f32 {
         // The index `row * time + column` has 64 bits, which not every device supports.
         let low = row * time;

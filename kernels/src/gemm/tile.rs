@@ -39,8 +39,8 @@ pub type Microkernel<O> = unsafe fn(usize, Factor, Factor, &Epilogue<O>);
 /// of the rows' lanes of a and the vectors of b.
 ///
 /// # Safety
-/// The processor must have the instructions of `S`, and the caller be compiled for them. There must
-/// be:
+/// The processor must have the instructions of `S`, and the caller be compiled for them. These must
+/// exist:
 /// - `depth` lanes in each of `ROWS` rows of `a`, and `depth` times `VECTORS` adjacent vectors in
 ///   `b`, all readable;
 /// - at most `VECTORS` vectors of `epilogue.columns`;

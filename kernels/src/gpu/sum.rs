@@ -36,7 +36,7 @@ pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usi
     sum
 }
 
-/// Vectors of columns that a cube of [`column_sums`] has, and units that share the rows of each.
+/// Columns of vectors per cube of [`column_sums`], and units that share the rows of each.
 const COLUMNS: usize = 16;
 /// See [`COLUMNS`].
 pub const LANES: usize = 16;
@@ -50,7 +50,7 @@ pub fn own_column() -> usize {
     CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize
 }
 
-/// The first row that a unit takes there; `steps - 1` more follow, each [`LANES`] after the last.
+/// The first row of a unit in such a grid; `steps - 1` more follow, at a stride of [`LANES`].
 #[cube]
 pub fn first_row(steps: usize) -> usize {
     CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize
@@ -110,18 +110,18 @@ fn column_sums_kernel<T: Float, N: Size>(
 pub struct Groups {
     /// Number of groups.
     pub count: usize,
-    /// Rows that each of a group's [`LANES`] takes.
+    /// Rows for each of a group's [`LANES`].
     pub steps: usize,
 }
 
 impl Groups {
-    /// Enough groups to keep a GPU busy, few enough for their own sum to be cheap.
+    /// Enough groups to keep a GPU busy, but few enough for a cheap sum over them.
     pub fn of(rows: usize) -> Self {
         let steps = rows.div_ceil(256).next_multiple_of(LANES).max(256) / LANES;
         Self { count: rows.div_ceil(steps * LANES).max(1), steps }
     }
 
-    /// The grid of a kernel that has a cube for each group and [`COLUMNS`] of `width` vectors.
+    /// A grid with one cube for each group and each [`COLUMNS`] of `width` vectors.
     pub fn grid(self, tensors: &[&CubeTensor], width: usize) -> Grid {
         let cubes = CubeCount::new_2d(width.div_ceil(COLUMNS) as u32, self.count as u32);
         Grid::new(tensors, cubes, CubeDim::new_2d(COLUMNS as u32, LANES as u32))
@@ -142,8 +142,7 @@ pub fn of_groups(sums: CubeTensor) -> CubeTensor {
     sums_of_groups(sums, Groups { count: 1, steps: groups.div_ceil(LANES) }, width)
 }
 
-/// Sums of the columns of each group's rows, `[groups, n]`; without the first dimension where there
-/// is one group.
+/// Sums of the columns of each group's rows, `[groups, n]`, or `[n]` for a single group.
 fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
     let [rows, _] = rows_and_width(&x);
     let sums = match groups.count {

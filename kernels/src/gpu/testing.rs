@@ -51,7 +51,8 @@ pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Normally distributed values. The seed is the process's: a test in another thread may change them.
+/// Normally distributed values. The seed is global to the process: a test in another thread may
+/// change them.
 pub fn random<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
     Device::flex().seed(seed);
     let values = Tensor::<D>::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex());
@@ -94,8 +95,8 @@ fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
     a.iter().zip(&b).map(|(a, b)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() }).fold(0.0, f32::max) / scale
 }
 
-/// Fails where the kernel's value, or a gradient, differs from the plain formula's by more than
-/// `tolerance` of the largest.
+/// Fails if the kernel's value, or a gradient, differs from the plain formula's by more than
+/// `tolerance` times the largest.
 pub fn same(
     name: &str,
     tolerance: f32,

@@ -15,7 +15,7 @@ pub struct Tile {
     pub rows: usize,
     /// Positions that it sweeps over at a time.
     pub columns: usize,
-    /// Vectors in the width of a head.
+    /// Vectors in a head.
     pub vectors: usize,
     /// Vector width: numbers that a unit loads at once.
     pub vector_size: usize,

@@ -22,7 +22,7 @@ pub const NUMBERS: usize = ROW / 2;
 pub const VECTOR_BYTES: usize = 16;
 /// Vectors in a row, and rows that are swizzled together.
 pub const SWIZZLED: usize = ROW / VECTOR_BYTES;
-/// The depth of one instruction.
+/// Depth of one instruction.
 pub const STEP: usize = 16;
 /// Width of an output vector, in 32-bit words.
 pub const WORDS: usize = 4;

@@ -180,7 +180,7 @@ fn product_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexT
 /// What is added to a product.
 #[derive(Clone, Copy, Debug, Default)]
 struct Added<'a> {
-    /// A row `[n_out]`, to every row.
+    /// A row `[n_out]`, added to every row.
     bias: Option<&'a [f32]>,
     /// `[rows, n_out]`.
     residual: Option<&'a [f32]>,

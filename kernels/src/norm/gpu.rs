@@ -130,7 +130,7 @@ pub struct Layout {
     queries: usize,
     /// Query and key heads.
     normed: usize,
-    /// All heads of a position.
+    /// All heads of a position, values included.
     all: usize,
 }
 

@@ -96,8 +96,8 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     };
     let groups = groups::<_, GradientTensor>(gradients, [1, CHUNK_SUMMED], |gradient| gradient, argument);
     for (grid, tensors, [count, cubes]) in groups {
-        // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
-        // each chunk that there is.
+        // SAFETY: the kernel reads each tensor below its number of values, and writes one sum for
+        // each chunk.
         unsafe { launch!(squares_kernel, grid, [&sums], tensors, before, cubes, count) };
         before += cubes;
     }
@@ -112,7 +112,7 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     let verdict = unfilled(&losses, [VALUES], DType::F32);
     let (chunks, grid) = (sums.meta.num_elements(), Grid::cubes(&[&losses], 1, UNITS as usize));
     // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and
-    // the verdict at their places.
+    // the verdict within their sizes.
     unsafe { launch!(judge_kernel, grid, [sums, losses, halted, &verdict], chunks, count, grad_clip) };
     verdict
 }
@@ -297,7 +297,7 @@ fn judge_kernel(
             loss += losses[pass];
         }
         loss /= count as f32;
-        // As clip_scale on the host.
+        // The same formula as clip_scale on the host.
         let mut scale = f32::new(1.0);
         if grad_clip > f32::new(0.0) {
             let limited = grad_clip / (norm + f32::new(1e-6));

@@ -90,8 +90,8 @@ fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &M
         });
         let grid = grid(&[&x, &some[0].matrix], some.len() * parts.count);
         let (places, matrices, decay, count) = (parts.argument(), matrices.collect(), update.momentum, some.len());
-        // SAFETY: the kernel reads and writes places of the parts, of which there are `count` times
-        // as many as in a matrix, and a sum for each of their cubes.
+        // SAFETY: the kernel accesses only elements of the parts, `count` times as many as in one
+        // matrix, and one sum for each of their cubes.
         unsafe { launch!(directions, grid, [verdict, &x, &sums], matrices, places, before, decay, count, elem(dtype)) };
     }
     // SAFETY: as above.
@@ -167,7 +167,7 @@ fn combine<T: Float, N: Size>(
     }
 }
 
-/// [`Parts`] as kernels see them.
+/// [`Parts`] as a kernel argument.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Places {
     columns: usize,

@@ -44,7 +44,7 @@ impl MuonUpdate {
     }
 }
 
-/// Rounds of Newton and Schulz's iteration.
+/// Rounds of the Newton-Schulz iteration.
 pub const STEPS: usize = 5;
 /// The coefficients of `x`, `x³` and `x⁵` in the polynomial of a round.
 pub const X: f32 = 3.4445;

@@ -9,7 +9,7 @@ use super::int8::{GROUP, Int8Rows};
 use super::stretch::{Bf16Row, F32Row, PANEL, Stretch};
 use crate::arena::{ArenaError, Memory, Part};
 
-/// What weights are stored as.
+/// Storage type of weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightType {
@@ -100,7 +100,7 @@ impl Packed {
         self.size
     }
 
-    /// What the weights are stored as.
+    /// The weights' storage type.
     pub fn weight_type(&self) -> WeightType {
         self.weight_type
     }
@@ -158,7 +158,7 @@ fn fill<S: Stretch>(stretches: &mut [S], source: Source, [n_in, n_out]: [usize; 
 }
 
 impl Source<'_> {
-    /// The rows from `first` on at the given columns; zeros beyond the matrix.
+    /// Reads the rows from `first` on at the given columns, with zeros beyond the matrix.
     fn read(self, tile: &mut [[f32; PANEL]; GROUP], [n_in, n_out]: [usize; 2], first: usize, columns: Range<usize>) {
         let rows = GROUP.min(n_in - first);
         if rows < GROUP || columns.len() < PANEL {

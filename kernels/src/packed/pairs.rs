@@ -7,7 +7,7 @@ use crate::simd::Portable;
 /// Columns whose pairs of weights are adjacent.
 pub const COLUMNS: usize = 16;
 
-/// Two weights for each of some columns.
+/// Two weights for each of [`COLUMNS`] columns.
 pub type PairOfRows = [[i8; 2]; COLUMNS];
 
 /// These products in an instruction set.

@@ -21,7 +21,7 @@ pub trait Stretch: Pod + Send + Sync {
     /// The other factor's values for one stretch, in the product's format.
     type Input: Copy + Send + Sync;
 
-    /// Stores `rows`, `ROWS` of them.
+    /// Stores `ROWS` rows.
     fn store(&mut self, rows: &[[f32; PANEL]]);
 
     /// One weight.

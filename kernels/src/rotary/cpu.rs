@@ -40,7 +40,7 @@ impl Rotate {
 }
 
 simd_versions! {
-    // The heads of one position: (a, b) becomes (a cos - b sin, b cos + a sin).
+    // Rotates the heads of one position: (a, b) becomes (a cos - b sin, b cos + a sin).
     fn rotate_row(row: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
         let half = cos.len();
         for head in row.chunks_exact_mut(2 * half) {

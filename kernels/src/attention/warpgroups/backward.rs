@@ -272,7 +272,7 @@ pub fn backward([qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5], shape: Shape)
     let form = Form::new(qkv, shape.dropout.is_some(), GROUPS);
     let (high, units, Heads { n_head, n_kv_head, .. }) = (form.high(), form.units(), shape.heads);
     for (grid, layout) in shape.launches(qkv, high, units, n_head) {
-        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        // SAFETY: the kernel reads and writes within tensors of the sizes in `shape`.
         unsafe {
             launch!(queries_backward, grid, VECTOR_SIZE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype))
         };

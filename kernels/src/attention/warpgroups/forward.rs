@@ -146,7 +146,7 @@ fn forward<T: Float, N: Size>(
 pub fn attend_into(qkv: &CubeTensor, y: &CubeTensor, log_sums: &CubeTensor, shape: Shape) {
     let form = Form::new(qkv, shape.dropout.is_some(), GROUPS);
     for (grid, layout) in shape.launches(qkv, form.high(), form.units(), shape.heads.n_head) {
-        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        // SAFETY: the kernel reads and writes within tensors of the sizes in `shape`.
         unsafe { launch!(forward, grid, VECTOR_SIZE, [qkv, y, log_sums], layout, form, elem(qkv.dtype)) };
     }
 }

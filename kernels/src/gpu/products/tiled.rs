@@ -71,7 +71,7 @@ impl FactorLayout {
 /// Strides and size of a factor.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub struct Place {
-    /// Vectors from a row to the next.
+    /// Row stride, in vectors.
     pub stride: usize,
     /// Size across the depth.
     pub extent: usize,

@@ -314,8 +314,9 @@ impl Plan {
         let words = result_stride(sizes(a, b)[3]) / form.written();
         let cubes = CubeCount::Static(tiles as u32, parts as u32, count as u32);
         let grid = Grid::new(&[a, b, out], cubes, CubeDim::new_1d(UNITS as u32));
-        // SAFETY: the kernel reads each factor below its extent and the depth, and of `first` and `out` rows
-        // below the rows of `a`, of which it writes vectors below the stride, for each part.
+        // SAFETY: the kernel reads each factor below its extent and the depth, and only rows of
+        // `first` and `out` below the rows of `a`; it writes vectors of `out` below the stride, for
+        // each part.
         unsafe {
             launch!(
                 by_warpgroups,
