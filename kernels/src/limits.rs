@@ -168,16 +168,16 @@ mod on_gpus {
 
         fn check_heads(&self, demand: Demand) -> Result<(), LimitError> {
             let Demand { head_size, has_head_dim, used, .. } = demand;
-            if self.bears(head_size, used) {
+            if self.fits(head_size, used) {
                 return Ok(());
             }
-            let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && self.bears(*size, used));
+            let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && self.fits(*size, used));
             let shared_memory = self.shared_memory;
             Err(LimitError::HeadsTooWide { head_size, has_head_dim, shared_memory, widest: widest.unwrap_or(0) })
         }
 
         /// Whether attention with heads of `head_size` fits into shared memory.
-        fn bears(&self, head_size: usize, used: Use) -> bool {
+        fn fits(&self, head_size: usize, used: Use) -> bool {
             let tiled =
                 |kernel: &Footprint, dtype| Engine::Units.tile(*kernel, head_size, dtype, self.shared_memory).is_some();
             let learned = match used {
@@ -223,7 +223,7 @@ mod on_gpus {
         }
 
         fn widest(used: Use, limits: Limits) -> usize {
-            (8..2048).step_by(8).filter(|size| limits.bears(*size, used)).max().unwrap_or(0)
+            (8..2048).step_by(8).filter(|size| limits.fits(*size, used)).max().unwrap_or(0)
         }
 
         /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48
@@ -232,7 +232,7 @@ mod on_gpus {
         fn heads_of_every_usual_width_are_borne_and_wider_ones_refused() {
             for (shared_memory, training, inference) in [(16, 320, 368), (32, 664, 880), (48, 1008, 1392)] {
                 for size in (1..=256).chain([320]) {
-                    assert!(limits(shared_memory).bears(size, TRAINING), "{size} in {shared_memory} KiB");
+                    assert!(limits(shared_memory).fits(size, TRAINING), "{size} in {shared_memory} KiB");
                 }
                 let found = [TRAINING, Use::Inference].map(|used| widest(used, limits(shared_memory)));
                 assert_eq!(found, [training, inference], "{shared_memory} KiB");

@@ -154,7 +154,7 @@ struct Running {
 
 /// The first `n` values of a buffer, which grows to the largest block; their contents are
 /// arbitrary.
-fn room<T: Clone + Default>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
+fn first_n<T: Clone + Default>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
     if buffer.len() < n {
         buffer.resize(n, T::default());
     }
@@ -198,7 +198,7 @@ fn forward_rows<T: Factor>(
     let q = q.rows(first, rows);
     let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], rescale: [0.0; QUERIES] };
     for block in Block::of_rows(first, rows) {
-        let scores = room(scores, rows * block.keys);
+        let scores = first_n(scores, rows * block.keys);
         let [k, v] = [k, v].map(|x| x.rows(block.first_key, block.keys));
         product(MatrixMut::new(scores, block.keys), false, q, k.transposed(), one);
         exponentials(scores, block, layout.heads.scale(), &mut running);
@@ -280,7 +280,7 @@ impl<T: Factor> Task<'_, T> {
         let [dq, dk, dv] = &mut self.gradients;
         let (dq, dk, dv) = (dq.rows(first, rows), dk.rows(first_key, keys), dv.rows(first_key, keys));
         let Scratch { weights, dropped, ds, dots, factors } = scratch;
-        let (weights, ds) = (room(weights, rows * keys), room(ds, rows * keys));
+        let (weights, ds) = (first_n(weights, rows * keys), first_n(ds, rows * keys));
         // The last rows come first and see every key: they write dk and dv, and the others add to
         // them.
         let adds = self.adds || first + rows < layout.time;
@@ -311,8 +311,8 @@ impl<T: Factor> Task<'_, T> {
 /// float32 either way; the softmax's output is rounded before the next product, as in
 /// FlashAttention.
 trait Factor: Element + Default {
-    /// `weights` as factors, rounded into `room` if necessary.
-    fn of<'a>(weights: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self];
+    /// `weights` as factors, rounded into `buffer` if necessary.
+    fn of<'a>(weights: &'a [f32], buffer: &'a mut Vec<Self>) -> &'a [Self];
 
     /// Dot product of two rows.
     fn dot(x: &[Self], y: &[Self]) -> f32;
@@ -329,8 +329,8 @@ impl Factor for f32 {
 }
 
 impl Factor for bf16 {
-    fn of<'a>(weights: &'a [f32], room: &'a mut Vec<bf16>) -> &'a [bf16] {
-        let rounded = self::room(room, weights.len());
+    fn of<'a>(weights: &'a [f32], buffer: &'a mut Vec<bf16>) -> &'a [bf16] {
+        let rounded = self::first_n(buffer, weights.len());
         narrow_bf16(weights, rounded);
         rounded
     }

@@ -71,9 +71,9 @@ pub fn engine_for(qkv: &CubeTensor, head_size: usize) -> Engine {
 
 /// A line for each kind of attention in a half type that this process has computed on a GPU: the
 /// engine, and why it is not tensor cores.
-pub fn said() -> Vec<String> {
+pub fn report() -> Vec<String> {
     let halves = chosen().clone().into_iter().filter(|((_, dtype, _), _)| *dtype != DType::F32.name());
-    let said = halves.map(|((_, dtype, head_size), choice)| {
+    let lines = halves.map(|((_, dtype, head_size), choice)| {
         let on = match choice {
             Choice::TensorCores => "on tensor cores",
             Choice::Unsupported => "in plain multiply-adds, for the device names no tensor cores for it",
@@ -81,16 +81,16 @@ pub fn said() -> Vec<String> {
         };
         format!("attention in {dtype}, heads of {head_size}: {on}")
     });
-    said.collect()
+    lines.collect()
 }
 
 /// Whether tensor cores support this type and head size.
 fn tensor_cores_support(qkv: &CubeTensor, head_size: usize) -> bool {
-    let room = qkv.client.properties().hardware.max_shared_memory_size;
+    let shared_memory = qkv.client.properties().hardware.max_shared_memory_size;
     supports(&qkv.client, qkv.dtype)
         && head_size.is_multiple_of(SIDE)
         && head_size <= 256
-        && KERNELS.iter().all(|footprint| Engine::TensorCores.tile(*footprint, head_size, qkv.dtype, room).is_some())
+        && KERNELS.iter().all(|kernel| Engine::TensorCores.tile(*kernel, head_size, qkv.dtype, shared_memory).is_some())
 }
 
 /// Positions in the check: longer than a tile, and not a multiple of one.

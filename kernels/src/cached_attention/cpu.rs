@@ -28,10 +28,10 @@ pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
     assert!(slots.iter().all(|&slot| (slot as usize) < all), "a slot that the cache does not have");
     let mut cache = contiguous(flex(cache));
     let heads = values_mut(&mut cache).par_chunks_exact_mut(all * n);
-    heads.with_max_len(n_kv_head.div_ceil(MOST_TASKS)).for_each_init(Vec::new, |room, head| {
-        room.clear();
-        slots.iter().for_each(|&slot| room.extend_from_slice(&head[slot as usize * n..][..n]));
-        head[..room.len()].copy_from_slice(room);
+    heads.with_max_len(n_kv_head.div_ceil(MOST_TASKS)).for_each_init(Vec::new, |buffer, head| {
+        buffer.clear();
+        slots.iter().for_each(|&slot| buffer.extend_from_slice(&head[slot as usize * n..][..n]));
+        head[..buffer.len()].copy_from_slice(buffer);
     });
     from_flex(cache)
 }
@@ -152,8 +152,8 @@ fn many_positions(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch
     for head in task.head..task.head + task.heads {
         let from = head * head_size;
         let [all_keys, all_values] = cache.of(head);
-        let keys = side_by_side(all_keys, task.slots, head_size, keys);
-        let values = side_by_side(all_values, task.slots, head_size, values);
+        let keys = gathered(all_keys, task.slots, head_size, keys);
+        let values = gathered(all_values, task.slots, head_size, values);
         let size = [task.new, head_size];
         let q = Matrix::strided(&qkv[task.first * width + from..], size, width);
         // SAFETY: this row's and this head's part of the output, which no other task writes.
@@ -198,17 +198,17 @@ fn softmax(row: &mut [f32], scale: f32) {
 }
 
 /// A head's keys or values in the order of `slots`: a slice of the cache if they are adjacent,
-/// otherwise a copy in `room`.
-fn side_by_side<'a>(of: &'a [f32], slots: &[u32], head_size: usize, room: &'a mut Vec<f32>) -> &'a [f32] {
+/// otherwise a copy in `buffer`.
+fn gathered<'a>(of: &'a [f32], slots: &[u32], head_size: usize, buffer: &'a mut Vec<f32>) -> &'a [f32] {
     let first = slots[0] as usize;
     if slots.iter().enumerate().all(|(i, &slot)| slot as usize == first + i) {
         return &of[first * head_size..][..slots.len() * head_size];
     }
-    room.clear();
+    buffer.clear();
     for &slot in slots {
-        room.extend_from_slice(&of[slot as usize * head_size..][..head_size]);
+        buffer.extend_from_slice(&of[slot as usize * head_size..][..head_size]);
     }
-    room
+    buffer
 }
 
 /// The keys and values that one query attends to: one head of the positions in `slots`.

@@ -13,7 +13,7 @@ const PIECE: usize = 1024;
 /// Most bytes that are prefetched of each thread's share: they must fit in a second-level cache
 /// beside other data. With more than two threads they may be in another core's cache, which is
 /// still faster than memory.
-const MOST: usize = 256 * 1024;
+const MOST_BYTES: usize = 256 * 1024;
 
 /// The next weights in this process. Two models that run at the same time overwrite each other's
 /// entry, which only loses the time gained.
@@ -40,21 +40,21 @@ impl NextWeights {
     /// wrong memory does no harm.
     pub fn prefetch_some(&self) {
         let others = rayon::current_num_threads().max(2) - 1;
-        if self.requested.load(Ordering::Relaxed) < others * MOST {
-            let asked = self.requested.fetch_add(PIECE, Ordering::Relaxed);
-            if let Some(place) = place(asked, self.bytes.load(Ordering::Relaxed), others) {
-                prefetch::<2, _>(self.start.load(Ordering::Relaxed).wrapping_add(place), PIECE);
+        if self.requested.load(Ordering::Relaxed) < others * MOST_BYTES {
+            let prefetched = self.requested.fetch_add(PIECE, Ordering::Relaxed);
+            if let Some(offset) = piece_offset(prefetched, self.bytes.load(Ordering::Relaxed), others) {
+                prefetch::<2, _>(self.start.load(Ordering::Relaxed).wrapping_add(offset), PIECE);
             }
         }
     }
 }
 
-/// Offset of the piece to prefetch after `asked` bytes. The weights are cut into equal shares, one
+/// Offset of the next piece after `prefetched` bytes. The weights are cut into equal shares, one
 /// per thread. The busy thread that runs the step takes the first share itself, so pieces come from
 /// the beginnings of the `others`, in turn.
-fn place(asked: usize, bytes: usize, others: usize) -> Option<usize> {
+fn piece_offset(prefetched: usize, bytes: usize, others: usize) -> Option<usize> {
     let share = bytes / (others + 1);
-    let piece = asked / PIECE;
+    let piece = prefetched / PIECE;
     let inside = piece / others * PIECE;
     (inside + PIECE <= share).then(|| (1 + piece % others) * share + inside)
 }
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn pieces_are_the_beginnings_of_all_shares_but_the_first() {
-        let places = |bytes, others| -> Vec<_> { (0..6).map(|i| place(i * PIECE, bytes, others)).collect() };
-        assert_eq!(places(4096, 1), [Some(2048), Some(3072), None, None, None, None]);
-        assert_eq!(places(6144, 2), [Some(2048), Some(4096), Some(3072), Some(5120), None, None]);
-        assert_eq!(places(100, 3), [None; 6]);
+        let offsets = |bytes, others| -> Vec<_> { (0..6).map(|i| piece_offset(i * PIECE, bytes, others)).collect() };
+        assert_eq!(offsets(4096, 1), [Some(2048), Some(3072), None, None, None, None]);
+        assert_eq!(offsets(6144, 2), [Some(2048), Some(4096), Some(3072), Some(5120), None, None]);
+        assert_eq!(offsets(100, 3), [None; 6]);
     }
 }

@@ -88,18 +88,18 @@ pub fn int32(tensor: FlexTensor) -> FlexTensor {
 }
 
 /// The range of a contiguous tensor's values in its storage.
-fn place(tensor: &FlexTensor) -> Range<usize> {
+fn value_range(tensor: &FlexTensor) -> Range<usize> {
     let start = tensor.layout().start_offset();
     start..start + tensor.layout().num_elements()
 }
 
 /// The values of a contiguous tensor of type `T`.
 pub fn values<T: Element + Pod>(tensor: &FlexTensor) -> &[T] {
-    &tensor.storage()[place(tensor)]
+    &tensor.storage()[value_range(tensor)]
 }
 
 /// The values of a contiguous float32 tensor, mutable; copied first if another tensor shares them.
 pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
-    let place = place(tensor);
-    &mut tensor.storage_mut()[place]
+    let range = value_range(tensor);
+    &mut tensor.storage_mut()[range]
 }

@@ -62,7 +62,7 @@ fn stride(logits: &CubeTensor) -> usize {
 }
 
 /// Vector width: 16 bytes on devices with PTX, if the rows are aligned; otherwise [`vector_size`].
-fn widest(logits: &CubeTensor) -> usize {
+fn logits_vector_size(logits: &CubeTensor) -> usize {
     let wide = 16 / logits.dtype.size();
     let begins = logits.handle.offset_start.unwrap_or(0).is_multiple_of(16);
     if begins && stride(logits).is_multiple_of(wide) && has_instruction(&logits.client) {
@@ -95,7 +95,7 @@ impl CrossEntropy {
         // progress at once, and a row's second pass finds it in the cache.
         let most = logits.client.properties().hardware.max_units_per_cube.min(1024);
         let (units, at_once) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 16) };
-        let (stride, vector) = (stride(logits), widest(logits));
+        let (stride, vector) = (stride(logits), logits_vector_size(logits));
         let (each, has_exp) = ((at_once / vector).max(1), has_instruction(&logits.client));
         let form = Form { with_gradient, units, each, has_exp };
         let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));

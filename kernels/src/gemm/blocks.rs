@@ -69,16 +69,16 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     let at_once = ROWS_AT_ONCE * width;
     let panel = pack::panel_lanes(depth);
     let panels = if rows_of_a == Rows::InPlace { 0 } else { at_once.min(rows.len()).div_ceil(PANEL_ROWS) };
-    let room = panels * panel;
+    let lanes_of_a = panels * panel;
 
     // Taken out and put back, because a closure would not be compiled for these instructions.
     let mut scratch = SCRATCH.take();
-    let lines = room.div_ceil(LINE) + (depth * width).div_ceil(LINE);
+    let lines = lanes_of_a.div_ceil(LINE) + (depth * width).div_ceil(LINE);
     if scratch.len() < lines {
         scratch.resize(lines, Line::default());
     }
     let packed_a = scratch.as_mut_ptr().cast::<u32>();
-    let packed_b = packed_a.wrapping_add(room.next_multiple_of(LINE));
+    let packed_b = packed_a.wrapping_add(lanes_of_a.next_multiple_of(LINE));
     for first in (0..blocks).map(|block| block * depth * L::VALUES) {
         let k = (depth * L::VALUES).min(k.saturating_sub(first));
         let depth = k.div_ceil(L::VALUES);

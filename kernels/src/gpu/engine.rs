@@ -18,7 +18,7 @@ pub enum Engine {
 
 /// Bytes of shared memory per cube with which three cubes fit on a multiprocessor of today's large
 /// devices.
-const ROOM: usize = 76 << 10;
+const PREFERRED_BYTES: usize = 76 << 10;
 
 impl Engine {
     /// Largest vector width.
@@ -60,8 +60,8 @@ impl Engine {
         let vector_size = head_vector_size(head_size, self.widest());
         let bytes = |tile: &Tile| footprint.bytes(*tile, dtype.size(), self.weights(dtype).size());
         let (usual, small) = self.tiles(head_size / vector_size, vector_size);
-        let fits = |tiles: Vec<Tile>, room| tiles.into_iter().find(|tile| bytes(tile) <= room);
-        fits(usual, shared_memory.min(ROOM)).or_else(|| fits(small, shared_memory))
+        let fits = |tiles: Vec<Tile>, limit| tiles.into_iter().find(|tile| bytes(tile) <= limit);
+        fits(usual, shared_memory.min(PREFERRED_BYTES)).or_else(|| fits(small, shared_memory))
     }
 
     /// As [`Self::tile`] on the device of `client`. [`crate::limits`] has refused heads that are

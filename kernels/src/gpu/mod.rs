@@ -36,7 +36,7 @@ pub(crate) mod tile;
 #[cfg(feature = "cuda")]
 pub(crate) mod warpgroup;
 
-pub use crate::attention::gpu::said as attention_said;
+pub use crate::attention::gpu::report as attention_report;
 
 /// Imports for an operation on a GPU.
 pub(crate) mod prelude {

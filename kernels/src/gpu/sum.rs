@@ -132,18 +132,18 @@ impl Groups {
 pub fn column_sums(x: CubeTensor) -> CubeTensor {
     let [rows, width] = rows_and_width(&x);
     let groups = Groups::of(rows);
-    let sums = sums_of_groups(x, groups, width);
-    if groups.count == 1 { sums } else { of_groups(sums) }
+    let sums = group_sums(x, groups, width);
+    if groups.count == 1 { sums } else { sum_groups(sums) }
 }
 
 /// The sum over the groups of `sums` `[groups, n]`: `[n]`.
-pub fn of_groups(sums: CubeTensor) -> CubeTensor {
+pub fn sum_groups(sums: CubeTensor) -> CubeTensor {
     let [groups, width] = rows_and_width(&sums);
-    sums_of_groups(sums, Groups { count: 1, steps: groups.div_ceil(LANES) }, width)
+    group_sums(sums, Groups { count: 1, steps: groups.div_ceil(LANES) }, width)
 }
 
 /// Sums of the columns of each group's rows, `[groups, n]`, or `[n]` for a single group.
-fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
+fn group_sums(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
     let [rows, _] = rows_and_width(&x);
     let sums = match groups.count {
         1 => unfilled(&x, [width], DType::F32),

@@ -58,7 +58,7 @@ pub fn writable(tensor: CubeTensor) -> CubeTensor {
 
 /// The output tensor of a kernel that reads `x` as argument number `place`, and the output's
 /// argument. The output is `x` itself, in place, if nothing else holds it.
-pub fn written(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
+pub fn reuse_or_new(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
     if x.can_mut() {
         return (x.clone(), x.as_tensor_alias(place).into_buffer_arg());
     }

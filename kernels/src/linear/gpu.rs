@@ -12,7 +12,7 @@ use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_derivative};
 use crate::gpu::products::{biased_product, product, product_onto, spaced_product};
-use crate::gpu::sum::{Groups, LANES, column_sums, first_row, of_groups, own_column, write_column_sum};
+use crate::gpu::sum::{Groups, LANES, column_sums, first_row, own_column, sum_groups, write_column_sum};
 use crate::{DropoutMask, gpu::prelude::*};
 
 impl Operation<CubeBackend, 3> for Linear {
@@ -70,7 +70,7 @@ impl Operation<CubeBackend, 4> for LinearOnto {
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 4] {
         let (dbranch, sums) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype, true);
         let [dx, dweight] = product_backward(x, weight, dbranch);
-        [dy, dx, dweight, of_groups(sums)]
+        [dy, dx, dweight, sum_groups(sums)]
     }
 }
 
@@ -164,7 +164,7 @@ fn gelu_of_biased(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
 fn biased(x: CubeTensor, bias: CubeTensor, activates: bool) -> CubeTensor {
     let bias = float32(bias);
     let [rows, width, vector] = rows_of_vectors(&x);
-    let (grid, dtype, (y, out)) = (Grid::each(&[&x], rows * width), elem(x.dtype), written(&x, 0));
+    let (grid, dtype, (y, out)) = (Grid::each(&[&x], rows * width), elem(x.dtype), reuse_or_new(&x, 0));
     // SAFETY: the kernel checks every index against `length`.
     unsafe { launch!(biased_kernel, grid, vector, [x, bias, out], rows * width, width, activates, dtype) };
     y
@@ -207,7 +207,7 @@ fn biased_gelu_backward(h: CubeTensor, bias: CubeTensor, dy: CubeTensor) -> (Cub
     unsafe {
         launch!(biased_gelu_backward_kernel, grid, vector, [h, bias, dy, &dh, &sums], rows, width, steps, dtype);
     }
-    (dh, of_groups(sums))
+    (dh, sum_groups(sums))
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -248,7 +248,7 @@ fn onto(
     let [rows, width, vector] = rows_of_vectors(&residual);
     let length = rows * width;
     let (grid, dtype, mask) = (Grid::each(&[&residual], length), elem(branch.dtype), mask_launch(dropout));
-    let (y, out) = written(&residual, 0);
+    let (y, out) = reuse_or_new(&residual, 0);
     // SAFETY: as above.
     unsafe {
         launch!(onto_kernel, grid, vector, [residual, branch, bias, out], length, width, mask, is_biased, drops, dtype);

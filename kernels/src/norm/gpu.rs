@@ -6,7 +6,7 @@ use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
 
 use super::Norm;
-use crate::{gpu::prelude::*, gpu::sum::of_groups, gpu::sum::over_lanes};
+use crate::{gpu::prelude::*, gpu::sum::over_lanes, gpu::sum::sum_groups};
 
 impl Operation<CubeBackend, 3> for Norm {
     type Kept = [CubeTensor; 2];
@@ -375,7 +375,7 @@ fn backward(
     unsafe {
         launch!(backward_rows, grid, vector, [x, weight, weight, dy, &dx, &sums], layout, steps, epsilon, share, types);
     }
-    [dx, of_groups(sums)]
+    [dx, sum_groups(sums)]
 }
 
 /// The layout of the rows of a matrix.

@@ -86,7 +86,7 @@ fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &M
     for (some, before) in together(steps, &verdict.client, 2) {
         let matrices = some.iter().map(|step| {
             let [gradient, momentum] = [&step.gradient, &step.momentum].map(|tensor| tensor.clone().into_buffer_arg());
-            FollowedLaunch::new(gradient, momentum)
+            MomentumTensorsLaunch::new(gradient, momentum)
         });
         let grid = grid(&[&x, &some[0].matrix], some.len() * parts.count);
         let (places, matrices, decay, count) = (parts.argument(), matrices.collect(), update.momentum, some.len());
@@ -99,11 +99,11 @@ fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &M
     let x = orthogonal(x);
     let step_size = update.step_size(parts.rows, parts.width);
     for (some, before) in together(steps, &verdict.client, 1) {
-        let matrices = some.iter().map(|step| MovedLaunch::new(step.matrix.clone().into_buffer_arg()));
+        let matrices = some.iter().map(|step| MatrixTensorLaunch::new(step.matrix.clone().into_buffer_arg()));
         let grid = grid(&[&x, &some[0].matrix], some.len() * parts.count);
         let (places, matrices, keep, count) = (parts.argument(), matrices.collect(), update.keep, some.len());
         // SAFETY: as above.
-        unsafe { launch!(moves, grid, [verdict, &x], matrices, places, before, keep, step_size, count, elem(dtype)) };
+        unsafe { launch!(apply, grid, [verdict, &x], matrices, places, before, keep, step_size, count, elem(dtype)) };
     }
 }
 
@@ -186,7 +186,7 @@ impl Places {
 }
 
 #[derive(CubeType, CubeLaunch)]
-struct Followed {
+struct MomentumTensors {
     gradient: Box<[f32]>,
     momentum: Box<[f32]>,
 }
@@ -198,7 +198,7 @@ fn directions<T: Float>(
     verdict: &[f32],
     x: &mut [T],
     sums: &mut [f32],
-    mut matrices: Sequence<Followed>,
+    mut matrices: Sequence<MomentumTensors>,
     places: Places,
     before: usize,
     decay: f32,
@@ -263,16 +263,16 @@ fn normalise<T: Float>(x: &mut [T], sums: &[f32], values: usize, count: usize, #
 }
 
 #[derive(CubeType, CubeLaunch)]
-struct Moved {
+struct MatrixTensor {
     matrix: Box<[f32]>,
 }
 
 /// Moves `count` matrices along the orthogonal directions `x` of their parts.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn moves<T: Float>(
+fn apply<T: Float>(
     verdict: &[f32],
     x: &[T],
-    mut matrices: Sequence<Moved>,
+    mut matrices: Sequence<MatrixTensor>,
     places: Places,
     before: usize,
     keep: f32,

@@ -2,7 +2,7 @@
 
 use super::QkNorm;
 use crate::norm::gpu::{LayoutLaunch, Share, backward_rows, forward_rows, halves};
-use crate::{Heads, gpu::prelude::*, gpu::sum::of_groups};
+use crate::{Heads, gpu::prelude::*, gpu::sum::sum_groups};
 
 impl Operation<CubeBackend, 3> for QkNorm {
     type Kept = [CubeTensor; 3];
@@ -21,7 +21,7 @@ impl Operation<CubeBackend, 3> for QkNorm {
         let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
         let (layout, vector, share, rows) = layout(&qkv, self.heads, qkv.can_mut());
         let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
-        let (types, (y, out), epsilon) = ([elem(qkv.dtype); 2], written(&qkv, 0), self.epsilon);
+        let (types, (y, out), epsilon) = ([elem(qkv.dtype); 2], reuse_or_new(&qkv, 0), self.epsilon);
         // SAFETY: the kernel checks every index against `rows` and the head's width.
         unsafe { launch!(forward_rows, grid, vector, [qkv, query, key, out], layout, epsilon, share, types) };
         [y]
@@ -50,11 +50,11 @@ fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads)
     let (steps, cubes, groups) = share.groups(rows);
     let sums = unfilled(&qkv, [groups, 2 * heads.head_size], DType::F32);
     let grid = Grid::cubes(&[&qkv, &sums], cubes, share.units());
-    let (types, (dqkv, out)) = ([elem(qkv.dtype); 2], written(&dy, 3));
+    let (types, (dqkv, out)) = ([elem(qkv.dtype); 2], reuse_or_new(&dy, 3));
     // SAFETY: as above; `sums` has a row for each group.
     unsafe {
         launch!(backward_rows, grid, vector, [qkv, query, key, dy, out, &sums], layout, steps, epsilon, share, types);
     }
-    let [dquery, dkey] = halves(of_groups(sums));
+    let [dquery, dkey] = halves(sum_groups(sums));
     [dqkv, cast(dquery, dtypes[1]), cast(dkey, dtypes[2])]
 }

@@ -29,7 +29,7 @@ impl Rotate {
         let visited = if qkv.can_mut() { rotated } else { all };
         let length = qkv.meta.num_elements() / heads.width() * visited * half;
         let (grid, dtype) = (Grid::each(&[&qkv], length), elem(qkv.dtype));
-        let (y, out) = written(&qkv, 0);
+        let (y, out) = reuse_or_new(&qkv, 0);
         // SAFETY: the kernel checks every index against `length`.
         unsafe {
             launch!(rotate, grid, vector, [qkv, cos, sin, out], length, time, half, all, visited, rotated, sign, dtype);

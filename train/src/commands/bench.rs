@@ -5,7 +5,7 @@ use ember_cli::shape::shape;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
 use ember_data::{prepare::Dataset, random, tokens::TokenFile};
 use ember_decoding::{bench::Spread, run_folder};
-use ember_kernels::gpu::attention_said;
+use ember_kernels::gpu::attention_report;
 use ember_model::{device::type_name, folder};
 use rand_chacha::rand_core::Rng;
 use serde_json::json;
@@ -79,7 +79,7 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet);
     let speed = measure(task, &selected, &|| !interrupt.requested())?;
     drop(wait);
-    attention_said().iter().for_each(|line| notes.say(line));
+    attention_report().iter().for_each(|line| notes.say(line));
     let json = || {
         let subject = json!({
             "device": selected.id, "device_name": selected.name, "threads": rayon::current_num_threads(),

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use ember_cli::{devices, terminal};
 use ember_host::output::is_standard_output;
-use ember_kernels::gpu::attention_said;
+use ember_kernels::gpu::attention_report;
 use ember_model::device;
 
 use crate::prelude::*;
@@ -66,7 +66,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
-    attention_said().iter().for_each(|line| notes.say(line));
+    attention_report().iter().for_each(|line| notes.say(line));
     let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds).collect();
     if let Some(path) = &args.report {
         let right = format!("{} of {} comparisons with the CPU are right", all.len() - wrong.len(), all.len());

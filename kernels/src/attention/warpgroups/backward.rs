@@ -24,7 +24,7 @@ fn queries_backward<T: Float, N: Size>(
     #[comptime] form: Form,
     #[define(T)] _type: ElemType,
 ) {
-    let (high, units) = comptime!((form.high(), form.units()));
+    let (rows, units) = comptime!((form.rows(), form.units()));
     let held = Shared::<[Vector<T, N>]>::new_aligned_slice(
         comptime!((2 * form.groups + 2 * STAGES) * TILE / VECTOR_BYTES),
         1024usize,
@@ -35,7 +35,7 @@ fn queries_backward<T: Float, N: Size>(
 
     let time = layout.time;
     // The last queries saw the most keys, so they start first.
-    let first = (time.div_ceil(high) - 1 - CUBE_POS_X as usize) * high;
+    let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let (width, out_width) = (layout.all_heads() * VECTORS, layout.n_head * VECTORS);
     let start = row * time * width;
@@ -66,9 +66,9 @@ fn queries_backward<T: Float, N: Size>(
         sums[i] = 0.0;
     }
 
-    let blocks = usize::min(first + high, time).div_ceil(BLOCK);
-    copy_rows::<T, N>(qkv, queries_at, width, time - first, queries, high, units);
-    copy_rows::<T, N>(dy, gradients_at, out_width, time - first, gradients, high, units);
+    let blocks = usize::min(first + rows, time).div_ceil(BLOCK);
+    copy_rows::<T, N>(qkv, queries_at, width, time - first, queries, rows, units);
+    copy_rows::<T, N>(dy, gradients_at, out_width, time - first, gradients, rows, units);
     for turn in 0..blocks + AHEAD {
         ptx::wait_for_copies(comptime!(AHEAD - 1));
         // All have finished the previous turn, so the next tiles may overwrite its buffers.
@@ -152,7 +152,7 @@ fn keys_backward<T: Float, N: Size>(
     #[comptime] form: Form,
     #[define(T)] _type: ElemType,
 ) {
-    let (high, units) = comptime!((form.high(), form.units()));
+    let (rows, units) = comptime!((form.rows(), form.units()));
     let held = Shared::<[Vector<T, N>]>::new_aligned_slice(
         comptime!((2 * form.groups + 2 * STAGES) * TILE / VECTOR_BYTES),
         1024usize,
@@ -163,7 +163,7 @@ fn keys_backward<T: Float, N: Size>(
     let tiles = values + comptime!((form.groups * TILE) as u32);
 
     let time = layout.time;
-    let first = CUBE_POS_X as usize * high;
+    let first = CUBE_POS_X as usize * rows;
     let (kv_head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let served = layout.n_head / layout.n_kv_head;
     let (width, out_width) = (layout.all_heads() * VECTORS, layout.n_head * VECTORS);
@@ -189,8 +189,8 @@ fn keys_backward<T: Float, N: Size>(
     let first_block = first / BLOCK;
     let blocks = time.div_ceil(BLOCK) - first_block;
     let turns = served * blocks;
-    copy_rows::<T, N>(qkv, keys_at, width, time - first, keys, high, units);
-    copy_rows::<T, N>(qkv, values_at, width, time - first, values, high, units);
+    copy_rows::<T, N>(qkv, keys_at, width, time - first, keys, rows, units);
+    copy_rows::<T, N>(qkv, values_at, width, time - first, values, rows, units);
     for turn in 0..turns + AHEAD {
         ptx::wait_for_copies(comptime!(AHEAD - 1));
         // All have finished the previous turn, so the next tiles may overwrite its buffers.
@@ -270,14 +270,14 @@ fn keys_backward<T: Float, N: Size>(
 /// As [`backward`](super::super::gpu_backward::backward), given the rows' dots.
 pub fn backward([qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5], shape: Shape) {
     let form = Form::new(qkv, shape.dropout.is_some(), GROUPS);
-    let (high, units, Heads { n_head, n_kv_head, .. }) = (form.high(), form.units(), shape.heads);
-    for (grid, layout) in shape.launches(qkv, high, units, n_head) {
+    let (rows, units, Heads { n_head, n_kv_head, .. }) = (form.rows(), form.units(), shape.heads);
+    for (grid, layout) in shape.launches(qkv, rows, units, n_head) {
         // SAFETY: the kernel reads and writes within tensors of the sizes in `shape`.
         unsafe {
             launch!(queries_backward, grid, VECTOR_SIZE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype))
         };
     }
-    for (grid, layout) in shape.launches(qkv, high, units, n_kv_head) {
+    for (grid, layout) in shape.launches(qkv, rows, units, n_kv_head) {
         // SAFETY: as above.
         unsafe {
             launch!(keys_backward, grid, VECTOR_SIZE, [qkv, dy, log_sums, dots, dqkv], layout, form, elem(qkv.dtype))

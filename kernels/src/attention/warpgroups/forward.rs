@@ -20,7 +20,7 @@ fn forward<T: Float, N: Size>(
     #[comptime] form: Form,
     #[define(T)] _type: ElemType,
 ) {
-    let (high, units) = comptime!((form.high(), form.units()));
+    let (rows, units) = comptime!((form.rows(), form.units()));
     let held = Shared::<[Vector<T, N>]>::new_aligned_slice(
         comptime!((form.groups + 2 * STAGES) * TILE / VECTOR_BYTES),
         1024usize,
@@ -30,7 +30,7 @@ fn forward<T: Float, N: Size>(
 
     let time = layout.time;
     // The last queries see the most keys, so they start first.
-    let first = (time.div_ceil(high) - 1 - CUBE_POS_X as usize) * high;
+    let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let width = layout.all_heads() * VECTORS;
     let start = (layout.before + row * time) * width;
@@ -52,9 +52,9 @@ fn forward<T: Float, N: Size>(
         sums[i] = 0.0;
     }
 
-    let blocks = usize::min(first + high, time).div_ceil(BLOCK);
+    let blocks = usize::min(first + rows, time).div_ceil(BLOCK);
     let queries_at = start + first * width + head * VECTORS;
-    copy_rows::<T, N>(qkv, queries_at, width, time - first, queries, high, units);
+    copy_rows::<T, N>(qkv, queries_at, width, time - first, queries, rows, units);
     for turn in 0..blocks + AHEAD {
         ptx::wait_for_copies(comptime!(AHEAD - 1));
         // All have finished the previous turn, so the next tiles may overwrite its buffers.
@@ -145,7 +145,7 @@ fn forward<T: Float, N: Size>(
 /// As [`attend_into`](super::super::gpu_forward::attend_into).
 pub fn attend_into(qkv: &CubeTensor, y: &CubeTensor, log_sums: &CubeTensor, shape: Shape) {
     let form = Form::new(qkv, shape.dropout.is_some(), GROUPS);
-    for (grid, layout) in shape.launches(qkv, form.high(), form.units(), shape.heads.n_head) {
+    for (grid, layout) in shape.launches(qkv, form.rows(), form.units(), shape.heads.n_head) {
         // SAFETY: the kernel reads and writes within tensors of the sizes in `shape`.
         unsafe { launch!(forward, grid, VECTOR_SIZE, [qkv, y, log_sums], layout, form, elem(qkv.dtype)) };
     }

@@ -52,7 +52,7 @@ impl Form {
     }
 
     /// Rows of a cube.
-    pub const fn high(self) -> usize {
+    pub const fn rows(self) -> usize {
         self.groups * ROWS
     }
 

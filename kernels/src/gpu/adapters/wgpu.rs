@@ -50,7 +50,7 @@ fn on(interface: WgpuBackend) -> Vec<(WgpuDevice, wgpu::Adapter)> {
     let without_display = InstanceDescriptor::new_without_display_handle();
     let instance = Instance::new(InstanceDescriptor { backends, ..without_display });
     let mut adapters = block_on(instance.enumerate_adapters(backends));
-    adapters.sort_by_key(|adapter| place(adapter.get_info().device_type));
+    adapters.sort_by_key(|adapter| sort_key(adapter.get_info().device_type));
     let kinds: Vec<DeviceType> = adapters.iter().map(|adapter| adapter.get_info().device_type).collect();
     // The runtime numbers the adapters of each kind separately, in this order.
     let number = |at: usize| kinds[..at].iter().filter(|kind| **kind == kinds[at]).count();
@@ -59,7 +59,7 @@ fn on(interface: WgpuBackend) -> Vec<(WgpuDevice, wgpu::Adapter)> {
 }
 
 /// Sort key of a kind of adapter: cards first, faster kinds before slower ones, then software.
-fn place(kind: DeviceType) -> usize {
+fn sort_key(kind: DeviceType) -> usize {
     let kinds = [DeviceType::DiscreteGpu, DeviceType::IntegratedGpu, DeviceType::VirtualGpu, DeviceType::Other];
     kinds.iter().position(|other| *other == kind).unwrap_or(kinds.len())
 }

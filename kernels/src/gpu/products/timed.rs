@@ -53,7 +53,7 @@ static KNOWN: Mutex<(Fastest, Option<PathBuf>)> = Mutex::new((BTreeMap::new(), N
 const MOST_BYTES: u64 = 1 << 20;
 
 /// How long a kernel is timed, roughly; one that takes longer runs once.
-const ENOUGH: Duration = Duration::from_millis(20);
+const TARGET_TIME: Duration = Duration::from_millis(20);
 
 /// Most runs of a kernel.
 const MOST_RUNS: u128 = 20;
@@ -132,7 +132,7 @@ fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, reference: &CubeTensor) 
         Some(began.elapsed() / times)
     };
     let once = run(1)?;
-    let times = (ENOUGH.as_nanos() / once.as_nanos().max(1)).clamp(1, MOST_RUNS) as u32;
+    let times = (TARGET_TIME.as_nanos() / once.as_nanos().max(1)).clamp(1, MOST_RUNS) as u32;
     if times == 1 { Some(once) } else { run(times) }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ember_data::{prepare::Marks, tokenizer::Tokenizer, windows::ValWindows};
 use ember_decoding::config::Sampling;
-use ember_kernels::gpu::attention_said;
+use ember_kernels::gpu::attention_report;
 use ember_model::{Gpt, tuning};
 
 use super::report::{Records, Reporter, Row};
@@ -269,7 +269,7 @@ impl Trainer<'_> {
     /// run's will.
     fn say_what_the_start_cost(&mut self, began: Instant) {
         self.reporter.note(Note::FirstStep { seconds: began.elapsed().as_secs_f64(), kept: tuning::file() });
-        attention_said().iter().for_each(|line| self.reporter.note(line.to_string().into()));
+        attention_report().iter().for_each(|line| self.reporter.note(line.to_string().into()));
     }
 
     /// Changes the length of a run that was promised to end at a time, where the time budget of the
