@@ -88,7 +88,8 @@ impl Memory {
 
     /// Makes the system allocate all pages now, on a separate thread, for callers that cannot wait
     /// later. Otherwise a page is cleared at its first write, which takes a millisecond or more for
-    /// a huge page, and parts that are filled in step reach their next pages at the same time.
+    /// a huge page, and parts that are filled in parallel all reach their next pages at the same
+    /// time.
     pub fn populate(self: &Arc<Self>) {
         let memory = self.clone();
         let populating = move || {

@@ -32,11 +32,11 @@ pub struct Demand {
 pub struct Limits {
     /// Bytes of shared memory in a cube.
     pub shared_memory: usize,
-    /// Most units in a cube.
+    /// Maximum number of units in a cube.
     pub units: usize,
-    /// Most buffers that a kernel can bind.
+    /// Maximum number of buffers that a kernel can bind.
     pub buffers: usize,
-    /// Most bytes of a buffer that a kernel can bind.
+    /// Maximum number of bytes of a buffer that a kernel can bind.
     pub buffer_bytes: u64,
     /// Whether the device reports tensor cores.
     pub tensor_cores: bool,
@@ -75,7 +75,8 @@ pub fn check(demand: Demand, device: &Device) -> Result<(), LimitError> {
     Limits::of(device).map_or(Ok(()), |limits| limits.check(demand))
 }
 
-/// Most values that a kernel on `device` can have in one tensor, where memory allows `most`.
+/// Maximum number of values that a kernel on `device` can have in one tensor, where memory allows
+/// `most`.
 pub fn values_at_once(most: usize, device: &Device) -> usize {
     let at_once = |limits: Limits| (limits.buffer_bytes / size_of::<f32>() as u64) as usize;
     Limits::of(device).map_or(most, |limits| most.min(at_once(limits)))

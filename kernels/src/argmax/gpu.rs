@@ -3,7 +3,7 @@
 //! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
 //! largest logit so far and the sum of the exponentials relative to it.
 
-use crate::gpu::finite::{is_nan_or_plus_infinity, is_finite};
+use crate::gpu::finite::{is_finite, is_nan_or_plus_infinity};
 use crate::gpu::prelude::*;
 
 /// Units of a cube, and the steps of its tree reduction.

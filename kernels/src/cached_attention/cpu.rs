@@ -42,7 +42,7 @@ const WORTH_SHARING: usize = 1 << 16;
 /// Prefetch distance, in positions.
 const AHEAD: usize = 8;
 
-/// Most tasks of a batch.
+/// Maximum number of tasks of a batch.
 const MOST_TASKS: usize = 16;
 
 /// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head)

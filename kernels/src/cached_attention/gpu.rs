@@ -17,7 +17,7 @@ const WIDEST: usize = 4;
 /// New positions per launch: a grid has at most 65,535 cubes in a dimension.
 const MOST_POSITIONS: usize = 1 << 15;
 
-/// Least new positions for which a prefill uses the tiled kernel.
+/// Minimum number of new positions for which a prefill uses the tiled kernel.
 const MANY: usize = 8;
 
 /// Cubes that keep a multiprocessor busy, and the assumed number of multiprocessors if the driver

@@ -22,7 +22,8 @@ pub struct Share {
     pub split: bool,
 }
 
-/// Most units that share a key; more would leave each with less than a vector of a usual head.
+/// Maximum number of units that share a key; more would leave each with less than a vector of a
+/// usual head.
 const MOST_LANES: usize = 16;
 
 impl Share {

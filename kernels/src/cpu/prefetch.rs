@@ -10,9 +10,9 @@ use crate::simd::prefetch;
 /// Bytes that a thread prefetches before it looks for work again.
 const PIECE: usize = 1024;
 
-/// Most bytes that are prefetched of each thread's share: they must fit in a second-level cache
-/// beside other data. With more than two threads they may be in another core's cache, which is
-/// still faster than memory.
+/// Maximum number of bytes that are prefetched of each thread's share: they must fit in a
+/// second-level cache beside other data. With more than two threads they may be in another core's
+/// cache, which is still faster than memory.
 const MOST_BYTES: usize = 256 * 1024;
 
 /// The next weights in this process. Two models that run at the same time overwrite each other's

@@ -17,7 +17,7 @@ use crate::gpu::tile::sum_of_lanes;
 const LOWEST: f32 = -3.0e38;
 /// Largest vocabulary for a small cube; the units of a large cube would have few values each.
 const SMALL_VOCABULARY: usize = 1024;
-/// Most cubes of the kernel that scales a gradient; each loops over the values.
+/// Maximum number of cubes of the kernel that scales a gradient; each loops over the values.
 const SCALING_CUBES: u32 = 1024;
 
 impl Operation<CubeBackend, 1, 2> for CrossEntropy {

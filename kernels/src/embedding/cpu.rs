@@ -22,7 +22,8 @@ impl Operation<Flex, 1> for Embed {
 
 /// Values that one task writes or adds, roughly: fewer are not worth a task.
 const CHUNK: usize = 65_536;
-/// Most parts of the table. One task sums each part's gradient, and scans all ids for it.
+/// Maximum number of parts of the table. One task sums the gradient of each part, and scans all ids
+/// for it.
 const PARTS: usize = 64;
 
 /// Gradient of a table `[rows, n_embd]`: each row of `dy` is added to the row of its id, in the

@@ -18,8 +18,8 @@ pub trait InstructionSet: Copy {
     const LANES: usize;
     /// Vectors in the width of a tile, chosen so that the accumulators fill the registers.
     const VECTORS: usize;
-    /// Most lanes of k in a block: a panel of this depth takes part of a core's own cache, and
-    /// leaves room for the streamed rows.
+    /// Maximum number of lanes of k in a block: a panel of this depth takes part of a core's own
+    /// cache, and leaves room for the streamed rows.
     const DEPTH: usize;
 
     /// Zeros.

@@ -8,7 +8,7 @@
 
 use cubecl::prelude::*;
 
-/// Sizes of the tiles, known at compile time of a kernel.
+/// Tile sizes: compile-time constants of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Positions that a cube owns.

@@ -60,9 +60,9 @@ pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
     [0, half].map(|first| slice(list.clone(), std::slice::from_ref(&(first..first + half))))
 }
 
-/// Most groups of rows in the backward: each sums the weights' gradient over its rows.
+/// Maximum number of groups of rows in the backward: each sums the weights' gradient over its rows.
 const MOST_GROUPS: usize = 1024;
-/// Least rows of a group, so that there are far fewer sums than rows.
+/// Minimum number of rows of a group, so that there are far fewer sums than rows.
 const FEWEST_ROWS: usize = 4;
 
 /// Compile-time configuration of a norm kernel: how units share a row's vectors, and which norm it

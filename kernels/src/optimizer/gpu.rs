@@ -17,8 +17,8 @@ const CHUNK: usize = UNITS as usize * EACH;
 const EACH_SUMMED: usize = 64;
 /// See [`EACH_SUMMED`].
 const CHUNK_SUMMED: usize = UNITS as usize * EACH_SUMMED;
-/// Most parameters in one launch. The kernel's code is unrolled over them, so more of them take
-/// longer to compile.
+/// Maximum number of parameters in one launch. The kernel's code is unrolled over them, so more of
+/// them take longer to compile.
 const MOST_TOGETHER: usize = 16;
 /// Buffers of a launch other than the parameters', including the runtime's own.
 const OTHER_BUFFERS: u32 = 4;
@@ -117,7 +117,7 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     verdict
 }
 
-/// Most parameters of one launch, with `buffers` buffers each.
+/// Maximum number of parameters of one launch, with `buffers` buffers each.
 pub(super) fn most_together(client: &Client, buffers: usize) -> usize {
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
     (bindings as usize / buffers).clamp(1, MOST_TOGETHER)

@@ -7,7 +7,7 @@ use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::tile::sum_of_lanes;
 
-/// Most rows; a unit keeps an accumulator for each.
+/// Maximum number of rows; a unit keeps an accumulator for each.
 const MOST: usize = 8;
 /// Units of a cube.
 const UNITS: usize = 256;

@@ -317,11 +317,11 @@ pub fn factor(tensor: &CubeTensor, across: usize) -> Option<(FactorLayout, Place
     (whole && begins).then_some((layout, place))
 }
 
-/// Least columns, and least depth, for which a tile pays off.
+/// Minimum number of columns, and minimum depth, for which a tile pays off.
 const FEWEST: usize = 32;
 /// Cubes that fit on a multiprocessor at once, by their registers.
 const AT_ONCE: usize = 2;
-/// Least slices in a part of the depth.
+/// Minimum number of slices in a part of the depth.
 const FEWEST_SLICES: usize = 8;
 
 /// The number of pairs of factors, the rows of `a`, the depth, and the columns of `b`.

@@ -55,7 +55,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// How long a kernel is timed, roughly; one that takes longer runs once.
 const TARGET_TIME: Duration = Duration::from_millis(20);
 
-/// Most runs of a kernel.
+/// Maximum number of runs of a kernel.
 const MOST_RUNS: u128 = 20;
 
 /// Numbers of two results that are compared at a time.

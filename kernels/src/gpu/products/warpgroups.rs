@@ -122,8 +122,8 @@ fn copy_slice<T: Float, N: Size>(
 }
 
 /// `out[pair, part] = a b` over one part of the depth. Cubes along y take one part each, cubes
-/// along z one pair of factors each. In the first part the sums start from `first_sums`, as
-/// `config` says.
+/// along z one pair of factors each. In the first part the sums start from `first_sums`, as `form`
+/// says.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn by_warpgroups<T: Float, N: Size>(
     a: &[Vector<T, N>],
@@ -225,11 +225,11 @@ fn by_warpgroups<T: Float, N: Size>(
     }
 }
 
-/// Least rows and columns: below this a tile would be mostly empty.
+/// Minimum number of rows and of columns: below this a tile would be mostly empty.
 const FEWEST: usize = 128;
-/// Least slices in a part of the depth.
+/// Minimum number of slices in a part of the depth.
 const FEWEST_SLICES: usize = 8;
-/// Most parts of the depth.
+/// Maximum number of parts of the depth.
 const MOST_PARTS: usize = 16;
 /// Time per slice, and per tile in addition to its slices, in nanoseconds.
 const SLICE_NS: usize = 700;
