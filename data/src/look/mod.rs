@@ -95,16 +95,17 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
     let mut corpus = Corpus::find(options, progress)?;
     loop {
         let mut state = LookState::new();
-        let reading = corpus.read(Purpose::Looking, Position::default(), progress, &mut |at: EventPosition<'_>, event| {
-            match event {
-                Event::Text(text) => state.add(text),
-                Event::EndOfDocument => state.end_document(at.source()),
-                // A date before 1970 comes from a clock that was never set.
-                Event::Dated(Dated::At(seconds)) => state.written = u64::try_from(seconds).ok(),
-                Event::Title(_) | Event::Dated(Dated::Throughout) => {}
-            }
-            Ok(())
-        })?;
+        let reading =
+            corpus.read(Purpose::Looking, Position::default(), progress, &mut |at: EventPosition<'_>, event| {
+                match event {
+                    Event::Text(text) => state.add(text),
+                    Event::EndOfDocument => state.end_document(at.source()),
+                    // A date before 1970 comes from a clock that was never set.
+                    Event::Dated(Dated::At(seconds)) => state.written = u64::try_from(seconds).ok(),
+                    Event::Title(_) | Event::Dated(Dated::Throughout) => {}
+                }
+                Ok(())
+            })?;
         corpus.leave_out(&reading.unusable)?;
         if !reading.is_spoilt {
             return match state.documents {

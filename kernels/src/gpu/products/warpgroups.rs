@@ -8,7 +8,9 @@
 //! rows or 256 columns.
 
 use crate::gpu::prelude::*;
-use crate::gpu::products::tiled::{FactorLayout, Place, VECTOR_SIZE, factor, own_tile, result_stride, sizes, sum_parts};
+use crate::gpu::products::tiled::{
+    FactorLayout, Place, VECTOR_SIZE, factor, own_tile, result_stride, sizes, sum_parts,
+};
 use crate::gpu::ptx::{self, Half, Product};
 use crate::gpu::tensor_cores::PLANE;
 use crate::gpu::warpgroup::{
