@@ -330,7 +330,7 @@ impl Factor for f32 {
 
 impl Factor for bf16 {
     fn of<'a>(weights: &'a [f32], buffer: &'a mut Vec<bf16>) -> &'a [bf16] {
-        let rounded = self::first_n(buffer, weights.len());
+        let rounded = first_n(buffer, weights.len());
         narrow_bf16(weights, rounded);
         rounded
     }
