@@ -129,7 +129,7 @@ impl Trainer<'_> {
         }
         let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
         let asked = || (self.stop)() || self.reporter.stop_requested();
-        let gpt = self.learner.hand_over(gpt, learning_rate, &asked)?;
+        let gpt = self.learner.enqueue_step(gpt, learning_rate, &asked)?;
         let most = if is_first || self.is_looked_at() { 0 } else { MOST_IN_FLIGHT };
         self.drain(gpt, most)
     }

@@ -1,11 +1,10 @@
 //! One optimizer step: windows of the text, forward, loss, backward, clip, step. Read
 //! [`Learner::step`] first.
 //!
-//! On the CPU and among several processes every step is waited for. A GPU by itself is handed the
-//! next step while it is at work on the one before, and decides itself whether a step is taken:
-//! [`Learner::hand_over`] and [`Learner::drain`]. All of a step's randomness is named by (seed,
-//! step, micro-batch, segment). Nothing here saves or tells anything: what there is to tell is in
-//! what a step returns.
+//! On the CPU and in a group of processes, the host waits for every step. A single GPU receives the
+//! next step while it still computes the previous one, and decides itself whether a step is taken:
+//! [`Learner::enqueue_step`] and [`Learner::drain`]. All randomness of a step follows from (seed,
+//! step, micro-batch, segment). Nothing here saves or reports anything: a step returns its result.
 
 pub mod gradient;
 pub mod guard;
@@ -27,11 +26,11 @@ use guard::Verdict;
 use optimizer::{Decided, Decision, Halt, Optimizer, global_norm};
 use progress::Progress;
 
-/// What learns: all that a step reads and changes beside the model.
+/// The state of training: everything a step reads and changes, except the model.
 pub struct Learner<'a> {
     /// The resolved configuration.
     pub config: TrainConfig,
-    /// The processes that train this model, this one among them.
+    /// The processes that train this model together, including this one.
     pub group: &'a dyn ProcessGroup,
     /// Windows to learn from.
     pub windows: TrainWindows,
@@ -39,13 +38,14 @@ pub struct Learner<'a> {
     pub optimizer: Optimizer,
     /// Where the run stands.
     pub progress: Progress,
-    /// Of a GPU that decides by itself whether a step is taken.
+    /// Steps queued on a GPU that decides itself whether they are taken; `None` where the host
+    /// waits for each step.
     pub in_flight: Option<InFlight>,
-    /// Whether any process was asked to stop, as all of them learned in the last step.
+    /// Whether any process was asked to stop; the processes exchange this in every step.
     pub stop_agreed: bool,
 }
 
-/// What one step did, or would have done.
+/// The numbers of one step, taken or not.
 #[derive(Clone, Copy, Debug)]
 pub struct StepResult {
     /// The step, from 1.
@@ -58,65 +58,66 @@ pub struct StepResult {
     pub grad_norm: f64,
     /// Whether the gradient was scaled down.
     pub clipped: bool,
-    /// The rate it was taken with.
+    /// Its learning rate.
     pub learning_rate: f64,
 }
 
-/// What came of one batch.
+/// The outcome of one batch.
 pub enum Attempt {
-    /// A step along its gradient; where that was a spike, how many times the usual length.
+    /// A step was taken. If the gradient was a spike, the number says how many times the usual norm
+    /// it had.
     Taken(Gpt, StepResult, Option<f64>),
-    /// No step: the gradient is so many times as long as usual.
+    /// No step: the gradient's norm is this many times the usual one.
     Spike(Gpt, StepResult, f64),
     /// No step: the loss or the gradient is not finite.
     NotFinite(Gpt, StepResult, GradientsParams),
-    /// No step: it was asked to stop before the gradient was whole.
+    /// No step: `stop` was requested before the gradient was complete.
     Stopped(Gpt),
 }
 
-/// Steps in flight when the next is handed over. One keeps the device busy; more would only delay
-/// the news.
+/// Steps in flight when the next one is enqueued. One keeps the device busy; more would only delay
+/// the results.
 pub const MOST_IN_FLIGHT: usize = 1;
 
-/// Steps in flight, oldest first: those that a GPU was handed before the host knows how the last
-/// one went. A GPU whose host waits for each step before it prepares the next stands still in
-/// between. So the device decides by itself whether a step is taken ([`Halt`]), and the host reads
-/// of a step while the device is at work on the one after it; of a step that is logged, saved,
-/// evaluated or sampled it reads at once.
+/// Steps in flight, oldest first: steps given to a GPU before the host knows the outcome of the
+/// previous one. If the host waited for each step before it prepared the next, the GPU would idle
+/// in between. So the device decides itself whether a step is taken ([`Halt`]), and the host reads
+/// a step's result while the device computes the following step. A step that is logged, saved,
+/// evaluated or sampled is read at once.
 pub struct InFlight {
     halt: Halt,
-    queue: VecDeque<Handed>,
+    queue: VecDeque<EnqueuedStep>,
 }
 
-/// A step that was handed over, with its outcome on the way.
-struct Handed {
+/// A step given to the device whose outcome the host has not read yet.
+struct EnqueuedStep {
     /// Steps that the run had taken before it.
     step: u64,
-    /// The windows that it had read.
+    /// Windows that the run had read before it.
     windows: u64,
-    /// The tokens that it had learned from.
+    /// Tokens that the run had learned from before it.
     tokens: u64,
     learning_rate: f64,
     decision: Decision,
 }
 
 impl InFlight {
-    /// For a run whose steps the device can decide on by itself; `None` where the host must: on the
-    /// CPU, whose results are there anyway; among several processes, which add up gradients by way
-    /// of the hosts; with `spikes`, which go by the norms before; and in float16, whose scale of the
-    /// loss does.
+    /// For a run whose steps the device can decide on itself. `None` where the host must decide: on
+    /// the CPU, whose results are available anyway; with several processes, whose hosts add up the
+    /// gradients; with `spikes`, and with float16's loss scale, which both depend on earlier norms.
     pub fn new(config: &TrainConfig, group: &dyn ProcessGroup, device: &Device) -> Option<Self> {
         let alone = !is_cpu(device) && group.size() == 1;
-        let decides = config.spikes == Spikes::Off && config.precision != Precision::F16;
-        (alone && decides).then(|| Self { halt: Halt::new(device), queue: VecDeque::new() })
+        let device_decides = config.spikes == Spikes::Off && config.precision != Precision::F16;
+        (alone && device_decides).then(|| Self { halt: Halt::new(device), queue: VecDeque::new() })
     }
 }
 
 impl Learner<'_> {
-    /// Learns from the next batch, if the guard lets it pass; `stop` is asked before each pass.
+    /// Takes a step along the gradient of the next batch, if the guard accepts it. `stop` is called
+    /// before each pass.
     ///
     /// # Errors
-    /// When the tokens cannot be read, the device failed or a process is gone.
+    /// When the tokens cannot be read, the device fails or a process is gone.
     pub fn step(&mut self, gpt: Gpt, learning_rate: f64, stop: &dyn Fn() -> bool) -> Result<Attempt> {
         let (step, window) = (self.progress.step + 1, self.progress.windows);
         let Some((Gradient { loss, gradients }, grad_norm)) = self.gradient(&gpt, stop)? else {
@@ -137,9 +138,10 @@ impl Learner<'_> {
         Ok(Attempt::Taken(gpt, result, spike))
     }
 
-    /// The gradient of the next batch, over all processes, and its norm; in float16 at the largest
-    /// scale of the loss that it bears. None where a process alone is asked to stop on the way; those
-    /// of a group agree on it once a gradient is whole, or some would wait for the others forever.
+    /// The gradient of the next batch, averaged over all processes, and its norm. In float16 the
+    /// loss scale is halved until the gradient is finite. `None` if a single process is asked to
+    /// stop in between. The processes of a group agree on stopping once the gradient is complete:
+    /// otherwise some would wait for the others forever.
     fn gradient(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<Option<(Gradient, f64)>> {
         let Self { config, group, windows, progress, stop_agreed, .. } = self;
         let first = progress.windows;
@@ -151,8 +153,8 @@ impl Learner<'_> {
             let passes = Passes::new(config, progress.step, scale).on(&gpt.device());
             let passes = Passes { micro_batch, first_pass, ..passes };
             // Forward, loss, backward.
-            let whole = gradient(gpt, windows, share.clone(), passes, &|| alone && stop())?;
-            let Some(Gradient { loss, gradients }) = whole else { return Ok(None) };
+            let own = gradient(gpt, windows, share.clone(), passes, &|| alone && stop())?;
+            let Some(Gradient { loss, gradients }) = own else { return Ok(None) };
             let (loss, gradients, stopped) = exchange::all_reduce_mean(&**group, gpt, loss, gradients, stop())?;
             *stop_agreed = stopped;
             let grad_norm = broadcast_number(&**group, global_norm(gpt, &gradients))?;
@@ -162,42 +164,42 @@ impl Learner<'_> {
         }
     }
 
-    /// Hands a GPU the next step without waiting for it; does nothing where steps are waited for, or
-    /// where `stop` says so before a pass.
+    /// Gives a GPU the next step without waiting for it. Does nothing where the host waits for each
+    /// step, or if `stop` returns true before a pass.
     ///
     /// # Errors
     /// When the tokens cannot be read.
-    pub fn hand_over(&mut self, gpt: Gpt, learning_rate: f64, stop: &dyn Fn() -> bool) -> Result<Gpt> {
+    pub fn enqueue_step(&mut self, gpt: Gpt, learning_rate: f64, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         let Some(in_flight) = &mut self.in_flight else { return Ok(gpt) };
         let (config, progress) = (&self.config, &mut self.progress);
         let next = progress.windows + config.windows_per_step() as u64;
         let passes = Passes::new(config, progress.step, 1.0).on(&gpt.device());
-        let whole = enqueue(&gpt, &self.windows, progress.windows..next, passes, stop)?;
-        let Some(Enqueued { losses, gradients }) = whole else { return Ok(gpt) };
+        let enqueued = enqueue(&gpt, &self.windows, progress.windows..next, passes, stop)?;
+        let Some(Enqueued { losses, gradients }) = enqueued else { return Ok(gpt) };
         let decision = in_flight.halt.decide(&gpt, &gradients, losses, config.grad_clip);
         let gpt = self.optimizer.step_as_decided(gpt, gradients, &decision, learning_rate);
         let Progress { step, windows, tokens, .. } = *progress;
-        in_flight.queue.push_back(Handed { step, windows, tokens, learning_rate, decision });
+        in_flight.queue.push_back(EnqueuedStep { step, windows, tokens, learning_rate, decision });
         progress.step += 1;
         progress.windows = next;
         progress.tokens += config.tokens_per_step();
         Ok(gpt)
     }
 
-    /// Waits until at most `most` steps are in flight: what those that were waited for did, in
-    /// order, and whether the one after them could not be taken.
+    /// Waits until at most `most` steps are in flight. Returns the results of the finished steps,
+    /// in order, and whether the step after them could not be taken.
     ///
-    /// Where a loss or a norm was not finite, the device has changed nothing since: the run goes
-    /// back to where that step began, to take it again by [`Self::step`].
+    /// If a loss or a norm was not finite, the device has changed nothing since: the run is rewound
+    /// to the beginning of that step, so that [`Self::step`] can take it again.
     ///
     /// # Errors
-    /// When the device failed.
+    /// When the device fails.
     pub fn drain(&mut self, most: usize) -> Result<(Vec<StepResult>, bool)> {
         let mut results = Vec::new();
         while let Some(in_flight) = self.in_flight.as_mut().filter(|in_flight| in_flight.queue.len() > most)
-            && let Some(handed) = in_flight.queue.pop_front()
+            && let Some(oldest) = in_flight.queue.pop_front()
         {
-            let Handed { step, windows, tokens, learning_rate, decision } = handed;
+            let EnqueuedStep { step, windows, tokens, learning_rate, decision } = oldest;
             let Decided { loss, grad_norm, scale, taken } = decision.wait()?;
             if !taken {
                 (self.progress.step, self.progress.windows, self.progress.tokens) = (step, windows, tokens);
@@ -206,7 +208,7 @@ impl Learner<'_> {
                 in_flight.halt.release();
                 return Ok((results, true));
             }
-            // The guard would have said the same of a step that is finite; it remembers the norm.
+            // The device has taken the step; the guard, which would have too, records the norm.
             self.progress.guard.judge(loss, grad_norm, windows, &self.config);
             let (step, window, clipped) = (step + 1, windows, scale < 1.0);
             results.push(StepResult { step, window, loss, grad_norm, clipped, learning_rate });

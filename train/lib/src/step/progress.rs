@@ -1,17 +1,15 @@
-//! Where a run stands: all that its next step follows from beside weights, moments and
-//! configuration.
+//! Where a run stands: with weights, moments and configuration, all that its next step depends on.
 
 use ember_data::prepare::Manifest;
 use serde::{Deserialize, Serialize};
 
 use super::{gradient::LossScale, guard::Guard};
 
-/// Where a run stands, and in what. With the configuration's seed, every random draw of a step
-/// follows from it.
+/// Where a run stands, and in which text. With the configuration's seed, it determines every random
+/// draw of a step.
 ///
-/// A state that lacks something is of another version, and is not gone on with as if nothing had
-/// been there: so what may be null must be there too, which serde's derive asks of no `Option`
-/// unless it is told how to read it.
+/// A state that lacks a field comes from another version and must be refused. serde's derive reads
+/// a missing `Option` as `None`; `deserialize_with` makes the field required.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps taken.
@@ -26,23 +24,22 @@ pub struct Progress {
     pub unreported_loss: f64,
     /// Number of those steps.
     pub unreported_steps: u32,
-    /// The text that `windows` counts in; `None` before the first session.
+    /// Checksums of the text whose windows are counted; `None` before the first session.
     #[serde(deserialize_with = "Option::deserialize")]
     pub data: Option<DataChecksums>,
-    /// How many windows a pass over it has, which is for the program to say: another version may cut
-    /// it elsewhere. `None` before the first session, and where none was kept yet.
+    /// Windows in one pass over the text. Another version of the program may cut the text
+    /// elsewhere. `None` before the first session, and in checkpoints that did not store it yet.
     pub windows_per_pass: Option<u64>,
-    /// What was found by evaluating earlier steps. What is found by evaluating this one, which is
-    /// saved first, is kept beside it.
+    /// The evaluations of earlier steps. This step is saved before it is evaluated, so its own
+    /// evaluation is stored in a file beside the checkpoint.
     pub evaluations: Evaluations,
-    /// What the guard remembers.
+    /// The guard's state.
     pub guard: Guard,
-    /// What the loss is multiplied by in float16.
+    /// The factor on the loss in float16.
     pub loss_scale: LossScale,
 }
 
-/// The prepared text and its tokenizer, by which they can be told from others: 16 hexadecimal
-/// digits each.
+/// Checksums that identify the prepared text and its tokenizer: 16 hexadecimal digits each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataChecksums {
     /// Of the tokens to learn from.
@@ -54,13 +51,13 @@ pub struct DataChecksums {
 }
 
 impl DataChecksums {
-    /// What a prepared folder's manifest says.
+    /// The checksums in a prepared folder's manifest.
     pub fn new(manifest: &Manifest) -> Self {
         let (train, val) = (manifest.train.checksum.clone(), manifest.val.checksum.clone());
         Self { train, val, tokenizer: manifest.tokenizer_checksum.clone() }
     }
 
-    /// What of `other` is not the same, in words; `None` where all of it is.
+    /// The first part that differs in `other`, in words; `None` if all are equal.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         let parts = [
             (self.tokenizer == other.tokenizer, "tokenizer"),
@@ -71,25 +68,26 @@ impl DataChecksums {
     }
 }
 
-/// The evaluations up to a step: which is the best, and for how long it has been. `best`,
-/// `patience` and what is removed go by this alone, so it is saved with every checkpoint, and again
-/// beside it once the checkpoint itself is evaluated: the logs are for people.
+/// The evaluations up to a step: which is the best, and how many came after it. `best`, `patience`
+/// and the removal of old checkpoints depend on this alone and never on the logs. So it is saved in
+/// every checkpoint, and again beside it once that checkpoint has been evaluated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
     /// The step last evaluated.
     pub last: Option<u64>,
-    /// The one with the lowest validation loss.
+    /// The evaluation with the lowest validation loss.
     pub best: Option<Best>,
-    /// How many came after that one.
+    /// Evaluations after `best`.
     pub since_best: u64,
-    /// The one with the lowest loss of those whose checkpoints were saved, which the run's `best`
-    /// names: another one than `best` where the disk was full when that was to be saved.
+    /// The evaluation with the lowest loss among the saved checkpoints, to which the run's file
+    /// `best` points. It differs from `best` if that one could not be saved because the disk was
+    /// full.
     #[serde(deserialize_with = "Option::deserialize")]
     pub best_saved: Option<Best>,
-    /// What the logits are divided by in what is saved after `last`, where the run is calibrated
-    /// ([`crate::run::temperature`]).
+    /// The temperature that divides the logits of checkpoints saved after `last`, in a calibrated
+    /// run ([`crate::run::temperature`]).
     pub temperature: f64,
-    /// What they were divided by when `last` was saved and evaluated; `None` where the run is not
+    /// The temperature with which `last` was saved and evaluated; `None` if the run is not
     /// calibrated.
     #[serde(deserialize_with = "Option::deserialize")]
     pub last_temperature: Option<f64>,
@@ -102,7 +100,7 @@ impl Default for Evaluations {
     }
 }
 
-/// An evaluation: the one with the lowest validation loss, or that may be.
+/// An evaluation that is the best, or a candidate for it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// The step that was evaluated.
@@ -118,8 +116,8 @@ impl Best {
 }
 
 impl Evaluations {
-    /// Takes in the evaluation of `step`; whether it is the best. A loss that is not finite never
-    /// is.
+    /// Records the evaluation of `step`; returns whether it is the best so far. A loss that is not
+    /// finite never is.
     pub fn record(&mut self, step: u64, val_loss: f64) -> bool {
         let evaluated = Best { step, val_loss };
         let is_best = evaluated.is_below(self.best);
@@ -131,8 +129,8 @@ impl Evaluations {
         is_best
     }
 
-    /// Takes in that the checkpoint of a step that was evaluated is saved; whether it is the best of
-    /// those.
+    /// Records that the checkpoint of an evaluated step was saved; returns whether it is the best
+    /// of those saved.
     pub fn record_saved(&mut self, evaluated: Best) -> bool {
         let is_best = evaluated.is_below(self.best_saved);
         if is_best {
@@ -141,8 +139,9 @@ impl Evaluations {
         is_best
     }
 
-    /// What the logits of a calibrated run are divided by at `step`: in its checkpoint, its evaluation
-    /// and its samples alike, though the evaluation finds another one for what comes after it.
+    /// The temperature that divides a calibrated run's logits at `step`, the same in its
+    /// checkpoint, its evaluation and its samples. The evaluation finds a new one for the steps
+    /// after it.
     pub fn temperature_at(&self, step: u64) -> f64 {
         let then = self.last_temperature.filter(|_| self.last == Some(step));
         then.unwrap_or(self.temperature)

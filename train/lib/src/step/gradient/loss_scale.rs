@@ -1,6 +1,6 @@
 //! Loss scaling ([Micikevicius et al. 2018](https://arxiv.org/abs/1710.03740), section 3.2): in
-//! float16 the smallest gradients would become 0, so the loss is multiplied by a power of two
-//! before the backward, and the gradient divided by it after.
+//! float16 the smallest gradients would underflow to 0, so the loss is multiplied by a power of two
+//! before the backward pass, and the gradient divided by it afterwards.
 
 use burn::{module::ParamId, optim::GradientsParams};
 use ember_model::{Gpt, Parameter};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Precision;
 
-/// Good steps after which a larger scale is tried.
-const GROWS_AFTER: u32 = 2000;
-/// The scale of a new run, and the largest there is.
+/// Steps without overflow after which the scale is doubled.
+const GROWTH_INTERVAL: u32 = 2000;
+/// The scale of a new run.
 const FIRST: f64 = 65_536.0;
 const LARGEST: f64 = 16_777_216.0;
 
-/// The scale of the loss, as large as float16 bears: halved when a gradient overflows, doubled
-/// after 2,000 good steps. It is part of where a run stands, and saved with it.
+/// The loss scale, kept as large as float16 allows: halved when a gradient overflows, doubled after
+/// 2,000 steps without overflow. It is part of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     scale: f64,
@@ -29,35 +29,35 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// What the loss is multiplied by; only float16 needs anything but 1.
+    /// The factor on the loss: 1 except in float16.
     pub fn scale(&self, precision: Precision) -> f64 {
         if precision == Precision::F16 { self.scale } else { 1.0 }
     }
 
-    /// Takes note of the norm of a gradient. Returns whether the gradient is to be computed again
-    /// at half the scale: it is not finite, and the scale may be to blame. The step is then not
-    /// taken, and nothing of it is lost.
+    /// Records the norm of a gradient. Returns whether the gradient must be computed again at half
+    /// the scale, because it is not finite and the scale may be the cause. No step is taken then,
+    /// and the batch is not lost.
     pub fn overflowed(&mut self, precision: Precision, grad_norm: f64) -> bool {
         if precision != Precision::F16 {
             return false;
         }
         if !grad_norm.is_finite() {
             self.good_steps = 0;
-            // At 1 it is not the scale that makes it overflow.
+            // At 1 the scale is not what makes it overflow.
             let again = self.scale > 1.0;
             self.scale = if again { self.scale / 2.0 } else { FIRST };
             return again;
         }
         self.good_steps += 1;
-        if self.good_steps == GROWS_AFTER {
+        if self.good_steps == GROWTH_INTERVAL {
             *self = Self { scale: (2.0 * self.scale).min(LARGEST), good_steps: 0 };
         }
         false
     }
 }
 
-/// The gradient of the loss itself, given that of the loss times `scale`; dividing by a power of
-/// two loses nothing.
+/// The gradient of the loss, from the gradient of the loss times `scale`. Dividing by a power of
+/// two is exact.
 pub(super) fn unscaled(gpt: &Gpt, mut gradients: GradientsParams, scale: f64) -> GradientsParams {
     if scale != 1.0 {
         for Parameter { id, shape, .. } in gpt.parameters() {

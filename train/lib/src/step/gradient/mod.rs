@@ -1,6 +1,6 @@
-//! The gradient of a step: its windows in passes that memory holds, added up.
+//! The gradient of a step, accumulated over passes (micro-batches) that fit into memory.
 //!
-//! A pass goes through the model in one piece, unless memory is short: then in segments.
+//! A pass runs through the model in one piece, or in segments if memory is short.
 
 mod loss_scale;
 mod passes;
@@ -23,22 +23,22 @@ pub use passes::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU, Passes, inputs};
 
 /// The mean loss over some windows, and its gradient.
 pub struct Gradient {
-    /// Cross-entropy in nats per token, whatever else is minimised.
+    /// Cross-entropy in nats per token, without other terms of the objective.
     pub loss: f64,
-    /// By parameter, in float32.
+    /// The gradient of each parameter, in float32.
     pub gradients: GradientsParams,
 }
 
-/// A gradient that a GPU may still be at work on.
+/// A gradient that a GPU may still be computing.
 pub struct Enqueued {
     /// The loss of each pass, one value.
     pub losses: Vec<Tensor<1>>,
-    /// As [`Gradient::gradients`].
+    /// See [`Gradient::gradients`].
     pub gradients: GradientsParams,
 }
 
 impl Enqueued {
-    /// The gradient with its loss, which the host waits for.
+    /// Waits for the losses and returns their mean with the gradient.
     pub fn read(self) -> Gradient {
         let count = self.losses.len();
         let loss = self.losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;
@@ -46,7 +46,7 @@ impl Enqueued {
     }
 }
 
-/// The mean loss over the windows numbered `range`, and its gradient; none where `stop` says so
+/// The mean loss over the windows numbered `range`, and its gradient; `None` if `stop` returns true
 /// before a pass.
 ///
 /// # Errors
@@ -61,8 +61,8 @@ pub fn gradient(
     Ok(enqueue(gpt, windows, range, passes, stop)?.map(Enqueued::read))
 }
 
-/// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the
-/// next.
+/// Like [`gradient`], but without waiting for a GPU: while it computes one pass, the host prepares
+/// the next.
 ///
 /// # Errors
 /// When the tokens cannot be read.
@@ -75,7 +75,7 @@ pub fn enqueue(
 ) -> Result<Option<Enqueued>> {
     let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
-    // The gradient of the mean over all passes: each counts for its share.
+    // Dividing each pass's loss by their number gives the gradient of the mean over all passes.
     let divisor = count as f64 / loss_scale;
     let mut gradients = GradientsAccumulator::new();
     let mut losses = Vec::new();
@@ -90,8 +90,8 @@ pub fn enqueue(
     Ok(Some(Enqueued { losses, gradients }))
 }
 
-/// Takes a batch through the model and back, as pass number `number` of its step: adds the gradient
-/// of what is minimised, over `divisor`, to `gradients`. Returns the cross-entropy, one value.
+/// One forward and backward pass, number `number` of its step: adds the gradient of the objective,
+/// divided by `divisor`, to `gradients`. Returns the cross-entropy, one value.
 pub fn pass(
     gpt: &Gpt,
     batch: &Batch,

@@ -1,4 +1,4 @@
-//! How the windows of a step go through the model.
+//! How the windows of a step are divided into passes through the model.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::{random, windows::Batch};
@@ -9,35 +9,34 @@ use rand_chacha::rand_core::Rng;
 
 use crate::config::TrainConfig;
 
-/// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger
-/// pieces gain no speed, and below this size a piece's own gradient of the head costs more than it
-/// saves.
+/// Logits that a pass computes at once on the CPU, 128 MiB of float32; more are computed in pieces.
+/// Larger pieces gain no speed, and below this size a piece's own gradient of the head costs more
+/// than it saves.
 pub const LOGITS_OF_A_PIECE: usize = 32 << 20;
 
-/// The same on a GPU: 512 MiB of bfloat16. Its products take this many rows to be at their full
-/// speed, and each piece more costs one more sum of two gradients of the head.
+/// The same on a GPU: 512 MiB of bfloat16. Its matrix products reach full speed only with this many
+/// rows, and each further piece costs one more sum of two gradients of the head.
 pub const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
 
-/// How the windows of a step go through the model.
+/// How the passes of a step are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Passes {
     /// Windows in one pass.
     pub micro_batch: usize,
-    /// The run's seed. With the step and the number of the pass it names the pass's randomness.
+    /// The run's seed. With the step and the pass number it determines the pass's randomness.
     pub seed: u64,
     /// The step, counted from 0.
     pub step: u64,
     /// What is minimised.
     pub objective: Objective,
-    /// Whether a pass keeps only each block's input for the backward, and computes the rest again.
+    /// Whether a pass keeps only each block's input for the backward pass and recomputes the rest.
     pub activation_checkpointing: bool,
-    /// Logits that are there at once at most: where a pass has more, its head and loss go piece by
-    /// piece.
+    /// Most logits at once: if a pass has more, its head and loss are computed in pieces.
     pub most_logits: usize,
-    /// What the loss is multiplied by on its way back, a power of two; the gradient is divided by
-    /// it in the end.
+    /// The factor on the loss before the backward pass, a power of two; the gradient is divided by
+    /// it at the end.
     pub loss_scale: f64,
-    /// The number of the first pass: above 0 where other processes make those before it.
+    /// The number of the first pass: above 0 where other processes compute the earlier ones.
     pub first_pass: u64,
 }
 
@@ -53,8 +52,8 @@ impl Passes {
         }
     }
 
-    /// Passes of so many windows that minimise the cross-entropy alone, with nothing spared or
-    /// scaled.
+    /// Passes of `micro_batch` windows that minimise the cross-entropy alone, without activation
+    /// checkpointing or loss scaling.
     pub fn plain(micro_batch: usize, seed: u64) -> Self {
         Self {
             micro_batch,
@@ -68,22 +67,22 @@ impl Passes {
         }
     }
 
-    /// The same passes, with as many logits at once as suit `device`.
+    /// The same passes, with `most_logits` chosen for `device`.
     pub fn on(self, device: &Device) -> Self {
         let most = if is_cpu(device) { LOGITS_OF_A_PIECE } else { LOGITS_OF_A_PIECE_ON_GPU };
         Self { most_logits: values_at_once(most, device), ..self }
     }
 
-    /// Whether a pass with so many logits goes through the model in segments: then no moment has
-    /// all that it keeps.
+    /// Whether a pass with this many logits is computed in segments: then its activations and
+    /// logits are never all in memory at once.
     pub fn in_segments(&self, logits: usize) -> bool {
         self.activation_checkpointing || logits > self.most_logits
     }
 
-    /// Lets the dropout be what (seed, step, pass) and, where a pass goes in segments, the segment
-    /// name.
-    pub(super) fn reseed(&self, names: &[u64]) {
-        let names: Vec<u64> = [self.step].iter().chain(names).copied().collect();
+    /// Seeds dropout from the run's seed, the step and `place`: the pass and, with activation
+    /// checkpointing, the segment.
+    pub(super) fn reseed(&self, place: &[u64]) {
+        let names: Vec<u64> = [self.step].iter().chain(place).copied().collect();
         DropoutMask::seed(random::rng(self.seed, &names).next_u64());
     }
 }

@@ -1,13 +1,13 @@
-//! A pass, and how it is made in segments when memory is short: each segment's graph is made, gone
-//! back through and freed before the next one's, so that the graph of the whole model never exists.
+//! A pass, and how it is computed in segments when memory is short: each segment's graph is built,
+//! differentiated and freed before the next one's, so that the whole model's graph never exists.
 //!
-//! What makes this possible is the chain rule. The gradient of a segment's parameters and of its
-//! input follows from its input and the gradient of its output alone: with `dy` in hand, `(y *
-//! dy).sum()` has the same gradient as the whole model's loss.
+//! The chain rule makes this possible. The gradients of a segment's parameters and input depend
+//! only on its input and on the gradient `dy` of its output `y`: `(y * dy).sum()` has the same
+//! gradient as the whole model's loss.
 //!
-//! Activation checkpointing ([Chen et al. 2016](https://arxiv.org/abs/1604.06174), section 4) goes
-//! forward without a graph, keeps only what each block was given, and makes each block's graph anew
-//! when the backward arrives at it: one more forward, for a memory that hardly grows with the depth.
+//! Activation checkpointing ([Chen et al. 2016](https://arxiv.org/abs/1604.06174), section 4) runs
+//! the forward pass without a graph, keeps only each block's input, and rebuilds each block's graph
+//! in the backward pass: one more forward pass, for memory that hardly grows with the depth.
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
@@ -18,7 +18,7 @@ use super::passes::Passes;
 use ember_kernels::cross_entropy::{Loss, loss_over};
 use ember_kernels::head_loss;
 
-/// One pass, which adds its gradient, over `divisor`, to `gradients`.
+/// One pass, which adds its gradient, divided by `divisor`, to `gradients`.
 pub(super) struct Pass<'a> {
     pub(super) gpt: &'a Gpt,
     pub(super) targets: &'a [u32],
@@ -28,18 +28,18 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// The pass numbered `number` over `tokens` `[batch, time]` with activation checkpointing;
-    /// returns its cross-entropy.
+    /// Pass number `number` over `tokens` `[batch, time]` with activation checkpointing; returns
+    /// its cross-entropy.
     ///
-    /// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the
-    /// same.
+    /// A block's dropout is seeded by (seed, step, pass, block), so both forward passes draw the
+    /// same mask.
     pub(super) fn by_block(&mut self, number: u64, tokens: Tensor<2, Int>) -> Tensor<1> {
         let Self { gpt, passes, .. } = *self;
         let n_layer = gpt.config().n_layer;
         let reseed = |segment: usize| passes.reseed(&[number, segment as u64]);
 
-        // Forward: no parameter wants a gradient, so nothing is recorded; dropout acts all the
-        // same.
+        // Forward: no parameter requires a gradient, so no graph is recorded; dropout still
+        // applies.
         let frozen = gpt.clone().no_grad();
         reseed(n_layer);
         let mut x = frozen.embed(tokens.clone());
@@ -53,20 +53,20 @@ impl Pass<'_> {
         // Backward: the last segment first.
         let x = x.require_grad();
         let Loss { objective, cross_entropy } = self.loss(gpt.final_norm(x.clone()));
-        let mut dx = self.add_but(x, objective.backward());
+        let mut dx = self.add_segment(x, objective.backward());
         for (i, x) in kept.into_iter().enumerate().rev() {
             let x = x.require_grad();
             reseed(i);
             let y = gpt.block(i, x.clone());
-            dx = self.add_but(x, backward(y, dx));
+            dx = self.add_segment(x, backward(y, dx));
         }
         reseed(n_layer);
         self.add(backward(gpt.embed(tokens), dx));
         cross_entropy
     }
 
-    /// The loss of `hidden` `[batch, time, n_embd]`, after `ln_f`; where there would be too many logits
-    /// at once, piece by piece.
+    /// The loss of `hidden` `[batch, time, n_embd]`, after `ln_f`; computed in pieces if there
+    /// would be too many logits at once.
     pub(super) fn loss(&self, hidden: Tensor<3>) -> Loss {
         let Self { gpt, targets, divisor, passes, .. } = *self;
         let vocab = gpt.config().vocab_size;
@@ -82,20 +82,20 @@ impl Pass<'_> {
         head_loss(hidden, table, targets, passes.objective, divisor, positions.div_ceil(pieces))
     }
 
-    /// Adds the gradients of a segment's parameters; that of its input `x` is returned.
-    fn add_but(&mut self, x: Tensor<3>, of_segment: Gradients) -> Tensor<3> {
-        let Some(dx) = x.grad(&of_segment) else { unreachable!("a segment's output depends on its input") };
-        self.add(of_segment);
+    /// Accumulates the gradients of a segment's parameters; returns that of its input `x`.
+    fn add_segment(&mut self, x: Tensor<3>, gradients: Gradients) -> Tensor<3> {
+        let Some(dx) = x.grad(&gradients) else { unreachable!("a segment's output depends on its input") };
+        self.add(gradients);
         dx
     }
 
-    /// Adds the gradients of parameters that a backward has made.
-    pub(super) fn add(&mut self, made: Gradients) {
-        self.gradients.accumulate(self.gpt, GradientsParams::from_grads(made, self.gpt));
+    /// Accumulates the gradients of parameters from one backward pass.
+    pub(super) fn add(&mut self, gradients: Gradients) {
+        self.gradients.accumulate(self.gpt, GradientsParams::from_grads(gradients, self.gpt));
     }
 }
 
-/// The gradients of all that `y` was made of, given that of `y`.
+/// The gradients of everything that `y` depends on, given the gradient `dy` of `y`.
 fn backward(y: Tensor<3>, dy: Tensor<3>) -> Gradients {
     (y * Tensor::from_inner(dy)).sum().backward()
 }

@@ -1,5 +1,5 @@
-//! Where the first value that is not finite comes from: in the forward pass, taken again layer by
-//! layer, else in the gradient.
+//! Finds the first value that is not finite: in the forward pass, repeated layer by layer, else in
+//! the gradient.
 
 use burn::{optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::{Batch, TrainWindows};
@@ -8,32 +8,32 @@ use serde::Serialize;
 
 use crate::{error::Result, step::gradient::inputs};
 
-/// The first values that are not finite, and where they stand.
+/// The first tensor with values that are not finite, and their place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// `embeddings`, `h.0` and so on for the blocks, `ln_f`, `head`, or `backward` where all of the
-    /// forward pass is finite.
+    /// `embeddings`, `h.0` and so on for the blocks, `ln_f`, `head`, or `backward` if the forward
+    /// pass is finite.
     pub layer: String,
-    /// The parameter that holds them (in `backward`: whose gradient does); `activations` where the
-    /// layer's are finite.
+    /// The parameter with these values (in `backward`: with this gradient); `activations` if the
+    /// layer's parameters are finite.
     pub tensor: String,
     /// How many of the tensor's values are not finite.
     pub not_finite: usize,
     /// How many values it has.
     #[serde(rename = "of")]
     pub values: usize,
-    /// Where in the tensor the first of them stands; of activations `[position, channel]` in the
+    /// The index of the first of them in the tensor; for activations `[position, channel]` in the
     /// window.
     pub place: Vec<usize>,
-    /// The window whose forward pass meets them, by its number in the run.
+    /// The window whose forward pass has them, by its number in the run.
     pub window: Option<u64>,
     /// The position in that window.
     pub position: Option<usize>,
 }
 
-/// Looks for the first value that is not finite: in the forward pass of the windows numbered
-/// `first_window` and on, without dropout and each by itself, then in `gradients`, the last layer's
-/// first as the backward pass has them. `None` where dropout alone brought it about.
+/// Finds the first value that is not finite: in the forward pass of the `count` windows from number
+/// `first_window` on, one by one and without dropout; then in `gradients`, from the last layer
+/// back, in the order of the backward pass. `None` if only dropout caused it.
 ///
 /// # Errors
 /// When the tokens cannot be read.
@@ -54,7 +54,7 @@ pub fn diagnose(
     Ok(in_backward(gpt, gradients))
 }
 
-/// The first parameter that holds a value that is not finite, and that value's place.
+/// The first parameter with a value that is not finite, and the index of that value.
 pub fn weight_not_finite(gpt: &Gpt) -> Option<(String, Vec<usize>)> {
     in_parameters(gpt, |_| true).map(|found| (found.tensor, found.place))
 }
@@ -63,7 +63,7 @@ fn in_forward(gpt: &Gpt, batch: &Batch, window: u64) -> Option<Diagnosis> {
     let activations = first_layer(gpt, batch)?;
     let (layer, position) = (activations.layer.clone(), activations.place.get(1).copied());
     let found = in_parameters(gpt, |name| belongs(gpt, &layer, name)).unwrap_or_else(|| {
-        // The window is the only one: its index says nothing.
+        // The batch has one window: drop its index.
         let place = activations.place[1..].to_vec();
         Diagnosis { tensor: "activations".to_owned(), place, ..activations }
     });
@@ -123,14 +123,14 @@ fn in_tensor<const D: usize>(tensor: &Tensor<D>) -> Option<Diagnosis> {
     in_values(&values, &tensor.dims())
 }
 
-/// How many values are not finite, and where the first of them stands.
+/// How many values are not finite, and the index of the first; `None` if all are finite.
 fn in_values(values: &[f32], shape: &[usize]) -> Option<Diagnosis> {
     let place = place(values.iter().position(|value| !value.is_finite())?, shape);
     let not_finite = values.iter().filter(|value| !value.is_finite()).count();
     Some(Diagnosis { place, not_finite, values: values.len(), ..Diagnosis::default() })
 }
 
-/// The indices of value number `index` of a tensor of this shape.
+/// The multi-dimensional index of value number `index` in a tensor of this shape.
 pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
     let mut place = Vec::new();
     for size in shape.iter().rev() {

@@ -1,13 +1,13 @@
-//! The guard: what stands between a gradient and the step along it.
+//! The guard: checks every gradient before a step is taken along it.
 //!
-//! A loss or a gradient that is not finite stops the step and not the run: the batch is left out, a
+//! A loss or a gradient that is not finite stops the step and not the run: the batch is skipped, a
 //! report says where the first value that is not finite came from ([`diagnosis`]), and the run goes
-//! on from the same weights with the next batch, at most `max_skipped_batches` times. A gradient
-//! that is finite but unusually long, a spike, is scaled down or left out as `spikes` says.
+//! on from the same weights with the next batch, at most `max_skipped_batches` times. A spike, a
+//! gradient that is finite but unusually long, is scaled down or skipped as `spikes` says.
 //!
-//! What the guard remembers is part of a checkpoint, so that a resumed run judges as one never
-//! interrupted. It never sees an overflow under float16's loss scaling: that is how the scale is
-//! found, and is dealt with before [`Guard::judge`].
+//! The guard's state is part of a checkpoint, so that a resumed run judges like one never
+//! interrupted. The guard never sees an overflow under float16's loss scaling: that is handled
+//! before [`Guard::judge`], by lowering the scale.
 
 use std::collections::VecDeque;
 
@@ -19,48 +19,47 @@ use crate::config::{Spikes, TrainConfig};
 pub mod diagnosis;
 pub mod report;
 
-/// Gradient norms that the median is taken of.
+/// Gradient norms over which the median is taken.
 const REMEMBERED: usize = 100;
-/// Norms without which there is no usual length yet.
+/// Fewest norms for a median.
 const ENOUGH: usize = 20;
 
-/// What the guard remembers of a run.
+/// The guard's state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
-    /// The first window of each batch left out because its loss or gradient was not finite.
+    /// The first window of each batch skipped because its loss or gradient was not finite.
     pub not_finite: Vec<u64>,
-    /// Number of batches left out because their gradient was a spike.
+    /// Number of batches skipped because their gradient was a spike.
     pub spikes_skipped: u64,
-    /// The last 100 finite gradient norms, oldest first, those of spikes included: where long
+    /// The last 100 finite gradient norms, oldest first, including those of spikes: if long
     /// gradients become the rule, they stop being spikes.
     pub norms: VecDeque<f64>,
 }
 
-/// What is to be done with a gradient.
+/// What to do with a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// A step along it times `scale`, which is what clipping makes it; `spike` says how many times
-    /// the usual length it was, where that made it a spike.
+    /// Take a step along it times `scale`, the clipping factor. For a spike, `spike` is its norm
+    /// divided by the usual one.
     #[allow(missing_docs)]
     Take { scale: f64, spike: Option<f64> },
-    /// No step: it is so many times as long as usual.
+    /// No step: its norm is this many times the usual one.
     LeaveOutSpike(f64),
-    /// No step: it, or the loss, is not finite.
+    /// No step: the gradient or the loss is not finite.
     LeaveOutNotFinite,
 }
 
 impl Guard {
-    /// Batches left out so far.
+    /// Batches skipped so far.
     pub fn skipped(&self) -> u64 {
         self.not_finite.len() as u64 + self.spikes_skipped
     }
 
-    /// Judges the gradient of norm `grad_norm` that the batch from window `window` on gave, and
-    /// remembers it.
+    /// Judges and records the gradient norm of the batch that begins at window `window`.
     ///
     /// A spike is a norm above `spike_factor` times the median of the last 100, once there are 20.
-    /// `spikes = "clip"` scales it to that median (and no longer than `grad_clip`), `"skip"` takes
-    /// no step.
+    /// `spikes = "clip"` scales the gradient to that median (at most to `grad_clip`), `"skip"`
+    /// takes no step.
     pub fn judge(&mut self, loss: f64, grad_norm: f64, window: u64, config: &TrainConfig) -> Verdict {
         if !loss.is_finite() || !grad_norm.is_finite() {
             self.not_finite.push(window);
@@ -85,7 +84,7 @@ impl Guard {
         }
     }
 
-    /// The median of the norms remembered (the upper of the two in the middle), once there are
+    /// The median of the recorded norms (the upper of the two in the middle), once there are
     /// enough.
     fn usual_norm(&self) -> Option<f64> {
         let mut norms: Vec<f64> = self.norms.iter().copied().collect();

@@ -1,5 +1,5 @@
-//! What is told of a batch that was left out because its loss or gradient was not finite: one line,
-//! and a file with all of it.
+//! The report on a batch that was skipped because its loss or gradient was not finite: one line for
+//! the terminal, and a file with all of it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::diagnosis::Diagnosis;
 use crate::{error::Result, units::counted, units::grouped};
 
-/// Characters of text in the line.
+/// Characters of the window's text in the line.
 const SHORT: usize = 60;
 
 /// A step that was not taken, as `reports/nonfinite-step-XXXXXXXX.json` keeps it.
@@ -22,15 +22,15 @@ pub struct Report {
     pub loss: f64,
     /// The gradient's global norm; null where it is not finite.
     pub grad_norm: f64,
-    /// The rate the step would have been taken with.
+    /// The learning rate the step would have had.
     pub learning_rate: f64,
-    /// Where the first value that is not finite is; null where dropout alone brought it about.
+    /// Where the first value that is not finite is; null if only dropout caused it.
     pub found: Option<Diagnosis>,
-    /// Batches left out so far because they were not finite, this one included.
+    /// Batches skipped so far because they were not finite, including this one.
     pub skipped: u64,
-    /// How many a run leaves out at most.
+    /// How many a run skips at most.
     pub max_skipped_batches: u64,
-    /// The batch.
+    /// The windows of the batch.
     pub windows: Vec<Window>,
 }
 
@@ -41,11 +41,11 @@ pub struct Window {
     pub window: u64,
     /// The token of the training split at which it starts.
     pub start: u64,
-    /// What the model read, as text.
+    /// Its input tokens as text.
     pub text: String,
 }
 
-/// The windows numbered `first` to `first + count - 1` as text.
+/// The `count` windows from number `first` on, as text.
 ///
 /// # Errors
 /// When the tokens cannot be read.
@@ -59,7 +59,7 @@ pub fn windows_as_text(windows: &TrainWindows, first: u64, count: u64, tokenizer
 }
 
 impl Report {
-    /// One line for the terminal; `file` is where the rest is.
+    /// One line for the terminal; `file` has the rest.
     pub fn line(&self, file: &Path) -> String {
         let Self { learning_rate, grad_norm, skipped, max_skipped_batches: most, .. } = self;
         let what = if self.loss.is_finite() { "a gradient" } else { "the loss" };
@@ -92,7 +92,7 @@ impl Report {
         self.windows.iter().find(|window| Some(window.window) == named).or(self.windows.first())
     }
 
-    /// The beginning of a window's text, every character visible.
+    /// The beginning of a window's text, with control characters escaped.
     fn excerpt(&self, window: &Window) -> String {
         let text: String = window.text.chars().take(SHORT).collect();
         visible(&text) + if text.len() < window.text.len() { "..." } else { "" }
@@ -108,7 +108,8 @@ impl Report {
     }
 }
 
-/// Text on one line: a control character is written as in source code, `\n` for a line end.
+/// Escapes control characters as in source code (`\n` for a line end), so that the text is one
+/// line.
 fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }

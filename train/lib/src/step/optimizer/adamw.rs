@@ -7,7 +7,7 @@ use ember_kernels::optimizer::{self as arithmetic, Update};
 
 use super::state::{Moments, Rate};
 
-/// What AdamW is told once; the learning rate comes with each step.
+/// AdamW's hyperparameters, except the learning rate, which comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// Decay of the mean of the gradients.
@@ -16,7 +16,7 @@ pub struct AdamWConfig {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Share of a matrix, times the learning rate, that each step takes away; vectors (biases,
+    /// Each step shrinks a matrix by this share of it times the learning rate; vectors (biases,
     /// LayerNorm) do not decay.
     pub weight_decay: f64,
 }
@@ -25,7 +25,7 @@ pub struct AdamWConfig {
 pub(super) const KINDS: [&str; 2] = ["first", "second"];
 
 impl AdamWConfig {
-    /// The parameter, on the CPU, after the step numbered `step`, from 1.
+    /// Updates a parameter on the CPU; `step` counts from 1.
     pub(super) fn update<const D: usize>(
         self,
         moments: &mut Moments,
@@ -38,7 +38,7 @@ impl AdamWConfig {
         let shape = parameter.dims();
         let n: usize = shape.iter().product();
         let before = KINDS.map(|kind| moments.take(kind, name, &parameter));
-        let update = self.numbers(step, rate, D);
+        let update = self.scalars(step, rate, D);
         let [parameter, first, second] =
             arithmetic::adamw(parameter.reshape([n]), gradient.reshape([n]), before, update);
         for (kind, moment) in KINDS.into_iter().zip([first, second]) {
@@ -47,8 +47,8 @@ impl AdamWConfig {
         parameter.reshape(shape)
     }
 
-    /// The parameter, on a GPU, and its part of the step that [`gpu::adamw`] is to take: it is
-    /// changed in place then.
+    /// The parameter on a GPU, and its part of the step that [`gpu::adamw`] will take, which
+    /// changes the parameter in place.
     pub(super) fn prepare<const D: usize>(
         self,
         moments: &mut Moments,
@@ -57,17 +57,18 @@ impl AdamWConfig {
         gradient: Tensor<D>,
         rate: Rate,
     ) -> (Tensor<D>, AdamWStep) {
-        let own = KINDS.map(|kind| {
+        let own_moments = KINDS.map(|kind| {
             let moment = gpu::own(moments.take(kind, name, &parameter));
             moments.put(kind, name, from_cube(moment.clone()));
             moment
         });
         let (parameter, keep) = (gpu::own(parameter), self.keep(rate, D));
-        (from_cube(parameter.clone()), AdamWStep { parameter, gradient: float32(cube(gradient)), moments: own, keep })
+        let gradient = float32(cube(gradient));
+        (from_cube(parameter.clone()), AdamWStep { parameter, gradient, moments: own_moments, keep })
     }
 
-    /// The numbers of the step numbered `step`, from 1, for a parameter of so many dimensions.
-    pub(super) fn numbers(self, step: u64, rate: Rate, dimensions: usize) -> Update {
+    /// The scalars of a step, counted from 1, for a parameter with this many dimensions.
+    pub(super) fn scalars(self, step: u64, rate: Rate, dimensions: usize) -> Update {
         let Self { beta1, beta2, epsilon, .. } = self;
         let t = step as f64;
         Update {
@@ -81,7 +82,7 @@ impl AdamWConfig {
         }
     }
 
-    /// What weight decay leaves of a parameter of so many dimensions.
+    /// The factor by which weight decay multiplies a parameter with this many dimensions.
     fn keep(self, rate: Rate, dimensions: usize) -> f32 {
         if dimensions >= 2 { (1.0 - rate.learning_rate * self.weight_decay) as f32 } else { 1.0 }
     }

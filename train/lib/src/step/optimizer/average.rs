@@ -1,6 +1,6 @@
 //! An exponential moving average of the weights ([Polyak and Juditsky
 //! 1992](https://doi.org/10.1137/0330046) average all of them alike; the exponential form is
-//! everyday practice): a copy that follows the trained weights slowly, and so leaves out the noise
+//! everyday practice): a copy that follows the trained weights slowly, which smooths out the noise
 //! of single steps. It is evaluated and saved beside them and never trained on.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use ember_model::{Gpt, ParameterMapper};
 
 use super::decision::Decision;
 
-/// The average, in float32, and how long it remembers.
+/// The average, in float32, and its decay.
 #[derive(Clone, Debug)]
 pub struct WeightAverage {
     decay: f64,
@@ -33,13 +33,13 @@ impl WeightAverage {
         self.gpt.clone().map(|gpt| gpt.with_precision(trained.precision()))
     }
 
-    /// Values remembered.
+    /// Number of values stored.
     pub fn values(&self) -> usize {
         self.gpt.as_ref().map_or(0, |gpt| gpt.config().parameters())
     }
 
-    /// Goes towards the weights of `gpt` after step `step`, counted from 1. The first average is
-    /// the first weights. On a GPU the `decision` tells whether the step was taken.
+    /// Moves the average towards the weights of `gpt` after step `step`, counted from 1. The first
+    /// average is the first weights. On a GPU, `decision` says whether the step was taken.
     pub(super) fn follow(&mut self, gpt: &Gpt, step: u64, decision: Option<&Decision>) {
         let weights = gpt.valid();
         let Some(average) = self.gpt.take() else {
@@ -57,14 +57,14 @@ impl WeightAverage {
     }
 }
 
-/// What is kept of the average at step `step`, counted from 1: little at first, so that the early
-/// weights are forgotten and not dragged along. TensorFlow's `ExponentialMovingAverage` with
-/// `num_updates` has the same rule.
+/// The decay of the average at step `step`, counted from 1: small at first, so that the early
+/// weights are forgotten quickly. TensorFlow's `ExponentialMovingAverage` with `num_updates` has
+/// the same rule.
 fn decay_at(step: u64, decay: f64) -> f64 {
     decay.min((1.0 + step as f64) / (10.0 + step as f64))
 }
 
-/// Parameters, flat.
+/// Flattened parameters by name.
 #[derive(Default)]
 struct ByName(BTreeMap<String, Tensor<1>>);
 
@@ -75,10 +75,11 @@ impl ParameterMapper for ByName {
     }
 }
 
+/// Moves each averaged parameter by `share` of the way towards its weight.
 struct Approach {
     weights: ByName,
     share: f32,
-    /// On a GPU: averages with their weights, gathered for one launch.
+    /// On a GPU: pairs of average and weight, gathered for one kernel launch.
     on_gpu: Option<Vec<[CubeTensor; 2]>>,
 }
 

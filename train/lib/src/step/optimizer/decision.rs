@@ -1,9 +1,9 @@
-//! What a GPU finds of a gradient and decides, without the host: its norm, what clipping leaves of
-//! it, and whether a step is taken.
+//! What a GPU computes from a gradient and decides without the host: the norm, the clipping factor,
+//! and whether the step is taken.
 //!
-//! A step whose loss or norm is not finite is not taken, and none after it either until the host
-//! has looked ([`Halt::release`]): so the host may hand over the next steps before it has heard of
-//! this one, and still finds the weights as they were when a step fails. What was found travels to
+//! A step whose loss or norm is not finite is not taken, nor is any later step until the host calls
+//! [`Halt::release`]. So the host can enqueue the next steps before it knows this one's outcome,
+//! and after a failed step the weights are still those from before it. The decision is copied to
 //! the host while the device goes on.
 
 use std::pin::Pin;
@@ -18,40 +18,40 @@ use ember_model::Gpt;
 
 use crate::error::{Error, Result};
 
-/// What the runtime hands out for a copy that it has begun.
+/// The runtime's future of a copy from device to host.
 type Copied = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
 
-/// What was decided of one step: on the device, and for a step that the device decides on, on its
+/// The decision on one step: its values on the device and, if the device made it, their copy on the
 /// way to the host.
 pub struct Decision {
     pub(super) values: Tensor<1>,
     copied: Option<Copied>,
 }
 
-/// What the host reads of a decision.
+/// A decision as the host reads it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decided {
     /// Mean loss of the step's passes.
     pub loss: f64,
     /// Global norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// What clipping multiplies it by.
+    /// The clipping factor of the gradient.
     pub scale: f64,
-    /// Whether the step was taken; if not, it or one before it was not finite.
+    /// Whether the step was taken; if not, this step or an earlier one was not finite.
     pub taken: bool,
 }
 
 impl Decision {
-    /// A step that the host has decided on, along the gradient times `scale`.
+    /// The host's decision to take a step along the gradient times `scale`.
     pub(super) fn take(scale: f64, device: &Device) -> Self {
         let values = Tensor::from_floats([0.0, 0.0, scale as f32, 1.0], &device.clone().inner());
         Self { values, copied: None }
     }
 
-    /// Waits for it, and so for the step that it is about.
+    /// Waits for the decision, and so for the gradient of its step.
     ///
     /// # Errors
-    /// When the device failed.
+    /// When the device fails.
     pub fn wait(mut self) -> Result<Decided> {
         let read = self.copied.take().map(read_sync).transpose();
         let read = read.map_err(|error| Error::Device(format!("{error:?}")))?.unwrap_or_default();
@@ -64,8 +64,8 @@ impl Decision {
 }
 
 impl Drop for Decision {
-    /// A copy that has begun is waited for also where its values are not needed: wgpu's runtime
-    /// would use its buffer again while it is mapped for us.
+    /// Waits for a copy in progress even if its values are not needed: otherwise wgpu's runtime
+    /// would reuse the buffer while it is still mapped.
     fn drop(&mut self) {
         if let Some(copied) = self.copied.take() {
             drop(read_sync(copied));
@@ -73,11 +73,11 @@ impl Drop for Decision {
     }
 }
 
-/// Lets a device decide on the steps of one model, and halts it where one could not be taken.
+/// Lets a device decide on the steps of one model, and halts it at the first step not taken.
 pub struct Halt {
-    /// 1 from the first step that was not taken on.
+    /// 1 from the first step on that was not taken, else 0.
     halted: Tensor<1>,
-    /// Lives as long as the program: a copy on its way borrows it.
+    /// Leaked, because the future of a copy borrows it.
     client: &'static Client,
 }
 
@@ -94,8 +94,8 @@ impl Halt {
         self.halted = Tensor::zeros([1], &self.halted.device());
     }
 
-    /// Decides on the step along `gradients`, whose passes had `losses`, each one value;
-    /// `grad_clip` limits the norm, 0 does not.
+    /// Decides on the step along `gradients`. `losses` holds one value for each pass; `grad_clip`
+    /// limits the norm, unless it is 0.
     pub fn decide(&self, gpt: &Gpt, gradients: &GradientsParams, losses: Vec<Tensor<1>>, grad_clip: f64) -> Decision {
         let decided = decide(gpt, gradients, losses, grad_clip, &self.halted);
         let copied = self.client.read_async(vec![decided.handle.clone()]);
@@ -103,7 +103,7 @@ impl Halt {
     }
 }
 
-/// The global norm of gradients on a GPU, read back.
+/// The global norm of gradients on a GPU, read by the host.
 pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     let device = gpt.device().inner();
     let zero = || Tensor::zeros([1], &device);

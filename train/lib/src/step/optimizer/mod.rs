@@ -1,8 +1,8 @@
-//! What turns gradients into steps: AdamW, or Muon for the blocks' matrices with AdamW for the
-//! rest, each with clipping by the global norm ([Pascanu et al.
-//! 2013](https://arxiv.org/abs/1211.5063)); and the average of the weights that follows the steps.
+//! The optimizers: AdamW, or Muon for the blocks' matrices with AdamW for the rest, each with
+//! clipping by the global norm ([Pascanu et al. 2013](https://arxiv.org/abs/1211.5063)); and the
+//! moving average of the weights.
 //!
-//! What an optimizer remembers is keyed by the parameter's name.
+//! An optimizer's state is keyed by the parameter's name.
 
 mod adamw;
 mod average;
@@ -27,27 +27,26 @@ use crate::config::{OptimizerKind, TrainConfig, precision::float_dtype};
 use crate::error::OptimizerError;
 use state::{MOMENTUM, Moments, Rate};
 
-/// What an optimizer is told once; the learning rate comes with each step.
+/// An optimizer's hyperparameters, except the learning rate, which comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimizerConfig {
-    /// AdamW's numbers.
+    /// AdamW's hyperparameters.
     pub adamw: AdamWConfig,
-    /// Muon's, where it steps the blocks' matrices.
+    /// Muon's, if it steps the blocks' matrices.
     pub muon: Option<MuonConfig>,
-    /// Decay of the average of the weights; 0 where there is none.
+    /// Decay of the average of the weights; 0 if none is kept.
     pub ema_decay: f64,
 }
 
 impl OptimizerConfig {
-    /// Muon's numbers, where the parameter `name` of so many dimensions is one of Muon's: a matrix
-    /// of a block.
+    /// Muon's hyperparameters, if Muon steps the parameter `name`: a matrix of a block.
     fn muon_of(&self, name: &str, dimensions: usize) -> Option<MuonConfig> {
         self.muon.filter(|_| dimensions == 2 && name.starts_with("h."))
     }
 }
 
 impl From<&TrainConfig> for OptimizerConfig {
-    /// What a run is configured to learn by.
+    /// The hyperparameters of a run's configuration.
     fn from(config: &TrainConfig) -> Self {
         let TrainConfig { beta1, beta2, epsilon, weight_decay, .. } = *config;
         let muon = MuonConfig {
@@ -68,7 +67,7 @@ impl From<AdamWConfig> for OptimizerConfig {
     }
 }
 
-/// The optimizer and all that it remembers.
+/// The optimizer and its state.
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     config: OptimizerConfig,
@@ -89,18 +88,18 @@ impl Optimizer {
         }
     }
 
-    /// Values remembered: those of the moments, and the average's.
+    /// Number of values in the state: those of the moments and of the average.
     pub fn values(&self) -> usize {
         self.moments.values() + self.average.as_ref().map_or(0, WeightAverage::values)
     }
 
-    /// The average of the weights, where one is kept.
+    /// The average of the weights, if one is kept.
     pub fn average(&self) -> Option<&WeightAverage> {
         self.average.as_ref()
     }
 
-    /// Takes up the average of a checkpoint: a model on a device without automatic differentiation.
-    /// Nothing where none is kept.
+    /// Restores the average of a checkpoint: a model on a device without automatic differentiation.
+    /// Does nothing if this optimizer keeps none.
     pub fn restore_average(&mut self, average: Gpt) {
         if let Some(kept) = &mut self.average {
             kept.gpt = Some(average);
@@ -114,8 +113,8 @@ impl Optimizer {
         self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: scale }, decision.as_ref())
     }
 
-    /// As [`Self::step`] on a GPU, if and as far as the device's `decision` on the gradients says:
-    /// the host need not know it.
+    /// Like [`Self::step`] on a GPU, but the device's `decision` says whether the step is taken and
+    /// how far it is clipped; the host need not know.
     pub fn step_as_decided(
         &mut self,
         gpt: Gpt,
@@ -126,7 +125,7 @@ impl Optimizer {
         self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: 1.0 }, Some(decision))
     }
 
-    /// Forgets that steps were handed to the device which it did not take: only `taken` were.
+    /// Sets the step count back to `taken`, when the device did not take all steps given to it.
     pub fn rewind(&mut self, taken: u64) {
         self.steps = taken;
         if taken == 0
@@ -145,9 +144,9 @@ impl Optimizer {
         if let (Some(Gathered { adamw, muon }), Some(decision)) = (step.on_gpu, decision) {
             let verdict = cube(decision.values.clone());
             if let Some(config) = self.config.muon {
-                gpu_muon::muon(muon, &verdict, &config.numbers(rate));
+                gpu_muon::muon(muon, &verdict, &config.scalars(rate));
             }
-            gpu::adamw(adamw, verdict, self.config.adamw.numbers(self.steps, rate, 1));
+            gpu::adamw(adamw, verdict, self.config.adamw.scalars(self.steps, rate, 1));
         }
         if let Some(average) = &mut self.average {
             average.follow(&gpt, self.steps, decision);
@@ -155,17 +154,17 @@ impl Optimizer {
         gpt
     }
 
-    /// Everything remembered of the gradients, with its name, to be stored: AdamW's
-    /// `first.h.0...` and `second.h.0...`, Muon's `momentum.h.0...`.
+    /// All moments with their names, for a checkpoint: AdamW's `first.h.0...` and `second.h.0...`,
+    /// Muon's `momentum.h.0...`.
     pub fn stored(&self) -> Vec<(String, Vec<f32>)> {
         self.moments.stored()
     }
 
-    /// Takes up where an optimizer that had taken `steps` steps was stored.
+    /// Restores the state of an optimizer that was stored after `steps` steps.
     ///
     /// # Errors
-    /// When another kind of optimizer was stored, or a parameter of `gpt` has no moments in
-    /// `stored`, or of another size.
+    /// When another kind of optimizer was stored, or a parameter's moments are missing in `stored`
+    /// or have another size.
     pub fn restore(
         &mut self,
         gpt: &Gpt,
@@ -193,7 +192,7 @@ impl Optimizer {
     }
 }
 
-/// What clipping multiplies gradients of this global norm by; a limit of 0 is none.
+/// The clipping factor for gradients with this global norm; a limit of 0 means no clipping.
 pub fn clip_scale(norm: f64, limit: f64) -> f64 {
     // PyTorch's clip_grad_norm_: the 1e-6 keeps the scaled norm just below the limit.
     if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
@@ -223,11 +222,11 @@ struct Step<'a> {
     gradients: &'a mut GradientsParams,
     shape: GptConfig,
     rate: Rate,
-    /// On a GPU: its parts, gathered for few launches.
+    /// On a GPU: its parts, gathered for a few kernel launches.
     on_gpu: Option<Gathered>,
 }
 
-/// The parts of a step on a GPU.
+/// The parts of a step on a GPU, by optimizer.
 #[derive(Default)]
 struct Gathered {
     adamw: Vec<gpu::AdamWStep>,

@@ -2,14 +2,14 @@
 //! direction is made orthogonal, so that a step moves a matrix equally far along each of its
 //! singular directions, the weak ones too.
 //!
-//! It steps the matrices of the blocks; embeddings, the head and vectors are AdamW's. A matrix that
-//! holds several (queries, keys and values in `c_attn`; gate and hidden layer in SwiGLU's `c_fc`)
-//! is orthogonalised part by part, as the matrices would be by themselves. The conventions are
-//! those of `torch.optim.Muon` with `adjust_lr_fn = "original"`: a part `[in, out]` moves by the
-//! learning rate times `sqrt(max(1, out / in))`, which keeps one rate good for every width
-//! ([Bernstein 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning
-//! rate itself. PyTorch orthogonalises in bfloat16. Here a run in bfloat16 does so on
-//! the CPU, where such products are summed in float32; everything else is float32.
+//! Muon steps the matrices of the blocks; AdamW steps embeddings, the head and vectors. A matrix
+//! that holds several (queries, keys and values in `c_attn`; gate and hidden layer in SwiGLU's
+//! `c_fc`) is orthogonalised part by part, as separate matrices would be. The conventions are those
+//! of `torch.optim.Muon` with `adjust_lr_fn = "original"`: a part `[in, out]` moves by the learning
+//! rate times `sqrt(max(1, out / in))`, so that one rate suits every width ([Bernstein
+//! 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning rate itself.
+//! PyTorch orthogonalises in bfloat16. Here a run in bfloat16 does so on the CPU, where such
+//! products are summed in float32; everything else is float32.
 
 use burn::tensor::{FloatDType, Tensor};
 use ember_kernels::gpu::tensor::{cube, float32, from_cube};
@@ -18,21 +18,21 @@ use ember_model::GptConfig;
 
 use super::state::{MOMENTUM, Moments, Rate};
 
-/// What Muon is told once.
+/// Muon's hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MuonConfig {
-    /// Its learning rate over AdamW's: both follow one schedule.
+    /// Muon's learning rate divided by AdamW's: both follow one schedule.
     pub relative_rate: f64,
     /// Decay of the mean of the gradients.
     pub momentum: f64,
-    /// Share of a matrix, times Muon's learning rate, that each step takes away.
+    /// Each step shrinks a matrix by this share of it times Muon's learning rate.
     pub weight_decay: f64,
-    /// What the products of the orthogonalisation multiply: bfloat16 or else float32.
+    /// The type of the orthogonalisation's matrix products: bfloat16 or else float32.
     pub precision: FloatDType,
 }
 
 impl MuonConfig {
-    /// The matrix `[in, out]` called `name` of a model of this shape, on the CPU, after a step.
+    /// Updates the matrix `name` `[in, out]` of a model of this shape, on the CPU.
     pub(super) fn update(
         self,
         moments: &mut Moments,
@@ -44,13 +44,14 @@ impl MuonConfig {
     ) -> Tensor<2> {
         let [n_in, n_out] = matrix.dims();
         let momentum = moments.take(MOMENTUM, name, &matrix).reshape([n_in, n_out]);
-        let [matrix, momentum] = muon(matrix, gradient, momentum, &parts(shape, name, n_out), self.numbers(rate));
+        let [matrix, momentum] = muon(matrix, gradient, momentum, &parts(shape, name, n_out), self.scalars(rate));
         moments.put(MOMENTUM, name, momentum.reshape([n_in * n_out]));
         matrix
     }
 
-    /// The matrix, on a GPU, and its part of the step that [`muon`](ember_kernels::optimizer::gpu_muon::muon)
-    /// is to take: it is changed in place then.
+    /// The matrix on a GPU, and its part of the step that
+    /// [`muon`](ember_kernels::optimizer::gpu_muon::muon) will take, which changes the matrix in
+    /// place.
     pub(super) fn prepare(
         self,
         moments: &mut Moments,
@@ -66,8 +67,8 @@ impl MuonConfig {
         (from_cube(matrix.clone()), MuonStep { matrix, gradient, momentum, widths })
     }
 
-    /// The numbers of a step.
-    pub(super) fn numbers(self, rate: Rate) -> MuonUpdate {
+    /// The scalars of a step.
+    pub(super) fn scalars(self, rate: Rate) -> MuonUpdate {
         let learning_rate = rate.learning_rate * self.relative_rate;
         MuonUpdate {
             momentum: self.momentum as f32,
@@ -79,8 +80,7 @@ impl MuonConfig {
     }
 }
 
-/// The widths of the matrices that stand side by side in the matrix `name`, which has `n_out`
-/// columns.
+/// The widths of the matrices concatenated in the matrix `name`, which has `n_out` columns.
 fn parts(shape: &GptConfig, name: &str, n_out: usize) -> Vec<usize> {
     shape.operations().parts(name).map_or_else(|| vec![n_out], <[usize]>::to_vec)
 }

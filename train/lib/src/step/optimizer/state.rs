@@ -1,4 +1,4 @@
-//! What the two ways to step are told of a step, and what they remember of the gradients.
+//! What both optimizers share: the rate of a step, and the moments of the gradients.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::error::OptimizerError;
 /// Muon's kind of moment: the running mean of the gradient.
 pub(super) const MOMENTUM: &str = "momentum";
 
-/// What a step is taken with.
+/// How far a step goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) learning_rate: f64,
-    /// What clipping multiplies the gradients by.
+    /// The clipping factor of the gradients.
     pub(super) gradient_scale: f64,
 }
 
-/// The running means of gradients, flat, each by the parameter's name and its kind: AdamW's `first`
-/// and `second`, Muon's `momentum`.
+/// The running means of gradients, flattened, keyed by the parameter's name and the kind: AdamW's
+/// `first` and `second`, Muon's `momentum`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moments(BTreeMap<(String, &'static str), Tensor<1>>);
 
 impl Moments {
-    /// Takes out a moment of the parameter `name`; it is zero before its first step.
+    /// Takes out a moment of the parameter `name`; it is zero before the first step.
     pub(super) fn take<const D: usize>(&mut self, kind: &'static str, name: &str, parameter: &Tensor<D>) -> Tensor<1> {
         let zeros = || Tensor::zeros([parameter.dims().iter().product::<usize>()], &parameter.device());
         self.0.remove(&(name.to_owned(), kind)).unwrap_or_else(zeros)
@@ -33,7 +33,7 @@ impl Moments {
         self.0.insert((name.to_owned(), kind), moment);
     }
 
-    /// Values remembered.
+    /// Number of values stored.
     pub(super) fn values(&self) -> usize {
         self.0.values().map(|moment| moment.dims()[0]).sum()
     }
@@ -46,7 +46,7 @@ impl Moments {
         moments.into_iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect()
     }
 
-    /// Takes up what is stored as `kind` of the parameter `name`, which has `n` values.
+    /// Restores the moment `kind` of the parameter `name`, which has `n` values.
     pub(super) fn restore(
         &mut self,
         kind: &'static str,
