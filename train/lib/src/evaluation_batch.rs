@@ -1,8 +1,8 @@
-//! How much an evaluation scores at once: the loop does it, and the prediction of memory counts it.
+//! The batch size of an evaluation, for the training loop and for the prediction of its memory.
 
-/// Tokens of a batch at most: enough to keep any device busy.
+/// Most tokens in a batch: enough to keep any device busy.
 const TOKENS_OF_A_BATCH: usize = 8192;
-/// Logits at all of its positions together, at most.
+/// Most logits in a batch, over all positions.
 const LOGITS_OF_A_BATCH: usize = 32 << 20;
 
 /// Windows that go through the model in one forward pass.

@@ -1,31 +1,30 @@
-//! What a person should know of a run, a line each.
+//! Notes to the user about a run, one line each.
 
 use std::{fmt, path::PathBuf};
 
 use crate::error::Error;
 
-/// Something a person should know, in one line. A program that has flags can say more of some of
-/// them.
+/// A note to the user, in one line. The variants let a program with flags add which flag helps.
 #[derive(Debug)]
 #[non_exhaustive]
-#[allow(missing_docs)] // a field is what the line calls it
+#[allow(missing_docs)] // the line names each field
 pub enum Note {
-    /// A line that says all there is.
+    /// A complete line.
     Line(String),
-    /// The run's length was chosen so that it takes an agreeable time: a longer one would learn
-    /// more.
+    /// The run's length was chosen to take a reasonable time: a longer run would learn more.
     Length(String),
-    /// The run goes on at the lowest rate behind the end of its schedule.
+    /// After its schedule ends, the run goes on at the lowest rate.
     RateEnds { step: u64, rate: f64 },
     /// The first step on a GPU takes far longer than the others.
     FirstStep { seconds: f64, kept: Option<PathBuf> },
-    /// From here on the GPU's products of matrices are timed.
+    /// Autotuning begins: the next step times several kernels for each matrix product.
     Tuning,
-    /// The disk was too full to write something, which is tried again when it is due.
+    /// Something could not be written because the disk was full; the next attempt is when it is due
+    /// again.
     DiskFull(Error),
     /// A checkpoint is damaged.
     Damaged { error: Error, aside: PathBuf },
-    /// No text was sampled, which learning does not depend on.
+    /// Sampling text failed; the run does not depend on it.
     NoSample { step: u64, error: Error },
 }
 
@@ -42,7 +41,7 @@ impl fmt::Display for Note {
 }
 
 impl Note {
-    /// The line, in which an error is said by `line`.
+    /// The note as a line, with its error formatted by `line`.
     pub fn with_errors_as(&self, line: fn(&Error) -> String) -> String {
         match self {
             Self::Line(line) | Self::Length(line) => line.clone(),

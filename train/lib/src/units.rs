@@ -1,8 +1,8 @@
-//! How numbers are written for people: 1,234,567; 12.3k; 2m05s; 1.5 GB.
+//! Formats numbers for people: 1,234,567; 12.3k; 2m05s; 1.5 GB.
 
 pub use ember_data::numbers::{counted, grouped};
 
-/// Three digits and a letter: 950, 12.3k, 4.56M, 1.2G.
+/// Three significant digits and a letter: 950, 12.3k, 4.56M, 1.20G.
 pub fn short(number: f64) -> String {
     let (scaled, letter) = match number {
         ..999.5 => return format!("{number:.0}"),
@@ -43,18 +43,18 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// The same beside another number that the same line tells: where the two would read the same
-/// and are not, every byte.
+/// Like [`bytes`], for a line that also shows `other`: if two different numbers would look the
+/// same, writes every byte.
 pub fn bytes_beside(number: u64, other: u64) -> String {
     let written = bytes(number);
     if number != other && written == bytes(other) { format!("{} B", grouped(number)) } else { written }
 }
 
-/// A number of bytes as [`bytes`] writes it, the space and the point as wanted: 8GB, 1.5 GB, 500MB,
-/// 1000000.
+/// Parses a number of bytes as [`bytes`] writes it, the space and the decimal point optional: 8GB,
+/// 1.5 GB, 500MB, 1000000.
 ///
 /// # Errors
-/// When it is no such number; the text says what is.
+/// When the text is no such number; the message shows examples.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 5] = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)];
     let (number, unit) =

@@ -1,37 +1,37 @@
-//! What is known before anything is chosen: how much text there is, and what a kind of device
-//! trains in good time.
+//! The facts that choices depend on: the size of the text, and which models a kind of device trains
+//! in reasonable time.
 
-/// What is known of the text once it is tokens.
+/// The size of the tokenized text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TextFacts {
-    /// Tokens to train on.
+    /// Tokens in the training split.
     pub train_tokens: u64,
-    /// Tokens held out.
+    /// Tokens in the validation split.
     pub val_tokens: u64,
-    /// Different tokens.
+    /// Size of the vocabulary.
     pub vocab_size: usize,
 }
 
 impl TextFacts {
-    /// Of no text at all.
+    /// An empty text.
     pub const NOTHING: Self = Self { train_tokens: 0, val_tokens: 0, vocab_size: 1 };
 
-    /// What is assumed where a recipe is asked for without its text: ten million tokens.
+    /// Assumed facts for a recipe without its text: ten million tokens.
     pub fn assumed(vocab_size: usize) -> Self {
         Self { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size }
     }
 }
 
-/// How fast a device is, roughly.
+/// The kind of a device, by its rough speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// Some 2e11 floating-point operations a second in training.
+    /// About 2e11 floating-point operations a second in training.
     Cpu,
-    /// Some 1e13.
+    /// About 1e13.
     Gpu,
 }
 
-/// The sizes of a model, and how many windows make a step.
+/// The sizes of a model, and its batch size.
 pub(super) struct Shape {
     pub(super) n_layer: usize,
     pub(super) n_embd: usize,
@@ -39,7 +39,7 @@ pub(super) struct Shape {
     pub(super) batch_size: usize,
 }
 
-/// The rungs of a ladder, smallest first, each with the fewest training tokens that call for it.
+/// Models from small to large, each with the fewest training tokens for which it is chosen.
 const CPU_SHAPES: &[(u64, Shape)] = &[
     (0, Shape { n_layer: 2, n_embd: 64, context_length: 64, batch_size: 16 }),
     (50_000, Shape { n_layer: 4, n_embd: 128, context_length: 64, batch_size: 16 }),
@@ -51,14 +51,14 @@ const GPU_SHAPES: &[(u64, Shape)] = &[
     (500_000_000, Shape { n_layer: 12, n_embd: 768, context_length: 1024, batch_size: 32 }),
 ];
 
-/// What is known of a device of some kind.
+/// The facts about a kind of device.
 pub(super) struct DeviceFacts {
     pub(super) name: &'static str,
-    /// Operations spent on one run by default.
+    /// Floating-point operations of one run by default.
     pub(super) budget: f64,
-    /// The time that they take.
+    /// The time that the budget takes, in words.
     pub(super) minutes: &'static str,
-    /// The models that it trains, by how much text there is.
+    /// The models to choose from, by the size of the text.
     pub(super) ladder: &'static [(u64, Shape)],
 }
 

@@ -1,5 +1,5 @@
-//! A run that begins from a checkpoint: the checkpoint's shape and tokenizer stand, and a key that
-//! says otherwise is refused rather than passed over.
+//! A run that begins from a checkpoint uses the checkpoint's shape and tokenizer; a key that
+//! contradicts them is an error and is not ignored.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use super::settings::{unreadable, unwritable};
 use crate::error::ConfigError;
 
 impl Settings {
-    /// The checkpoint to begin from, where one is named.
+    /// The checkpoint to begin from, if one is set.
     pub fn init(&self) -> Option<&str> {
         self.init.as_deref().filter(|folder| !folder.is_empty())
     }
 
-    /// Begins from the checkpoint in `folder`, with its tokenizer.
+    /// Sets the initial checkpoint to the one in `folder`, and its tokenizer.
     ///
     /// # Errors
-    /// When another tokenizer was asked for.
+    /// When the user set another tokenizer.
     pub fn take_tokenizer(&mut self, folder: &Path) -> Result<(), ConfigError> {
         if let Some(given) = self.tokenizer.take_if(|given| given != "auto" && Path::new(given) != folder) {
             return Err(ConfigError::Contradiction(format!(
@@ -35,9 +35,9 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes over the shape of the checkpoint in `folder`, and says in one line each what was
-    /// decided. The context may be shorter than the checkpoint's, and is where the text holds no
-    /// four windows of its length.
+    /// Takes the shape of the checkpoint in `folder`, and returns a line on each choice. The
+    /// context may be shorter than the checkpoint's, and it is if the text has fewer than four
+    /// windows of that length.
     ///
     /// # Errors
     /// When a key contradicts the shape.
@@ -88,8 +88,8 @@ impl Settings {
     }
 }
 
-/// The keys that a shape decides: they are called as its own fields are. The context may become
-/// shorter, and dropout is of the run.
+/// The keys that a shape decides; they have the names of its fields. Not among them: the context,
+/// which may become shorter, and dropout, which belongs to the run.
 fn decided_by(shape: &GptConfig) -> Result<Table, ConfigError> {
     let mut decided = Table::try_from(shape).map_err(unwritable)?;
     decided.retain(|name, _| keys::find(name).is_ok() && !["context_length", "dropout"].contains(&name));

@@ -1,22 +1,22 @@
-//! What a configuration key is, and the macro that turns the statement of all keys into a struct
-//! and a table.
+//! The definition of a configuration key, and the macro that generates structs and a table from the
+//! list of all keys.
 
 use toml::Value;
 
 use crate::error::ConfigError;
 
-/// What values a key takes.
+/// The values that a key takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// A whole number from the first to the second, both included.
+    /// A whole number between the two, both included.
     Count(u64, u64),
-    /// A finite number from the first to the second, both included.
+    /// A finite number between the two, both included.
     Real(f64, f64),
     /// A finite number above the first, at most the second.
     Above(f64, f64),
-    /// A finite number from the first, below the second.
+    /// A finite number at least the first, below the second.
     Below(f64, f64),
-    /// A text, of which "" may be a value or not.
+    /// A text.
     #[allow(missing_docs)]
     Text { may_be_empty: bool },
     /// One of these words.
@@ -32,22 +32,22 @@ pub enum Kind {
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The name, in the configuration file and wherever a person sets it.
+    /// The name, in the configuration file and in `key=value`.
     pub name: &'static str,
-    /// Values allowed.
+    /// The allowed values.
     pub kind: Kind,
-    /// What one of it is; empty where the value has no unit.
+    /// The unit of the value; empty if it has none.
     pub unit: &'static str,
-    /// The value of a key left out, as TOML writes it; without one the program chooses from the
-    /// text and the device (see `resolve`), and says why.
+    /// The default, as TOML writes it. Without one the program chooses from the text and the device
+    /// (see `resolve`), and says why.
     pub default: Option<&'static str>,
     /// What it does, in one sentence.
     pub meaning: &'static str,
-    /// What other trainers call it; only used to suggest the right name.
+    /// Its names in other trainers; only used to suggest the right name.
     pub elsewhere: &'static [&'static str],
 }
 
-/// Rows under one heading.
+/// Keys under one heading.
 pub struct Group {
     /// The heading.
     pub title: &'static str,
@@ -55,10 +55,10 @@ pub struct Group {
     pub keys: &'static [Key],
 }
 
-/// Steps and intervals stop here; far beyond any run, and exact in TOML's 64-bit integers.
+/// The largest number of steps; far beyond any run, and exact in TOML's 64-bit integers.
 pub const MANY: u64 = 1_000_000_000_000;
 
-/// What a key without a default takes beside its range, as long as something is left to choose.
+/// Follows the range of a key without a default, in a configuration that is not resolved yet.
 pub(super) const OR_AUTO: &str = ", or \"auto\"";
 
 impl Key {
@@ -112,7 +112,7 @@ impl Key {
         }
         let or_auto = if self.default.is_none() { OR_AUTO } else { "" };
         let takes = match self.kind {
-            // A limit that no run reaches is said only where more is asked for.
+            // The error names this limit only if the value is above it.
             Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number, {low} to {MANY}"),
             _ => self.range(),
         } + or_auto;
@@ -120,14 +120,13 @@ impl Key {
     }
 }
 
-/// Makes the configuration and what somebody set of it, a field for each key, and the table of the
-/// keys, in the order in which they are stated: `name: type = default, range, unit, meaning, [names
-/// elsewhere];`.
+/// Generates `TrainConfig` and `Settings`, with a field for each key, and the table of the keys, in
+/// this order. A key is `name: type = default, range, unit, meaning, [names elsewhere];`.
 macro_rules! keys {
     ($($title:literal {$(
         $name:ident: $type:ty = $default:tt, $kind:expr, $unit:literal, $meaning:literal, [$($elsewhere:literal),*];
     )*})*) => {
-        /// A run with nothing left open.
+        /// The complete configuration of a run: a value for every key.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct TrainConfig {
@@ -137,8 +136,8 @@ macro_rules! keys {
             )*)*
         }
 
-        /// What somebody set of a run: some keys with a value, which is checked where it is read
-        /// and again before anything is chosen; the others keep their default or are chosen.
+        /// The keys that the user set. Values are checked when they are read and again before
+        /// anything is chosen; the other keys take their default or are chosen.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Settings {
@@ -146,12 +145,12 @@ macro_rules! keys {
                 #[doc = keys!(@told $meaning, $unit)]
                 pub $name: Option<$type>,
             )*)*
-            /// The keys that were written as whole numbers: so they are shown again.
+            /// The keys that were written as whole numbers, so that messages show them as such.
             #[serde(skip)]
             pub(super) whole: Vec<String>,
         }
 
-        /// The table, in the order of a written file.
+        /// The table of all keys, in the order of a saved configuration.
         pub const GROUPS: &[Group] = &[$(Group {
             title: $title,
             keys: &[$(Key {

@@ -1,10 +1,10 @@
-//! The configuration keys, each stated once: name, type, default, range, unit, meaning, and what
-//! others call it.
+//! The configuration keys, each defined once: name, type, default, range, unit, meaning, and its
+//! names in other trainers.
 //!
-//! Everything that knows keys follows from this statement: the configuration itself
-//! ([`TrainConfig`]), what somebody set of it ([`Settings`]), the checks, the help, the comments
-//! of a saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program
-//! chooses from the text and the device (see `resolve`), and says why.
+//! All else is generated from this table: the configuration ([`TrainConfig`]), the keys that the
+//! user set ([`Settings`]), the checks, the help, the comments in a saved `config.toml` and the
+//! suggestion for a mistyped key. `auto`: the program chooses from the text and the device (see
+//! `resolve`), and says why.
 
 use ember_data::{prepare::HoldOut, source::Clean};
 use ember_model::{MlpKind, NormKind, Positions};
@@ -14,11 +14,11 @@ use super::key::Kind::{Above, Below, Choice, Count, Flag, Paths, Real, Text, Tex
 use super::key::{Group, Key, MANY, keys};
 use crate::error::ConfigError;
 
-/// What memories stay below: nearer to 1 float32 would take them for 1, which forgets nothing and
-/// learns nothing.
+/// Upper bound of decay factors: closer to 1, float32 would round them to 1, and a moving average
+/// would never change.
 const NEAR_ONE: f64 = 0.9999999;
 
-/// What matrix products are computed in.
+/// The type that matrix products are computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -26,12 +26,12 @@ pub enum Precision {
     F32,
     /// bfloat16: float32's range with 8 bits of precision.
     Bf16,
-    /// float16: 11 bits of precision, and a range that losses must be scaled into.
+    /// float16: 11 bits of precision, and a small range, so the loss must be scaled.
     F16,
 }
 
 impl Precision {
-    /// What a configuration calls it.
+    /// Its name in a configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -41,7 +41,7 @@ impl Precision {
     }
 }
 
-/// What turns gradients into steps.
+/// The optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerKind {
@@ -52,7 +52,7 @@ pub enum OptimizerKind {
 }
 
 impl OptimizerKind {
-    /// What a configuration calls it.
+    /// Its name in a configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::AdamW => "adamw",
@@ -61,31 +61,31 @@ impl OptimizerKind {
     }
 }
 
-/// What happens to a gradient of unusual length.
+/// What happens to a gradient with an unusually large norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spikes {
-    /// Nothing but the usual clipping.
+    /// Only the usual clipping.
     Off,
-    /// It is scaled down to the usual length.
+    /// It is scaled down to the usual norm.
     Clip,
-    /// Its step is not taken.
+    /// Its step is skipped.
     Skip,
 }
 
-/// What the rate does after the warm-up.
+/// The learning rate's schedule after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Curve {
     /// Half a cosine down ([Loshchilov and Hutter 2017](https://arxiv.org/abs/1608.03983), equation
     /// 5, without restarts).
     Cosine,
-    /// Level, then straight down: warm-up, stable, decay ([Hu et al.
-    /// 2024](https://arxiv.org/abs/2404.06395), section 4). The level part knows no end, so that a
-    /// run can be made longer before it goes down. Straight lines need no constant to choose;
-    /// [Hägele et al. 2024](https://arxiv.org/abs/2405.18392) compare other ways down.
+    /// Constant, then linear decay: warm-up, stable, decay ([Hu et al.
+    /// 2024](https://arxiv.org/abs/2404.06395), section 4). The constant part does not depend on
+    /// the run's length, so a run can be extended before it decays. Linear decay has no constant to
+    /// choose; [Hägele et al. 2024](https://arxiv.org/abs/2405.18392) compare other decays.
     Wsd,
-    /// Level.
+    /// Constant.
     Constant,
 }
 
@@ -261,41 +261,41 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
     GROUPS.iter().flat_map(|group| group.keys)
 }
 
-/// The name of the key that `key=value` sets, whether or not there is such a key.
+/// The name before the `=` in `key=value`, whether or not there is such a key.
 pub fn assigned_name(assignment: &str) -> &str {
     assignment.split('=').next().unwrap_or_default().trim()
 }
 
-/// The key of this name; the error suggests the nearest right one.
+/// The key with this name; the error suggests the most similar one.
 pub fn find(name: &str) -> Result<&'static Key, ConfigError> {
     let unknown = || ConfigError::UnknownKey { name: name.to_owned(), nearest: nearest(name) };
     all().find(|key| key.name == name).ok_or_else(unknown)
 }
 
-/// The key that has this name here or in other trainers, hyphens and capitals aside.
+/// The key with this name here or in other trainers, ignoring hyphens and capitals.
 pub fn named(name: &str) -> Option<&'static Key> {
-    let name = plain(name);
+    let name = normalized(name);
     all().find(|key| key.name == name || key.elsewhere.contains(&name.as_str()))
 }
 
-/// The right name for a mistyped one, or for what other trainers call it.
+/// The correct name for a mistyped one, or for another trainer's name.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    named(name).map(|key| key.name).or_else(|| most_alike(&plain(name), all().map(|key| key.name)))
+    named(name).map(|key| key.name).or_else(|| most_similar(&normalized(name), all().map(|key| key.name)))
 }
 
-/// The one of these names that is most like what was typed, where one is like it at all.
-pub(super) fn most_alike(typed: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(typed, name);
+/// The name most similar to what was typed, if any is similar.
+pub(super) fn most_similar(typed: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let similarity = |name: &str| strsim::normalized_damerau_levenshtein(typed, name);
     // Below one half, two names share little more than their length.
-    let alike = names.map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= 0.5);
-    alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    let similar = names.map(|name| (similarity(name), name)).filter(|(similarity, _)| *similarity >= 0.5);
+    similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-fn plain(name: &str) -> String {
+fn normalized(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' '], "_")
 }
 
-/// The table as plain text for a terminal, a group behind an empty line.
+/// The table as plain text for a terminal, with an empty line before each group.
 pub fn help() -> String {
     let mut text = String::new();
     for group in GROUPS {

@@ -1,9 +1,9 @@
-//! What a run is: every number that decides it, in one flat TOML file.
+//! The configuration of a run: every number that decides it, in one flat TOML file.
 //!
-//! [`Settings`] is what a person wrote: some keys, the rest left to the program. [`TrainConfig`] is
-//! what will run: every key with its value, which is what a run folder keeps. [`Settings::resolve`]
-//! leads from one to the other and says why it chose what it chose. Nothing here reads a text or
-//! touches a device.
+//! [`Settings`] holds the keys that the user set; the rest is left to the program. [`TrainConfig`]
+//! is the complete configuration, a value for every key, as a run folder stores it.
+//! [`Settings::resolve`] turns one into the other and gives a reason for each choice. Nothing here
+//! reads a text or touches a device.
 
 mod facts;
 mod fine_tuning;

@@ -1,5 +1,5 @@
-//! What the matrix products of a run are computed in: what each device can do, and what it is best
-//! at.
+//! The precision of a run's matrix products: which types a device supports, and which is best on
+//! it.
 
 use burn::tensor::FloatDType;
 use ember_kernels::{is_cpu, multiplies_bf16};
@@ -8,7 +8,7 @@ use ember_model::device::{Selected, multiplies};
 use super::keys::{Precision, Settings};
 use crate::{error::ConfigError, note::Note};
 
-/// burn's name for it.
+/// burn's type for a precision.
 pub fn float_dtype(precision: Precision) -> FloatDType {
     match precision {
         Precision::F32 => FloatDType::F32,
@@ -17,15 +17,14 @@ pub fn float_dtype(precision: Precision) -> FloatDType {
     }
 }
 
-/// Gives the settings a precision where nobody named one, and returns the reason for it; checks the
-/// one that somebody named.
+/// Chooses a precision if the user set none, and returns the reason; otherwise checks the user's.
 ///
-/// bfloat16 where the device multiplies it: that is what graphics cards made for training and newer
-/// processors are fastest at, it needs no scaling, and a model learns as much a step
-/// (`docs/measured.md`). float16 is never chosen, since it needs scaling.
+/// bfloat16 if the device multiplies it: GPUs made for training and newer processors are fastest at
+/// it, it needs no loss scaling, and a model learns as much per step (`docs/measured.md`). float16
+/// is never chosen, since it needs loss scaling.
 ///
 /// # Errors
-/// When the device cannot do what was asked for.
+/// When the device does not support the precision that the user set.
 pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Note>, ConfigError> {
     if let Some(precision) = settings.precision {
         check(precision, selected)?;
@@ -52,10 +51,10 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
     }
 }
 
-/// Refuses a precision that the device cannot do.
+/// Checks that the device supports a precision.
 ///
 /// # Errors
-/// As said, in one line.
+/// When it does not, in one line.
 pub fn check(precision: Precision, selected: &Selected) -> Result<(), ConfigError> {
     multiplies(&selected.device, float_dtype(precision)).map_err(|problem| ConfigError::Precision {
         precision: precision.name().to_owned(),

@@ -1,13 +1,12 @@
-//! Choices the program makes when it is given only a text: a model that the text can teach and the
-//! device can train.
+//! Chooses the keys that the user left open: a model of a size that suits the text and the device.
 //!
-//! Every choice is a rule of thumb with its reason, which is printed; a key that somebody set is
-//! never touched. The rules: a text supports about as many parameters as it has tokens when it is
-//! read once, and some ten times as many when it is read often with dropout (nanoGPT trains 10.7
-//! million on a million characters); AdamW's learning rate falls with the width (Yang et al. 2022,
-//! Tensor Programs V); an evaluation may cost a twentieth of the training. How a model is built and
-//! how it learns is what `bench/learning.py` found to learn the most in a given time, with its
-//! figures in `bench/LEARNING.md`.
+//! Every choice is a rule of thumb with a reason, which is printed; a key that the user set never
+//! changes. The rules: a text supports about as many parameters as it has tokens when it is read
+//! once, and some ten times as many when it is read often with dropout (nanoGPT trains 10.7 million
+//! on a million characters); AdamW's learning rate falls with the width (Yang et al. 2022, Tensor
+//! Programs V); an evaluation may cost a twentieth of the training. The architecture and the
+//! optimizer are those that learned the most in a given time in `bench/learning.py`; its figures
+//! are in `bench/LEARNING.md`.
 
 use std::{fmt::Display, path::Path};
 
@@ -19,24 +18,24 @@ use super::keys::{Curve, OptimizerKind, Precision, Settings, TrainConfig};
 use crate::units::{grouped, short};
 use crate::{error::ConfigError, note::Note};
 
-/// The architecture that learns the most, of those that a class of transformers computes.
+/// The architecture that learns the most, among those that transformers has a class for.
 const BEST: &str = "qwen3";
 
-/// More passes than this over one text teach little but the text itself.
+/// With more passes than this over one text, a model mainly memorises it.
 const MOST_PASSES: f64 = 40.0;
 
-/// A model of at least `LARGE` parameters gains nothing by a plan of more passes than this,
-/// whatever its dropout: of 60 KB and of a megabyte such models knew as much after thirty as after
-/// sixty, ninety or two hundred. A smaller one gains on (bench/LEARNING.md).
+/// A model of at least `LARGE` parameters gains nothing from more passes than this, whatever its
+/// dropout: on texts of 60 KB and of a megabyte, such models had learned as much after thirty as
+/// after sixty, ninety or two hundred. Smaller ones still gain (bench/LEARNING.md).
 pub const MOST_PASSES_OF_LARGE: f64 = 30.0;
 
-/// The parameters from which on a model is large by that rule.
+/// Fewest parameters of a large model by that rule.
 const LARGE: u64 = 200_000;
 
-/// A run has so many steps at least, however little text there is.
+/// Fewest steps of a run, however little text there is.
 const FEWEST_STEPS: u64 = 200;
 
-/// The steps after which a model of so many parameters learns no more from a text of
+/// The number of steps after which a model with this many parameters learns no more from a text of
 /// `train_tokens`, however much time there is.
 pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u64 {
     if parameters < LARGE {
@@ -46,10 +45,11 @@ pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u
 }
 
 impl Settings {
-    /// Fills in what nobody set, and says in one line each what was chosen and why.
+    /// Fills in the keys that the user left open, and returns a line on each choice with its
+    /// reason.
     ///
     /// # Errors
-    /// For a value that its key may not have, and for values that do not go together.
+    /// For a value out of range, and for values that contradict each other.
     pub fn resolve(mut self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
         self.check()?; // a field may have been set without `set`
         let mut reasons = Vec::new();
@@ -64,28 +64,27 @@ impl Settings {
         Ok((self.complete()?, reasons))
     }
 
-    /// What texts would make of these settings on such a device: one of every size that decides
-    /// something, smallest first, none with a window to spare.
+    /// The configurations that these settings resolve to on such a device, one for each text size
+    /// of its ladder, smallest first, with the shortest context.
     pub fn for_texts_of_every_size(&self, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         let facts = |(train_tokens, _): &(u64, Shape)| TextFacts { train_tokens: *train_tokens, ..TextFacts::NOTHING };
         device.facts().ladder.iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
     }
 
-    /// Refuses parts that no class of transformers has together, which needs no text: there would
-    /// be nothing to save the model as.
+    /// Refuses a combination of parts for which transformers has no class: the model could not be
+    /// saved. Needs no text.
     ///
     /// # Errors
-    /// Names the part that stands in the way.
+    /// Names the part that does not fit.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
         let mut settings = self.clone();
         if self.n_head.is_none() {
-            settings.n_kv_head = None; // of how many heads is not known yet
+            settings.n_kv_head = None; // n_head is not known yet
         }
         settings.choose_architecture(&mut Vec::new());
         Family::of(&settings.choose_parts(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
     }
 
-    /// How the model learns.
     fn choose_optimizer(&mut self, reasons: &mut Vec<Note>) {
         let (optimizer, schedule, why) = match self.init() {
             None => (OptimizerKind::Muon, Curve::Wsd, "its steps teach more than AdamW's"),
@@ -100,7 +99,7 @@ impl Settings {
         self.muon_momentum.get_or_insert(0.9);
     }
 
-    /// The first architecture that has the parts and the sizes which somebody named.
+    /// Chooses the first architecture that allows the parts and sizes that the user set.
     fn choose_architecture(&mut self, reasons: &mut Vec<Note>) {
         if self.architecture.is_some() {
             return;
@@ -123,7 +122,8 @@ impl Settings {
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
         let shape = &ladder[rung].1;
 
-        // A width that the given heads share equally; heads that share the given width.
+        // A width divisible by the given number of heads, or a number of heads that divides the
+        // width.
         let width = self.n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
         let mut chosen = ReasonedKeys::default();
         chosen.key("n_layer", &mut self.n_layer, shape.n_layer);
@@ -149,15 +149,15 @@ impl Settings {
         chosen.because(format!("{} tokens a step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
     }
 
-    /// The shape with so many different tokens that the sizes and parts make: a size that is not
-    /// known yet counts as 1, and the parts that nobody named become those of the architecture.
+    /// Chooses the parts that the user left open from the architecture. Returns the shape; a size
+    /// that is not known yet counts as 1.
     fn choose_parts(&mut self, vocab_size: usize) -> GptConfig {
         let [context_length, n_layer, n_head, n_embd] =
             [self.context_length, self.n_layer, self.n_head, self.n_embd].map(|size| size.unwrap_or(1));
         let qwen3 = self.architecture.as_deref() == Some("qwen3");
         let llama = qwen3 || self.architecture.as_deref() == Some("llama");
         let mlp = *self.mlp.get_or_insert(if llama { MlpKind::SwiGlu } else { MlpKind::Gelu });
-        // Three matrices of two thirds the width have as many weights as two.
+        // A gated MLP has three matrices: with two thirds of the width, as many weights as two.
         let inner = if mlp.is_gated() { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
         GptConfig {
             positions: *self.positions.get_or_insert(if llama { Positions::Rotary } else { Positions::Learned }),
@@ -172,7 +172,7 @@ impl Settings {
         }
     }
 
-    /// How a step is computed: nothing here changes what is learned, but for rounding.
+    /// Chooses how a step is computed; apart from rounding, this does not change what is learned.
     fn choose_computation(&mut self) {
         self.micro_batch.get_or_insert(self.batch_size.unwrap_or(1));
         self.precision.get_or_insert(Precision::F32);
@@ -186,7 +186,7 @@ impl Settings {
         let tokens_per_step = self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
         let DeviceFacts { name, budget, minutes, .. } = device.facts();
-        // All parts are chosen by now: this only reads the shape.
+        // All parts are chosen by now, so this only returns the shape.
         let affordable = budget / self.choose_parts(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
@@ -194,7 +194,7 @@ impl Settings {
         let mut chosen = ReasonedKeys::default();
         let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {
-            // More than the most over a text so short that the fewest steps are more.
+            // FEWEST_STEPS can make this more than MOST_PASSES when the text is very short.
             let passes = max_steps as f64 * tokens_per_step / train_tokens;
             chosen.because(format!("{passes:.0} passes over the text; more would only learn it by heart"), reasons);
         } else if let Some(keys) = chosen.keys() {
@@ -203,14 +203,14 @@ impl Settings {
         self.lr_decay_steps.get_or_insert(max_steps);
     }
 
-    /// What keeps a model from learning a text by heart, and from being too sure of what it knows of
-    /// it: the more often it is read, the more of it.
+    /// Chooses what keeps a model from memorising its text and from being overconfident: the more
+    /// often the text is read, the stronger the regularisation.
     fn choose_regularisation(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
         let steps = self.max_steps.unwrap_or(1);
         let trained = steps as f64 * self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
         let passes = trained / train_tokens;
-        // A text is learned by heart the sooner the more weights there are for each of its tokens.
+        // The more weights there are for each token, the sooner a text is memorised.
         let [n_layer, n_embd] = [self.n_layer, self.n_embd].map(|size| size.unwrap_or(1) as f64);
         let weights = 12.0 * n_layer * n_embd * n_embd;
         let dropout = match passes * weights / train_tokens {
@@ -219,34 +219,34 @@ impl Settings {
             90.0..200.0 => 0.1,
             _ => 0.2,
         };
-        // AdamW's decay is used to its usual strength.
+        // With AdamW, weight decay keeps its usual strength.
         let is_strong = passes >= 4.0 && self.optimizer == Some(OptimizerKind::Muon);
         let weight_decay = if is_strong { 0.5 } else { 0.1 };
         let mut chosen = ReasonedKeys::default();
         chosen.key("dropout", &mut self.dropout, dropout);
         chosen.key("weight_decay", &mut self.weight_decay, weight_decay);
-        // The denominators of a model that begins elsewhere are what they are.
+        // An initial checkpoint's softmax denominators are already set; z-loss would change them.
         if self.init().is_some() {
             self.z_loss.get_or_insert(0.0);
         } else {
-            // A model of fewer steps is not too sure of anything yet.
+            // After fewer steps a model is not overconfident yet.
             chosen.key("z_loss", &mut self.z_loss, if steps < 200 { 0.0 } else { 0.01 });
         }
         chosen.key("calibrate", &mut self.calibrate, true);
-        let a_token = weights / train_tokens;
-        chosen.because(format!("the text is read {passes:.1} times, by {a_token:.1} weights for each token"), reasons);
+        let ratio = weights / train_tokens;
+        chosen.because(format!("the text is read {passes:.1} times, by {ratio:.1} weights for each token"), reasons);
     }
 
-    /// The highest rates, and the lowest.
+    /// Chooses the peak learning rates and the lowest.
     fn choose_rates(&mut self, reasons: &mut Vec<Note>) {
         let n_embd = self.n_embd.unwrap_or(1);
         let is_muon = self.optimizer == Some(OptimizerKind::Muon);
-        let many = self.rate_of_many_small_steps();
-        // What a new model takes.
+        let many_steps = self.rate_of_many_small_steps();
+        // The rate for a new model.
         let (rate, reason) = if is_muon {
-            // Of embeddings and norms alone, which bear more.
+            // For embeddings and norms only, which tolerate a larger rate.
             let rate = (60.0 * (128.0 / n_embd as f64).sqrt()).round().clamp(10.0, 60.0);
-            (rate / 1e4 * many, format!("of what Muon does not step; {n_embd} wide"))
+            (rate / 1e4 * many_steps, format!("of what Muon does not step; {n_embd} wide"))
         } else {
             // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
@@ -259,22 +259,21 @@ impl Settings {
         let rate = two_digits(rate / divisor);
         let chosen = ReasonedKeys::one("learning_rate", &mut self.learning_rate, rate);
         chosen.because(keeps.clone().unwrap_or(reason), reasons);
-        let muon_rate = two_digits(MUON_RATE * many / if is_muon { divisor } else { 1.0 });
+        let muon_rate = two_digits(MUON_RATE * many_steps / if is_muon { divisor } else { 1.0 });
         let chosen = ReasonedKeys::one("muon_learning_rate", &mut self.muon_learning_rate, muon_rate);
         match keeps {
             Some(reason) if is_muon => chosen.because(reason, reasons),
-            None if many < 1.0 => {
+            None if many_steps < 1.0 => {
                 chosen.because("the more steps there are of so few tokens, the smaller is each", reasons);
             }
             _ => {}
         }
         let peak = self.learning_rate.unwrap_or(rate);
-        // Not zero: a run that is made longer goes on at this rate.
+        // Not zero: a run that is extended goes on at this rate.
         let share = if self.schedule == Some(Curve::Wsd) { 100.0 } else { 10.0 };
         self.min_learning_rate.get_or_insert((peak / share * 1e9).round() / 1e9);
     }
 
-    /// How long the rate climbs to its highest.
     fn choose_warmup(&mut self, reasons: &mut Vec<Note>) {
         let decay = self.lr_decay_steps.unwrap_or(1);
         if self.init().is_some() {
@@ -283,8 +282,7 @@ impl Settings {
         }
         let warmup = *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay));
         if warmup >= decay {
-            // Not refused: a short trial of a long recipe, with max_steps alone changed, should need
-            // no second change.
+            // Not an error: a short trial of a long recipe should need no change except max_steps.
             let rate = match self.schedule {
                 _ if self.max_steps.is_none_or(|steps| steps <= warmup) => "only climbs",
                 Some(Curve::Constant) => "climbs, and stays",
@@ -295,9 +293,10 @@ impl Settings {
         }
     }
 
-    /// What Muon's rates are multiplied by. A small step is noisy, and the noise of many adds up: from
-    /// 2,000 steps of 1,024 tokens on, or as many more of larger ones, the best rate falls with the
-    /// root of their number (bench/LEARNING.md, "Many small steps").
+    /// The factor on Muon's learning rates. A step on few tokens is noisy, and the noise of many
+    /// steps adds up: from 2,000 steps of 1,024 tokens on, or proportionally more steps of more
+    /// tokens, the best rate falls with the root of the number of steps (bench/LEARNING.md, "Many
+    /// small steps").
     fn rate_of_many_small_steps(&self) -> f64 {
         if self.optimizer != Some(OptimizerKind::Muon) {
             return 1.0;
@@ -314,7 +313,7 @@ impl Settings {
         chosen.key("sample_interval", &mut self.sample_interval, interval);
         chosen.because("about twenty looks in a run", reasons);
 
-        // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of the
+        // A forward pass takes a third of a training step, so 0.15 of the tokens cost 0.05 of the
         // time.
         let trained = interval.saturating_mul(self.tokens_per_step() as u64);
         let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
@@ -326,28 +325,28 @@ impl Settings {
     }
 }
 
-/// Muon's rate for matrices.
+/// Muon's peak learning rate for matrices.
 const MUON_RATE: f64 = 0.015;
 
-/// The number rounded to two digits that count.
+/// The number rounded to two significant digits.
 fn two_digits(number: f64) -> f64 {
     let unit = 10f64.powf(1.0 - number.log10().floor());
     (number * unit).round() / unit
 }
 
-/// Keys that nobody set, chosen for one reason.
+/// Keys that the program chose for one reason, each as `key = value`.
 #[derive(Default)]
 struct ReasonedKeys(Vec<String>);
 
 impl ReasonedKeys {
-    /// Sets one key as [`Self::key`] does.
+    /// A single key, set by [`Self::key`].
     fn one<T: Copy + Display>(name: &str, key: &mut Option<T>, value: T) -> Self {
         let mut chosen = Self::default();
         chosen.key(name, key, value);
         chosen
     }
 
-    /// Sets a key where nobody did; returns its value either way.
+    /// Sets a key unless the user did; returns its value either way.
     fn key<T: Copy + Display>(&mut self, name: &str, key: &mut Option<T>, value: T) -> T {
         *key.get_or_insert_with(|| {
             self.0.push(format!("{name} = {value}"));
@@ -355,19 +354,19 @@ impl ReasonedKeys {
         })
     }
 
-    /// The keys with their values; `None` where somebody set all of them.
+    /// The keys with their values; `None` if the user set all of them.
     fn keys(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| self.0.join(", "))
     }
 
-    /// Says why, where something was chosen.
+    /// Adds a line with the reason, if any key was chosen.
     fn because(self, reason: impl Display, reasons: &mut Vec<Note>) {
         reasons.extend(self.keys().map(|keys| format!("{keys}: {reason}").into()));
     }
 }
 
-/// `most`, or the half, the quarter, ... of it that fits the text: each side must hold a window and
-/// the token after it, and should hold several.
+/// `most`, halved until the text fits: each split must hold a window and the token after it, and
+/// should hold at least four windows.
 pub fn fitting_context(most: usize, facts: &TextFacts) -> usize {
     let mut context = most;
     while context > 8 && context as u64 * 4 > facts.val_tokens.min(facts.train_tokens) {
@@ -376,17 +375,17 @@ pub fn fitting_context(most: usize, facts: &TextFacts) -> usize {
     context
 }
 
-/// The nearest number of two significant digits, at least 1.
+/// The nearest whole number with two significant digits, at least 1.
 fn round(number: f64) -> u64 {
     let number = number.max(1.0);
     let unit = 10f64.powf(number.log10().floor() - 1.0).max(1.0);
     ((number / unit).round() * unit) as u64
 }
 
-/// Different tokens where the tokenizer is left to the text.
+/// Assumed vocabulary size of the tokenizer `auto`, which depends on the text.
 const AUTO_VOCAB_SIZE: usize = 8192;
 
-/// Different tokens that the recipe in `path` will have, whose text is not known.
+/// The vocabulary size to assume for the recipe in `path`, whose text is not known.
 ///
 /// # Errors
 /// When its tokenizer is a file.

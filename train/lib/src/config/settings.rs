@@ -1,4 +1,4 @@
-//! What a person wrote: a file, then single keys, the last word winning.
+//! The keys that the user set: from a file, then single keys; later values win.
 
 use std::{io, path::Path};
 
@@ -11,9 +11,9 @@ use super::key::Kind;
 use super::keys::{self, Settings, TrainConfig};
 use crate::error::ConfigError;
 
-/// The keys that decide the data, which are known before any text is read.
+/// The keys that define the data; none is chosen from the text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[allow(missing_docs)] // each is documented once, in the table of keys
+#[allow(missing_docs)] // documented in the table of keys
 pub struct DataConfig {
     pub text: Vec<String>,
     pub stories: u64,
@@ -31,7 +31,7 @@ impl Settings {
     /// Reads TOML.
     ///
     /// # Errors
-    /// For a mistake in the TOML, an unknown key and a value out of range, each in one line.
+    /// For invalid TOML, an unknown key and a value out of range, each in one line.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         let written: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -49,16 +49,16 @@ impl Settings {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// When it cannot be read, is no TOML, or has an unknown key or a value that its key may not
-    /// have: the error names the file.
+    /// When it cannot be read, is no TOML, or has an unknown key or a value out of range. The error
+    /// names the file.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         in_file(path, Self::from_toml_str)
     }
 
-    /// A configuration file, or a shipped recipe by its name, which a folder does not hide.
+    /// Reads a configuration file, or a shipped recipe by its name, even if a folder has that name.
     ///
     /// # Errors
-    /// As [`Self::from_file`], and where there is neither: the error names the recipes.
+    /// As [`Self::from_file`], and if there is neither: the error names the recipes.
     pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
         match shipped(path) {
             Some(text) if !path.exists() || path.is_dir() => Self::from_toml_str(text),
@@ -67,10 +67,10 @@ impl Settings {
         }
     }
 
-    /// Applies one `key=value`, the value written as in TOML; a bare word is taken as text.
+    /// Applies one `key=value`, with the value in TOML; a bare word is a text.
     ///
     /// # Errors
-    /// For an unknown key, and for a value that it may not have; nothing is set then.
+    /// For an unknown key and for a value out of range; nothing is set then.
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
         let no_equals = || ConfigError::NoEquals(assignment.to_owned());
         let (name, value) = assignment.split_once('=').ok_or_else(no_equals)?;
@@ -79,12 +79,13 @@ impl Settings {
         let as_written = || Value::String(written.to_owned());
         let parsed = format!("value = {written}").parse::<Table>().ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(as_written);
-        // What is to be a text is none of TOML's numbers: a folder called 1.10 is not 1.1.
+        // A text that TOML reads as a number stays as written: a folder called 1.10 is not 1.1.
         let value = match (key.kind, value) {
             (Kind::Paths | Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
             (Kind::Paths | Kind::Texts, value) if !value.is_array() => Value::Array(vec![as_written()]),
             (Kind::Text { .. }, value) if !value.is_str() => as_written(),
-            // TOML wants a digit on both sides of the point: .1 and 1. are none of its numbers.
+            // TOML requires digits on both sides of the point: it does not read .1 and 1. as
+            // numbers.
             (Kind::Real(..) | Kind::Above(..) | Kind::Below(..), value @ Value::String(_)) => {
                 written.parse::<f64>().map_or(value, Value::Float)
             }
@@ -109,15 +110,18 @@ impl Settings {
         self.to_table().is_ok_and(|table| table.contains_key(name))
     }
 
-    /// The keys that decide the data, defaults filled in.
+    /// The keys that define the data, with defaults filled in.
     ///
     /// # Errors
-    /// When one of them has a value that cannot be written as TOML.
+    /// When a value cannot be written as TOML.
     pub fn data(&self) -> Result<DataConfig, ConfigError> {
         self.with_defaults()?.try_into().map_err(unreadable)
     }
 
-    /// The configuration, which must leave nothing to choose.
+    /// The complete configuration.
+    ///
+    /// # Errors
+    /// When a key without a default is not set, or the configuration is invalid.
     pub(super) fn complete(self) -> Result<TrainConfig, ConfigError> {
         let table = self.with_defaults()?;
         if let Some(key) = keys::all().find(|key| !table.contains_key(key.name)) {
@@ -128,7 +132,7 @@ impl Settings {
         Ok(config)
     }
 
-    /// Refuses a value that its key may not have.
+    /// Checks each value against the range of its key.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.to_table()?.iter().try_for_each(|(name, value)| keys::find(name)?.check(value))
     }
@@ -146,7 +150,7 @@ impl Settings {
     }
 }
 
-/// Gives a key a value that it takes; "auto" leaves it to the program again.
+/// Sets a key to a checked value; "auto" unsets a key without a default, so the program chooses it.
 fn insert(table: &mut Table, name: &str, value: Value) -> Result<(), ConfigError> {
     if value.is_table() {
         return Err(ConfigError::Section(name.to_owned()));
@@ -169,10 +173,10 @@ pub(super) fn unwritable(error: toml::ser::Error) -> ConfigError {
     ConfigError::Unwritable(error.to_string())
 }
 
-/// No configuration is longer.
+/// Largest size of a configuration file.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What `read` makes of the text of a configuration file; the error names the file.
+/// Parses a configuration file with `read`; the error names the file.
 pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigError>) -> Result<T, ConfigError> {
     let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
     let text = text.map_err(|reason| ConfigError::File { path: path.to_owned(), reason })?;
@@ -182,7 +186,7 @@ pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigErr
 /// The configuration of `cargo train`: the built-in stories on a CPU.
 pub const DEFAULT: &str = include_str!("../../configs/stories-cpu.toml");
 
-/// The shipped recipes, so that they are at hand where the repository is not.
+/// The recipes compiled into the program, for use without the repository.
 const SHIPPED: [(&str, &str); 5] = [
     ("stories-cpu", DEFAULT),
     ("shakespeare-char", include_str!("../../configs/shakespeare-char.toml")),
@@ -196,17 +200,17 @@ pub fn recipes() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().map(|(name, _)| *name)
 }
 
-/// That a path is neither a file nor a recipe: which one may be meant, or all that there are.
+/// The error for a path that is neither a file nor a recipe: suggests a similar name, or lists all.
 fn no_recipe(path: &Path) -> ConfigError {
     let typed = path.file_stem().unwrap_or_default().to_string_lossy();
-    let advice = match keys::most_alike(&typed, recipes()) {
+    let advice = match keys::most_similar(&typed, recipes()) {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => format!("those are: {}", recipes().collect::<Vec<_>>().join(", ")),
     };
     ConfigError::NoRecipe { path: path.to_owned(), advice }
 }
 
-/// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.
+/// The shipped recipe that a path names: `shakespeare-char`, or its file in `configs/`.
 pub fn shipped(path: &Path) -> Option<&'static str> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let is_ours = folder.as_os_str().is_empty() || folder.ends_with("configs");

@@ -1,5 +1,5 @@
-//! A configuration in which nothing is open: how it is read and written, what must hold between its
-//! keys, what follows from them, and what of it may change in the middle of a run.
+//! The complete configuration: reading and writing it, the constraints between its keys, the values
+//! that follow from them, and the keys that may change when a run is resumed.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use super::keys::{self, OptimizerKind, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
 
-/// The keys that a run takes when it is resumed: how long it goes on, what it bears, how it is looked
-/// at, and what its products are computed in, since it may go on with another device. Everything else
-/// would make it another run.
+/// The keys that may change when a run is resumed: its length, its tolerance of bad batches, its
+/// reporting and saving, and its precision, since it may go on with another device. Any other
+/// change would make it another run.
 const CHANGEABLE: &[&str] = &[
     "max_steps",
     "lr_decay_steps",
@@ -34,23 +34,23 @@ impl TrainConfig {
     /// Reads a saved, complete configuration.
     ///
     /// # Errors
-    /// For a missing, an unknown or an impossible value.
+    /// For a missing key, an unknown key and a value out of range.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Settings::from_toml_str(text).map_err(without_auto)?.complete()
     }
 
-    /// Reads the configuration that a run folder keeps.
+    /// Reads the configuration file of a run folder.
     ///
     /// # Errors
-    /// As [`Self::from_toml_str`], and when the file cannot be read: the error names it.
+    /// As [`Self::from_toml_str`], and when the file cannot be read. The error names the file.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         in_file(path, Self::from_toml_str)
     }
 
-    /// Checks every range, and what must hold between keys.
+    /// Checks every value's range, and the constraints between keys.
     ///
     /// # Errors
-    /// Names the first key that is wrong, and what it may be.
+    /// Names the first invalid key and its allowed values.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let table = self.to_table()?;
         for key in keys::all() {
@@ -59,10 +59,10 @@ impl TrainConfig {
         self.contradiction().map_or(Ok(()), |problem| Err(ConfigError::Contradiction(problem)))
     }
 
-    /// The first keys whose values do not go together, in a line.
+    /// The first contradiction between keys, in one line.
     fn contradiction(&self) -> Option<String> {
         let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
-        if !self.has_heads_of_its_own() && !n_embd.is_multiple_of(n_head) {
+        if !self.has_checkpoint_head_size() && !n_embd.is_multiple_of(n_head) {
             return Some(format!(
                 "n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width"
             ));
@@ -91,32 +91,33 @@ impl TrainConfig {
         Some(format!("{name} = {rate} times weight_decay = {decay} leaves nothing of a weight in a step; lower one"))
     }
 
-    /// The largest learning rate of each of the run's optimizers, by its key.
+    /// The peak learning rate of each of the run's optimizers, with its key.
     fn peaks(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let muon = (self.optimizer == OptimizerKind::Muon).then_some(("muon_learning_rate", self.muon_learning_rate));
         [("learning_rate", self.learning_rate)].into_iter().chain(muon)
     }
 
-    /// The shape that the configuration makes with so many different tokens.
+    /// The model's shape with a vocabulary of this size.
     pub fn shape(&self, vocab_size: usize) -> GptConfig {
         let gpt2 = GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd);
         let Self { n_kv_head, n_inner, positions, norm, mlp, qk_norm, bias, tied_head, dropout, .. } = *self;
-        // A checkpoint without rotary positions does not keep their base.
+        // A checkpoint without rotary positions does not store rope_theta.
         let rope_theta = if positions == Positions::Rotary { self.rope_theta } else { gpt2.rope_theta };
         GptConfig { n_kv_head, n_inner, positions, rope_theta, norm, mlp, qk_norm, bias, tied_head, dropout, ..gpt2 }
     }
 
-    /// Whether no key decides how wide the heads are: those of a checkpoint that the run begins from
-    /// need not share its width where its positions are rotary.
-    fn has_heads_of_its_own(&self) -> bool {
+    /// Whether the head size comes from the initial checkpoint: with rotary positions it need not
+    /// be `n_embd / n_head`, and no key sets it.
+    fn has_checkpoint_head_size(&self) -> bool {
         !self.init.is_empty() && self.positions == Positions::Rotary
     }
 
-    /// The shape as far as keys decide it: heads of a width that goes with all of them stand for
-    /// those that no key decides. A checkpoint's own shape was looked at when it was opened.
+    /// The shape that the keys define, for validation. A head size that comes from the checkpoint
+    /// is replaced by one that is always valid: the checkpoint's shape was validated when it was
+    /// opened.
     fn shape_of_keys(&self) -> GptConfig {
         let shape = self.shape(1);
-        if self.has_heads_of_its_own() { GptConfig { head_size: 2, ..shape } } else { shape }
+        if self.has_checkpoint_head_size() { GptConfig { head_size: 2, ..shape } } else { shape }
     }
 
     /// Windows of one optimizer step.
@@ -146,8 +147,8 @@ impl TrainConfig {
         Ok(text)
     }
 
-    /// How the run learns, a `key = value` a line: without the keys in `idle`, and without what a
-    /// person named, which says where things lie.
+    /// How the run learns, one `key = value` a line: without the keys in `idle`, and without paths
+    /// and texts, which say where things lie.
     ///
     /// # Errors
     /// When a value cannot be written as TOML.
@@ -162,11 +163,11 @@ impl TrainConfig {
         toml::Table::try_from(self).map_err(unwritable)
     }
 
-    /// The configuration with each `key=value` applied, for a run that stands at `step`.
+    /// The configuration with each `key=value` applied, for a run at step `step`.
     ///
     /// # Errors
-    /// When a key is unknown or decides what is learned, a value is out of its range, or
-    /// `max_steps` is behind `step`.
+    /// When a key is unknown or may not change, a value is out of range, or `max_steps` is below
+    /// `step`.
     pub fn changed(&self, assignments: &[String], step: u64) -> Result<Self, ConfigError> {
         let mut settings: Settings = self.to_table()?.try_into().map_err(unreadable)?;
         for assignment in assignments {
@@ -195,7 +196,7 @@ impl TrainConfig {
     }
 }
 
-/// A configuration in which nothing is open does not take "auto".
+/// Removes "auto" from the values that the error suggests: a complete configuration has none.
 fn without_auto(error: ConfigError) -> ConfigError {
     match error {
         ConfigError::NotAllowed { name, value, takes } => {

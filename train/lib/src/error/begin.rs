@@ -1,5 +1,5 @@
-//! Why a run cannot begin: its configuration, its text, the checkpoint to begin from, the memory.
-#![allow(missing_docs)] // a field is what the message calls it
+//! Why a run cannot begin: its configuration, its text, its initial checkpoint, the memory.
+#![allow(missing_docs)] // the message names each field
 
 use std::{io, path::PathBuf};
 
@@ -8,17 +8,17 @@ use ember_kernels::limits::LimitError;
 
 use crate::units::bytes;
 
-/// An error of what this crate stands on, or of a caller's own closure.
+/// An error of a dependency, or of a caller's closure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a configuration cannot run.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: cannot read the configuration: {reason}; check the path")]
     File { path: PathBuf, reason: io::Error },
-    /// There is no such file, and no recipe of that name is shipped.
+    /// There is no such file and no shipped recipe of that name.
     #[error("{path}: there is no such file, and no shipped recipe of that name; {advice}")]
     NoRecipe { path: PathBuf, advice: String },
     /// Something in a file is wrong.
@@ -42,40 +42,40 @@ pub enum ConfigError {
     /// A key that a complete configuration must have.
     #[error("{name} is missing; give it a value ({range})")]
     Missing { name: &'static str, range: String },
-    /// A key of a run that was begun is left to the program to choose.
+    /// A key of a run that has begun is set to `auto`.
     #[error("a run that was begun leaves nothing to choose; give {name} a value ({range})")]
     Open { name: &'static str, range: String },
-    /// A path that is empty, of the key of this name.
+    /// An empty path, in the key of this name.
     #[error("the name of the {0} is empty; name a file or folder")]
     NoPath(&'static str),
-    /// Values that are no configuration, by what the reader says.
+    /// Values that are no configuration; holds the parser's message.
     #[error("the configuration cannot be read: {0}")]
     Unreadable(String),
-    /// A configuration that TOML cannot hold, by what the writer says.
+    /// A configuration that TOML cannot represent; holds the writer's message.
     #[error("the configuration cannot be written: {0}")]
     Unwritable(String),
-    /// Values that do not go together, or not with the checkpoint that a run begins from, or not
-    /// with the step that it has come to: one line that names the keys.
+    /// Values that contradict each other, the initial checkpoint or the run's current step: one
+    /// line that names the keys.
     #[error("{0}")]
     Contradiction(String),
-    /// The device's limits do not bear the model.
+    /// The model exceeds the device's limits.
     #[error(transparent)]
     Limits(LimitError),
-    /// A key that decides what is learned is to change in the middle of a run.
+    /// A key that may not change in the middle of a run.
     #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
     Fixed { assignment: String, name: String, can: &'static [&'static str] },
-    /// The device cannot multiply in the type that was asked for.
+    /// The device does not support matrix products in this precision.
     #[error("precision = {precision}: {device} ({name}) {problem}; use f32, or another device")]
     Precision { precision: String, device: String, name: String, problem: String },
-    /// A recipe without a text, whose tokenizer does not say how many tokens it has.
+    /// A recipe without a text, whose tokenizer does not define the vocabulary size.
     #[error(
         "{recipe}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; name a size, as in bpe:SIZE"
     )]
     VocabSize { recipe: PathBuf, tokenizer: String },
-    /// A tokenizer that there is not.
+    /// A tokenizer that does not exist.
     #[error("tokenizer {tokenizer}: {reason}")]
     Tokenizer { tokenizer: String, reason: String },
-    /// An encoding that there is not.
+    /// An unknown encoding.
     #[error(transparent)]
     Encoding(ember_data::source::Error),
 }
@@ -84,16 +84,16 @@ pub enum ConfigError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// There is nothing of that name.
+    /// The path does not exist.
     #[error("{0} does not exist; name a run's folder")]
     Missing(PathBuf),
-    /// A checkpoint that stands by itself.
+    /// A checkpoint outside a run.
     #[error("{0} is a checkpoint without its run, so what it was trained on is not known; name a run's folder")]
     NoRun(PathBuf),
-    /// A folder that a configuration cannot name, since its name is not UTF-8.
+    /// A folder whose name is not UTF-8, so that a configuration cannot hold it.
     #[error("the name of {0} is not UTF-8; rename it")]
     NotUtf8(PathBuf),
-    /// Tokens can no longer be masked.
+    /// The text is already tokenized and can no longer be masked.
     #[error(
         "{0} was prepared already, and mask = true changes nothing in it; mask where it is prepared, and leave mask out here"
     )]
@@ -101,7 +101,7 @@ pub enum TextError {
     /// The run's tokens cannot be read.
     #[error("the text of {run}")]
     OfRun { run: PathBuf, source: Cause },
-    /// The text was prepared anew, into tokens that the model does not read.
+    /// The text was prepared again, with a tokenizer that is not the model's.
     #[error("{data} has other tokens than the model in {model}: they do not belong together")]
     OtherTokens { data: PathBuf, model: PathBuf },
     /// A file or folder cannot be found.
@@ -113,7 +113,7 @@ pub enum TextError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// It cannot be opened.
+    /// The checkpoint cannot be opened.
     #[error("init")]
     Open(#[source] Cause),
     /// The checkpoint in this folder has no tokenizer.
@@ -122,7 +122,7 @@ pub enum InitError {
          own tokenizer there"
     )]
     NoTokenizer(PathBuf),
-    /// Its tokenizer is another model's.
+    /// The checkpoint's tokenizer belongs to another model.
     #[error(
         "{folder}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
          the others; put the model's own tokenizer there"
@@ -137,25 +137,25 @@ pub enum InitError {
     /// The checkpoint that a run began from is gone or damaged.
     #[error("cannot begin from {folder}")]
     Gone { folder: PathBuf, source: Cause },
-    /// The checkpoint in this folder, which a run began from, is another now.
+    /// The checkpoint in this folder has changed since a run began from it.
     #[error("{0} is no longer what the run began from")]
     Changed(PathBuf),
 }
 
-/// A run whose smallest pass needs more memory than there is.
+/// A run whose smallest pass needs more memory than is available.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("training does not fit into memory: with micro_batch = {micro_batch} it needs about {} {moment} ({}), and {why_not}; make \
      n_layer, n_embd, context_length or the vocabulary smaller", bytes(*peak_bytes),
     parts.iter().map(|(part, size)| format!("{part} {}", bytes(*size))).collect::<Vec<_>>().join(", "))]
 pub struct DoesNotFit {
-    /// Windows of a pass of its steps.
+    /// Windows in one pass.
     pub micro_batch: usize,
-    /// Bytes that it needs at its worst moment.
+    /// Peak memory in bytes.
     pub peak_bytes: u64,
-    /// When that is, as in "in a step".
+    /// When the peak occurs, as in "in a step".
     pub moment: &'static str,
-    /// Of them each part at its largest, by what it is for.
+    /// The largest size of each part of it, with its name.
     pub parts: Vec<(&'static str, u64)>,
-    /// What there is, in one clause.
+    /// The available memory, in one clause.
     pub why_not: String,
 }

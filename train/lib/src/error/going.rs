@@ -1,5 +1,5 @@
-//! Why a run cannot go on: its folder, its checkpoints and logs, the processes, what they compute.
-#![allow(missing_docs)] // a field is what the message calls it
+//! Why a run cannot go on: its folder, checkpoints, logs, processes or gradients.
+#![allow(missing_docs)] // the message names each field
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,59 +9,59 @@ use ember_host::file_error::FileError;
 use super::begin::Cause;
 use crate::units::bytes_beside;
 
-/// Why a folder is no run's, or not this process's.
+/// Why a folder cannot be used as a run's folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// A new run is to be made in a folder where one is.
+    /// The folder for a new run already holds a run.
     #[error("{0} holds a run already; resume it, or choose another folder")]
     HoldsRun(PathBuf),
-    /// A new run is to be made where this file is.
+    /// The folder for a new run is a file.
     #[error("{0} is a file; name a folder")]
     IsFile(PathBuf),
-    /// A new run is to be made among somebody's files.
+    /// The folder for a new run holds other files.
     #[error(
         "{path} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty"
     )]
     Foreign { path: PathBuf, name: String },
-    /// A new folder cannot be made.
+    /// The folder for a new run cannot be created.
     #[error("cannot create the run folder {path}; choose another")]
     Create { path: PathBuf, source: io::Error },
     /// There is no run in this folder.
     #[error("{0} is not a run folder (it has no config.toml); name the folder of a run")]
     NoRun(PathBuf),
-    /// What was to be a run in this folder ended before its configuration was written.
+    /// A run in this folder ended before its configuration was written.
     #[error(
         "{0} was made for a run that ended before it began (it has no config.toml); begin it again by the same command"
     )]
     NotBegun(PathBuf),
-    /// A run has saved steps in this folder, and its configuration is gone.
+    /// The run in this folder has checkpoints, but its configuration is gone.
     #[error(
         "{0} has checkpoints and no config.toml, by which it goes on; put that file back, or begin a new run from it"
     )]
     LostConfig(PathBuf),
-    /// There is no run in this folder, but one of its name.
+    /// There is no run in this folder, but one of the same name elsewhere.
     #[error("{path} is not a run folder (it has no config.toml); did you mean {run}?")]
     DidYouMean { path: PathBuf, run: PathBuf },
-    /// There is nothing of that name.
+    /// The path does not exist.
     #[error("there is no run {0}; name one that is there")]
     Missing(PathBuf),
-    /// A folder that neither is a run nor holds one.
+    /// A folder that is no run and holds none.
     #[error("{0} is no run and holds none; name a run, or a folder of runs")]
     NoRuns(PathBuf),
-    /// A run is to be removed beside which something else lies.
+    /// A run cannot be removed because its folder holds other files too.
     #[error("{path} holds what no run left there, {file} for one; move that elsewhere first")]
     NotOnlyRun { path: PathBuf, file: PathBuf },
     /// Another process trains the run in this folder.
     #[error("{0} is in use by another process; wait for it to end, or stop it first")]
     InUse(PathBuf),
-    /// Nothing keeps a second process out of this folder.
+    /// The disk has no file locks, so a second process could not be kept out of this folder.
     #[error("the disk of {0} knows no locks, by which one process at a time has a run; put it on another disk")]
     NoLocks(PathBuf),
-    /// The folder of a run that this process trains is no longer where it was.
+    /// The folder of the run was moved or removed while this process trained it.
     #[error("{0} was moved or removed while it trained; put it back and resume")]
     Gone(PathBuf),
-    /// A pointer names what is not there.
+    /// A pointer names a folder that does not exist.
     #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
     DanglingPointer { pointer: PathBuf, folder: PathBuf },
     /// A file in it cannot be read or written.
@@ -69,38 +69,38 @@ pub enum FolderError {
     File(#[from] FileError),
 }
 
-/// Why a checkpoint cannot be saved or taken up.
+/// Why a checkpoint cannot be saved or restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// It cannot be written; all that was saved before is there.
+    /// It cannot be written; earlier checkpoints are still there.
     #[error("could not save step {step} ({}{} and resume)", whole(latest.as_deref()), remedy(*is_full))]
     Save { step: u64, run: PathBuf, latest: Option<PathBuf>, is_full: bool, source: Cause },
-    /// The run has none in this folder.
+    /// The run in this folder has no checkpoint.
     #[error("{0} holds no checkpoint")]
     None(PathBuf),
-    /// The list of its files, this one, is gone.
+    /// This file, the list of a checkpoint's files and checksums, is missing.
     #[error("{0} is missing from its checkpoint; use another one")]
     NoChecksums(PathBuf),
-    /// Inference's part of a checkpoint alone is in this folder.
+    /// This folder holds only the part of a checkpoint that inference needs.
     #[error("{0} holds no training state, only a model to generate with; resume a run folder instead")]
     NoState(PathBuf),
-    /// What it says of where the run stands is not what this version reads.
+    /// The checkpoint's state has another version's format.
     #[error("{checkpoint} was saved by another version; resume with that one, or begin a new run from the checkpoint")]
     OtherVersion { checkpoint: PathBuf, source: serde_json::Error },
-    /// Where the run stands by this file cannot be.
+    /// The state in this file is impossible.
     #[error("{0} is damaged: fewer windows than steps")]
     ImpossibleState(PathBuf),
-    /// The optimizer cannot take up its moments.
+    /// The optimizer cannot restore its moments.
     #[error("{file}")]
     Moments { file: PathBuf, source: OptimizerError },
-    /// The average of the weights is gone from this folder, or was never there.
+    /// The average of the weights is missing from this folder.
     #[error("{0} is missing, so ema_decay was 0 when it was saved; put it back in config.toml")]
     NoAverage(PathBuf),
-    /// It was learned from another text.
+    /// The run has learned from another text.
     #[error("{data} has another {what} than the one that {run} has learned from; put the folder back as it was")]
     OtherText { data: PathBuf, what: &'static str, run: PathBuf },
-    /// The configuration or the text in this run's folder make another model.
+    /// The configuration or the text in this run's folder no longer match the checkpoint's model.
     #[error("{0}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed")]
     OtherModel(PathBuf),
 }
@@ -109,11 +109,11 @@ fn whole(latest: Option<&Path>) -> String {
     latest.map_or_else(String::new, |latest| format!("{} is whole; ", latest.display()))
 }
 
-/// Why an optimizer cannot take up what was stored.
+/// Why an optimizer cannot be restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptimizerError {
-    /// Another kind was stored.
+    /// Another kind of optimizer was stored.
     #[error(
         "these are the moments of optimizer = \"{was}\", not of \"{is}\"; write optimizer = \"{was}\" into config.toml"
     )]
@@ -123,17 +123,17 @@ pub enum OptimizerError {
     NoMoment { kind: &'static str, size: usize, parameter: String },
 }
 
-/// Why a run cannot go on along its gradients.
+/// Why the guard ends a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// Too many batches were left out.
+    /// Too many batches were skipped.
     #[error(
         "one more batch than max_skipped_batches = {most} had a loss or gradient that is not finite; step {step} is saved: look \
          at reports/, lower learning_rate in a new run, or resume with a larger one"
     )]
     SkippedTooMany { most: u64, step: u64 },
-    /// Weights ceased to be finite.
+    /// A weight is no longer finite.
     #[error("{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {}", match saved {
             Some(saved) => format!("{} is whole, and a resume goes on from there", saved.display()),
             None => "no checkpoint was saved yet; begin again with a lower learning_rate".to_owned(),
@@ -145,44 +145,44 @@ pub enum GuardError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// A launcher started so many processes of a program that cannot speak to them.
+    /// A launcher started this many processes of a program that was built without MPI.
     #[error("{0} processes of a program that was built without MPI were started, and they would write into one folder")]
     NoMpi(usize),
-    /// A launcher started this process and does not say beside how many others.
+    /// A launcher started this process, and the number of processes is unknown.
     #[error(
         "a launcher that speaks PMIx started this process and does not say beside how many others; start it with mpirun, or \
          without PMIX_RANK in its environment where it is alone"
     )]
     Unknown,
-    /// The launcher's MPI is another than the program's.
+    /// The launcher's MPI is not the one that the program was built with.
     #[error(
         "the launcher started {launched} processes, but MPI sees {seen}; start them with the mpirun of the MPI that this program \
          was built with"
     )]
     OtherMpi { launched: usize, seen: usize },
-    /// MPI was begun already.
+    /// MPI was already initialized.
     #[error("MPI was begun twice in one process")]
     BegunTwice,
-    /// The windows of a step do not divide.
+    /// The windows of a step do not divide evenly among the processes.
     #[error(
         "the {windows} windows of a step (batch_size times grad_accum_steps) do not divide among {processes} processes; start a \
          number of processes that divides {windows}, or choose another batch_size"
     )]
     UnequalShares { windows: usize, processes: usize },
-    /// A process reads another text: what of it is not the same.
+    /// A process reads another text; holds the part that differs.
     #[error("it reads another {0} than that of rank 0; let all see the same folder")]
     OtherText(&'static str),
-    /// The process of this rank has come to other weights.
+    /// The weights of the process with this rank differ from those of rank 0.
     #[error(
         "the process of rank {0} has come to other weights than that of rank 0, as happens between devices or processors of \
          different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them where \
          only the processors differ"
     )]
     OtherWeights(usize),
-    /// The error of a process that does not lead, said by itself.
+    /// The error of a process other than rank 0, which reports it itself.
     #[error("the process of rank {rank}")]
     OfRank { rank: usize, source: Cause },
-    /// Another process failed, and says why; the code is what the caller made of its error.
+    /// Another process failed and reports why; holds the exit code for its error.
     #[error("another process says why (exit code {0})")]
     SaidElsewhere(u8),
 }
@@ -191,55 +191,55 @@ pub enum GroupError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// It cannot be opened or read.
+    /// The log cannot be opened or read.
     #[error("{path}: {problem}")]
     Io { path: PathBuf, problem: &'static str, source: io::Error },
-    /// A folder, a pipe or a device is in its place.
+    /// The log is a folder, a pipe or a device.
     #[error("{0} is no regular file, as a log is; move it away, or put the log's own file there")]
     Irregular(PathBuf),
-    /// It cannot be appended to.
+    /// The log cannot be appended to.
     #[error("{path}: cannot append; {}", look_for(source))]
     Append { path: PathBuf, source: io::Error },
-    /// Rows cannot be taken away.
+    /// The log cannot be truncated.
     #[error("{path}: cannot cut the log back; {}", look_for(&source.source))]
     CutBack { path: PathBuf, source: FileError },
-    /// A line in its middle is broken.
+    /// A line before the last is no row of this log.
     #[error("{path}: line {line} is not a row of this log ({reason}); remove that line")]
     Row { path: PathBuf, line: usize, reason: serde_json::Error },
-    /// It is no text of JSON objects.
+    /// The content is no JSON object.
     #[error("{path} is damaged")]
     Damaged { path: PathBuf, source: serde_json::Error },
-    /// Another file cannot be made, read or removed.
+    /// Another file cannot be created, read or removed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A row that JSON cannot hold.
+    /// A row that JSON cannot represent.
     #[error(transparent)]
     Unwritable(#[from] serde_json::Error),
 }
 
-/// Whether it is for want of room that the system does not write: a full disk, a used-up quota, a limit
-/// on a file's size.
+/// Whether a write failed for lack of space: a full disk, an exhausted quota, a limit on a file's
+/// size.
 pub fn wants_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// What to look for where a log cannot be written.
+/// What to check when a log cannot be written.
 fn look_for(error: &io::Error) -> &'static str {
     if wants_room(error) { "is the disk full?" } else { "check that the run folder may be written to" }
 }
 
-/// What to do where a disk, full or not, takes no checkpoint: words before "and resume".
+/// What to do when a checkpoint cannot be written: words before "and resume".
 pub fn remedy(is_full: bool) -> &'static str {
     if is_full { "free some space" } else { "check that the run folder may be written to," }
 }
 
-/// A save that the disk has no room for.
+/// The disk has no space for a checkpoint.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the disk is full: {} are needed and {} are free", bytes_beside(*needed, *free), bytes_beside(*free, *needed))]
 pub struct DiskFull {
-    /// Bytes that it takes.
+    /// Bytes needed.
     pub needed: u64,
-    /// Bytes that there are.
+    /// Bytes free.
     pub free: u64,
 }

@@ -1,4 +1,4 @@
-//! Why a run cannot begin or go on: an error of one of its subjects, or of what it stands on.
+//! Errors: why a run cannot begin or go on, by subject.
 
 mod begin;
 mod going;
@@ -15,7 +15,7 @@ pub use begin::{Cause, ConfigError, DoesNotFit, InitError, TextError};
 pub use going::{CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError};
 pub use going::{remedy, wants_room};
 
-/// What a function of this crate returns that can fail in more than one way.
+/// The result of functions that can fail in more than one way.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a run cannot begin or go on.
@@ -61,7 +61,7 @@ pub enum Error {
     /// The device failed.
     #[error("the device failed: {0}")]
     Device(String),
-    /// What this crate stands on, or a caller's own closure.
+    /// A dependency, or a caller's closure.
     #[error(transparent)]
     Other(Cause),
 }
@@ -90,7 +90,7 @@ impl From<ember_decoding::Error> for Error {
 }
 
 impl Error {
-    /// What `cause` is, where it is an [`Error`] that only wraps it; else `cause` itself.
+    /// The error inside `cause` if that is an [`Error`] that only wraps it; else `cause` itself.
     pub fn unwrapped<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
         let boxed = cause.downcast_ref::<Box<Self>>().map(|error| &**error);
         match boxed.or(cause.downcast_ref::<Self>()) {
@@ -111,7 +111,7 @@ impl Error {
         }
     }
 
-    /// The error and its causes, each as what it is.
+    /// The error and its causes, each unwrapped.
     pub fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
         let mut next = Some(Self::unwrapped(self));
         std::iter::from_fn(move || {
@@ -121,7 +121,7 @@ impl Error {
         })
     }
 
-    /// Whether it was for want of room that something could not be written.
+    /// Whether something could not be written because the disk was full.
     pub fn is_full_disk(&self) -> bool {
         self.chain().any(|cause| cause.is::<DiskFull>() || cause.downcast_ref().is_some_and(wants_room))
     }
