@@ -1,6 +1,6 @@
-//! The model card: what a checkpoint says of itself to people, in the form that Hugging Face's hub
-//! reads (its documentation, "Model Cards"). No whole path stands in it: it is meant to be given
-//! away. Nor does a time: a run that was interrupted leaves the same card as one that was not.
+//! The model card: describes a checkpoint to people, in the format of Hugging Face's hub (its
+//! documentation, "Model Cards"). It is meant to be published, so it has no full paths. It has no
+//! times, so that an interrupted run writes the same card as an uninterrupted one.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::config::TrainConfig;
 use crate::error::Result;
 use crate::step::progress::Progress;
 
-/// What is the same in every checkpoint of a run: the data, the shape and the recipe.
+/// The part of the card that all checkpoints of a run share: the data, the shape and the recipe.
 pub struct Card {
     name: String,
     shape: String,
@@ -32,7 +32,7 @@ impl Card {
     /// When a value of the configuration cannot be written.
     pub fn new(name: String, config: &TrainConfig, dataset: &Dataset, shape: &GptConfig) -> Result<Self> {
         let Dataset { manifest, tokenizer, .. } = dataset;
-        let begins = init::name_of_first(&config.init);
+        let begins = init::initial_checkpoint_name(&config.init);
         let begins = begins.map_or_else(String::new, |name| format!("| begins from | {} |\n", shown(&name)));
         Ok(Self {
             name,
@@ -43,7 +43,7 @@ impl Card {
         })
     }
 
-    /// Takes the recipe of a run whose length has changed.
+    /// Updates the recipe after the run's length has changed.
     ///
     /// # Errors
     /// When a value of the configuration cannot be written.
@@ -52,7 +52,7 @@ impl Card {
         Ok(())
     }
 
-    /// The card of the checkpoint that stands at `progress`.
+    /// The card of the checkpoint at `progress`.
     pub fn text(&self, progress: &Progress) -> String {
         let Self { name, shape, data, recipe, manifest } = self;
         let name = shown(name);
@@ -92,8 +92,8 @@ fn shape_rows(shape: &GptConfig, tokenizer: &str) -> String {
     )
 }
 
-/// What kind of tokenizer it is that a manifest names so: as it was asked for, or, of one that was there
-/// before and is named by a path, what its `tokenizer.json` says.
+/// The kind of a tokenizer that a manifest calls `name`: the name itself, or for a tokenizer that
+/// is named by its path, the kind that its `tokenizer.json` shows.
 pub fn tokenizer_kind(name: &str, json: impl FnOnce() -> Option<Value>) -> String {
     if name.parse::<TokenizerChoice>().is_ok_and(|choice| !matches!(choice, TokenizerChoice::File(_))) {
         return name.to_owned();
@@ -107,7 +107,7 @@ pub fn tokenizer_kind(name: &str, json: impl FnOnce() -> Option<Value>) -> Strin
     }
 }
 
-/// Most sources that are named.
+/// Most sources that the card names.
 const NAMED: usize = 20;
 
 fn data(manifest: &Manifest) -> String {
@@ -123,14 +123,13 @@ fn data(manifest: &Manifest) -> String {
     text
 }
 
-/// A file's name without its folders, which say where and whose it is: what is given away has the name
-/// alone.
+/// A file's name without its folders, which are private.
 pub fn last_part(name: &str) -> &str {
     Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name)
 }
 
-/// A name as Markdown shows it, whatever is in it: it may look like a list, a cell or a page's code.
-/// What ends a line or shows nothing is written as programs write it.
+/// Escapes a name for Markdown, whatever is in it: it may look like a list item, a table cell or
+/// HTML. Control and invisible characters are written as in source code.
 fn shown(name: &str) -> String {
     let mut text = String::new();
     for (at, character) in name.char_indices() {
@@ -151,8 +150,7 @@ fn shown(name: &str) -> String {
     text
 }
 
-/// Whether a character has no width, turns the direction of those behind it, or parts lines or
-/// paragraphs.
+/// Whether a character has no width, changes the text direction, or separates lines or paragraphs.
 fn is_unseen(character: char) -> bool {
     matches!(
         character,

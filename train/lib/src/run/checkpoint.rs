@@ -1,7 +1,8 @@
-//! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside
-//! it, in `training/`, what only training needs: the optimizer's moments, where in the data the run
-//! stands, and the last norm as it is learned where the one beside it is divided by a temperature.
-//! Where an average of the weights is kept, it is such a folder too, in `ema/`, divided by the same.
+//! Saves and loads checkpoints. A checkpoint is a Hugging Face folder for inference; its subfolder
+//! `training/` has what only training needs: the optimizer's moments, the run's progress, and, if
+//! the saved model is divided by a temperature, the undivided last norm. The average of the
+//! weights, if one is kept, is a Hugging Face folder too, in `ema/`, divided by the same
+//! temperature.
 
 use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, fs};
@@ -22,7 +23,7 @@ use crate::error::{CheckpointError, Error, Result};
 use crate::step::progress::{DataChecksums, Evaluations, Progress};
 use crate::{note::Note, step::optimizer::Optimizer};
 
-/// Where the run stood, in a checkpoint's folder.
+/// The run's progress, in a checkpoint's folder.
 pub(super) const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
@@ -32,33 +33,32 @@ const AVERAGE_LAST_NORM: &str = "training/ema_last_norm.safetensors";
 /// The files of a checkpoint that only training needs.
 pub(super) const OF_TRAINING: [&str; 5] = [STATE, EVALUATIONS, MOMENTS, LAST_NORM, AVERAGE_LAST_NORM];
 
-/// What a checkpoint holds.
+/// The contents of a checkpoint.
 pub struct Checkpoint<'a> {
     /// The model.
     pub gpt: &'a Gpt,
-    /// What its logits are divided by where it is read from here.
+    /// The temperature that divides the logits of the saved model.
     pub temperature: f64,
-    /// What it learns by.
+    /// The optimizer.
     pub optimizer: &'a Optimizer,
-    /// Its tokenizer.
+    /// The tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// How its texts are drawn where nobody asks for something else.
+    /// The default sampling settings.
     pub sampling: Sampling,
     /// Where the run stands.
     pub progress: &'a Progress,
-    /// What it says of itself.
+    /// The model card.
     pub card: &'a Card,
 }
 
 impl Checkpoint<'_> {
-    /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears
-    /// under its name only when all of it is on the disk; a checkpoint that is there already is
-    /// left as it is.
+    /// Writes the checkpoint of `progress.step` and points `latest` to it. The folder gets its name
+    /// only when all of it is on the disk; an existing checkpoint of this step is not changed.
     ///
-    /// The free space is looked at first, so that a disk too full is left as it was.
+    /// The free space is checked first, so that nothing is written to a disk that is too full.
     ///
     /// # Errors
-    /// When something cannot be written ([`Error::is_full_disk`] tells whether for want of room);
+    /// When something cannot be written ([`Error::is_full_disk`] tells whether the disk was full);
     /// every earlier checkpoint is still there.
     pub fn save(&self, run: &RunFolder) -> Result<()> {
         let step = self.progress.step;
@@ -80,8 +80,8 @@ impl Checkpoint<'_> {
         Ok(run.point(Pointer::Latest, step)?)
     }
 
-    /// Bytes that a save will take: as many as the last one, but at least those of the weights and of
-    /// all that the optimizer remembers, which is nothing before the first step.
+    /// Estimated bytes of a save: the size of the last one, but at least that of the weights and
+    /// the optimizer's state, which is empty before the first step.
     fn size(&self, run: &RunFolder) -> u64 {
         let latest = run.pointed(Pointer::Latest).ok().flatten();
         let values = 4 * (self.gpt.config().parameters() + self.optimizer.values()) as u64;
@@ -94,11 +94,11 @@ impl Checkpoint<'_> {
         self.write_last_norm(self.gpt, &dir.join(LAST_NORM))?;
         if let Some(average) = self.optimizer.average().and_then(|average| average.model(self.gpt)) {
             self.write_last_norm(&average, &dir.join(AVERAGE_LAST_NORM))?;
-            // A folder that can be written from by itself.
+            // A complete folder for inference.
             let dir = dir.join(AVERAGE);
             fs::create_dir(&dir).at("cannot create", &dir)?;
             self.write_model(&tempered(average, self.temperature), &dir)?;
-            // The loss that is evaluated is that of the weights themselves.
+            // Its card has no loss: the recorded evaluations are those of the weights themselves.
             let progress = Progress { evaluations: Evaluations::default(), ..self.progress.clone() };
             write_card(self.card, &progress, &dir)?;
             folder::write_checksums(&dir)?;
@@ -114,7 +114,7 @@ impl Checkpoint<'_> {
         Ok(sync_folder(dir).at("cannot write", dir)?)
     }
 
-    /// The last norm as it is learned, where the one that is saved is divided.
+    /// Writes the undivided last norm, if the saved model is divided by a temperature.
     fn write_last_norm(&self, gpt: &Gpt, file: &Path) -> Result<()> {
         if self.temperature != 1.0 {
             folder::write_tensors(file, &last_norm(gpt))?;
@@ -122,10 +122,10 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// What inference reads of a checkpoint.
+    /// Writes the files that inference reads.
     fn write_model(&self, gpt: &Gpt, dir: &Path) -> Result<()> {
         let mut settings = self.sampling.to_hugging_face();
-        // Of a model that others made: what else ends a text, and what pads.
+        // A model from elsewhere may have further end tokens and a padding token.
         if let ends @ [_, _, ..] = &self.tokenizer.end_tokens()[..] {
             settings.insert("eos_token_id".to_owned(), ends.into());
         }
@@ -137,9 +137,9 @@ impl Checkpoint<'_> {
     }
 }
 
-/// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds
-/// that it need not be made again, and into its card. Where a full disk kept the step from being
-/// saved, the next checkpoint has it.
+/// Writes the evaluation of `progress.step` into its checkpoint and its card, so that a resumed run
+/// need not repeat it. If the step was not saved because the disk was full, the next checkpoint
+/// holds the evaluation.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -156,12 +156,12 @@ fn write_card(card: &Card, progress: &Progress, dir: &Path) -> Result<()> {
     Ok(write_text(&dir.join(CARD), &card.text(progress))?)
 }
 
-/// Which text the checkpoint in `dir` has learned, where it says.
+/// The checksums of the text that the checkpoint in `dir` has learned, if they can be read.
 pub(super) fn text_of(dir: &Path) -> Option<DataChecksums> {
     serde_json::from_slice::<Progress>(&fs::read(dir.join(STATE)).ok()?).ok()?.data
 }
 
-/// What [`load`] reads.
+/// A loaded checkpoint.
 pub struct Restored {
     /// The model, on the training device.
     pub gpt: Gpt,
@@ -171,18 +171,17 @@ pub struct Restored {
     pub progress: Progress,
 }
 
-/// The newest whole checkpoint of a run, every file of it verified: the one that `latest` names, or
-/// where that is damaged the newest older one that is whole. The damaged ones are put aside, with a
-/// `note` for each. `None` before the first.
+/// The newest undamaged checkpoint of a run, with every file verified: the one that `latest` names,
+/// or, if that is damaged, the newest older one that is not. Damaged ones are renamed, with a
+/// `note` for each. `None` before the first save.
 ///
 /// # Errors
-/// When none is whole: the line names what is wrong with the newest, and everything is left as it
-/// was.
+/// When all are damaged: the line says what is wrong with the newest, and nothing is changed.
 pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Option<PathBuf>> {
     let mut candidates = run.saved();
     let latest = run.pointed(Pointer::Latest);
     match &latest {
-        // A newer one than `latest` is not asked for: a person may have set the pointer back.
+        // Checkpoints newer than `latest` do not count: the user may have set the pointer back.
         Ok(Some(latest)) => candidates.retain(|saved| step_of(saved) <= step_of(latest)),
         Ok(None) if candidates.is_empty() => return Ok(None),
         _ => {}
@@ -205,7 +204,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
     Err(newest.or_else(|| latest.err().map(Into::into)).unwrap_or_else(none))
 }
 
-/// Compares every file of a checkpoint with what was written.
+/// Checks every file of a checkpoint against its checksum.
 fn verify(dir: &Path) -> Result<()> {
     let checksums = dir.join("checksums.json");
     if !checksums.is_file() {
@@ -214,13 +213,13 @@ fn verify(dir: &Path) -> Result<()> {
     Ok(folder::verify_checksums(dir)?)
 }
 
-/// Reads the checkpoint in `dir`, whose files are verified; `optimizer` has not stepped yet.
+/// Reads the checkpoint in `dir`, whose files are verified, and restores `optimizer`, which is new.
 ///
 /// # Errors
 /// When a file is missing or damaged: the line names it.
 pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
     let progress = load_progress(dir)?;
-    let gpt = as_learned(checkpoint::load(dir, device)?, &dir.join(LAST_NORM))?;
+    let gpt = with_learned_norm(checkpoint::load(dir, device)?, &dir.join(LAST_NORM))?;
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
     let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;
@@ -232,33 +231,33 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
             return Err(CheckpointError::NoAverage(average).into());
         }
         let average = checkpoint::load(&average, &device.clone().inner())?;
-        optimizer.restore_average(as_learned(average, &dir.join(AVERAGE_LAST_NORM))?);
+        optimizer.restore_average(with_learned_norm(average, &dir.join(AVERAGE_LAST_NORM))?);
     }
     Ok(Restored { gpt, optimizer, progress })
 }
 
-/// Where the run stood, with what was found by evaluating the checkpoint itself.
+/// The run's progress, including the evaluation of the checkpoint itself.
 fn load_progress(dir: &Path) -> Result<Progress> {
     let state = dir.join(STATE);
     if !state.is_file() {
         return Err(CheckpointError::NoState(dir.to_owned()).into());
     }
     let json = fs::read(&state).at("cannot read", &state)?;
-    // It is what was written, as its checksum says.
+    // The checksum matched, so unreadable JSON must come from another version.
     let other = |source| CheckpointError::OtherVersion { checkpoint: dir.to_owned(), source };
     let mut progress: Progress = serde_json::from_slice(&json).map_err(other)?;
     if progress.windows < progress.step {
         return Err(CheckpointError::ImpossibleState(state).into());
     }
-    // Not there where it was not evaluated; where the file is damaged, it is again.
+    // Missing if the checkpoint was not evaluated; if damaged, the evaluation is repeated.
     if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
         progress.evaluations = found;
     }
     Ok(progress)
 }
 
-/// The model with its last norm as `file` has it; as it is where there is none, since nothing was divided.
-fn as_learned(gpt: Gpt, file: &Path) -> Result<Gpt> {
+/// The model with the undivided last norm from `file`; without such a file, nothing was divided.
+fn with_learned_norm(gpt: Gpt, file: &Path) -> Result<Gpt> {
     if !file.is_file() {
         return Ok(gpt);
     }

@@ -1,16 +1,16 @@
-//! The room on a run's disk: how much a save needs, and how much is taken.
+//! Space on a run's disk: checks it before a save, and measures what a folder uses.
 
 use std::{fs, path::Path};
 
 use crate::error::DiskFull;
 
-/// Kept free beside a save, for the logs and pictures of a run: 1 MiB.
+/// Kept free after a save, for the logs and pictures of a run: 1 MiB.
 const BESIDE: u64 = 1 << 20;
 
-/// Makes sure that `needed` bytes fit on the disk of `folder`, where the system can be asked.
+/// Checks that `needed` bytes fit on the disk of `folder`, if the system tells the free space.
 ///
 /// # Errors
-/// When they do not: the line says how many are free.
+/// When they do not; the line says how many bytes are free.
 pub fn ensure_room(folder: &Path, needed: u64) -> Result<(), DiskFull> {
     match free_bytes(folder) {
         Some(free) if free < needed.saturating_add(BESIDE) => Err(DiskFull { needed: needed + BESIDE, free }),
@@ -18,20 +18,20 @@ pub fn ensure_room(folder: &Path, needed: u64) -> Result<(), DiskFull> {
     }
 }
 
-/// Bytes that a user without privileges may still write on the disk of `folder`.
+/// Free bytes for an unprivileged user on the disk of `folder`.
 #[cfg(unix)]
 fn free_bytes(folder: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(folder).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Unknown: the save itself will find out.
+/// Unknown here: a save fails when the disk is full.
 #[cfg(not(unix))]
 fn free_bytes(_folder: &Path) -> Option<u64> {
     None
 }
 
-/// Bytes of all files in `folder` and below; 0 for one that is not there.
+/// Bytes of all files in `folder` and below; 0 if it does not exist.
 pub fn used_bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let of_each = entries.flatten().map(|entry| match entry.metadata() {

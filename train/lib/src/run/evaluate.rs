@@ -1,5 +1,5 @@
-//! The loss on text that was not trained on, by the same scoring that `ember-generate score` uses:
-//! no graph, no dropout.
+//! The loss on the validation split, with the scoring code of `ember-generate score`: no graph, no
+//! dropout.
 
 use ember_data::windows::ValWindows;
 use ember_decoding::score::{Surprise, token_log_probabilities, token_surprises};
@@ -9,8 +9,8 @@ use super::temperature::Confidence;
 use crate::distributed::{ProcessGroup, all_reduce_f64};
 use crate::{error::Result, evaluation_batch::rows_at_once};
 
-/// Mean `-ln p` in nats per token over every counted target of `windows`; `None` when `interrupted`
-/// says to stop. The processes of `group` share the windows, and all of them get the mean.
+/// Mean `-ln p` in nats per token over every counted target of `windows`; `None` if `interrupted`
+/// returns true. The processes of `group` share the windows, and each gets the mean over all.
 ///
 /// `gpt` is on a device without automatic differentiation.
 ///
@@ -27,10 +27,10 @@ pub fn evaluate(
     Ok(means.map(|[loss]| loss))
 }
 
-/// As [`evaluate`], with what the model expected to meet.
+/// Like [`evaluate`], with the entropy and variance of the model's predictions.
 ///
 /// # Errors
-/// As there.
+/// As [`evaluate`].
 pub fn evaluate_confidence(
     gpt: &Gpt,
     windows: &ValWindows,
@@ -43,10 +43,10 @@ pub fn evaluate_confidence(
     Ok(means.map(|[loss, entropy, variance]| Confidence { loss, entropy, variance }))
 }
 
-/// Scores rows of inputs and their targets.
+/// Scores rows of inputs and their targets: one result for each target.
 type Score<'a, T> = dyn Fn(&[u32], &[u32], usize) -> ember_decoding::Result<Vec<T>> + 'a;
 
-/// The means of the `numbers` of every counted target, as `score` finds it.
+/// The means of `numbers` over every counted target, from the result of `score` for each.
 fn means<T: Copy, const N: usize>(
     gpt: &Gpt,
     windows: &ValWindows,

@@ -1,15 +1,15 @@
-//! A run's folder: where each file is, who owns it, and how a new one gets its name.
+//! A run's folder: its files, its lock, and the name of a new one.
 //!
 //! ```text
 //! config.toml      every key of the run, and which checkpoint it began from (`init`)
 //! metrics.jsonl    the log of numbers: docs/metrics.md
 //! loss.svg         the picture of the losses; `compare RUN` draws it again
-//! samples/         what the model wrote while it learned: step-00000500.txt for people, samples.jsonl for programs
+//! samples/         texts sampled during training: step-00000500.txt for people, samples.jsonl for programs
 //! tensorboard/     event files, with `tensorboard = true`
 //! data/            the prepared tokens, unless they are prepared elsewhere
-//! reports/         what a batch was like whose loss or gradient was not finite
-//! checkpoints/     what is resumed from and generated with
-//! latest, best     which of them
+//! reports/         reports on batches whose loss or gradient was not finite
+//! checkpoints/     for resuming and for inference
+//! latest, best     pointers to two of them
 //! ```
 
 mod checkpoints;
@@ -38,65 +38,65 @@ pub(super) use known::{LOCK, REMOVING, has_own_data, is_run, mark_removed};
 
 /// The picture of the losses.
 pub const PLOT: &str = "loss.svg";
-/// What the model wrote while it learned.
+/// Texts sampled during training.
 pub const SAMPLES: &str = "samples";
-/// Event files for TensorBoard, where they are wanted.
+/// Event files for TensorBoard, if enabled.
 pub const TENSORBOARD: &str = "tensorboard";
-/// What the name of an event file begins with; the time at which it was made follows.
+/// Prefix of an event file's name; the time of its creation follows.
 pub(super) const EVENTS: &str = "events.out.tfevents.";
 /// Reports on batches whose loss or gradient was not finite.
 pub(super) const REPORTS: &str = "reports";
-/// What the name of a report begins with; the step follows.
+/// Prefix of a report's name; the step follows.
 pub(super) const NOT_FINITE: &str = "nonfinite-step-";
-/// All that was sampled, for programs, in [`SAMPLES`].
+/// All samples, for programs, in [`SAMPLES`].
 pub const SAMPLES_LOG: &str = "samples.jsonl";
-/// How long the lock is waited for that another process has: who looks at a run has it for a moment.
-const LOOKED_AT: Duration = Duration::from_millis(200);
-/// So many names are tried, each of which may be taken by another process meanwhile.
+/// How long to wait for a lock: a process that only checks whether a run is in use holds it
+/// briefly.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// How many names to try; another process may take each one first.
 const TRIES_FOR_A_NAME: usize = 64;
 
-/// A run folder that this process owns until it is dropped, or only reads beside the process that
-/// does.
+/// A run folder that this process owns until it is dropped, or that another process of its group
+/// owns and this one only reads.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// The folder and those around it that this process made, innermost first; none where something
-    /// was in it.
-    made: Vec<PathBuf>,
-    /// Whether this process made the file of the lock, too.
-    made_lock: bool,
-    /// Whether tokens, of whatever kind, lay in the folder before this process had it.
+    /// The folder and its parents that this process created, innermost first; empty if the folder
+    /// already had contents.
+    created: Vec<PathBuf>,
+    /// Whether this process created the lock file.
+    created_lock: bool,
+    /// Whether the folder had a data folder, of whatever kind, before.
     had_data: bool,
     /// Held for its lock, which the system releases when the process ends, however it ends.
     lock: Option<File>,
 }
 
 impl RunFolder {
-    /// Makes a folder for a new run and takes its lock.
+    /// Creates a folder for a new run and takes its lock.
     ///
     /// # Errors
-    /// When the folder holds a run already, or anything that no run left in it, when it cannot be
-    /// made, or another process uses it.
+    /// When the folder holds a run already, or other files, when it cannot be created, or another
+    /// process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
-        Self::create_within(path, LOOKED_AT)
+        Self::create_within(path, LOCK_WAIT)
     }
 
-    /// As [`Self::create`], which waits so long for another process that has the lock.
+    /// Like [`Self::create`], but waits at most `most` for another process that has the lock.
     fn create_within(path: &Path, most: Duration) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
         if path.exists() && !path.is_dir() {
             return Err(FolderError::IsFile(path_buf()));
         }
         let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let mut made: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
-        // Made before it is looked at: what `new/..` names is there only when `new` is.
+        let mut created: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        // Created before it is checked: a path like `new/..` exists only when `new` does.
         make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
         if path.join(CONFIG).exists() || path.join(CHECKPOINTS).exists() {
             let error = if lost_config(path) { FolderError::LostConfig } else { FolderError::HoldsRun };
             return Err(error(path_buf()));
         }
-        // A run that ended before it began leaves its data, and names with a leading dot are
-        // nobody's work.
+        // Allowed contents: the data of a run that ended before it began, and hidden files.
         let foreign = |name: &String| name != DATA && !name.starts_with('.');
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -104,36 +104,37 @@ impl RunFolder {
             return Err(FolderError::Foreign { path: path_buf(), name });
         }
         if !fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
-            made.clear();
+            created.clear();
         }
         let had_data = path.join(DATA).exists();
-        let locked = Self::lock_within(path, most).inspect_err(|_| remove_empty(&made))?;
-        Ok(Self { made, had_data, ..locked })
+        let locked = Self::lock_within(path, most).inspect_err(|_| remove_empty(&created))?;
+        Ok(Self { created, had_data, ..locked })
     }
 
-    /// Makes a folder for a new run and takes its lock: `path`, or the first of `<path>-2`, `-3`, ...
-    /// that is not there yet. Of runs that are started at once each gets one of its own.
+    /// Creates a folder for a new run and takes its lock: `path`, or the first of `<path>-2`, `-3`,
+    /// ... that does not exist. Runs that start at the same time get different folders.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn create_free(path: &Path) -> Result<Self, FolderError> {
         for _ in 1..TRIES_FOR_A_NAME {
             match Self::create_within(&first_free(path.to_owned()), Duration::ZERO) {
-                // Another process took the name since it was looked at; nobody waits for its run.
+                // Another process took the name since it was found free: try the next.
                 Err(FolderError::InUse(_) | FolderError::HoldsRun(_)) => {}
-                made => return made,
+                created => return created,
             }
         }
         Self::create(&first_free(path.to_owned()))
     }
 
-    /// Removes the folder of a run that did not begin, where this process made it and nothing was
-    /// in it, and those made around it that nobody else uses by now: nothing is left where nothing
-    /// comes of it. Somebody else's folder is no more a run's than it was before.
+    /// Removes the folder of a run that did not begin, if this process created it, and the parents
+    /// that it created and nobody else uses by now. In a folder that existed before, only removes
+    /// the lock file that this process created.
     pub fn forget(&self) {
-        let Some((run, around)) = self.made.split_first() else { return self.give_back() };
-        // First what is known for a run's only beside its configuration, and what tells that it is being
-        // removed last: a kill or a power cut on the way leaves what can be resumed or removed.
+        let Some((run, parents)) = self.created.split_first() else { return self.undo_lock() };
+        // The order matters: first the files that identify a run only together with its
+        // configuration, then the mark of a removal. After a kill or a power cut, the rest can be
+        // resumed or removed.
         for records in [TENSORBOARD, SAMPLES] {
             let _ = fs::remove_dir_all(run.join(records));
         }
@@ -141,26 +142,26 @@ impl RunFolder {
         let _ = mark_removed(run);
         let _ = fs::remove_dir_all(run.join(DATA));
         let _ = fs::remove_dir_all(run);
-        remove_empty(around);
+        remove_empty(parents);
     }
 
-    /// Removes what this process made in a folder that was there: the file of the lock, where nothing
-    /// else of the run is left, which would be known by it.
-    fn give_back(&self) {
+    /// In a folder that existed before: removes the lock file that this process created, unless
+    /// other files of the run are left, which the lock file identifies.
+    fn undo_lock(&self) {
         let is_alone = !self.file(CONFIG).exists() && (self.had_data || !self.file(DATA).exists());
         if is_alone {
             self.remove_own_lock();
         }
     }
 
-    /// Removes the file of the lock where this process made it, in a folder that is no run's.
+    /// Removes the lock file if this process created it, in a folder that is no run.
     pub(super) fn remove_own_lock(&self) {
-        if self.made_lock {
+        if self.created_lock {
             let _ = fs::remove_file(self.file(LOCK));
         }
     }
 
-    /// Opens the folder of a run that was begun, and takes its lock.
+    /// Opens the folder of an existing run and takes its lock.
     ///
     /// # Errors
     /// When there is no run in it, or another process uses it.
@@ -178,9 +179,9 @@ impl RunFolder {
         Self::lock(path)
     }
 
-    /// The folder of a run that another process of the group owns: to read from.
+    /// The folder of a run without its lock, for reading.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), made: Vec::new(), made_lock: false, had_data: false, lock: None }
+        Self { path: path.to_owned(), created: Vec::new(), created_lock: false, had_data: false, lock: None }
     }
 
     /// The folder itself.
@@ -198,41 +199,41 @@ impl RunFolder {
         name_of(&self.path).unwrap_or_else(|| "run".to_owned())
     }
 
-    /// Writes the resolved configuration, whole or not at all.
+    /// Writes the resolved configuration atomically.
     ///
     /// # Errors
-    /// When the file cannot be written, or the folder is no longer there.
+    /// When the file cannot be written, or the folder is gone.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
         self.ensure_there()?;
         Ok(write_text(&self.file(CONFIG), &config.to_toml()?)?)
     }
 
-    /// Where the text sampled at `step` is written, for people.
+    /// The text file of the samples at `step`.
     pub fn sample(&self, step: u64) -> PathBuf {
         self.file(SAMPLES).join(format!("step-{step:08}.txt"))
     }
 
-    /// Where the report on the batch is written that gave `step` a loss or gradient that is not
-    /// finite; `attempt` counts from 1 where several did.
+    /// The report file of a batch of `step` with a loss or gradient that is not finite; a second
+    /// batch of that step has `attempt` 2.
     pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
         let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
         self.file(REPORTS).join(format!("{NOT_FINITE}{step:08}{again}.json"))
     }
 }
 
-/// Removes those of some folders that nobody has put anything into, innermost first.
+/// Removes those of the folders that are empty, innermost first.
 fn remove_empty(folders: &[PathBuf]) {
     for folder in folders {
         let _ = fs::remove_dir(folder);
     }
 }
 
-/// The newest step that is saved of the run in a folder, whoever uses it.
+/// The newest saved step of the run in a folder, even if another process uses it.
 pub fn newest_step(run: &Path) -> Option<u64> {
     RunFolder::owned_elsewhere(run).saved().first().and_then(|checkpoint| step_of(checkpoint))
 }
 
-/// Whether steps are saved of the run in a folder, which nobody removes, and its configuration is gone.
+/// Whether the run in a folder has checkpoints but no configuration, and is not being removed.
 fn lost_config(run: &Path) -> bool {
     !run.join(CONFIG).is_file() && newest_step(run).is_some() && !run.join(REMOVING).exists()
 }

@@ -1,5 +1,5 @@
-//! Where a run's weights come from: random numbers, or with `init` a checkpoint, whose shape and
-//! tokenizer come with it.
+//! A run's initial weights: random numbers, or with `init` a checkpoint, whose shape and tokenizer
+//! the run takes too.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use crate::config::TrainConfig;
 use crate::error::{Error, InitError, Result};
 
-/// A checkpoint to begin from, found and whole; its weights are not read yet.
+/// An initial checkpoint, found and verified; its weights are not read yet.
 pub struct Init {
     /// Its folder.
     pub folder: PathBuf,
-    /// What was found, in one line.
+    /// The line that tells which checkpoint was found.
     pub(super) found: String,
     /// The shape of its model.
     pub shape: GptConfig,
@@ -53,7 +53,7 @@ impl Init {
         Ok(Self { found: line, folder, shape, tokenizer })
     }
 
-    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
+    /// The shape of the model of a run with `config`: this checkpoint's, with the run's context and
     /// dropout.
     pub fn shape_by(&self, config: &TrainConfig) -> GptConfig {
         GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
@@ -82,7 +82,8 @@ impl Init {
         Err(InitError::OtherTokenizer { data: data.to_owned(), folder: self.folder.clone(), what })
     }
 
-    /// Says of a text with unknown characters that the model has no token for them.
+    /// Turns an error about unknown characters into one that names this model; returns others as
+    /// they are.
     pub fn explain(&self, error: Error) -> Error {
         if error.chain().any(|cause| cause.is::<UnknownCharacter>()) {
             return InitError::UnknownCharacters { folder: self.folder.clone(), source: error.into() }.into();
@@ -91,10 +92,9 @@ impl Init {
     }
 }
 
-/// What the checkpoint that a run began from is called, by the run's `init`: its run and its step, or the
-/// name of its folder. Not where it lies: that is nobody else's business. `None` where the weights were
-/// random numbers.
-pub fn name_of_first(init: &str) -> Option<String> {
+/// The name of the checkpoint in a run's `init`: its run and its step, or the name of its folder,
+/// without the path, which is private. `None` if the initial weights were random.
+pub fn initial_checkpoint_name(init: &str) -> Option<String> {
     if init.is_empty() {
         return None;
     }
@@ -119,8 +119,8 @@ pub fn name_of_first(init: &str) -> Option<String> {
 /// The model of a run before its first step.
 ///
 /// # Errors
-/// When the checkpoint to begin from is gone, damaged or no longer the one that the run began from.
-pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> Result<Gpt> {
+/// When the initial checkpoint is gone, damaged or no longer the one that the run began from.
+pub fn initial_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> Result<Gpt> {
     if config.init.is_empty() {
         return Ok(Gpt::new(&config.shape(dataset.manifest.vocab_size), config.seed, device)?);
     }
@@ -135,9 +135,9 @@ pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> 
     if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed(folder).into()) }
 }
 
-/// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from
-/// a checkpoint, what no key decides is not asked: unused token ids, the width of its heads, its
-/// norms' epsilon.
+/// Whether `shape` matches the configuration and the text's vocabulary. For a run that began from a
+/// checkpoint, values without a key are not compared: unused token ids, the head size, the norms'
+/// epsilon.
 pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -> bool {
     let mut expected = config.shape(dataset.manifest.vocab_size);
     if !config.init.is_empty() && shape.vocab_size >= expected.vocab_size {
@@ -150,7 +150,7 @@ pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -
 
 #[cfg(test)]
 mod tests {
-    use super::name_of_first;
+    use super::initial_checkpoint_name;
 
     #[test]
     fn what_a_run_began_from_is_named_without_its_place() {
@@ -163,7 +163,7 @@ mod tests {
             ("/home/ana/step-00000500", Some("step-00000500")),
             ("/home/ana/models/..", Some("another model")),
         ] {
-            assert_eq!(name_of_first(init).as_deref(), expected, "{init}");
+            assert_eq!(initial_checkpoint_name(init).as_deref(), expected, "{init}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A look at a run between two steps: a save, an evaluation, a sample, a row of the steps since the
-//! last.
+//! The work between two steps: a save, an evaluation, a sample, and a row on the steps since the
+//! last row.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,23 @@ use super::checkpoint::{Checkpoint, save_evaluations};
 use super::evaluate::{evaluate, evaluate_confidence};
 use super::report::{EvalReport, Row, StepReport};
 use super::temperature::{Confidence, tempered};
-use super::{folder::Pointer, left_out::ensure_whole, sample, training::Trainer};
+use super::{folder::Pointer, left_out::ensure_finite, sample, training::Trainer};
 use crate::step::StepResult;
 use crate::step::progress::{Best, Progress};
 use crate::{distributed::exchange, error::Result, memory, note::Note};
 
 impl Trainer<'_> {
-    /// Saves the checkpoint of this step, then removes those that are not to be kept; the process
-    /// that leads does it for all.
+    /// Saves the checkpoint of this step, then removes old ones; rank 0 does so for all processes.
     pub(super) fn save(&mut self, gpt: &Gpt) -> Result<()> {
         let began = Instant::now();
         exchange::ensure_same_weights(self.learner.group, gpt)?;
         if self.learner.group.leads() {
-            if !self.came_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
-                ensure_whole(gpt, &self.folder)?;
+            if !self.began_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
+                ensure_finite(gpt, &self.folder)?;
             }
-            self.log.sync()?; // a row of a step that is saved is never written again
-            // As it is once it is saved: it may have been evaluated where the disk was full at its first save.
+            self.log.sync()?; // a resume from this step does not write its earlier rows again
+            // An earlier save of this step may have found the disk full; if it was evaluated since,
+            // the checkpoint records that it is saved.
             let mut progress = self.learner.progress.clone();
             count_as_saved(&mut progress, self.evaluated);
             let (optimizer, progress) = (&self.learner.optimizer, &progress);
@@ -40,7 +40,7 @@ impl Trainer<'_> {
             if self.is_saved() {
                 self.learner.progress.evaluations.best_saved = progress.evaluations.best_saved;
             }
-            if let Err(error) = saved.and_then(|()| self.name_best()) {
+            if let Err(error) = saved.and_then(|()| self.point_best()) {
                 self.folder.ensure_there()?; // it may have gone meanwhile
                 return Err(error);
             }
@@ -50,9 +50,9 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when
-    /// it is due.
-    pub(super) fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
+    /// Turns the error of a full disk into a note if the run has a checkpoint: it goes on, and
+    /// writes again when it is due.
+    pub(super) fn tolerate_full_disk(&mut self, written: Result<()>) -> Result<()> {
         match written {
             Err(error) if error.is_full_disk() && self.folder.pointed(Pointer::Latest)?.is_some() => {
                 self.reporter.note(Note::DiskFull(error));
@@ -62,23 +62,23 @@ impl Trainer<'_> {
         }
     }
 
-    /// What the logits of the model as it is saved are divided by.
+    /// The temperature that divides the logits of the saved model.
     fn temperature(&self) -> f64 {
         let Progress { step, evaluations, .. } = &self.learner.progress;
         if self.learner.config.calibrate { evaluations.temperature_at(*step) } else { 1.0 }
     }
 
-    /// The model as `ember-generate` will have it from the checkpoint of this step: without a graph,
-    /// in float32.
+    /// The model as `ember-generate` will load it from this step's checkpoint: without a graph, in
+    /// float32.
     fn as_saved(&self, gpt: &Gpt) -> Gpt {
         tempered(gpt.valid().with_precision(FloatDType::F32), self.temperature())
     }
 
-    /// Measures the validation loss of the model as it is saved, and that of the averaged weights
-    /// where there are any, and keeps them; `false` when interrupted, between the two as well.
+    /// Measures and records the validation loss of the saved model, and of the averaged weights if
+    /// there are any; `false` when interrupted, also between the two.
     pub(super) fn evaluate(&mut self, gpt: &Gpt) -> Result<bool> {
         let began = Instant::now();
-        let stop = || self.is_asked_to_stop();
+        let stop = || self.stop_requested_here();
         let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, self.learner.group, &stop);
         let saved = self.as_saved(gpt);
         let (val_loss, confidence) = if self.learner.config.calibrate {
@@ -97,16 +97,16 @@ impl Trainer<'_> {
                 return Ok(false);
             }
         }
-        let kept = self.keep(Evaluated { val_loss, confidence, ema_val_loss, took: began.elapsed() });
-        self.go_on_if_full(kept)?;
+        let kept = self.record_evaluation(Evaluated { val_loss, confidence, ema_val_loss, duration: began.elapsed() });
+        self.tolerate_full_disk(kept)?;
         Ok(true)
     }
 
-    /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in
-    /// the name of the best, which goes by the trained weights. What a kill or a full disk leaves
-    /// undone on the way, a resume does.
-    fn keep(&mut self, evaluated: Evaluated) -> Result<()> {
-        let Evaluated { val_loss, confidence, ema_val_loss, took } = evaluated;
+    /// Records an evaluation of this step: in the log, then in the checkpoint, then in the pointer
+    /// `best`, which depends on the trained weights, not on their average. If a kill or a full disk
+    /// interrupts this, a resume completes it.
+    fn record_evaluation(&mut self, evaluated: Evaluated) -> Result<()> {
+        let Evaluated { val_loss, confidence, ema_val_loss, duration } = evaluated;
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
         self.learner.progress.evaluations.record(step, val_loss);
         self.evaluated = Some(Best { step, val_loss });
@@ -126,7 +126,7 @@ impl Trainer<'_> {
         self.reporter.evaluation(&EvalReport {
             step,
             val_loss,
-            // What the stories' loss is worth is told by their own marks.
+            // The built-in stories' loss is compared with their marks instead.
             bits_per_byte: bits_per_byte.filter(|_| self.marks.is_none()),
             ema_val_loss,
             is_best,
@@ -146,48 +146,48 @@ impl Trainer<'_> {
             forgetful_loss,
             tokens: Some(tokens),
             elapsed_s: Some(elapsed_s),
-            eval_s: Some(took.as_secs_f64()),
+            eval_s: Some(duration.as_secs_f64()),
             ..Row::default()
         })?;
         self.log.sync()?;
         if self.learner.group.leads() {
             save_evaluations(&self.folder, &self.learner.progress, &self.card)?;
-            self.name_best()?;
+            self.point_best()?;
             self.prune();
         }
         Ok(())
     }
 
-    /// Whether the checkpoint of this step is on the disk, which may have been full.
+    /// Whether this step's checkpoint was saved: the disk may have been full.
     fn is_saved(&self) -> bool {
         self.folder.checkpoint(self.learner.progress.step).is_dir()
     }
 
-    /// Lets `best` name the saved step with the lowest loss, if it does not yet.
-    pub(super) fn name_best(&self) -> Result<()> {
+    /// Points `best` to the saved step with the lowest loss.
+    pub(super) fn point_best(&self) -> Result<()> {
         match self.learner.progress.evaluations.best_saved {
-            Some(best) if self.learner.group.leads() => Ok(self.folder.name_best(best.step)?),
+            Some(best) if self.learner.group.leads() => Ok(self.folder.point_best(best.step)?),
             _ => Ok(()),
         }
     }
 
-    /// Removes the checkpoints that are not to be kept.
+    /// Removes old checkpoints.
     fn prune(&self) {
         let best = self.learner.progress.evaluations.best_saved.map(|best| best.step);
         self.folder.prune(self.learner.config.keep_checkpoints, best);
     }
 
-    /// Whether the last `patience` evaluations were all above the best.
+    /// Whether the last `patience` evaluations brought no new best.
     pub(super) fn is_out_of_patience(&self) -> bool {
         self.learner.config.patience > 0 && self.learner.progress.evaluations.since_best >= self.learner.config.patience
     }
 
-    /// Lets the model write, shows it and keeps it; `false` when interrupted. One of several
-    /// processes writes to the end: it stops where all of them agree on it.
+    /// Samples text, shows it and records it; `false` when interrupted. In a group, sampling is not
+    /// interrupted: the processes agree on stopping elsewhere.
     pub(super) fn sample(&mut self, gpt: &Gpt) -> Result<bool> {
         let (began, step) = (Instant::now(), self.learner.progress.step);
         let is_alone = self.learner.group.size() == 1;
-        let stop = || is_alone && self.is_asked_to_stop();
+        let stop = || is_alone && self.stop_requested_here();
         let (tokenizer, sampling, config) = (&self.tokenizer, self.sampling, &self.learner.config);
         let Some(samples) = sample::samples(&self.as_saved(gpt), tokenizer, sampling, config, step, &stop)? else {
             return Ok(false);
@@ -200,7 +200,7 @@ impl Trainer<'_> {
         Ok(true)
     }
 
-    /// Logs the steps since the last report, and shows them.
+    /// Logs and shows the steps since the last report.
     pub(super) fn report(&mut self, gpt: &Gpt, result: &StepResult) -> Result<()> {
         let Progress { step, tokens, elapsed_s, unreported_loss, unreported_steps, .. } = &mut self.learner.progress;
         let (step, tokens, elapsed_s) = (*step, *tokens, *elapsed_s);
@@ -243,37 +243,36 @@ impl Trainer<'_> {
         })?;
         self.reporter.step(&report);
         if step > 1 {
-            self.tune_where_it_pays(&gpt.device(), tokens_left / tokens_per_s);
+            self.tune_if_worthwhile(&gpt.device(), tokens_left / tokens_per_s);
         }
         Ok(())
     }
 
-    /// Lets the GPU's products be timed, once, in a run that has so much before it that it pays.
-    fn tune_where_it_pays(&mut self, device: &Device, remaining_s: f64) {
+    /// Autotunes the GPU's matrix products, once, if the rest of the run is long enough.
+    fn tune_if_worthwhile(&mut self, device: &Device, remaining_s: f64) {
         if std::mem::take(&mut self.may_tune) && remaining_s >= WORTH_TUNING_S && products::tune(device) {
             self.reporter.note(Note::Tuning);
         }
     }
 }
 
-/// Counts the step among those that were saved, where it is the one that was evaluated; whether it is the
-/// best of them.
+/// Records the saved step, if it was the last evaluated; returns whether it is the best saved one.
 fn count_as_saved(progress: &mut Progress, evaluated: Option<Best>) -> bool {
     let evaluated = evaluated.filter(|evaluated| evaluated.step == progress.step);
     evaluated.is_some_and(|evaluated| progress.evaluations.record_saved(evaluated))
 }
 
-/// What has to be left of a run for its products to be timed, which software Vulkan took half a
-/// minute for. A shorter run goes by the rule.
+/// Least remaining time for autotuning, which took half a minute on software Vulkan. A shorter run
+/// keeps the kernels that a fixed rule selects.
 const WORTH_TUNING_S: f64 = 300.0;
 
-/// What an evaluation found.
+/// The result of an evaluation.
 struct Evaluated {
     val_loss: f64,
-    /// Where the run is to be calibrated.
+    /// In a calibrated run.
     confidence: Option<Confidence>,
     ema_val_loss: Option<f64>,
-    took: Duration,
+    duration: Duration,
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] takes one up
-//! again, [`Run::train`] trains it.
+//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] continues
+//! one, [`Run::train`] trains it.
 //!
 //! ```no_run
 //! use ember_model::device::DeviceChoice;
@@ -46,7 +46,7 @@ pub mod verify;
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::{Gpt, device::Selected};
 
-use self::{card::Card, folder::RunFolder, init::first_model, left_out::come_damaged, time_budget::TimeBudget};
+use self::{card::Card, folder::RunFolder, init::initial_model, left_out::warn_if_damaged, time_budget::TimeBudget};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
 use crate::step::progress::{DataChecksums, Progress};
@@ -60,7 +60,7 @@ pub use resume::resume;
 pub use start::{DefaultHooks, PreparedText, ResolvedRun, Start, StartHooks, check_size, device_kind};
 pub use training::Ended;
 
-/// A run, new or taken up again, ready to train.
+/// A run, new or resumed, ready to train.
 pub struct Run {
     /// Its folder.
     pub folder: RunFolder,
@@ -70,7 +70,7 @@ pub struct Run {
     pub dataset: Dataset,
     /// Its model, on the training device.
     pub gpt: Gpt,
-    /// What its model learns by.
+    /// Its optimizer.
     pub optimizer: Optimizer,
     /// Where it stands.
     pub progress: Progress,
@@ -78,11 +78,11 @@ pub struct Run {
     pub selected: Selected,
     /// The step at which to stop as if interrupted.
     pub pause_at: Option<u64>,
-    /// For a run that was promised to end at a time.
+    /// For a run that must end at a promised time.
     pub time_budget: Option<TimeBudget>,
 }
 
-/// A run that was trained.
+/// A run after training.
 pub struct Trained {
     /// How it ended.
     pub ended: Ended,
@@ -90,7 +90,7 @@ pub struct Trained {
     pub folder: RunFolder,
     /// Where it stands.
     pub progress: Progress,
-    /// What is known of the built-in corpus.
+    /// Reference losses of the built-in corpus.
     pub marks: Option<Marks>,
 }
 
@@ -98,10 +98,10 @@ impl Run {
     /// A run whose configuration and text are in its folder, at its first step.
     ///
     /// # Errors
-    /// When the folder is no run, another process uses it, or its text or the checkpoint to begin
-    /// from cannot be read.
+    /// When the folder is no run, another process uses it, or its text or its initial checkpoint
+    /// cannot be read.
     pub fn from_the_start(folder: RunFolder, selected: Selected, group: &dyn ProcessGroup) -> Result<Self> {
-        let (config, dataset) = text::described(&folder)?;
+        let (config, dataset) = text::config_and_dataset(&folder)?;
         Self::new(folder, config, dataset, selected, group)
     }
 
@@ -113,20 +113,20 @@ impl Run {
         selected: Selected,
         group: &dyn ProcessGroup,
     ) -> Result<Self> {
-        let gpt = all_ok(group, first_model(&config, &dataset, &selected.device.clone().autodiff()))
+        let gpt = all_ok(group, initial_model(&config, &dataset, &selected.device.clone().autodiff()))
             .inspect_err(|_| folder.forget())?;
         let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
         let (pause_at, time_budget) = (None, None);
         Ok(Self { folder, config, dataset, gpt, optimizer, progress, selected, pause_at, time_budget })
     }
 
-    /// Trains to the end, or until `stop` or the reporter says so, together with the processes of
-    /// `group`: the one that the run was begun or resumed with.
+    /// Trains to the end, or until `stop` or the reporter requests a stop, together with the other
+    /// processes of `group`, with which the run was begun or resumed.
     ///
     /// # Errors
-    /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved
-    /// before is still there, and the folder of a new run is gone where not even its first row could
-    /// be written. The group has been left then.
+    /// When a file cannot be written, the device fails or the group is gone. Every checkpoint saved
+    /// before is still there; the folder of a new run is removed if not even its first row could be
+    /// written. This process has left the group then.
     pub fn train(
         self,
         group: &dyn ProcessGroup,
@@ -144,17 +144,17 @@ impl Run {
             counted(windows.windows_per_pass(), "window")
         );
         reporter.note(line.into());
-        take_windows_per_pass(&mut progress, windows.windows_per_pass(), reporter);
+        record_windows_per_pass(&mut progress, windows.windows_per_pass(), reporter);
         let ngram_loss = dataset.manifest.ngram_losses.into_iter().fold(f64::INFINITY, f64::min);
         reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
         let log = records(group, &folder, facts, &config, &progress);
-        // A new run without a row, as on a full disk, is no run yet.
+        // A new run whose first row cannot be written, as on a full disk, is removed.
         let log = all_ok(group, log).inspect_err(|_| folder.forget())?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
-        let came_damaged = come_damaged(&gpt, reporter);
+        let began_damaged = warn_if_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
         let card = Card::new(folder.name(), &config, &dataset, gpt.config())?;
@@ -170,7 +170,7 @@ impl Run {
             ngram_loss,
             marks: dataset.manifest.marks,
             peak_flops,
-            came_damaged,
+            began_damaged,
             card,
             log,
             spent: Spent::default(),
@@ -189,8 +189,8 @@ impl Run {
     }
 }
 
-/// Keeps how many windows a pass has from here on, and says where it had others until now.
-fn take_windows_per_pass(progress: &mut Progress, now: u64, reporter: &mut dyn Reporter) {
+/// Stores the number of windows in a pass, and tells the user if it has changed.
+fn record_windows_per_pass(progress: &mut Progress, now: u64, reporter: &mut dyn Reporter) {
     let before = progress.windows_per_pass.replace(now);
     let Some(before) = before.filter(|before| *before != now) else { return };
     let line = format!(
@@ -202,7 +202,7 @@ fn take_windows_per_pass(progress: &mut Progress, now: u64, reporter: &mut dyn R
     reporter.note(line.into());
 }
 
-/// The records of the run, which the process that leads keeps.
+/// The records of the run; only rank 0 writes them.
 fn records(
     group: &dyn ProcessGroup,
     folder: &RunFolder,
@@ -216,7 +216,7 @@ fn records(
     Ok(Records::open(folder, facts, progress.step, config.tensorboard)?)
 }
 
-/// The checksums of the text, where this process reads the same as the one of rank 0.
+/// The checksums of the text, if this process reads the same text as rank 0.
 fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result<DataChecksums>> {
     let other = broadcast(group, &own)?.difference(&own);
     Ok(other.map_or(Ok(own), |what| Err(GroupError::OtherText(what).into())))

@@ -1,4 +1,4 @@
-//! A run is taken up at its last checkpoint, to the numbers it would have had uninterrupted.
+//! Resumes a run from its last checkpoint, with the same results as an uninterrupted run.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use ember_model::device::Selected;
 
 use super::checkpoint::{self, Restored};
 use super::folder::{CONFIG, METRICS, RunFolder, step_of};
-use super::init::{first_model, is_model_of};
+use super::init::{initial_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
 use super::{Run, sample, text};
 use crate::config::{TrainConfig, precision};
@@ -17,8 +17,7 @@ use crate::memory::fit::{check_limits, keeps_freed_memory, share_of};
 use crate::step::progress::{DataChecksums, Progress};
 use crate::{memory, note::Note, step::optimizer::Optimizer};
 
-/// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
-/// on.
+/// Resumes the run in `path`, with each `key=value` of `changes` applied from here on.
 ///
 /// # Errors
 /// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or
@@ -30,28 +29,28 @@ pub fn resume(
     group: &dyn ProcessGroup,
     reporter: &mut dyn Reporter,
 ) -> Result<Run> {
-    // Only the process that leads takes the run's lock and writes; the others read what it found in
-    // order, which a slow file system may not show them yet.
+    // Only rank 0 takes the run's lock and writes. The others load the step that rank 0 has
+    // verified: a slow file system may not show them the newest pointer yet.
     let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
     let (folder, latest) = all_ok(group, opened)?;
     let latest = broadcast(group, &latest)?;
     let restored = restore(&folder, latest, changes, group, &selected, reporter);
     let (config, dataset, restored) = all_ok(group, restored)?;
     let Restored { gpt, optimizer, progress } = restored;
-    // What is decided by these is decided in step: all have them as the first reads them.
+    // All processes use rank 0's values, so that they make the same decisions.
     let (config, progress) = broadcast(group, &(config, progress))?;
     let written = if group.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
     all_ok(group, written)?;
-    // A promise of time is of the session it was made in: what it had made of the length is in the
+    // A time budget applies to the session it was given in only; the length it decided is in the
     // configuration.
     Ok(Run { folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
 }
 
-/// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step. A log whose
-/// rows cannot be read is refused first, before anything is changed.
+/// Takes the run's lock, and points `latest` to the newest undamaged checkpoint; returns its step.
+/// A log that cannot be read is refused before anything is changed.
 fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
     let run = RunFolder::open(path)?;
-    // Others have a file of this name too, and no run for having been looked at.
+    // Other programs use the name config.toml too: leave no lock in a folder that is no run.
     let config = TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
     let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
     let latest = checkpoint::newest_whole(&run, &mut |note| reporter.note(note))?;
@@ -67,7 +66,7 @@ fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u
     Ok((run, latest))
 }
 
-/// Reads the run: its configuration with what is to change in it, its text, and where it stands.
+/// Reads the run: its configuration with the changes, its text, and its checkpoint.
 fn restore(
     run: &RunFolder,
     latest: Option<u64>,
@@ -77,7 +76,7 @@ fn restore(
     reporter: &mut dyn Reporter,
 ) -> Result<(TrainConfig, Dataset, Restored)> {
     let before = TrainConfig::from_file(&run.file(CONFIG))?;
-    // First, since what can be computed is a question of the changed precision.
+    // First, because the following checks depend on the changed precision.
     let config = before.changed(changes, latest.unwrap_or_default())?;
     share(group, 0, config.windows_per_step(), config.micro_batch)?;
     precision::check(config.precision, selected)?;
@@ -92,26 +91,26 @@ fn restore(
             (restored, format!("resuming {shown} at step {latest}"))
         }
         None => {
-            let (gpt, optimizer) = (first_model(&config, &dataset, &training_device)?, Optimizer::new(&config));
+            let (gpt, optimizer) = (initial_model(&config, &dataset, &training_device)?, Optimizer::new(&config));
             let restored = Restored { gpt, optimizer, progress: Progress::default() };
             (restored, format!("{shown} has no checkpoint yet: it begins at step 0"))
         }
     };
     reporter.note(line.into());
-    check_is_of_run(run, &config, &dataset, &data, &restored)?;
+    check_belongs_to_run(run, &config, &dataset, &data, &restored)?;
     let shape = restored.gpt.config();
     check_limits(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
     if config.sample_prompts != before.sample_prompts {
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     }
-    say_what_to_know(run, &before, &config, restored.progress.step, reporter);
+    note_consequences(run, &before, &config, restored.progress.step, reporter);
     Ok((config, dataset, restored))
 }
 
-/// Refuses what was learned from another text than the one in `data`, and a model that the run's
-/// configuration and text do not make.
-fn check_is_of_run(
+/// Refuses a checkpoint that was trained on another text than the one in `data`, or whose model
+/// does not match the run's configuration and text.
+fn check_belongs_to_run(
     run: &RunFolder,
     config: &TrainConfig,
     dataset: &Dataset,
@@ -129,8 +128,8 @@ fn check_is_of_run(
     Ok(())
 }
 
-/// Says what the user may not expect of the changes, or of a run that is at its end.
-fn say_what_to_know(
+/// Tells the user about consequences of a changed precision, and about a run that is at its end.
+fn note_consequences(
     run: &RunFolder,
     before: &TrainConfig,
     config: &TrainConfig,
@@ -138,7 +137,7 @@ fn say_what_to_know(
     reporter: &mut dyn Reporter,
 ) {
     if config.precision != before.precision {
-        // Weights and moments are float32 in each of them.
+        // Weights and moments are float32 in every precision.
         let (now, then) = (config.precision.name(), before.precision.name());
         let line = format!(
             "precision = {now} from here on, {then} until now: the run's numbers are no longer those of an uninterrupted one"
@@ -151,17 +150,17 @@ fn say_what_to_know(
     }
 }
 
-/// The step after `step` at which the clock of a run that keeps to a time moved its schedule to where it
-/// ends now, where it did: the checkpoint of that step is damaged, or found the disk full.
+/// The step after `step` at which a time budget moved the end of the schedule to where it is now,
+/// if one did. The checkpoint of that step is damaged, or could not be saved on a full disk.
 fn length_decided_after(rows: &[Row], step: u64, config: &TrainConfig) -> Option<u64> {
-    // An end that was moved alone changes no rate.
+    // If only the end of the run was moved, no learning rate changed.
     let moved = |row: &&Row| row.step > step && row.max_steps == Some(config.lr_decay_steps);
     let moved = rows.iter().rev().find(moved).map(|row| row.step);
     moved.filter(|_| config.schedule.comes_down())
 }
 
-/// Takes away what was recorded after `progress`, and writes the changed configuration: last, so
-/// that a run that cannot be taken up keeps the one it has.
+/// Removes what was recorded after `progress`, and writes the changed configuration: last, so that
+/// a run that cannot be resumed keeps its old one.
 fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, reporter: &mut dyn Reporter) -> Result<()> {
     let step = progress.step;
     for (newer, aside) in run.supersede_after(step)? {
@@ -172,8 +171,7 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
     records::cut_back(run, step, progress.evaluations.last == Some(step))?;
     if *config != TrainConfig::from_file(&run.file(CONFIG))? {
         run.write_config(config)?;
-        // A run made longer than its schedule goes on at the lowest rate, which is seldom what was
-        // meant.
+        // A run extended beyond its schedule goes on at the lowest rate, which is seldom intended.
         if config.schedule.comes_down() && config.max_steps > config.lr_decay_steps {
             reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
         }

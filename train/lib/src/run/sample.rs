@@ -1,6 +1,5 @@
-//! What the model writes while it learns: the same prompts and the same noise every time, so that
-//! only the model differs. It is drawn as whoever opens the checkpoint's folder draws without
-//! asking for something else.
+//! Samples text while the model learns: with the same prompts and the same random numbers every
+//! time, so that only the model differs. The sampling settings are the checkpoint's defaults.
 
 use std::ops::ControlFlow;
 
@@ -21,46 +20,46 @@ use crate::error::{Cause, Error, Result};
 pub struct UnknownPrompt {
     /// The prompt.
     pub prompt: String,
-    /// What it cannot read.
+    /// Why it cannot be encoded.
     pub source: Cause,
 }
 
-/// What a model wrote behind one prompt: a row of `samples/samples.jsonl`.
+/// A sampled continuation of one prompt: a row of `samples/samples.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Optimizer steps taken.
     pub step: u64,
     /// Which of `sample_prompts`, from 0.
     pub prompt_index: usize,
-    /// The prompt; empty where the model began a text of its own.
+    /// The prompt; empty if the model began a new text.
     pub prompt: String,
-    /// What was written behind it, without an end token.
+    /// The continuation, without an end token.
     pub text: String,
-    /// New tokens, an end token included.
+    /// Number of new tokens, including an end token.
     pub tokens: usize,
-    /// Mean `-ln p` of the new tokens under the model that wrote them, in nats: how sure it was of
-    /// itself. None where that is not finite, which JSON writes as null.
+    /// Mean `-ln p` of the new tokens under the model itself, in nats: its confidence. `None`,
+    /// which JSON writes as null, if that is not finite.
     pub own_loss: Option<f64>,
 }
 
 impl Sample {
-    /// The prompt and what follows.
+    /// The prompt and its continuation.
     pub fn whole(&self) -> String {
         format!("{}{}", self.prompt, self.text)
     }
 }
 
-/// A token that stands this seldom in the training text is hardly learned. What a text of its own
-/// then begins with is what the model knows least of all: one of byte pairs, in whose vocabulary
-/// are bytes that no text has, writes these.
+/// A token that occurs less often than this in the training text is hardly learned. After such an
+/// opening token a model predicts badly: with a byte-pair vocabulary it would write bytes that
+/// occur in no text.
 const SELDOM: u64 = 20;
 
-/// How texts of a model of this data are drawn where nobody asks for something else. Of the
-/// built-in stories (they alone have marks) as they were learned, since a small model can learn
-/// all there is to them. Of other text a little more surely than that: what a model knows badly it
-/// knows worst in the tail; greedily it would soon repeat itself.
+/// The default sampling settings of a model of this data. For the built-in stories (only they have
+/// marks) the model's own distribution, since a small model can learn them completely. For other
+/// text slightly sharper: a model's worst predictions are in the tail of its distribution, while
+/// greedy decoding would soon repeat itself.
 ///
-/// A text of its own begins as a document does; where there are few of them, as a line does.
+/// A text without a prompt begins like a document, or like a line if there are few documents.
 pub fn sampling(manifest: &Manifest, tokenizer: &Tokenizer) -> Sampling {
     let line_end = tokenizer.encode("\n").ok().and_then(|ids| <[u32; 1]>::try_from(ids).ok()).map(|[id]| id);
     let end_of_text = tokenizer.end_of_text();
@@ -71,8 +70,8 @@ pub fn sampling(manifest: &Manifest, tokenizer: &Tokenizer) -> Sampling {
     }
 }
 
-/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured
-/// prompts; `None` where `stop` came before the last token.
+/// The continuations of the configured prompts by `gpt`, which is on a device without automatic
+/// differentiation; `None` if `stop` returned true before the last token.
 ///
 /// # Errors
 /// When a prompt has a character that the tokenizer does not know.
@@ -97,7 +96,7 @@ pub fn samples(
     each.collect()
 }
 
-/// The sample with the text behind its prompt; `None` where `stop` cut that short.
+/// The sample with the continuation of its prompt; `None` if `stop` interrupted it.
 fn continued(
     gpt: &Gpt,
     tokenizer: &Tokenizer,
@@ -114,13 +113,13 @@ fn continued(
         return Ok(None);
     }
     let visible = |ids: &[u32]| -> Result<String> {
-        // A model may have ids that no token uses, to round its vocabulary up.
+        // A model may have more ids than its tokenizer has tokens, to round its vocabulary up.
         let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
         let ids: Vec<u32> = ids.iter().copied().filter(is_text).collect();
         Ok(tokenizer.decode_text(&ids)?)
     };
-    // Read behind the prompt, since in some tokenizers the first token of a text reads otherwise
-    // than one in its middle.
+    // Decoded together with the prompt: some tokenizers decode the first token of a text
+    // differently.
     let whole = visible(&[&prompt_ids[..], &completion.ids].concat())?;
     let text = match whole.strip_prefix(&visible(&prompt_ids)?) {
         Some(text) => text.to_owned(),
@@ -131,8 +130,8 @@ fn continued(
     Ok(Some(Sample { text, tokens, own_loss, ..sample }))
 }
 
-/// The ids a sample starts from: the prompt's, else what a text of its own begins with, else token
-/// 0.
+/// The token ids that a sample starts from: the prompt's; for an empty prompt the opening token,
+/// else token 0.
 fn prompt_ids(tokenizer: &Tokenizer, text: &str, opening: Option<u32>) -> Result<Vec<u32>> {
     let unknown = |error| UnknownPrompt { prompt: text.to_owned(), source: Error::from(error).into() };
     let ids =
@@ -140,7 +139,7 @@ fn prompt_ids(tokenizer: &Tokenizer, text: &str, opening: Option<u32>) -> Result
     Ok(if ids.is_empty() { vec![opening.unwrap_or(0)] } else { ids })
 }
 
-/// Refuses prompts that the tokenizer cannot read, before anything is learned.
+/// Refuses prompts that the tokenizer cannot encode, before training begins.
 ///
 /// # Errors
 /// Names the prompt and the character.
@@ -148,7 +147,7 @@ pub fn check_prompts(tokenizer: &Tokenizer, prompts: &[String]) -> Result<()> {
     prompts.iter().try_for_each(|prompt| prompt_ids(tokenizer, prompt, None).map(drop))
 }
 
-/// The samples of one step as a text for people; where there are several, each under its prompt.
+/// The samples of one step as readable text; if there are several, each under its prompt.
 pub fn page(samples: &[Sample]) -> String {
     if let [only] = samples {
         return only.whole();

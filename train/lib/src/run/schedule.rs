@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use crate::config::{Curve, TrainConfig};
 
 impl Curve {
-    /// Whether the rate comes down to its minimum, and stays there.
+    /// Whether the rate decays to its minimum and stays there.
     pub fn comes_down(self) -> bool {
         match self {
             Self::Cosine | Self::Wsd => true,
@@ -14,16 +14,16 @@ impl Curve {
     }
 }
 
-/// The rate of step `step`, counted from 0: linear warm-up to the highest, then the curve of
-/// `schedule`: all but the constant one come down to a minimum and keep it.
+/// The learning rate at `step`, counted from 0: linear warm-up to the peak, then the curve that
+/// `schedule` names. All curves except the constant one decay to the minimum and stay there.
 pub fn learning_rate(config: &TrainConfig, step: u64) -> f64 {
     let TrainConfig { learning_rate, min_learning_rate, warmup_steps, lr_decay_steps, .. } = *config;
     if step < warmup_steps {
         return learning_rate * (step + 1) as f64 / (warmup_steps + 1) as f64;
     }
-    // How far the step is on the way from `start` to the end, from 0 to 1.
+    // Progress from `start` to the end of the decay, from 0 to 1.
     let progress = |start| (step - start) as f64 / (lr_decay_steps - start) as f64;
-    // The last step of the level part, where the straight way down begins.
+    // The last step of WSD's constant part, where its linear decay begins.
     let decay = (config.decay_fraction * lr_decay_steps as f64).round() as u64;
     let decay_start = lr_decay_steps.saturating_sub(decay).max(warmup_steps);
     let share = match config.schedule {

@@ -1,4 +1,4 @@
-//! A run that takes a moment, for tests of what runs leave behind.
+//! A very short run, for tests of a run's files.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! How fast a session learns, and how fast the devices we know could at most.
+//! Measures training speed, and knows the peak speed of common GPUs.
 
 use std::time::Instant;
 
@@ -6,22 +6,22 @@ use crate::config::Precision;
 
 /// Speed since the last report, and since this session began.
 pub struct Speedometer {
-    /// When this session began, and the tokens learned from by then.
+    /// When this session began, and the tokens trained on by then.
     began: (Instant, u64),
-    /// The same of the last report.
+    /// The same for the last report.
     last: (Instant, u64),
-    /// Seconds of the sessions before.
+    /// Seconds of earlier sessions.
     before_s: f64,
 }
 
 impl Speedometer {
-    /// From here on, `tokens` being learned from already, in `before_s` seconds.
+    /// Starts measuring, after earlier sessions trained on `tokens` in `before_s` seconds.
     pub fn new(tokens: u64, before_s: f64) -> Self {
         let now = (Instant::now(), tokens);
         Self { began: now, last: now, before_s }
     }
 
-    /// Seconds of all sessions.
+    /// Seconds over all sessions.
     pub fn elapsed_s(&self) -> f64 {
         self.before_s + self.began.0.elapsed().as_secs_f64()
     }
@@ -43,9 +43,9 @@ fn rate((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> f64 
     (after - before) as f64 / (ended - began).as_secs_f64().max(1e-9)
 }
 
-/// GPUs, each with its peak in teraFLOP/s by the vendors' data sheets: in float32 without tensor
-/// cores, and of the tensor cores in bfloat16 and float16, without sparsity. More specific names
-/// first: the first that a device's name contains counts.
+/// GPUs with their peak teraFLOP/s from the vendors' data sheets: in float32 without tensor cores,
+/// and of the tensor cores in bfloat16 and float16, without sparsity. The first entry contained in
+/// a device's name counts, so more specific names come first.
 const GPUS: &[(&str, f64, Option<f64>)] = &[
     ("H200", 67.0, Some(989.0)),
     ("H100 PCIe", 51.0, Some(756.0)),
@@ -64,8 +64,8 @@ const GPUS: &[(&str, f64, Option<f64>)] = &[
     ("RTX 3060", 12.7, None),
 ];
 
-/// Peak FLOP/s of the GPU that calls itself `name`, in the type that the products are computed in:
-/// what a run's utilisation is a share of. `None` for a device we do not know.
+/// Peak FLOP/s of the GPU called `name`, in the type of the matrix products: the reference for the
+/// model FLOP utilisation. `None` for an unknown device.
 pub fn peak_flops(name: &str, precision: Precision) -> Option<f64> {
     let (_, float32, half) = GPUS.iter().find(|(known, ..)| name.contains(known))?;
     let tera = match precision {

@@ -1,5 +1,5 @@
-//! The beginning of a new run. What no text could make right is refused before one is read: a large
-//! one takes minutes to prepare.
+//! Begins a new run. Settings that are wrong for every text are refused before the text is read: a
+//! large one takes minutes to prepare.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::error::{ConfigError, Error, FolderError, Result, TextError};
 use crate::memory::fit::{self, Fit, Undecided, fit_to_device, fit_to_memory, share_of};
 use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
-/// What a program may do in its own way while a run begins.
+/// Steps in the beginning of a run that a program may replace.
 pub trait StartHooks {
     /// Prepares the text; `None` when interrupted.
     ///
@@ -28,7 +28,8 @@ pub trait StartHooks {
         text::prepare(options, &Silent)
     }
 
-    /// The configurations that texts could bring these settings to, smallest first.
+    /// The configurations that these settings can resolve to, depending on the text, smallest
+    /// first.
     fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         settings.for_texts_of_every_size(device)
     }
@@ -36,7 +37,7 @@ pub trait StartHooks {
     /// Chooses what the settings leave open, for this text; `None` when interrupted.
     ///
     /// # Errors
-    /// When what is set cannot be trained with.
+    /// When the settings cannot be trained with.
     fn choose(
         &self,
         settings: Settings,
@@ -47,14 +48,13 @@ pub trait StartHooks {
         Ok(Some(ResolvedRun { config, reasons, pace: Pace::default() }))
     }
 
-    /// The time budget of a run that was promised to end at a time: `pace` is what its steps and looks
-    /// are expected to take, `most_steps` the steps after which the text teaches no more.
+    /// The time budget of a run that must end at a promised time. `pace` is the expected time of
+    /// steps and looks, `most_steps` the number of steps after which the text teaches no more.
     fn time_budget(&self, _most_steps: u64, _pace: Pace) -> Option<TimeBudget> {
         None
     }
 
-    /// Whether a step of `config` fits into the memory of a device that does not say how much it
-    /// has.
+    /// Whether a step of `config` fits into the memory of a device whose free memory is unknown.
     ///
     /// # Errors
     /// When it cannot be tried.
@@ -63,43 +63,43 @@ pub trait StartHooks {
     }
 }
 
-/// Every hook as the library has it.
+/// The library's default for every hook.
 #[derive(Clone, Copy, Debug)]
 pub struct DefaultHooks;
 
 impl StartHooks for DefaultHooks {}
 
-/// A text that was made into tokens, and what is to train on it.
+/// A tokenized text, and the resources to train on it.
 pub struct PreparedText<'a> {
     /// The text.
     pub dataset: &'a Dataset,
-    /// What of it decides sizes.
+    /// Its sizes, on which choices depend.
     pub facts: TextFacts,
     /// The device.
     pub selected: &'a Selected,
     /// Processes that share every step.
     pub processes: usize,
-    /// Bytes that this one may take, where that is known.
+    /// Bytes that this process may use, if known.
     pub memory: Option<u64>,
-    /// The model that a configuration makes.
+    /// The model's shape for a configuration.
     pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
 }
 
-/// A run with a value for every key, and why.
+/// A complete configuration, and the reasons for its choices.
 pub struct ResolvedRun {
-    /// The run.
+    /// The configuration.
     pub config: TrainConfig,
     /// A line for each choice.
     pub reasons: Vec<Note>,
-    /// What a step is expected to take, for [`StartHooks::time_budget`].
+    /// The expected time of a step, for [`StartHooks::time_budget`].
     pub pace: Pace,
 }
 
-/// What is known of a run before its text is read.
+/// A new run before its text is read.
 pub struct Start {
-    /// What somebody set.
+    /// The keys that the user set.
     pub settings: Settings,
-    /// What of it decides the data.
+    /// The keys that define the data.
     pub data: DataConfig,
     /// The device.
     pub selected: Selected,
@@ -107,15 +107,15 @@ pub struct Start {
     memory_limit: Option<u64>,
 }
 
-/// What a new run is: what is in its folder, and what a step is expected to take.
+/// A new run's configuration and text, and the expected time of a step.
 type Described = (TrainConfig, Dataset, Pace);
 
 impl Start {
-    /// Chooses the device for what these settings say, and the precision where they do not say it.
+    /// Selects the device, and the precision if the settings leave it open.
     ///
     /// # Errors
     /// When the settings contradict each other or cannot be trained with here, whatever the text,
-    /// or the device or the checkpoint to begin from cannot be had.
+    /// or the device or the initial checkpoint is not available.
     pub fn new(
         mut settings: Settings,
         device: DeviceChoice,
@@ -140,8 +140,8 @@ impl Start {
         Ok(start)
     }
 
-    /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides
-    /// are tried, all of them. The reason is that of the smallest.
+    /// Refuses settings that cannot be trained with, whatever the text: tries the configuration for
+    /// every size of text. The error is that of the smallest.
     fn check(&self, hooks: &dyn StartHooks) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
@@ -160,7 +160,7 @@ impl Start {
     }
 
     fn check_one(&self, config: &TrainConfig, memory: Option<u64>, processes: usize) -> Result<()> {
-        let shape = self.shape(config, 1); // no text has fewer different tokens
+        let shape = self.shape(config, 1); // the smallest vocabulary
         check_size(config, &shape, &self.selected, processes)?;
         let open = Undecided::by(&self.settings);
         if let (Some(memory), true) = (memory, open.micro_batch) {
@@ -170,18 +170,18 @@ impl Start {
         Ok(())
     }
 
-    /// The model that a run by `config` begins from.
+    /// The shape of the model of a run with `config`.
     fn shape(&self, config: &TrainConfig, vocab_size: usize) -> GptConfig {
         self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape_by(config))
     }
 
-    /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
-    /// several processes the one that leads does it, and the others open what it has made. `None`
-    /// when it was interrupted; the processes are still together then. Where no run comes of it, a
-    /// folder that was made for it is gone.
+    /// Creates the run's folder `path`, prepares the text, and writes the resolved configuration.
+    /// In a group, rank 0 does so, and the other processes open the result. `None` when
+    /// interrupted; no process has left the group then. If no run begins, a folder created for it
+    /// is removed.
     ///
     /// # Errors
-    /// When the text is wrong, the folder holds a run already, or something cannot be written.
+    /// When the text is invalid, the folder holds a run already, or something cannot be written.
     pub fn begin(
         self,
         path: &Path,
@@ -192,7 +192,7 @@ impl Start {
         self.begin_in(&|| RunFolder::create(path), group, hooks, reporter)
     }
 
-    /// As [`Self::begin`], in `path` or the first of `<path>-2`, `-3`, ... that is not there yet.
+    /// Like [`Self::begin`], in `path` or the first of `<path>-2`, `-3`, ... that does not exist.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -224,7 +224,7 @@ impl Start {
         let made = all_ok(group, if group.leads() { make() } else { Ok(None) })?;
         let path = made.as_ref().map(|(folder, _)| folder.path().display().to_string());
         let Some(path) = broadcast(group, &path)? else { return Ok(None) };
-        let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
+        let opened = made.map_or_else(|| open_shared(Path::new(&path)), Ok);
         let (folder, (config, dataset, pace)) = all_ok(group, opened)?;
         let parameters = self.shape(&config, dataset.manifest.vocab_size).parameters() as u64;
         let most_steps = most_steps(parameters, dataset.manifest.train.tokens, config.tokens_per_step());
@@ -232,7 +232,7 @@ impl Start {
         Ok(Some(Run { time_budget: hooks.time_budget(most_steps, pace), ..run }))
     }
 
-    /// Prepares the text and writes the resolved configuration: after this the run exists. `None`
+    /// Prepares the text and writes the resolved configuration: from then on the run exists. `None`
     /// when interrupted.
     ///
     /// # Errors
@@ -265,21 +265,21 @@ impl Start {
         Ok(Some((config, dataset, pace)))
     }
 
-    /// The folder that the text was prepared into before, if that is the text; says which keys come
-    /// too late for it.
+    /// The folder of an already prepared text, if the settings name one; tells the user which keys
+    /// then have no effect.
     ///
     /// # Errors
-    /// When it is to be masked, which would change nothing.
+    /// When `mask` is set, which would have no effect.
     pub fn prepared(&self, reporter: &mut dyn Reporter) -> Result<Option<&Path>> {
         let Some(prepared) = text::prepared(&self.data.text) else { return Ok(None) };
         if self.data.mask {
             return Err(TextError::MaskedTooLate(prepared.to_owned()).into());
         }
-        text::keys_too_late(&self.settings, prepared).into_iter().for_each(|line| reporter.note(line.into()));
+        text::ignored_keys(&self.settings, prepared).into_iter().for_each(|line| reporter.note(line.into()));
         Ok(Some(prepared))
     }
 
-    /// Prepares the text into the run's folder, and gives where its tokens are; `None` when
+    /// Prepares the text into the run's folder, and returns the folder of its tokens; `None` when
     /// interrupted.
     fn prepare(
         &self,
@@ -299,7 +299,8 @@ impl Start {
     }
 
     /// Chooses what the settings leave open for this text, whose tokens are in `tokens`, and
-    /// refuses what could not train while there is nothing to lose. `None` when interrupted.
+    /// refuses a configuration that could not train before any work is lost. `None` when
+    /// interrupted.
     fn configure(
         &self,
         dataset: &Dataset,
@@ -319,7 +320,7 @@ impl Start {
             decided.into_iter().for_each(|line| reporter.note(line.into()));
         }
         let open = Undecided::by(&settings);
-        // What preparing took is not training's.
+        // Memory that the allocator still holds from preparing is available for training.
         give_back_freed_memory();
         let memory = memory::available(*memory_limit, selected);
         let shape = |config: &TrainConfig| self.shape(config, vocab_size);
@@ -333,8 +334,8 @@ impl Start {
     }
 }
 
-/// The configuration with passes that fit into memory, where nobody set how large they are; else a
-/// word where they seem not to.
+/// Chooses a micro-batch that fits into memory, if the user set none; otherwise warns if the user's
+/// seems too large.
 fn fitted(
     mut config: TrainConfig,
     open: Undecided,
@@ -360,25 +361,24 @@ fn fitted(
     Ok(config)
 }
 
-/// Opens the folder that another process has made.
-fn follow(path: &Path) -> Result<(RunFolder, Described)> {
+/// Opens the folder that another process of the group has created.
+fn open_shared(path: &Path) -> Result<(RunFolder, Described)> {
     let folder = RunFolder::owned_elsewhere(path);
-    let (config, dataset) = text::described(&folder)?;
+    let (config, dataset) = text::config_and_dataset(&folder)?;
     Ok((folder, (config, dataset, Pace::default())))
 }
 
-/// Refuses a model that cannot be, or not on this device, and steps that the processes cannot
-/// share.
+/// Checks the model's shape, the device's limits, and that the processes can share each step.
 ///
 /// # Errors
-/// As said, in one line.
+/// Names what does not fit, in one line.
 pub fn check_size(config: &TrainConfig, shape: &GptConfig, selected: &Selected, processes: usize) -> Result<()> {
     shape.validate()?;
     fit::check_limits(config.precision, shape, selected)?;
     Ok(check_share(config.windows_per_step(), processes)?)
 }
 
-/// Which of the two speeds a device has.
+/// The kind of a device.
 pub fn device_kind(selected: &Selected) -> DeviceKind {
     if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu }
 }

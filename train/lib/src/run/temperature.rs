@@ -1,51 +1,49 @@
-//! How sure of itself a model may be.
+//! Calibration: corrects a model's confidence with a temperature.
 //!
-//! What has read a text many times meets with less there than it expects elsewhere: it takes its
-//! memories for certain, and is surprised by new text more than it thinks. Dividing all logits by
-//! one number, the temperature, takes nothing from what it knows and mends that ([Guo et al.
-//! 2017](https://arxiv.org/abs/1706.04599), section 4.2). It is fitted to the held-out text, of
-//! which one number learns next to nothing.
+//! A model that has read its text many times is overconfident: on new text its loss is higher than
+//! its own entropy predicts. Dividing all logits by one number, the temperature, corrects that and
+//! keeps the order of the predictions ([Guo et al. 2017](https://arxiv.org/abs/1706.04599), section
+//! 4.2). The temperature is fitted to the validation split; a single number cannot overfit it much.
 //!
 //! The loss at the logits' scale `b`, `mean(ln sum exp(b z) - b z_target)`, is convex in `b`. At `b
-//! = 1` its slope is the loss less the model's own entropy, and the slope's slope is the variance
-//! of `ln p`: so a temperature is right where the model expects as much surprise as it meets with.
-//! Each evaluation takes one of Newton's steps towards it.
+//! = 1` its first derivative is the loss minus the model's entropy, and its second derivative the
+//! variance of `ln p`. So the best temperature is where the loss equals the entropy. Each
+//! evaluation takes one Newton step towards it.
 //!
-//! Training goes on with the logits as they are. What is saved, and what writes samples, has them
-//! divided, in the gain and shift of the last norm: everywhere that model is as sure as it may be,
-//! and nothing need be known of this.
+//! Training goes on with undivided logits. In a saved model, and in the model that writes samples,
+//! the gain and shift of the last norm are divided by the temperature: programs that load it need
+//! not know.
 
 use burn::{module::ParamId, tensor::Tensor};
 use ember_model::folder::NamedTensor;
 use ember_model::{Gpt, ParameterMapper};
 
-/// The most that one evaluation changes a temperature by, as a factor.
+/// The largest factor by which one evaluation changes the temperature.
 const LARGEST_STEP: f64 = 1.25;
-/// Between which temperatures one is believed.
-const BELIEVED: [f64; 2] = [0.5, 4.0];
-/// What the names of the last norm's gain and shift begin with.
+/// The range of plausible temperatures.
+const RANGE: [f64; 2] = [0.5, 4.0];
+/// Prefix of the names of the last norm's gain and shift.
 const LAST_NORM: &str = "ln_f.";
 
-/// What a model met with in the held-out text beside what it expected: means over the targets.
+/// A model's loss on the validation split beside its own expectation: means over the targets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confidence {
-    /// `-ln p` of what came, in nats.
+    /// `-ln p` of the target, in nats.
     pub loss: f64,
-    /// What the model expected that to be, in nats.
+    /// The entropy of the model's distribution, in nats: the loss that it expects.
     pub entropy: f64,
     /// The variance of `ln p` under the model's own distribution, in nats squared.
     pub variance: f64,
 }
 
 impl Confidence {
-    /// What to divide the logits by from here on, where a model whose logits are divided by
-    /// `temperature` showed this.
+    /// The next temperature, when a model with logits divided by `temperature` was evaluated.
     pub fn next_temperature(&self, temperature: f64) -> f64 {
         let scale = 1.0 - (self.loss - self.entropy) / self.variance;
         if !scale.is_finite() {
             return temperature;
         }
-        let [least, most] = BELIEVED;
+        let [least, most] = RANGE;
         (temperature / scale.clamp(1.0 / LARGEST_STEP, LARGEST_STEP)).clamp(least, most)
     }
 }
@@ -63,8 +61,8 @@ impl ParameterMapper for Divide {
     }
 }
 
-/// The gain and shift of the last norm as they are learned: a product has no exact inverse, and a
-/// resume goes on with the same bits.
+/// The undivided gain and shift of the last norm. They are stored because multiplying back is not
+/// exact, and a resumed run must go on with the same bits.
 pub fn last_norm(gpt: &Gpt) -> Vec<NamedTensor> {
     let mut tensors = Vec::new();
     gpt.for_each_parameter(&mut |name, shape, values| {
@@ -75,7 +73,7 @@ pub fn last_norm(gpt: &Gpt) -> Vec<NamedTensor> {
     tensors
 }
 
-/// The model with these for gain and shift of its last norm; as many values as it has.
+/// The model with these tensors as gain and shift of its last norm, which must have as many values.
 pub fn with_last_norm(gpt: Gpt, tensors: Vec<NamedTensor>) -> Gpt {
     gpt.map_parameters(&mut Replace(tensors))
 }
@@ -133,7 +131,7 @@ mod tests {
         for _ in 0..20 {
             temperature = confidence(&tempered(gpt.clone(), temperature)).next_temperature(temperature);
         }
-        assert!(temperature > 1.05 && temperature < BELIEVED[1], "{temperature}");
+        assert!(temperature > 1.05 && temperature < RANGE[1], "{temperature}");
         let found = confidence(&tempered(gpt.clone(), temperature));
         assert!((found.loss - found.entropy).abs() < 1e-4, "{found:?}");
         for other in [temperature * 0.95, temperature * 1.05, 1.0] {
@@ -147,7 +145,7 @@ mod tests {
         assert_eq!(confidence(3.0, 2.0, 0.0).next_temperature(1.1), 1.1);
         assert_eq!(confidence(f64::NAN, 2.0, 1.0).next_temperature(1.1), 1.1);
         assert_eq!(confidence(30.0, 2.0, 1.0).next_temperature(1.0), LARGEST_STEP);
-        assert_eq!(confidence(30.0, 2.0, 1.0).next_temperature(3.9), BELIEVED[1]);
+        assert_eq!(confidence(30.0, 2.0, 1.0).next_temperature(3.9), RANGE[1]);
         assert_eq!(confidence(2.0, 2.0, 1.0).next_temperature(1.1), 1.1);
     }
 

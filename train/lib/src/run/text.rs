@@ -1,5 +1,4 @@
-//! The text of a run: what is prepared for it, where the tokens are that were, and the windows that
-//! its configuration cuts them into.
+//! The text of a run: preparing it, finding its tokens, and cutting them into windows.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use super::folder::{CHECKPOINTS, CONFIG, DATA, RunFolder, run_of};
 use crate::config::{ConfigError, DataConfig, Settings, TrainConfig};
 use crate::error::{FolderError, Result, TextError};
 
-/// Prepares a text; `None` when [`Progress::interrupted`] said so.
+/// Prepares a text; `None` if [`Progress::interrupted`] returned true.
 ///
 /// # Errors
 /// As [`prepare::prepare`].
@@ -25,10 +24,10 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Opti
     }
 }
 
-/// Preparing what a configuration names, into the folder `out`.
+/// The options to prepare the text of a configuration into the folder `out`.
 ///
 /// # Errors
-/// When it names no tokenizer that there is, or no encoding.
+/// When the tokenizer or the encoding is unknown.
 pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, ConfigError> {
     let tokenizer = &data.tokenizer;
     let unknown = |reason: String| ConfigError::Tokenizer { tokenizer: tokenizer.clone(), reason };
@@ -47,7 +46,7 @@ pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, Config
     })
 }
 
-/// What the names of a text mean: `-` is standard input, nothing is the built-in corpus.
+/// The inputs that the key `text` names: `-` is standard input, an empty list the built-in corpus.
 pub fn inputs(text: &[String], stories: u64) -> Vec<Input> {
     if text.is_empty() {
         return vec![Input::Stories { count: stories }];
@@ -56,7 +55,7 @@ pub fn inputs(text: &[String], stories: u64) -> Vec<Input> {
     text.iter().map(input).collect()
 }
 
-/// The folder that a text was prepared into, if that is the text.
+/// The folder of prepared tokens, if the key `text` names one.
 pub fn prepared(text: &[String]) -> Option<&Path> {
     let [only] = text else { return None };
     Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
@@ -65,17 +64,17 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
 /// The keys that decide how a text is prepared.
 const PREPARING: [&str; 8] = ["tokenizer", "field", "encoding", "clean", "mask", "val_fraction", "hold_out", "stories"];
 
-/// How the run learns, a `key = value` a line: without the keys that decided nothing, since the text
-/// was prepared before.
+/// How the run learns, one `key = value` a line, without the keys that had no effect because the
+/// text was already prepared.
 pub(super) fn recipe(config: &TrainConfig) -> Result<String> {
     let idle: &[&str] = if prepared_before(&config.text).is_some() { &PREPARING } else { &[] };
     Ok(config.recipe(idle)?)
 }
 
-/// What to say of keys that decide how a text is prepared, where `folder` was prepared without
-/// them: recipes set them, so they are no fault, but they change nothing.
-pub(super) fn keys_too_late(settings: &Settings, folder: &Path) -> Option<String> {
-    // The tokenizer of an `init` is nobody's wish: another one is refused.
+/// A line on set keys that have no effect because the text in `folder` is already prepared. Recipes
+/// set such keys, so this is no error.
+pub(super) fn ignored_keys(settings: &Settings, folder: &Path) -> Option<String> {
+    // The tokenizer of an `init` was not set by the user; a different one is an error.
     let is_own = |key: &&str| settings.has(key) && (*key != "tokenizer" || settings.init().is_none());
     let set = PREPARING.into_iter().filter(is_own).collect::<Vec<_>>();
     (!set.is_empty()).then(|| {
@@ -83,14 +82,14 @@ pub(super) fn keys_too_late(settings: &Settings, folder: &Path) -> Option<String
     })
 }
 
-/// The folder that the text of a run was prepared into before the run was begun. A run has its whole
-/// path: of other names of a text nothing is known once they are looked at from another folder.
+/// The folder of tokens that were prepared before the run began. A run stores its absolute path;
+/// relative paths mean nothing in another working directory.
 fn prepared_before(text: &[String]) -> Option<&Path> {
     prepared(text).filter(|folder| folder.is_absolute())
 }
 
-/// Where the tokens of a run that was begun are: in the folder that they were prepared into, if
-/// that is the text, also where it is gone; else in the run's own.
+/// The folder of a run's tokens: the folder of prepared tokens that its key `text` names, even if
+/// it is gone; otherwise the run's own.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join(DATA);
     let is_gone = |name: &str| Path::new(name).is_absolute() && !Path::new(name).is_file() && !Dataset::is_in(&own);
@@ -101,11 +100,11 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     }
 }
 
-/// The text in `data` for the model in the folder `model`: it may have been prepared anew since that
-/// was trained, into as many other tokens.
+/// The text in `data` for the model in the folder `model`. Checks the tokenizer, since the text may
+/// have been prepared again after training, with a vocabulary of the same size.
 ///
 /// # Errors
-/// When either cannot be read, or they do not belong together.
+/// When either cannot be read, or their tokenizers differ.
 pub fn dataset_for(data: &Path, model: &Path) -> Result<Dataset> {
     let (dataset, tokenizer) = (Dataset::open(data)?, Tokenizer::from_folder(model)?);
     if dataset.tokenizer.first_difference(&tokenizer).is_some() {
@@ -114,8 +113,8 @@ pub fn dataset_for(data: &Path, model: &Path) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// The configuration and the text of a run that was begun.
-pub(super) fn described(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
+/// The configuration and the text of a run.
+pub(super) fn config_and_dataset(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
     let config = TrainConfig::from_file(&run.file(CONFIG))?;
     let dataset = Dataset::open(&data_folder(run.path(), &config.text))?;
     Ok((config, dataset))
@@ -124,7 +123,7 @@ pub(super) fn described(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
 /// The windows of both splits.
 ///
 /// # Errors
-/// When a split is too short for one window: the line says which `context_length` would fit.
+/// When a split is too short for one window; the line says which `context_length` would fit.
 pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows, ValWindows)> {
     let rule = dataset.manifest.window_rule;
     let end_of_text = dataset.manifest.end_of_text;
@@ -135,18 +134,18 @@ pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows,
     Ok((train, if most == 0 { val } else { val.evenly_spaced(most) }))
 }
 
-/// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself;
-/// without one, of the newest run.
+/// The folder of prepared tokens of `run`, which is a run's folder, a checkpoint in it, or such a
+/// folder itself; without `run`, that of the newest run.
 ///
 /// # Errors
-/// Names the folder, and says what it is not.
+/// Names the folder, and says what is missing.
 pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = run {
         if Dataset::is_in(path) {
             return Ok(path.to_owned());
         }
         if path.join(CONFIG).is_file() {
-            return data_of_run(path); // also before its first checkpoint
+            return data_of_run(path); // works before the first checkpoint
         }
         if !path.exists() {
             return Err(TextError::Missing(path.to_owned()).into());
@@ -168,7 +167,7 @@ fn data_of_run(run: &Path) -> Result<PathBuf> {
     Ok(data_folder(run, &config.text))
 }
 
-/// A path that means the same wherever the program is started.
+/// The absolute path, independent of the working directory.
 pub(super) fn absolute(path: &Path) -> Result<String, TextError> {
     let whole = std::path::absolute(path).at("cannot find", path)?;
     whole.into_os_string().into_string().map_err(|_| TextError::NotUtf8(path.to_owned()))

@@ -1,11 +1,11 @@
-//! A run that ends when it was promised to.
+//! Ends a run at the promised time.
 //!
 //! The length of the run is chosen from measured speed before it begins. While it runs, the budget
-//! compares what steps and looks (evaluation, save, sample) truly take with what is left, and
-//! changes `max_steps`: after an evaluation, where the checkpoint of that step is on the disk
-//! already, so that a resume goes on with the same numbers. Between evaluations only the end moves,
-//! and not the schedule: a run that would overrun stops after the step it is at, and one that would
-//! be over early goes on.
+//! compares the measured time of steps and looks (evaluation, save, sample) with the time left, and
+//! changes `max_steps`. It does so after an evaluation, when the checkpoint of that step is already
+//! saved, so that a resumed run produces the same numbers. Between evaluations only the end moves,
+//! not the schedule: a run that would take too long stops after the current step, and one that
+//! would end too early goes on.
 
 use std::time::Instant;
 
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TrainConfig;
 
-/// The run aims at this share of the promised time: what it cannot foresee at its end is small, and
-/// late is worse than early.
+/// The share of the promised time that the run aims at: little is unforeseen at its end, and late
+/// is worse than early.
 const AIM: f64 = 0.98;
 
-/// Where a run that is still training is ended, as a share of the promised time.
+/// The share of the promised time after which a run that is still training is ended.
 const LATEST: f64 = 1.06;
 
-/// A run that would be over before this share of the promised time goes on, at the rate at which
-/// its schedule ended.
+/// A run that would end before this share of the promised time goes on, at the final rate of its
+/// schedule.
 const EARLIEST: f64 = 0.95;
 
-/// A change of the length by less than this share is not worth a line.
-const WORTH: f64 = 0.03;
+/// Smallest change of the length that is made, as a share of it.
+const MIN_CHANGE: f64 = 0.03;
 
-/// Seconds for the picture of the losses and the last words.
+/// Seconds for drawing the losses and the final output.
 const CONCLUDING_S: f64 = 0.1;
 
-/// What a run spends its time on.
+/// The time that steps and looks take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// Seconds of a step.
@@ -40,16 +40,16 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Seconds from step `from` to the end of a run of `to` steps that looks every `eval_interval`
-    /// steps and at its end.
+    /// Seconds from step `from` to the end of a run of `to` steps, with a look every
+    /// `eval_interval` steps and at the end.
     pub fn seconds(&self, from: u64, to: u64, eval_interval: u64) -> f64 {
         let interval = eval_interval.max(1);
         let looks = (to / interval).saturating_sub(from / interval) + u64::from(!to.is_multiple_of(interval));
         to.saturating_sub(from) as f64 * self.step_s + looks as f64 * self.look_s
     }
 
-    /// The longest run that ends within `left_s` seconds from step `from`; one step more than
-    /// `from` at least.
+    /// The last step of the longest run that ends within `left_s` seconds from step `from`; at
+    /// least `from + 1`.
     pub fn longest(&self, from: u64, left_s: f64, eval_interval: u64) -> u64 {
         let most = (left_s.max(0.0) / self.step_s.max(1e-9)).min(1e12) as u64;
         let (mut low, mut high) = (0, most + 1);
@@ -61,19 +61,19 @@ impl Pace {
     }
 }
 
-/// What the clock asks of the run.
+/// A change of the run's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Go on to this step, the schedule with it.
+    /// Move the end of the run and of its schedule to this step.
     Length(u64),
-    /// End at this step, the schedule left as it was: at any step, since the rates of the steps
-    /// before do not change.
+    /// End at this step without changing the schedule. This is possible at any time, since no
+    /// earlier learning rate changes.
     End(u64),
 }
 
 impl Change {
-    /// The configuration with this change: the schedule goes with the length where it ended with
-    /// it.
+    /// The configuration with this change. The schedule moves with the length if both ended at the
+    /// same step.
     pub fn apply(self, config: &TrainConfig) -> TrainConfig {
         let ends_with_the_schedule = config.lr_decay_steps == config.max_steps;
         let (max_steps, lr_decay_steps) = match self {
@@ -84,18 +84,18 @@ impl Change {
     }
 }
 
-/// The clock of one run.
+/// The time budget of one run.
 #[derive(Debug)]
 pub struct TimeBudget {
     /// When the command began.
     began: Instant,
-    /// Seconds it may take from there.
+    /// Seconds it may take from then on.
     promised_s: f64,
-    /// Where it ends even if there is time left.
+    /// The run ends at this step even if there is time left.
     most_steps: u64,
-    /// Foreseen to begin with, then measured.
+    /// Predicted at first, then measured.
     pace: Pace,
-    /// The step at which the clock was last read, and when.
+    /// The step of the last [`Self::read`], and its time.
     last: Option<(u64, Instant)>,
     /// Seconds and number of the steps since the last look, and of those before it.
     recent: (f64, u64),
@@ -103,33 +103,33 @@ pub struct TimeBudget {
 }
 
 impl TimeBudget {
-    /// A clock for a command that began at `began` and is to end `promised_s` seconds later, or with
-    /// `most_steps`.
+    /// The budget of a command that began at `began` and must end `promised_s` seconds later, or
+    /// after `most_steps`.
     pub fn new(began: Instant, promised_s: f64, most_steps: u64, foreseen: Pace) -> Self {
         Self { began, promised_s, most_steps, pace: foreseen, last: None, recent: (0.0, 0), earlier: (0.0, 0) }
     }
 
-    /// Seconds that a run of so many promised ones aims at.
+    /// The seconds that a run aims at, of the seconds promised.
     pub fn aim(promised_s: f64) -> f64 {
         AIM * promised_s - CONCLUDING_S
     }
 
-    /// Reads the clock before the step after `step` is taken, when all there was to do at `step` is
-    /// done.
+    /// Reads the clock after all work at `step` and before the next step; returns a change if the
+    /// run needs one.
     pub fn read(&mut self, step: u64, config: &TrainConfig) -> Option<Change> {
         let now = Instant::now();
         let looked = step > 0 && step.is_multiple_of(config.eval_interval);
-        // The first step is none to judge by: it compiles kernels and fills caches.
+        // The first step does not count: it compiles kernels and fills caches.
         if let Some((before, since)) = self.last.replace((step, now))
             && before > 0
         {
-            self.took((now - since).as_secs_f64(), looked);
+            self.record((now - since).as_secs_f64(), looked);
         }
         self.change((now - self.began).as_secs_f64(), step, looked, config)
     }
 
-    /// What a run at `step` that has taken `elapsed_s` should change; `looked` is whether the
-    /// checkpoint of that step is on the disk.
+    /// The change for a run at `step` after `elapsed_s` seconds; `looked` says whether the
+    /// checkpoint of that step is saved.
     fn change(&self, elapsed_s: f64, step: u64, looked: bool, config: &TrainConfig) -> Option<Change> {
         let Self { promised_s, most_steps, pace, .. } = *self;
         let left_s = Self::aim(promised_s) - elapsed_s;
@@ -145,19 +145,18 @@ impl TimeBudget {
             return None;
         }
         let off = fits.abs_diff(config.max_steps) as f64 / config.max_steps as f64;
-        (off > WORTH).then_some(Change::Length(fits))
+        (off > MIN_CHANGE).then_some(Change::Length(fits))
     }
 
-    /// Takes in one step, with or without a look after it.
-    fn took(&mut self, seconds: f64, looked: bool) {
+    /// Updates the pace with the time of one step and, if `looked`, the look after it.
+    fn record(&mut self, seconds: f64, looked: bool) {
         if !looked {
             self.recent = (self.recent.0 + seconds, self.recent.1 + 1);
             return;
         }
         let mean = |(seconds, steps): (f64, u64)| seconds / steps as f64;
         let (recent, earlier) = (self.recent, self.earlier);
-        // Half by the steps since the last look, half by all before them: a busy moment must not
-        // decide.
+        // The mean of the recent and the earlier average, so that a short disturbance counts less.
         self.pace.step_s = match (recent.1, earlier.1) {
             (0, _) => self.pace.step_s,
             (_, 0) => mean(recent),
@@ -215,14 +214,14 @@ mod tests {
     fn steps_and_looks_are_told_apart() {
         let mut clock = TimeBudget::new(Instant::now(), 60.0, u64::MAX, Pace { step_s: 9.0, look_s: 9.0 });
         for _ in 0..10 {
-            clock.took(0.1, false);
+            clock.record(0.1, false);
         }
-        clock.took(1.1, true);
+        clock.record(1.1, true);
         assert!((clock.pace.step_s - 0.1).abs() < 1e-9 && (clock.pace.look_s - 1.0).abs() < 1e-9);
         for _ in 0..10 {
-            clock.took(0.3, false);
+            clock.record(0.3, false);
         }
-        clock.took(1.2, true);
+        clock.record(1.2, true);
         assert!((clock.pace.step_s - 0.2).abs() < 1e-9 && (clock.pace.look_s - 1.0).abs() < 1e-9);
     }
 

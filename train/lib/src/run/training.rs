@@ -1,7 +1,7 @@
-//! The training loop: steps, and what is due between them.
+//! The training loop: steps, and the work that is due between them.
 //!
-//! Read [`Trainer::train`] first; what a step is stands in [`crate::step`]. A run that was
-//! interrupted anywhere and resumed goes through the same numbers as one that was not.
+//! Read [`Trainer::train`] first; [`crate::step`] defines a step. A run that was interrupted
+//! anywhere and resumed produces the same numbers as one that was not.
 
 use std::time::Instant;
 
@@ -20,63 +20,62 @@ use crate::{
     distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note, units::counted,
 };
 
-/// A run in progress: what learns, what is kept of it, and whom it tells.
+/// A run in progress: the learner, its records, and its reporter.
 pub struct Trainer<'a> {
-    /// What learns, and from what.
+    /// The state of training, and its data.
     pub learner: Learner<'a>,
-    /// The folder that this process owns, or the one that leads its group.
+    /// The run's folder, owned by this process or by rank 0 of its group.
     pub folder: RunFolder,
     /// The step at which to stop as if interrupted.
     pub pause_at: Option<u64>,
-    /// Windows to be judged on.
+    /// Windows of the validation split.
     pub val_windows: ValWindows,
     /// For samples, and saved with every checkpoint.
     pub tokenizer: Tokenizer,
-    /// How texts are drawn, of which every checkpoint says the same.
+    /// The sampling settings, also saved with every checkpoint.
     pub sampling: Sampling,
-    /// What a nat per held-out token is in bits per byte, of a text that is not the built-in
-    /// stories: their losses are compared with their marks.
+    /// The factor from nats per token to bits per byte on the validation split.
     pub bits_per_nat: Option<f64>,
-    /// The loss of the best n-gram model that counted the text, in nats per held-out token.
+    /// The loss of the best n-gram model of the text, in nats per token of the validation split.
     pub ngram_loss: f64,
-    /// What is known of the built-in corpus.
+    /// Reference losses of the built-in corpus.
     pub marks: Option<Marks>,
-    /// Floating-point operations a second that the device can do, where known.
+    /// The device's peak floating-point operations per second, if known.
     pub peak_flops: Option<f64>,
-    /// Whether the weights that this session began with held values that are not finite.
-    pub came_damaged: bool,
-    /// What each checkpoint says of itself.
+    /// Whether this session began with weights that are not finite.
+    pub began_damaged: bool,
+    /// The model card of each checkpoint.
     pub card: Card,
-    /// What the run keeps of itself.
+    /// The run's logs and samples.
     pub log: Records,
-    /// What the run did beside learning since the last row.
+    /// Time spent on other work than learning since the last row.
     pub spent: Spent,
-    /// How fast it learns.
+    /// The training speed.
     pub pace: Speedometer,
-    /// The last step known, until it is reported.
+    /// The result of the last finished step.
     pub last: Option<StepResult>,
     /// The last evaluation of this session.
     pub evaluated: Option<Best>,
-    /// The terminal.
+    /// Shows the run, for example on a terminal.
     pub reporter: &'a mut dyn Reporter,
-    /// Whether the caller wants the run to end; the terminal may want it too.
+    /// Whether the caller requests a stop; the reporter may request one too.
     pub stop: &'a dyn Fn() -> bool,
-    /// Of a run that was promised to end at a time.
+    /// For a run that must end at a promised time.
     pub time_budget: Option<TimeBudget>,
-    /// Whether products may still be tuned: it is decided once, and only on a GPU.
+    /// Whether matrix products may still be autotuned: decided once, and only on a GPU.
     pub may_tune: bool,
 }
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All steps were taken, or there was no new best for long enough.
+    /// All steps were taken, or `patience` evaluations passed without a new best.
     Finished,
-    /// Somebody asked it to stop, and what was learned is saved.
+    /// A stop was requested; the progress is saved.
     Interrupted,
 }
 
-/// Seconds that went into other things than learning.
+/// Seconds spent on other work than learning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     /// Saving checkpoints.
@@ -86,43 +85,43 @@ pub struct Spent {
 }
 
 impl Trainer<'_> {
-    /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps`, or until it is
-    /// asked to stop; saves before it returns.
+    /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps` or until a
+    /// stop is requested; saves before it returns.
     ///
     /// # Errors
-    /// When a file cannot be written, the device failed or a process is gone: every checkpoint
-    /// saved before is still there.
+    /// When a file cannot be written, the device fails or a process is gone. Every checkpoint saved
+    /// before is still there.
     pub fn train(&mut self, mut gpt: Gpt) -> Result<Ended> {
         let mut starts_gpu = !ember_kernels::is_cpu(&gpt.device());
-        self.name_best()?; // a kill may have come between an evaluation and the pointer
+        self.point_best()?; // the process may have been killed between an evaluation and the pointer
         loop {
-            let stopped = self.stops() || self.pause_at == Some(self.learner.progress.step);
+            let stopped = self.should_stop() || self.pause_at == Some(self.learner.progress.step);
             if stopped {
                 gpt = self.drain(gpt, 0)?;
             }
             if let Some(ended) = self.between_steps(&gpt, stopped)? {
                 return Ok(ended);
             }
-            self.keep_time()?;
+            self.apply_time_budget()?;
             let (began, before) = (Instant::now(), self.learner.progress.step);
             gpt = self.take_step(gpt, starts_gpu)?;
             if self.learner.progress.step == before {
-                continue; // asked to stop before the step was taken
+                continue; // a stop was requested before the step was taken
             }
             if std::mem::take(&mut starts_gpu) {
-                self.say_what_the_start_cost(began);
+                self.report_first_step(began);
             }
             if let (Some(result), true) = (self.last, self.is_logged()) {
                 self.learner.progress.elapsed_s = self.pace.elapsed_s();
                 let reported = self.report(&gpt, &result);
-                self.go_on_if_full(reported)?;
+                self.tolerate_full_disk(reported)?;
             }
         }
     }
 
-    /// One optimizer step. A GPU is handed it and not waited for, so that what is known afterwards
-    /// is often the step before; only the first is waited for, to tell how long a GPU takes to
-    /// start.
+    /// One optimizer step. On a GPU it is only enqueued, so the newest result afterwards is often
+    /// that of the previous step. The first step is waited for, to measure how long the GPU takes
+    /// to start.
     fn take_step(&mut self, gpt: Gpt, is_first: bool) -> Result<Gpt> {
         if self.learner.in_flight.is_none() {
             return self.step_and_wait(gpt);
@@ -130,21 +129,20 @@ impl Trainer<'_> {
         let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
         let asked = || (self.stop)() || self.reporter.stop_requested();
         let gpt = self.learner.enqueue_step(gpt, learning_rate, &asked)?;
-        let most = if is_first || self.is_looked_at() { 0 } else { MOST_IN_FLIGHT };
+        let most = if is_first || self.needs_result() { 0 } else { MOST_IN_FLIGHT };
         self.drain(gpt, most)
     }
 
-    /// Waits until at most `most` steps are in flight. One that the device could not take is taken
-    /// as on the CPU: there the guard looks at it, so that a run that meets such a batch goes
-    /// through the same numbers.
+    /// Waits until at most `most` steps are in flight. A step that the device could not take is
+    /// repeated with the guard, as on the CPU, so that both handle such a batch alike.
     fn drain(&mut self, gpt: Gpt, most: usize) -> Result<Gpt> {
         let (results, rewound) = self.learner.drain(most)?;
-        results.into_iter().for_each(|result| self.count(result));
+        results.into_iter().for_each(|result| self.count_loss(result));
         if rewound { self.step_and_wait(gpt) } else { Ok(gpt) }
     }
 
-    /// One optimizer step, along the gradient of the first batch that the guard lets pass; none where
-    /// it is asked to stop before there is one.
+    /// One optimizer step, along the gradient of the first batch that the guard accepts; none if a
+    /// stop is requested before there is one.
     fn step_and_wait(&mut self, mut gpt: Gpt) -> Result<Gpt> {
         let before = self.learner.progress.clone();
         let learning_rate = learning_rate(&self.learner.config, before.step);
@@ -153,32 +151,32 @@ impl Trainer<'_> {
             match self.learner.step(gpt, learning_rate, &asked)? {
                 Attempt::Taken(gpt, result, spike) => {
                     if let Some(times) = spike {
-                        self.tell_of_spike(&result, times, None)?;
+                        self.report_spike(&result, times, None)?;
                     }
-                    self.count(result);
+                    self.count_loss(result);
                     return Ok(gpt);
                 }
                 Attempt::Spike(back, result, times) => {
                     let skipped = self.learner.progress.guard.skipped();
-                    self.tell_of_spike(&result, times, Some(skipped))?;
+                    self.report_spike(&result, times, Some(skipped))?;
                     gpt = back;
                 }
                 Attempt::NotFinite(back, result, gradients) => {
-                    self.leave_out(&back, &gradients, &result, &before)?;
+                    self.skip_batch(&back, &gradients, &result, &before)?;
                     gpt = back;
                 }
                 Attempt::Stopped(back) => gpt = back,
             }
-            if self.stops() {
-                // The step is not taken; a resume meets the same batches.
+            if self.should_stop() {
+                // The step is not taken; a resumed run reads the same batches again.
                 self.learner.progress = before;
                 return Ok(gpt);
             }
         }
     }
 
-    /// Does what is due between two steps: first the save, then the evaluation and the sample, which
-    /// could fail or be interrupted. How the run ends, where it does.
+    /// Does what is due between two steps: first the save, then the evaluation and the sample,
+    /// which could fail or be interrupted. Returns how the run ended, if it did.
     fn between_steps(&mut self, gpt: &Gpt, stopped: bool) -> Result<Option<Ended>> {
         let step = self.learner.progress.step;
         let due = Due::at(step, &self.learner.config);
@@ -192,7 +190,7 @@ impl Trainer<'_> {
         }
         if is_saved {
             let saved = self.save(gpt);
-            if last || stopped { saved? } else { self.go_on_if_full(saved)? }
+            if last || stopped { saved? } else { self.tolerate_full_disk(saved)? }
         }
         if stopped {
             return Ok(Some(Ended::Interrupted));
@@ -200,16 +198,16 @@ impl Trainer<'_> {
         let is_new = self.learner.progress.evaluations.last != Some(step);
         if due.evaluation && is_new && !self.evaluate(gpt)? {
             self.save(gpt)?; // the save of this step may have found the disk full
-            return Ok(Some(Ended::Interrupted)); // a resume evaluates what is saved
+            return Ok(Some(Ended::Interrupted)); // a resumed run evaluates this checkpoint
         }
         if looks {
-            self.folder.ensure_there()?; // an evaluation takes long enough for it to go
+            self.folder.ensure_there()?; // it may have been removed during a long evaluation
         }
         let finished = last || self.is_out_of_patience();
         let samples = self.learner.config.sample_interval > 0 && self.learner.group.leads();
-        if samples && (due.sample || finished) && !self.sample_or_say_why(gpt) {
+        if samples && (due.sample || finished) && !self.try_sample(gpt) {
             self.save(gpt)?; // it may not have been due
-            return Ok(Some(Ended::Interrupted)); // a resume draws the samples of what is saved
+            return Ok(Some(Ended::Interrupted)); // a resumed run samples from this checkpoint
         }
         if finished && !last {
             let evaluations = counted(self.learner.config.patience, "evaluation");
@@ -218,7 +216,7 @@ impl Trainer<'_> {
             self.save(gpt)?; // the save of this step may have found the disk full
         }
         if finished {
-            self.log.sync()?; // what a full disk has kept waiting is written, or missed
+            self.log.sync()?; // the last chance for rows that a full disk delayed
         }
         if looks && !finished {
             give_back_freed_memory();
@@ -226,65 +224,64 @@ impl Trainer<'_> {
         Ok(finished.then_some(Ended::Finished))
     }
 
-    /// Samples text; `false` when interrupted. What goes wrong is said, and does not end the run: a
-    /// sample is for people to look at, and learning does not depend on it.
-    fn sample_or_say_why(&mut self, gpt: &Gpt) -> bool {
+    /// Samples text; `false` when interrupted. An error is reported and does not end the run, since
+    /// learning does not depend on samples.
+    fn try_sample(&mut self, gpt: &Gpt) -> bool {
         self.sample(gpt).unwrap_or_else(|error| {
             self.reporter.note(Note::NoSample { step: self.learner.progress.step, error });
             true
         })
     }
 
-    /// Counts the loss of a step into the next report.
-    fn count(&mut self, result: StepResult) {
+    /// Adds a step's loss to the next report.
+    fn count_loss(&mut self, result: StepResult) {
         self.learner.progress.unreported_loss += result.loss;
         self.learner.progress.unreported_steps += 1;
         self.last = Some(result);
     }
 
-    /// Whether the step just taken gets a row of its own.
+    /// Whether the step just taken gets a row in the log.
     fn is_logged(&self) -> bool {
         let step = self.learner.progress.step;
         step == 1 || is_due(step, self.learner.config.log_interval) || step == self.learner.config.max_steps
     }
 
-    /// Whether something is done after the step just taken that must know how it went.
-    fn is_looked_at(&self) -> bool {
+    /// Whether the result of the step just taken is needed before the next step.
+    fn needs_result(&self) -> bool {
         let step = self.learner.progress.step;
         self.is_logged() || self.pause_at == Some(step) || Due::at(step, &self.learner.config).is_anything()
     }
 
-    /// Whether the run is to end here. A process alone asks who watches it; those of a group go by
-    /// what they agreed on.
-    fn stops(&self) -> bool {
-        if self.learner.group.size() > 1 { self.learner.stop_agreed } else { self.is_asked_to_stop() }
+    /// Whether the run should end here. A single process checks its own requests; a group uses the
+    /// decision that its processes agreed on.
+    fn should_stop(&self) -> bool {
+        if self.learner.group.size() > 1 { self.learner.stop_agreed } else { self.stop_requested_here() }
     }
 
-    /// Whether who watches this process asks it to stop.
-    pub(super) fn is_asked_to_stop(&self) -> bool {
+    /// Whether the caller or the reporter requests a stop.
+    pub(super) fn stop_requested_here(&self) -> bool {
         (self.stop)() || self.reporter.stop_requested()
     }
 
-    /// The first step on a GPU takes far longer than the others: says why, and whether the next
-    /// run's will.
-    fn say_what_the_start_cost(&mut self, began: Instant) {
+    /// The first step on a GPU takes far longer than the others: reports why, and whether the next
+    /// run's will too.
+    fn report_first_step(&mut self, began: Instant) {
         self.reporter.note(Note::FirstStep { seconds: began.elapsed().as_secs_f64(), kept: tuning::file() });
         attention_report().iter().for_each(|line| self.reporter.note(line.to_string().into()));
     }
 
-    /// Changes the length of a run that was promised to end at a time, where the time budget of the
-    /// process that leads asks for it. What changed is in the run's configuration before the next
-    /// step: a resume goes on with the same numbers.
-    fn keep_time(&mut self) -> Result<()> {
+    /// Changes the length of the run if rank 0's time budget requires it. The changed configuration
+    /// is written before the next step, so that a resumed run produces the same numbers.
+    fn apply_time_budget(&mut self) -> Result<()> {
         let step = self.learner.progress.step;
         let Some(budget) = &mut self.time_budget else { return Ok(()) };
         let mut asked = if self.learner.group.leads() { budget.read(step, &self.learner.config) } else { None };
         if let Some(change) = asked {
             let written = self.folder.write_config(&change.apply(&self.learner.config));
             if written.is_err() {
-                asked = None; // it stays as it was, and the clock will ask again
+                asked = None; // no change now; the budget will ask again
             }
-            self.go_on_if_full(written)?;
+            self.tolerate_full_disk(written)?;
         }
         let Some(change) = broadcast(self.learner.group, &asked)? else { return Ok(()) };
         let was = self.learner.config.max_steps;
@@ -293,11 +290,11 @@ impl Trainer<'_> {
         let max_steps = self.learner.config.max_steps;
         self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end when promised").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
-        self.go_on_if_full(logged.map_err(Into::into))
+        self.tolerate_full_disk(logged.map_err(Into::into))
     }
 }
 
-/// What the configuration has done after so many steps, beside learning.
+/// The work that is due after a step.
 struct Due {
     save: bool,
     evaluation: bool,
@@ -307,8 +304,8 @@ struct Due {
 impl Due {
     fn at(step: u64, config: &TrainConfig) -> Self {
         let is_last = step >= config.max_steps;
-        // What began from a checkpoint is saved and judged before its first step: it never needs
-        // that checkpoint again.
+        // A run with an initial checkpoint is saved and evaluated before its first step: it never
+        // needs that checkpoint again.
         let begins = step == 0 && !config.init.is_empty();
         let is_an_end = is_last || begins;
         let evaluation = is_an_end || is_due(step, config.eval_interval);
@@ -322,8 +319,8 @@ impl Due {
     }
 }
 
-/// Whether something done every `interval` steps is due after `step` of them; an interval of 0
-/// means never.
+/// Whether something done every `interval` steps is due after step `step`; an interval of 0 means
+/// never.
 fn is_due(step: u64, interval: u64) -> bool {
     interval > 0 && step > 0 && step.is_multiple_of(interval)
 }

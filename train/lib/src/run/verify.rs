@@ -1,5 +1,5 @@
-//! Whether two runs ended in the same bits: weights, moments and whatever other tensors a
-//! checkpoint has, the state, and every logged number that does not measure time or memory.
+//! Compares two runs bit by bit: all tensors of a checkpoint (weights, moments and others), its
+//! state, and every logged number that does not measure time or memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use super::folder::{CHECKPOINTS, METRICS, checkpoint_name};
 use crate::error::{LogError, Result};
 use crate::step::guard::diagnosis::place;
 
-/// What was compared, up to the first difference.
+/// The result of a comparison, which ends at the first difference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
     /// Tensors found equal to the bit.
     pub tensors: usize,
-    /// Their values.
+    /// Number of their values.
     pub values: usize,
-    /// Entries of the state found equal: step, data position, what the guard remembers.
+    /// Top-level entries of the state: step, data position, the guard's state.
     pub state: usize,
     /// Rows of `metrics.jsonl` found equal.
     pub rows: usize,
@@ -29,25 +29,25 @@ pub struct Comparison {
     pub difference: Option<Difference>,
 }
 
-/// One thing that is not the same in both.
+/// A difference between two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The file, below the checkpoint or the run.
+    /// The file, relative to the checkpoint or the run.
     pub file: String,
     /// The tensor, the state's entry, or the row.
     pub name: String,
-    /// The indices of the first value in the tensor that differs.
+    /// The index of the first differing value in the tensor.
     pub place: Vec<usize>,
     /// How many values of the tensor differ.
     pub values: usize,
-    /// What the first run has there.
+    /// The first run's value.
     pub first: String,
-    /// What the second run has there.
+    /// The second run's value.
     pub second: String,
 }
 
 impl Difference {
-    /// What is not equal; `None` where both are the same.
+    /// The difference between two values; `None` if they are equal.
     fn of<T: PartialEq + ToString>(file: &str, name: &str, first: T, second: T) -> Option<Self> {
         (first != second).then(|| Self {
             file: file.to_owned(),
@@ -72,7 +72,7 @@ pub fn compare(first: &Path, second: &Path, step: u64) -> Result<Comparison> {
 }
 
 impl Comparison {
-    /// The first difference; what stands before it is counted.
+    /// Finds the first difference, and counts what is equal before it.
     fn first_difference(&mut self, checkpoints: &[PathBuf; 2], runs: [&Path; 2]) -> Result<Option<Difference>> {
         let [files, others] = [tensor_files(&checkpoints[0])?, tensor_files(&checkpoints[1])?];
         let other_files = Difference::of("checkpoint", "files", files.join(" "), others.join(" "));
@@ -132,7 +132,7 @@ impl Comparison {
     }
 }
 
-/// The first value that differs, and how many do; NaNs of the same bits are the same.
+/// The first differing value, and how many differ; NaNs with the same bits are equal.
 fn tensor_difference(file: &str, name: &str, shape: &[usize], a: &[f32], b: &[f32]) -> Option<Difference> {
     let mut differing = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a.to_bits() != b.to_bits());
     let (index, (x, y)) = differing.next()?;
@@ -141,7 +141,7 @@ fn tensor_difference(file: &str, name: &str, shape: &[usize], a: &[f32], b: &[f3
     Some(Difference { file, name, place, values, first: x.to_string(), second: y.to_string() })
 }
 
-/// The first key whose values differ; what measures time or memory is passed over.
+/// The first key whose values differ, except keys that measure time or memory.
 fn object_difference(file: &str, prefix: &str, a: &Map<String, Value>, b: &Map<String, Value>) -> Option<Difference> {
     let measured = |key: &str| key.ends_with("_s") || key == "memory_bytes" || key == "mfu";
     let keys = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));
@@ -150,7 +150,7 @@ fn object_difference(file: &str, prefix: &str, a: &Map<String, Value>, b: &Map<S
     Difference::of(file, &format!("{prefix}{key}"), show(a.get(key)), show(b.get(key)))
 }
 
-/// Every safetensors file of a checkpoint, the model's own first.
+/// Every safetensors file of a checkpoint, those in its top folder first.
 fn tensor_files(checkpoint: &Path) -> Result<Vec<String>, FileError> {
     let mut files = Vec::new();
     let mut folders = vec![String::new()];

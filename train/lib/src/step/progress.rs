@@ -31,7 +31,7 @@ pub struct Progress {
     /// elsewhere. `None` before the first session, and in checkpoints that did not store it yet.
     pub windows_per_pass: Option<u64>,
     /// The evaluations of earlier steps. This step is saved before it is evaluated, so its own
-    /// evaluation is stored in a file beside the checkpoint.
+    /// evaluation is in a separate file of the checkpoint.
     pub evaluations: Evaluations,
     /// The guard's state.
     pub guard: Guard,

@@ -5,7 +5,7 @@ use ember_host::files::name_of;
 use ember_study::compare::Record;
 use ember_training::run::card::last_part;
 use ember_training::run::folder::{AVERAGE, run_of, step_of};
-use ember_training::run::init::name_of_first;
+use ember_training::run::init::initial_checkpoint_name;
 use ember_training::run::runs::configuration;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ impl Facts {
             prompts.iter().find_map(|prompt| prompt.as_str().filter(|prompt| !prompt.is_empty()).map(str::to_owned))
         };
         // By the configuration alone: a run whose log is gone began from it, too.
-        let began = run_of(&around).and_then(|run| name_of_first(configuration(run).get("init")?.as_str()?));
+        let began = run_of(&around).and_then(|run| initial_checkpoint_name(configuration(run).get("init")?.as_str()?));
         let beginning = said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default();
         Ok(Self {
             title: said.title.clone().or(name).unwrap_or_else(|| "A small language model".to_owned()),

@@ -1,5 +1,5 @@
-//! The checkpoints in a run's folder: where each is, which of them the pointers name, and which are
-//! removed or put aside.
+//! The checkpoints in a run's folder: their paths, the pointers to them, and their removal or
+//! renaming.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use ember_host::files::{UNFINISHED, name_of, sync_folder, write_text};
 use super::{CONFIG, RunFolder, free::first_free};
 use crate::error::FolderError;
 
-/// What the name of a checkpoint begins with whose steps were taken again.
+/// Prefix of the name of a checkpoint whose steps were taken again.
 pub const SUPERSEDED: &str = "superseded";
-/// What the name of a checkpoint begins with that the disk has damaged.
+/// Prefix of the name of a damaged checkpoint.
 pub const DAMAGED: &str = "damaged";
 
 /// The two pointers of a run folder: text files that name a folder in [`CHECKPOINTS`].
@@ -26,12 +26,12 @@ pub enum Pointer {
 }
 
 impl RunFolder {
-    /// Where all checkpoints are.
+    /// The folder of all checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join(CHECKPOINTS)
     }
 
-    /// Where the checkpoint of `step` is.
+    /// The folder of the checkpoint of `step`.
     pub fn checkpoint(&self, step: u64) -> PathBuf {
         self.checkpoints().join(checkpoint_name(step))
     }
@@ -60,8 +60,8 @@ impl RunFolder {
         Ok(Some(folder))
     }
 
-    /// Lets a pointer name the checkpoint of `step`, whose own name is on the disk first: who gave it
-    /// may have been killed before it was.
+    /// Points a pointer to the checkpoint of `step`. Syncs the folder first, so that the
+    /// checkpoint's own name is on the disk before the pointer.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -71,11 +71,11 @@ impl RunFolder {
         write_text(&file, &format!("{}\n", checkpoint_name(step)))
     }
 
-    /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.
+    /// Points `best` to the checkpoint of `step`, if that exists and `best` does not name it yet.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn name_best(&self, step: u64) -> Result<(), FileError> {
+    pub fn point_best(&self, step: u64) -> Result<(), FileError> {
         let named = fs::read_to_string(self.pointer(Pointer::Best)).unwrap_or_default();
         if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
             return Ok(());
@@ -83,8 +83,8 @@ impl RunFolder {
         self.point(Pointer::Best, step)
     }
 
-    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it:
-    /// it appears and disappears by being renamed.
+    /// Every checkpoint, newest first. A folder with such a name is complete unless the disk
+    /// damaged it, since checkpoints appear and disappear by renaming.
     pub fn saved(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Vec::new() };
         let mut saved: Vec<_> = entries.flatten().filter_map(|e| Some((step_of(&e.path())?, e.path()))).collect();
@@ -92,15 +92,15 @@ impl RunFolder {
         saved.into_iter().rev().map(|(_, path)| path).collect()
     }
 
-    /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and
-    /// what an interrupted save or removal left behind. A folder that cannot be removed is left
-    /// alone: it costs space, nothing else.
+    /// Removes every checkpoint except the newest `keep`, the `best` and those that the pointers
+    /// name, and the remains of an interrupted save or removal. Ignores a folder that cannot be
+    /// removed: it only costs space.
     pub fn prune(&self, keep: u64, best: Option<u64>) {
-        // A pointer whose checkpoint was taken away by hand keeps nothing.
+        // Ignores a pointer whose checkpoint was removed by hand.
         let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
         let latest = pointed[0].as_deref().and_then(step_of);
-        // All are renamed, and the disk has their new names, before any is emptied: so neither a kill
-        // nor a power cut leaves half a checkpoint under the name of a whole one.
+        // All are renamed, and the new names are on the disk, before any is emptied: so neither a
+        // kill nor a power cut leaves half a checkpoint under the name of a complete one.
         for checkpoint in self.saved().into_iter().skip(keep as usize) {
             let is_best = best.is_some() && step_of(&checkpoint) == best;
             if !is_best && !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
@@ -119,15 +119,14 @@ impl RunFolder {
         }
     }
 
-    /// Where the checkpoint of `step` is while it is written or removed.
+    /// The folder of the checkpoint of `step` while it is written or removed.
     pub fn unfinished(&self, step: u64) -> PathBuf {
         self.checkpoints().join(format!("{UNFINISHED}{step}"))
     }
 
-    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another
-    /// one; returns where it is now. `best` no longer names it; `latest` is the caller's to set. One
-    /// that is damaged leaves those of the same step that were damaged before where they are, and is
-    /// numbered.
+    /// Renames a checkpoint to `<why>-<name>`, so that its name is free; returns the new path.
+    /// Removes `best` if that names it; the caller sets `latest`. A damaged checkpoint gets a
+    /// number if the new name is taken; otherwise an older folder of the new name is removed.
     ///
     /// # Errors
     /// When it cannot be renamed.
@@ -147,8 +146,8 @@ impl RunFolder {
         Ok(aside)
     }
 
-    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns
-    /// where each was and is. They go when a step as late is saved again ([`Self::prune`]).
+    /// Renames every checkpoint after `step`, whose steps will be taken again; returns each old and
+    /// new path. [`Self::prune`] removes them when a step as late is saved again.
     ///
     /// # Errors
     /// When one cannot be renamed.
@@ -158,8 +157,8 @@ impl RunFolder {
     }
 }
 
-/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`, or that
-/// of the averaged weights in it.
+/// The run of a checkpoint, if the checkpoint's folder is `RUN/checkpoints/step-N` or the folder of
+/// the averaged weights in it.
 pub fn run_of(checkpoint: &Path) -> Option<&Path> {
     let checkpoint = if checkpoint.ends_with(AVERAGE) { checkpoint.parent()? } else { checkpoint };
     checkpoint.parent().and_then(Path::parent).filter(|run| run.join(CONFIG).is_file())

@@ -1,13 +1,13 @@
-//! Names that no run has taken yet.
+//! Free names for new folders.
 
 use std::path::{Path, PathBuf};
 
-/// Where a run of this name is, unless somebody says where: `runs/<name>`.
+/// The default path of a run with this name: `runs/<name>`.
 pub fn default_path(name: &str) -> PathBuf {
     Path::new(ember_decoding::run_folder::RUNS).join(name)
 }
 
-/// The path, or the first of `<path>-2`, `-3`, ... that is not there yet.
+/// The path, or the first of `<path>-2`, `-3`, ... that does not exist.
 pub(super) fn first_free(path: PathBuf) -> PathBuf {
     let numbered = |n: u64| {
         let mut numbered = path.clone().into_os_string();

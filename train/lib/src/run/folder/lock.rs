@@ -8,26 +8,26 @@ use std::{io, thread};
 use ember_host::file_error::At;
 use ember_host::files::remove_unfinished;
 
-use super::{LOCK, LOOKED_AT, RunFolder};
+use super::{LOCK, LOCK_WAIT, RunFolder};
 use crate::error::FolderError;
 
-/// A lock's file that was removed since it was opened is opened anew, so often.
+/// How often to reopen a lock file that was removed after it was opened.
 const TRIES: usize = 4;
 
-/// How often is tried meanwhile.
-const TRIED_EVERY: Duration = Duration::from_millis(10);
+/// The pause between two attempts to lock.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 impl RunFolder {
-    /// Takes the lock of the folder in `path`, whatever is in it, and removes what a process that was
-    /// killed left there unfinished; what cannot be removed costs space, nothing else.
+    /// Takes the lock of the folder in `path`, whatever is in it, and removes unfinished files that
+    /// a killed process left; those that cannot be removed only cost space.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
     pub(in crate::run) fn lock(path: &Path) -> Result<Self, FolderError> {
-        Self::lock_within(path, LOOKED_AT)
+        Self::lock_within(path, LOCK_WAIT)
     }
 
-    /// As [`Self::lock`], which waits so long for another process.
+    /// Like [`Self::lock`], but waits at most `most` for another process.
     ///
     /// # Errors
     /// As [`Self::lock`].
@@ -40,23 +40,23 @@ impl RunFolder {
         Err(FolderError::InUse(path.to_owned()))
     }
 
-    /// As [`Self::lock`]; `None` where whoever had it removed its file since that was opened: it keeps
-    /// nobody out then.
+    /// One attempt of [`Self::lock`]; `None` if the previous owner removed the lock file after it
+    /// was opened here: a lock on a removed file excludes nobody.
     fn try_lock(path: &Path, most: Duration) -> Result<Option<Self>, FolderError> {
         let file_path = path.join(LOCK);
         let new = File::options().write(true).create_new(true).open(&file_path);
-        let made_lock = new.is_ok();
-        // Not emptied: the name may be a link, in a folder that somebody else made.
+        let created_lock = new.is_ok();
+        // Not truncated: the name may be a link, in a folder that somebody else created.
         let lock = new.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
         let lock = lock.at("cannot write", &file_path)?;
         match locked_within(&lock, most) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => {
-                if made_lock {
+                if created_lock {
                     let _ = fs::remove_file(&file_path);
                 }
-                if knows_no_locks(&error) {
+                if is_unsupported(&error) {
                     return Err(FolderError::NoLocks(path.to_owned()));
                 }
                 Err(error).at("cannot lock", &file_path)?;
@@ -66,11 +66,11 @@ impl RunFolder {
             return Ok(None);
         }
         let _ = remove_unfinished(path);
-        Ok(Some(Self { made_lock, lock: Some(lock), ..Self::owned_elsewhere(path) }))
+        Ok(Some(Self { created_lock, lock: Some(lock), ..Self::owned_elsewhere(path) }))
     }
 
-    /// Makes sure that the path still leads to the folder whose lock this process holds: what it writes
-    /// where that was moved or removed is a run that nobody can resume.
+    /// Checks that the path still leads to the folder whose lock this process holds. If the folder
+    /// was moved or removed, writing would make a run that nobody can resume.
     ///
     /// # Errors
     /// When it leads elsewhere, or nowhere.
@@ -81,33 +81,33 @@ impl RunFolder {
         }
     }
 
-    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock
-    /// is held for a moment, where none else is.
+    /// Whether a process owns the run in `path` now. If none does, this holds a shared lock for a
+    /// moment.
     pub fn is_in_use(path: &Path) -> bool {
         let lock = File::open(path.join(LOCK));
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 }
 
-/// Locks a file, waiting so long for who has it.
+/// Locks a file, waiting at most `most` for another owner.
 fn locked_within(file: &File, most: Duration) -> Result<(), TryLockError> {
     let began = Instant::now();
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if began.elapsed() < most => thread::sleep(TRIED_EVERY),
+            Err(TryLockError::WouldBlock) if began.elapsed() < most => thread::sleep(RETRY_INTERVAL),
             tried => return tried,
         }
     }
 }
 
-/// Whether an error says that the disk knows no locks, as some network disks do not.
-fn knows_no_locks(error: &io::Error) -> bool {
+/// Whether an error says that the disk does not support locks, as on some network disks.
+fn is_unsupported(error: &io::Error) -> bool {
     const ENOLCK: i32 = if cfg!(target_os = "linux") { 37 } else { 77 };
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
         || error.raw_os_error() == Some(ENOLCK)
 }
 
-/// Whether `path` leads to the file that is open.
+/// Whether `path` leads to the open file.
 #[cfg(unix)]
 fn is_same_file(open: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -115,7 +115,7 @@ fn is_same_file(open: &File, path: &Path) -> bool {
     both.is_ok_and(|(open, there)| (open.dev(), open.ino()) == (there.dev(), there.ino()))
 }
 
-/// Whether anything is at `path`: which file it is, is not told here.
+/// Whether anything exists at `path`: this system does not tell which file it is.
 #[cfg(not(unix))]
 fn is_same_file(_open: &File, path: &Path) -> bool {
     path.exists()
@@ -138,7 +138,7 @@ mod tests {
         looking.try_lock_shared().unwrap();
         thread::scope(|scope| {
             let opened = scope.spawn(|| RunFolder::open(&path).map(drop));
-            thread::sleep(LOOKED_AT / 4);
+            thread::sleep(LOCK_WAIT / 4);
             drop(looking);
             opened.join().unwrap().unwrap();
         });

@@ -1,7 +1,7 @@
-//! A log of JSON lines, one object a row, appended and flushed, so that a killed run keeps what it
-//! logged.
+//! A log in JSON Lines, one object a row. Every row is written at once, so that a killed run keeps
+//! its log.
 //!
-//! Such a file is only ever appended to; resuming cuts it back, so that no step stands in it twice.
+//! Rows are only appended; a resume removes the last ones, so that no step occurs twice.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log to append to, making it if there is none; the error names the file.
+    /// Opens the log for appending, and creates it if there is none; the error names the file.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         refuse_irregular(path)?;
         let opened = OpenOptions::new().create(true).append(true).open(path);
@@ -33,13 +33,14 @@ impl Log {
         self.append_all(std::slice::from_ref(row))
     }
 
-    /// As [`Self::append`], of several rows in a single write: a kill leaves all or none.
+    /// Like [`Self::append`], for several rows in a single write: after a kill, all are there or
+    /// none.
     pub fn append_all(&mut self, rows: &[impl Serialize]) -> Result<(), LogError> {
         self.out.append(as_lines(rows)?.as_bytes())
     }
 
-    /// As the [`cut_back`] of a log that is not open, with some rows behind those that stay; what waits is
-    /// written first, where there is room.
+    /// Like [`cut_back`] for an open log, and appends `rows` in the same write. Pending rows are
+    /// written first.
     pub fn replace(&mut self, keep: impl Fn(&Stepped) -> bool, rows: &[impl Serialize]) -> Result<(), LogError> {
         self.out.write_pending()?;
         let path = self.out.path().to_owned();
@@ -48,34 +49,33 @@ impl Log {
         Ok(())
     }
 
-    /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
-    /// the file.
+    /// Waits until all rows are on the disk, safe from a power cut; the error names the file.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.out.sync()
     }
 }
 
-/// What tells the rows of every log apart.
+/// The keys by which rows of any log are kept or removed.
 #[derive(Deserialize)]
 pub struct Stepped {
-    /// What every row has.
+    /// Present in every row.
     pub step: u64,
-    /// What the row of an evaluation has, and no other.
+    /// Present only in the row of an evaluation.
     #[serde(default)]
     pub eval_s: Option<f64>,
 }
 
-/// Reads every row; a half-written last line, as a kill leaves it, is passed over. A file that does
-/// not exist has no rows.
+/// Reads every row; ignores a half-written last line, as a kill leaves it. A file that does not
+/// exist has no rows.
 ///
 /// # Errors
-/// A file that cannot be read, or a broken line that is not the last, by its number.
+/// When the file cannot be read, or a line before the last is invalid; the error names its number.
 pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>, LogError> {
     Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
 }
 
-/// Drops every row to which `keep` says no, and a half-written last line; the file is replaced
-/// whole or not at all.
+/// Removes every row for which `keep` is false, and a half-written last line; the file is replaced
+/// atomically.
 ///
 /// A file that does not exist is an empty log. The errors are those of [`read`], and of writing.
 pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
@@ -85,7 +85,7 @@ pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogE
     rewrite(path, keep, "")
 }
 
-/// The same with some lines behind the rows that stay.
+/// Like [`cut_back`], and appends the lines `more`.
 fn rewrite(path: &Path, keep: impl Fn(&Stepped) -> bool, more: &str) -> Result<(), LogError> {
     let rows = lines::<Stepped>(path)?.into_iter();
     let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
@@ -93,8 +93,8 @@ fn rewrite(path: &Path, keep: impl Fn(&Stepped) -> bool, more: &str) -> Result<(
     written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
 }
 
-/// Refuses what is there and neither a file nor a link to one: a pipe would be waited for, a device read
-/// for ever.
+/// Refuses anything but a regular file or a link to one: reading a pipe could block, and a device
+/// may be endless.
 fn refuse_irregular(path: &Path) -> Result<(), LogError> {
     match fs::metadata(path) {
         Ok(there) if !there.is_file() => Err(LogError::Irregular(path.to_owned())),
@@ -102,7 +102,7 @@ fn refuse_irregular(path: &Path) -> Result<(), LogError> {
     }
 }
 
-/// Rows, a line each.
+/// The rows as JSON, one line each.
 fn as_lines(rows: &[impl Serialize]) -> Result<String, LogError> {
     let mut lines = String::new();
     for row in rows {
@@ -112,7 +112,7 @@ fn as_lines(rows: &[impl Serialize]) -> Result<String, LogError> {
     Ok(lines)
 }
 
-/// The rows, each with its line as it stands in the file.
+/// The rows, each with its line in the file.
 fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogError> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -120,7 +120,7 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     refuse_irregular(path)?;
     let problem = "cannot read the log";
     let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
-    // A last line without its line end may lack digits of its last number even where it parses.
+    // A last line without a line end may lack digits of its last number even if it parses.
     let whole = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines = content[..whole].split(|byte| *byte == b'\n').zip(1..);
     let rows = lines.filter(|(line, _)| !line.iter().all(u8::is_ascii_whitespace)).map(|(json, line)| {

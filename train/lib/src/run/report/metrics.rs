@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Makes the row of these keys, each of which is written where it applies.
+/// Defines a row with these keys, each written only if it applies.
 macro_rules! row {
     ($($(#[$meaning:meta])* $key:ident: $type:ty,)*) => {
-        /// One line; each key where it applies. Losses are nats per token. A number that is not
+        /// One line, with the keys that apply. Losses are in nats per token. A number that is not
         /// finite is written as null.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct Row {
@@ -22,31 +22,31 @@ macro_rules! row {
 }
 
 row! {
-    /// Mean training loss since the row before.
+    /// Mean training loss since the previous row.
     train_loss: f64,
     /// Loss on the validation split.
     val_loss: f64,
-    /// The same in bits per byte of the text, which compares whatever the tokens are.
+    /// The same in bits per byte of the text, which is comparable across tokenizers.
     bits_per_byte: f64,
-    /// The loss that the model expected there.
+    /// The model's entropy on the validation split: the loss that it expects.
     entropy: f64,
-    /// What its logits are divided by.
+    /// The temperature that divides its logits.
     temperature: f64,
-    /// Loss there of the averaged weights.
+    /// Validation loss of the averaged weights.
     ema_val_loss: f64,
-    /// The built-in stories' entropy on the validation split: no model can be lower.
+    /// The built-in stories' entropy on the validation split: no model's loss can be lower.
     entropy_floor: f64,
-    /// The loss there of the best predictor that forgets earlier sentences.
+    /// Validation loss of the best predictor that forgets earlier sentences.
     forgetful_loss: f64,
-    /// The loss there of the best n-gram model that counted the text.
+    /// Validation loss of the best n-gram model of the text.
     ngram_loss: f64,
-    /// The rate of this step.
+    /// The learning rate of this step.
     learning_rate: f64,
     /// Global norm of the gradient before clipping.
     grad_norm: f64,
-    /// Target tokens learned from so far.
+    /// Target tokens trained on so far.
     tokens: u64,
-    /// Training speed since the row before.
+    /// Training speed since the previous row.
     tokens_per_s: f64,
     /// Model FLOP utilisation, from 0 to 1.
     mfu: f64,
@@ -54,56 +54,54 @@ row! {
     memory_bytes: u64,
     /// Time since the run began, earlier sessions included.
     elapsed_s: f64,
-    /// Batches left out so far, this one included, where a batch was left out on the way to this
-    /// step.
+    /// Batches skipped so far, including this one; only in the row of a skipped batch.
     skipped: u64,
-    /// How many times the usual norm a gradient had that was a spike: left out where `skipped` is
-    /// there too, else scaled down.
+    /// A spike's norm divided by the usual norm. Its batch was skipped if `skipped` is present,
+    /// else its gradient was scaled down.
     spike: f64,
-    /// The first window of the batch that was left out or was a spike.
+    /// The first window of the batch that was skipped or was a spike.
     window: u64,
     /// Whether the gradient of this step was scaled down to `grad_clip`.
     clipped: bool,
-    /// What this evaluation took.
+    /// Duration of this evaluation.
     eval_s: f64,
-    /// What saving has taken since the row of a training step before.
+    /// Time spent saving since the previous row of a training step.
     save_s: f64,
-    /// What sampling text has taken since the row of a training step before.
+    /// Time spent sampling text since the previous row of a training step.
     sample_s: f64,
-    /// What the run is; in its first row alone.
+    /// Facts about the run; only in the first row.
     run: RunFacts,
-    /// The new length of a run that keeps to a time, in steps, where it changed.
+    /// The new length in steps, when a time budget changed it.
     max_steps: u64,
 }
 
-/// The last step that was taken by the time that these rows were logged.
+/// The last step taken according to these rows.
 pub fn last_step(rows: &[Row]) -> Option<u64> {
-    // The row of a batch that was left out stands under a step that was not taken with it.
+    // The row of a skipped batch has the number of a step that was not taken with it.
     rows.iter().filter(|row| row.skipped.is_none()).map(|row| row.step).max()
 }
 
-/// What the rows below it are about: what a reader of the log alone would not know. The
-/// configuration is in `config.toml`.
+/// Facts about the run for readers of the log. The configuration is in `config.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunFacts {
-    /// The program that began the run.
+    /// Version of the program that began the run.
     pub version: String,
     /// The device that it began on.
     pub device: String,
-    /// Trainable values of the model.
+    /// Number of parameters of the model.
     pub parameters: u64,
-    /// Different tokens.
+    /// Size of the vocabulary.
     pub vocab_size: u64,
     /// Target tokens of an optimizer step.
     pub tokens_per_step: u64,
     /// Optimizer steps of the whole run.
     pub max_steps: u64,
-    /// Tokens to learn from.
+    /// Tokens in the training split.
     pub train_tokens: u64,
-    /// Tokens held out.
+    /// Tokens in the validation split.
     pub val_tokens: u64,
-    /// Floating-point operations a second of which `mfu` is the share, where they are known.
+    /// The device's peak floating-point operations per second, the reference of `mfu`, if known.
     pub peak_flops: Option<f64>,
 }
 

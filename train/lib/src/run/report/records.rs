@@ -1,6 +1,6 @@
-//! Everything that a run keeps of itself while it learns: `metrics.jsonl`, the samples, and
-//! TensorBoard's files where they are wanted. All of it is appended to; [`cut_back`] takes away
-//! what a resumed run is about to do again.
+//! The records that a run writes while it learns: `metrics.jsonl`, the samples, and TensorBoard's
+//! files if enabled. All are appended to; [`cut_back`] removes the part that a resumed run will
+//! repeat.
 
 use std::{fs, path::Path};
 
@@ -14,31 +14,31 @@ use crate::error::{LogError, Result};
 use crate::run::folder::{CONFIG, METRICS, RunFolder, SAMPLES, SAMPLES_LOG, TENSORBOARD};
 use crate::run::sample::{self, Sample};
 
-/// The records of a run, as the process that keeps them has them open, or another of its group.
+/// The records of a run: open in the process that writes them, empty in the others of its group.
 pub struct Records(Option<OpenLogs>);
 
 struct OpenLogs {
     metrics: jsonl::Log,
     samples: jsonl::Log,
     events: Option<EventFile>,
-    /// The step at which they were opened, whose samples an earlier session may have kept.
+    /// The step at which they were opened; an earlier session may have recorded samples of it.
     opened_at: u64,
-    /// Those of them that the event file has from there.
+    /// The samples of `opened_at` that the event file already has.
     shown: Vec<Sample>,
 }
 
 impl Records {
-    /// The records of a run that another process of the group keeps.
+    /// The records in a process that does not write them.
     pub fn kept_elsewhere() -> Self {
         Self(None)
     }
 
-    /// Opens the logs of a run that stands at `step`, to append to them; the first row says what
-    /// the run is. With `tensorboard`, a new event file is begun, into which an earlier session's
-    /// rows and samples go first if it wrote none of its own.
+    /// Opens the logs of a run at `step` for appending; writes the first row if there is none. With
+    /// `tensorboard`, creates a new event file, which first gets the rows and samples of earlier
+    /// sessions if those wrote no event file.
     ///
     /// # Errors
-    /// When a file cannot be read or made; the line names it.
+    /// When a file cannot be read or created; the line names it.
     pub fn open(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Self, LogError> {
         let samples = run.file(SAMPLES).join(SAMPLES_LOG);
         make_folder_of(&samples)?;
@@ -66,7 +66,7 @@ impl Records {
         Ok(records)
     }
 
-    /// Keeps a row of numbers.
+    /// Writes a row of numbers.
     ///
     /// # Errors
     /// When it cannot be written; the line names the file.
@@ -77,33 +77,33 @@ impl Records {
         logged.and(shown)
     }
 
-    /// Waits until every row of numbers and every sample is on the disk.
+    /// Waits until every row and every sample is on the disk.
     ///
     /// # Errors
-    /// When the disk cannot take them; the line names the file.
+    /// When they cannot be written; the line names the file.
     pub fn sync(&mut self) -> Result<(), LogError> {
         let Some(open) = &mut self.0 else { return Ok(()) };
         open.metrics.sync()?;
         open.samples.sync()?;
         if let Some(events) = &mut open.events {
-            // It is for people to look at, and that it could not be written was said.
+            // The run does not depend on it, and the error was already reported.
             let _ = events.write_pending();
         }
         Ok(())
     }
 
-    /// Keeps the samples of one step, in place of those that it has from an earlier session: each as a
-    /// row, and all together as a text in `page`.
+    /// Writes the samples of one step, replacing those of an earlier session: each as a row, and
+    /// all together as text in `page`.
     ///
     /// # Errors
     /// When they cannot be written; the line names the file.
     pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
         let Some(open) = &mut self.0 else { return Ok(()) };
-        // The folder alone: that of the run, once moved or removed, is not to come again.
+        // Not create_dir_all: a run's folder that was moved or removed must not be created again.
         let _ = page.parent().map(fs::create_dir);
         write_text(page, &sample::page(samples))?;
-        // In one write: a part that a kill left would count as complete, where the next session draws
-        // none at this step.
+        // In one write: if a kill left only some rows, the next session might not sample at this
+        // step again, and they would stay incomplete.
         let opened_at = open.opened_at;
         if samples.iter().any(|sample| sample.step == opened_at) {
             open.samples.replace(|row| row.step < opened_at, samples)?;
@@ -121,10 +121,10 @@ impl Records {
     }
 }
 
-/// Takes away what stands in the records of steps that a run resumed at `step` will take again; of
-/// `step` itself the evaluation unless it is `evaluated`, as its checkpoint says. The samples of
-/// `step` stay, since a run that goes on beyond its end draws none there: where it does,
-/// [`Records::keep`] replaces them.
+/// Removes the records of steps that a run resumed at `step` will take again. Removes the
+/// evaluation of `step` itself unless its checkpoint says that it is `evaluated`. Keeps the samples
+/// of `step`: an extended run may not sample there again, and if it does, [`Records::keep`]
+/// replaces them.
 ///
 /// # Errors
 /// When a log is damaged or cannot be replaced; the line names it.

@@ -1,12 +1,11 @@
-//! TensorBoard's event files, written by hand: the two layers of framing are smaller than a library
-//! for them.
+//! Writes TensorBoard's event files, without a library: the two layers of framing are small.
 //!
-//! A file is a row of records (TensorFlow's
+//! A file is a sequence of records (TensorFlow's
 //! [TFRecord](https://www.tensorflow.org/tutorials/load_data/tfrecord): length, masked CRC-32C of
 //! the length, content, masked CRC-32C of the content), each a protocol buffer `Event`
 //! ([event.proto](https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto)).
-//! Every session of a run writes a file of its own; one that resumes begins with a `SessionLog` of
-//! status START at the step from which TensorBoard drops what an earlier session had written.
+//! Every session of a run writes its own file. That of a resumed session begins with a `SessionLog`
+//! of status START; TensorBoard drops what earlier sessions wrote from its step on.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -25,15 +24,15 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Makes a new file in `folder`, which is made where it is not there. Steps from `first_step`
-    /// on that earlier files of the folder hold no longer count.
+    /// Creates a new file in `folder`, and the folder if needed. Steps from `first_step` on in
+    /// earlier files of the folder no longer count.
     ///
     /// # Errors
-    /// When the file cannot be made or written; the line names it.
+    /// When the file cannot be created or written; the line names it.
     pub fn create(folder: &Path, first_step: u64) -> Result<Self, LogError> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
-        // TensorBoard reads the files of a folder in the order of their names, and takes no other
-        // names. The clock may have been set back since the newest was made.
+        // TensorBoard reads the files of a folder in the order of their names, and only files with
+        // such names. The clock may have been set back since the newest was created.
         let seconds = newest(folder).map_or(0, |newest| newest.saturating_add(1)).max(now() as u64);
         let name = |number: u64| format!("{EVENTS}{seconds:010}.ember.{}.{number}", std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
@@ -47,7 +46,7 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Writes every number of a row but the step as a scalar.
+    /// Writes every number of a row, except the step, as a scalar.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -56,7 +55,7 @@ impl EventFile {
         let mut summary = Vec::new();
         for (key, value) in keys.iter().filter(|(key, _)| *key != "step") {
             let number = match value {
-                serde_json::Value::Null => Some(f64::NAN), // what JSON makes of a number that is not finite
+                serde_json::Value::Null => Some(f64::NAN), // JSON has null for numbers that are not finite
                 serde_json::Value::Bool(is) => Some(f64::from(u8::from(*is))),
                 value => value.as_f64(),
             };
@@ -66,7 +65,7 @@ impl EventFile {
         if summary.is_empty() { Ok(()) } else { self.write(row.step, &bytes_field(5, &summary)) }
     }
 
-    /// Writes a text, which TensorBoard shows as it is: its Markdown is that of a code block.
+    /// Writes a text as a Markdown code block, which TensorBoard shows unchanged.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -75,38 +74,38 @@ impl EventFile {
         self.write(step, &bytes_field(5, &text_value(tag, &block)))
     }
 
-    /// Writes an event. Where the disk has no room for it, it is written with the next one.
+    /// Writes an event. If the disk is full, it is written with the next one.
     fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
         self.out.append(&record(&event(now(), step, what)))
     }
 
-    /// Writes what waits.
+    /// Writes pending events.
     ///
     /// # Errors
-    /// When the disk cannot take it; the line names the file.
+    /// When they cannot be written; the line names the file.
     pub fn write_pending(&mut self) -> Result<(), LogError> {
         self.out.write_pending()
     }
 }
 
-/// Whether a session wrote into `folder` before.
+/// Whether `folder` has event files.
 pub fn has_events(folder: &Path) -> bool {
     names(folder).any(|name| name.starts_with(EVENTS))
 }
 
-/// When the newest event file of `folder` was made by its name, in seconds since 1970.
+/// The time in the name of the newest event file of `folder`, in seconds since 1970.
 fn newest(folder: &Path) -> Option<u64> {
     let seconds = |name: String| name.strip_prefix(EVENTS)?.split('.').next()?.parse().ok();
     names(folder).filter_map(seconds).max()
 }
 
-/// What the files of a folder are called; none where it cannot be read.
+/// The names of the files in a folder; none if it cannot be read.
 fn names(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
-/// The heading that a number stands under in TensorBoard.
+/// The group under which TensorBoard shows a key.
 fn group(key: &str) -> &'static str {
     match key {
         "learning_rate" | "grad_norm" | "clipped" => "optimizer",
@@ -146,17 +145,18 @@ fn text_value(tag: &str, text: &str) -> Vec<u8> {
     bytes_field(1, &value)
 }
 
-/// A field of a protocol buffer that holds a whole number.
+/// A protocol buffer field with a whole number.
 fn varint_field(field: u64, number: u64) -> Vec<u8> {
     [varint(field << 3), varint(number)].concat()
 }
 
-/// A field of a protocol buffer that holds bytes, a text or another message.
+/// A protocol buffer field with bytes, a text or another message.
 fn bytes_field(field: u64, content: &[u8]) -> Vec<u8> {
     [&varint(field << 3 | 2)[..], &varint(content.len() as u64), content].concat()
 }
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
+/// A variable-length integer: seven bits per byte, lowest first; the eighth bit says that more
+/// follow.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {

@@ -1,5 +1,4 @@
-//! Runs beside each other: which there are, what each tells of itself in a line, which has learned
-//! a text best, and how one is removed.
+//! Several runs: lists and summarizes them, finds the best on each text, and removes a run.
 
 mod removal;
 mod summary;
@@ -20,11 +19,12 @@ use summary::text_folder;
 pub use removal::Removal;
 pub use summary::{State, Summary, configuration};
 
-/// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first. One
-/// that is named in several ways is one, by the shortest name that is not itself a link.
+/// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first.
+/// A run that is reached by several paths is listed once, by the shortest path that is not itself a
+/// link.
 ///
 /// # Errors
-/// When a folder is not there, cannot be read or holds no run.
+/// When a folder does not exist, cannot be read or holds no run.
 pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
     let mut paths = Vec::new();
     for folder in folders {
@@ -54,12 +54,12 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
     Ok(runs)
 }
 
-/// The other runs beside these whose text lies in one of them: they could not go on without it. Each with
-/// the one that has it.
+/// The other runs in the same folders whose text lies in one of the `removed` runs, so that they
+/// could not go on without it; each with the run that has its text.
 pub fn learning_from(removed: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
     let whole = |path: &Path| path.canonicalize().ok();
     let owners: Vec<(&PathBuf, PathBuf)> = removed.iter().filter_map(|path| Some((path, whole(path)?))).collect();
-    let mut folders: Vec<PathBuf> = removed.iter().map(|path| beside(path)).collect();
+    let mut folders: Vec<PathBuf> = removed.iter().map(|path| parent_folder(path)).collect();
     folders.sort();
     folders.dedup();
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
@@ -74,8 +74,8 @@ pub fn learning_from(removed: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
     runs.into_iter().filter_map(owner_of).collect()
 }
 
-/// The folder that a run lies in.
-fn beside(run: &Path) -> PathBuf {
+/// The folder that contains a run.
+fn parent_folder(run: &Path) -> PathBuf {
     match run.parent() {
         Some(folder) if folder != Path::new("") => folder.to_owned(),
         Some(_) if run.file_name().is_some() => PathBuf::from("."),
@@ -83,15 +83,15 @@ fn beside(run: &Path) -> PathBuf {
     }
 }
 
-/// The folder of the run that is called `name`: the one in `runs/`, else the one of that path. What
-/// says more than a name, as `./name` and `name/` do, is a path.
+/// The folder of the run called `name`: the one in `runs/`, else the path `name`. Anything but a
+/// plain name, such as `./name` or `name/`, is a path.
 ///
 /// # Errors
-/// When there is none, or it is no run's.
+/// When it does not exist, or is no run.
 pub fn named(name: &Path) -> Result<PathBuf, FolderError> {
     let is_name = matches!(name.components().next(), Some(Component::Normal(only)) if only == name.as_os_str());
     let in_runs = Path::new(RUNS).join(name);
-    // Without a separator at its end, behind which a link would be taken for what it leads to.
+    // Removes a separator at the end, after which a link would be followed.
     let path = if is_name && is_run(&in_runs) { in_runs } else { name.components().collect() };
     match path.is_dir() {
         _ if is_run(&path) => Ok(path),

@@ -1,4 +1,4 @@
-//! A run is removed: all that it left in its folder, and never anything else.
+//! Removes a run: all its files, and never anything else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::run::folder::{
     REPORTS, RunFolder, SAMPLES, SAMPLES_LOG, SUPERSEDED, TENSORBOARD, has_own_data, is_run, mark_removed, step_of,
 };
 
-/// A run that can be removed. Its lock is held: nobody trains it meanwhile.
+/// A run that can be removed. Its lock is held, so nobody trains it meanwhile.
 #[derive(Debug)]
 pub struct Removal {
     run: RunFolder,
@@ -36,7 +36,7 @@ impl Removal {
             Some(file) => Err(FolderError::NotOnlyRun { path: path.to_owned(), file: file.clone() }),
             None => Ok(contents),
         };
-        refuse_others(Contents::read(path)?)?; // before the lock, which is a file
+        refuse_others(Contents::read(path)?)?; // before taking the lock, which creates a file
         let run = RunFolder::lock(path)?;
         let contents = refuse_others(Contents::read(path)?)?;
         Ok(Self { run, contents })
@@ -47,22 +47,21 @@ impl Removal {
         self.run.path()
     }
 
-    /// What is free again when it is gone.
+    /// Bytes that the removal frees.
     pub fn bytes(&self) -> u64 {
         self.contents.bytes
     }
 
-    /// Removes the run. Its configuration is renamed first and goes last: wherever this is cut
-    /// short, what is left is no run to go on with, and is known for one that can be removed again,
-    /// as is one that had none yet.
+    /// Removes the run. Its configuration is renamed first and removed last: if this is
+    /// interrupted, the rest cannot be resumed, but is recognized and can be removed.
     ///
     /// # Errors
-    /// When something cannot be removed, or was put into the folder meanwhile: the line names it.
+    /// When something cannot be removed, or was put into the folder meanwhile; the line names it.
     pub fn carry_out(self) -> Result<(), FileError> {
         let root = self.path().canonicalize().at("cannot find", self.path())?;
         mark_removed(&root)?;
-        // The pointers and logs go before what they tell of.
-        let mut files: Vec<&PathBuf> = self.contents.files.iter().filter(|file| !is_kept_to_the_last(file)).collect();
+        // Pointers and logs first, then the files that they refer to.
+        let mut files: Vec<&PathBuf> = self.contents.files.iter().filter(|file| !is_removed_last(file)).collect();
         files.sort_by_key(|file| file.iter().count());
         let remove_file = |path: PathBuf| fs::remove_file(&path).at("cannot remove", &path);
         let remove_folder = |path: PathBuf| fs::remove_dir(&path).at("cannot remove", &path);
@@ -73,51 +72,51 @@ impl Removal {
         let named = self.path().to_owned();
         drop(self);
         remove_folder(root)?;
-        if named.is_symlink() { remove_file(named) } else { Ok(()) } // a link to the folder leads nowhere now
+        if named.is_symlink() { remove_file(named) } else { Ok(()) } // a link to the removed folder
     }
 }
 
-/// Whether a run in the middle of its removal is known by this file.
-fn is_kept_to_the_last(file: &Path) -> bool {
+/// Whether this file identifies a run during its removal.
+fn is_removed_last(file: &Path) -> bool {
     [CONFIG, REMOVING, LOCK].iter().any(|name| file == Path::new(name))
 }
 
-/// What lies in a run's folder, by paths below it.
+/// The contents of a run's folder, by paths relative to it.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// The files that a run leaves.
+    /// The files of the run.
     pub files: Vec<PathBuf>,
-    /// The folders that a run leaves, each before the one it lies in.
+    /// The folders of the run, each before its parent.
     pub folders: Vec<PathBuf>,
-    /// All else. Nothing of it is looked into.
+    /// Everything else; foreign folders are not read.
     pub foreign: Vec<PathBuf>,
-    /// Of the files.
+    /// Bytes of `files`.
     pub bytes: u64,
 }
 
 impl Contents {
-    /// Looks through the run's folder `root`.
+    /// Lists the run's folder `root`.
     ///
     /// # Errors
     /// When a folder cannot be read.
     pub fn read(root: &Path) -> Result<Self, FileError> {
         let mut contents = Self::default();
-        contents.look(root, Path::new(""))?;
+        contents.list(root, Path::new(""))?;
         contents.foreign.sort();
         Ok(contents)
     }
 
-    fn look(&mut self, root: &Path, folder: &Path) -> Result<(), FileError> {
+    fn list(&mut self, root: &Path, folder: &Path) -> Result<(), FileError> {
         let path = root.join(folder);
         for entry in fs::read_dir(&path).at("cannot read", &path)? {
             let entry = entry.at("cannot read", &path)?;
             let below = folder.join(entry.file_name());
-            // Of the entry itself: a link leads to what is not the run's own.
+            // Does not follow links: their targets do not belong to the run.
             let data = entry.metadata().at("cannot read", entry.path())?;
             let names: Option<Vec<&str>> = below.iter().map(|name| name.to_str()).collect();
-            let is_its = |names: &[&str]| is_folder(names) && (names != [DATA] || has_own_data(root));
-            if data.is_dir() && names.as_deref().is_some_and(is_its) {
-                self.look(root, &below)?;
+            let is_of_run = |names: &[&str]| is_folder(names) && (names != [DATA] || has_own_data(root));
+            if data.is_dir() && names.as_deref().is_some_and(is_of_run) {
+                self.list(root, &below)?;
                 self.folders.push(below);
             } else if data.is_file() && names.as_deref().is_some_and(is_file) {
                 self.bytes += data.len();
@@ -130,7 +129,7 @@ impl Contents {
     }
 }
 
-/// Whether runs have a folder of this path, a name each.
+/// Whether runs have a folder with this path, given by its names.
 fn is_folder(path: &[&str]) -> bool {
     match path {
         [name] => [CHECKPOINTS, DATA, REPORTS, SAMPLES, TENSORBOARD].contains(name),
@@ -141,7 +140,7 @@ fn is_folder(path: &[&str]) -> bool {
     }
 }
 
-/// Whether runs have a file of this path, a name each.
+/// Whether runs have a file with this path, given by its names.
 fn is_file(path: &[&str]) -> bool {
     match path {
         [.., name] if name.starts_with(UNFINISHED) => true,
@@ -161,7 +160,7 @@ fn is_file(path: &[&str]) -> bool {
     }
 }
 
-/// The files of a checkpoint that inference reads, and what it says of itself.
+/// The files of a checkpoint that inference reads, and its model card.
 const MODEL: [&str; 7] = [
     "config.json",
     "model.safetensors",
@@ -172,8 +171,8 @@ const MODEL: [&str; 7] = [
     CARD,
 ];
 
-/// Whether checkpoints are called so, also those that are put aside or half written. Of the damaged
-/// ones of a step all but the first are numbered.
+/// Whether this is a checkpoint's name, including renamed and half-written ones. Of the damaged
+/// checkpoints of one step, all but the first are numbered.
 fn is_checkpoint(name: &str) -> bool {
     let is_plain = |name: &str| step_of(Path::new(name)).is_some();
     let is_numbered = |name: &str| {

@@ -1,4 +1,4 @@
-//! What a run's folder tells of the run, in a line.
+//! The summary of a run, read from its folder.
 
 use std::path::{Path, PathBuf};
 use std::{fs, time::UNIX_EPOCH};
@@ -20,28 +20,28 @@ use crate::step::progress::{Best, DataChecksums, Evaluations};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// A process is at it right now.
+    /// A process is training it.
     Running,
     /// All its steps are taken, or it ran out of patience.
     Finished,
     /// It can be resumed.
     Interrupted,
-    /// It ended before its configuration was written; a text may be prepared.
+    /// It ended before its configuration was written; its text may be prepared.
     NotBegun,
-    /// Its removal was cut short; it can only be removed again.
+    /// Its removal was interrupted; it can only be removed again.
     HalfRemoved,
-    /// It has saved steps and no configuration to go on by.
+    /// It has checkpoints but no configuration.
     LostConfig,
 }
 
-/// What a run's folder tells of the run; `None` where it does not.
+/// The summary of a run; `None` for what its folder does not tell.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// The name that it is found by: its folder's name in `runs/`, elsewhere its path.
+    /// The name by which commands find it: its folder's name in `runs/`, elsewhere its path.
     #[serde(rename = "run")]
     pub name: String,
     /// Its folder.
-    #[serde(serialize_with = "in_words")]
+    #[serde(serialize_with = "as_display")]
     pub path: PathBuf,
     /// Whether it is over.
     pub state: State,
@@ -53,35 +53,34 @@ pub struct Summary {
     pub max_steps: Option<u64>,
     /// The evaluation with the lowest validation loss.
     pub best: Option<Best>,
-    /// That loss for each byte of the held-out text, in bits.
+    /// That loss in bits per byte of the validation split.
     pub bits_per_byte: Option<f64>,
-    /// Whether no run on the same text that is listed with it has a lower one; never, where it is
-    /// the only one.
+    /// Whether it has the lowest loss of several listed runs on the same text.
     pub lowest: bool,
-    /// Trainable values.
+    /// Number of parameters.
     pub parameters: Option<u64>,
     /// `gpt2`, `llama` or `qwen3`.
     pub architecture: Option<String>,
-    /// `chars`, `bytes` or `bpe:N`; of one that was there before, its kind.
+    /// `chars`, `bytes` or `bpe:N`; for a tokenizer from a file, its kind.
     pub tokenizer: Option<String>,
-    /// On the disk, in all.
+    /// Bytes on the disk.
     pub bytes: u64,
-    /// On the disk, of the checkpoints.
+    /// Bytes of the checkpoints.
     pub checkpoint_bytes: u64,
-    /// Why the log cannot be read, and with it the loss.
-    #[serde(serialize_with = "perhaps_in_words")]
+    /// Why the log, and with it the loss, cannot be read.
+    #[serde(serialize_with = "as_optional_display")]
     pub problem: Option<LogError>,
-    /// Which text the run learns.
+    /// Checksums of the run's text.
     #[serde(skip)]
     data: Option<DataChecksums>,
-    /// What that text says about itself, where it still lies where it was.
+    /// The manifest of that text, if it is still there.
     #[serde(skip)]
     manifest: Option<Manifest>,
 }
 
 impl Summary {
-    /// Reads what the run in `path` tells. What is damaged tells nothing: to find out what is wrong
-    /// with it is another's task.
+    /// Summarizes the run in `path`. Damaged files are treated as missing; other commands diagnose
+    /// them.
     pub(super) fn read(path: &Path) -> Self {
         let config = configuration(path);
         let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
@@ -132,17 +131,17 @@ impl Summary {
         }
     }
 
-    /// Whether no run of `all` on the same text has a lower loss, and there is one to compare with.
+    /// Whether no other run of `all` on the same text has a lower loss, and there is at least one.
     pub(super) fn is_lowest_of(&self, all: &[Self]) -> bool {
         let Some(own) = self.bits_per_byte else { return false };
-        let others = all.iter().filter(|other| other.path != self.path && self.holds_out_what(other));
+        let others = all.iter().filter(|other| other.path != self.path && self.has_same_held_out_text(other));
         let mut losses = others.filter_map(|other| other.bits_per_byte).peekable();
         losses.peek().is_some() && losses.all(|other| own <= other)
     }
 
-    /// Whether the held-out texts are the same: the same tokens, or by another tokenizer the same text
-    /// in as many documents.
-    fn holds_out_what(&self, other: &Self) -> bool {
+    /// Whether the validation splits are equal: the same tokens or, with different tokenizers, the
+    /// same text in as many documents.
+    fn has_same_held_out_text(&self, other: &Self) -> bool {
         let both = self.data.as_ref().zip(other.data.as_ref());
         if let Some((own, other)) = both.filter(|(own, other)| own.tokenizer == other.tokenizer) {
             return own.val == other.val;
@@ -171,17 +170,17 @@ fn state(run: &Path, is_finished: bool) -> State {
     }
 }
 
-/// The keys of a run's configuration; none where there is none. Not as a TrainConfig: runs of other
-/// versions have other keys.
+/// The keys of a run's configuration; empty if it cannot be read. Not a TrainConfig, since runs of
+/// other versions have other keys.
 pub fn configuration(run: &Path) -> toml::Table {
     let file = run.join(CONFIG);
-    // What is no file may have no end.
+    // A device or a pipe may be endless.
     let text = if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
     text.parse().unwrap_or_default()
 }
 
-/// What the text of a run says about itself; nothing where another one than it `learned` was prepared in
-/// its place.
+/// The manifest of a run's text; `None` if the text has been replaced by another one than the run
+/// has `learned`.
 fn manifest(run: &Path, config: &toml::Table, learned: Option<&DataChecksums>) -> Option<Manifest> {
     let file = text_folder(run, config).join("manifest.json");
     let manifest: Manifest = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
@@ -189,7 +188,7 @@ fn manifest(run: &Path, config: &toml::Table, learned: Option<&DataChecksums>) -
     is_learned.then_some(manifest)
 }
 
-/// Where the text of a run of this configuration is.
+/// The folder of the tokens of a run with this configuration.
 pub(super) fn text_folder(run: &Path, config: &toml::Table) -> PathBuf {
     let text = config.get("text").and_then(toml::Value::as_array);
     let text: Vec<String> = text.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
@@ -197,24 +196,24 @@ pub(super) fn text_folder(run: &Path, config: &toml::Table) -> PathBuf {
 }
 
 fn name(path: &Path) -> String {
-    if path.parent() == Some(Path::new(RUNS)) { name_alone(path) } else { path.display().to_string() }
+    if path.parent() == Some(Path::new(RUNS)) { folder_name(path) } else { path.display().to_string() }
 }
 
-fn name_alone(path: &Path) -> String {
+fn folder_name(path: &Path) -> String {
     name_of(path).unwrap_or_else(|| path.display().to_string())
 }
 
-/// When a step of the run was last logged or saved, else when it was begun.
+/// When a step of the run was last logged or saved, else when its folder was last changed.
 fn trained(run: &Path) -> f64 {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
     let last = changed(&run.join(METRICS)).max(changed(&run.join(LATEST))).or_else(|| changed(run));
     last.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs_f64()
 }
 
-fn in_words<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+fn as_display<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
-fn perhaps_in_words<S: Serializer>(problem: &Option<LogError>, to: S) -> Result<S::Ok, S::Error> {
+fn as_optional_display<S: Serializer>(problem: &Option<LogError>, to: S) -> Result<S::Ok, S::Error> {
     problem.as_ref().map(ToString::to_string).serialize(to)
 }
