@@ -154,8 +154,8 @@ fn gone(gone: &Gone) {
             gone.run.display(),
             way_on(&gone.run, gone.saved, gone.size)
         )),
-        Event::Died { rank, pid, said_here } => {
-            if said_here {
+        Event::Died { rank, pid, reports_here } => {
+            if reports_here {
                 let (run, size) = (gone.run.display(), gone.size);
                 let died = format!("the process of rank {rank} (pid {pid}) is gone, so all {size} end");
                 say(format_args!("error: {run}: {died}; {}", way_on(&gone.run, gone.saved, gone.size)));

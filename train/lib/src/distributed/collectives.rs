@@ -1,5 +1,5 @@
-//! What processes say to each other besides gradients: the first to all of them, or each to all in
-//! a sum in which it fills its own place and leaves 0 in those of the others.
+//! Collective operations for other data than gradients: broadcasts from rank 0, and gathers. A
+//! gather is a sum over arrays in which each process fills its own part and leaves 0 elsewhere.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -14,7 +14,7 @@ pub fn all_gather(group: &dyn ProcessGroup, own: &[u8]) -> Result<Vec<Vec<u8>>> 
     if group.size() == 1 {
         return Ok(vec![own.to_vec()]);
     }
-    // float32 holds lengths up to 16 million, and every byte.
+    // float32 represents lengths up to 16 million exactly, and every byte.
     let mut lengths = vec![0.0; group.size()];
     lengths[group.rank()] = own.len() as f32;
     group.all_reduce(&mut lengths)?;
@@ -29,7 +29,7 @@ pub fn all_gather(group: &dyn ProcessGroup, own: &[u8]) -> Result<Vec<Vec<u8>>> 
     Ok(lengths.into_iter().map(|length| all.by_ref().take(length).collect()).collect())
 }
 
-/// What the process of rank 0 says, in every process; the others' own words are lost.
+/// Rank 0's value, in every process; the others' values are discarded.
 ///
 /// # Errors
 /// As [`ProcessGroup::broadcast`], and when `own` cannot be written as JSON and read again.
@@ -42,8 +42,7 @@ pub fn broadcast<T: Serialize + DeserializeOwned>(group: &dyn ProcessGroup, own:
     Ok(serde_json::from_slice(&json)?)
 }
 
-/// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in
-/// different orders.
+/// Rank 0's number, to the bit: machines of different kinds sum in different orders.
 ///
 /// # Errors
 /// As [`ProcessGroup::broadcast`].
@@ -69,8 +68,8 @@ pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -
     Ok(sums)
 }
 
-/// Goes on only if every process can. Else all of them leave the group and end, and of those that
-/// have an error the one of the lowest rank says it.
+/// Succeeds only if every process does. Otherwise all processes leave the group and end; the one
+/// with the lowest rank among those with an error reports it.
 ///
 /// # Errors
 /// Its own error, or [`GroupError::SaidElsewhere`].
@@ -85,13 +84,13 @@ pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
             Err(GroupError::OfRank { rank: first, source: error.into() }.into())
         }
         Err(error) if first == group.rank() => Err(error),
-        _ => Err(said_elsewhere(codes[first] as u8)),
+        _ => Err(reported_elsewhere(codes[first] as u8)),
     }
 }
 
-/// The error of a process that leaves it to another to say why all end. The other one gets a second
-/// for it: `mpirun` ends all processes as soon as one of them has ended.
-pub(super) fn said_elsewhere(code: u8) -> Error {
+/// The error of a process when another one reports why all end. Waits a second for that report:
+/// `mpirun` ends all processes as soon as one has ended.
+pub(super) fn reported_elsewhere(code: u8) -> Error {
     std::thread::sleep(std::time::Duration::from_secs(1));
     GroupError::SaidElsewhere(code).into()
 }

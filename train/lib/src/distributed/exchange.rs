@@ -1,8 +1,7 @@
-//! What processes exchange of a model. The first weights are those of one process, as in PyTorch's
-//! data parallel; the gradient of a step is added up in a few large buckets, as there ([Li et al.
-//! 2020](https://arxiv.org/abs/2006.15704), section 3.2). The same gradients then keep the weights
-//! the same on machines of one kind, and no longer where one rounds otherwise: so they are
-//! compared.
+//! Exchanges weights and gradients. As in PyTorch's data parallel training, all processes begin
+//! with rank 0's weights, and a step's gradients are summed in a few large buckets ([Li et al.
+//! 2020](https://arxiv.org/abs/2006.15704), section 3.2). Equal gradients keep the weights equal on
+//! machines of one kind, but not where one machine rounds differently: so the weights are compared.
 
 use burn::tensor::{Tensor, TensorData};
 use burn::{module::ParamId, optim::GradientsParams};
@@ -13,11 +12,12 @@ use super::collectives::{all_gather, all_ok};
 use super::process_group::ProcessGroup;
 use crate::error::{GroupError, Result};
 
-/// Values in one bucket, but where a single parameter has more: 25 MiB of float32. Fewer would
-/// spend the time on waiting for the slowest process, more on holding a second gradient.
+/// Most values in one bucket, unless a single parameter has more: 25 MiB of float32. Smaller
+/// buckets would cost time waiting for the slowest process, larger ones memory for a second
+/// gradient.
 const BUCKET: usize = 25 << 18;
 
-/// The model with the weights that the process of rank 0 has.
+/// The model with rank 0's weights.
 ///
 /// # Errors
 /// As [`ProcessGroup::broadcast`].
@@ -32,7 +32,7 @@ pub fn broadcast_weights(group: &dyn ProcessGroup, gpt: Gpt) -> Result<Gpt> {
 
 struct Broadcast<'a> {
     group: &'a dyn ProcessGroup,
-    /// The first thing that went wrong.
+    /// The first error, if any.
     outcome: Result<()>,
 }
 
@@ -48,10 +48,10 @@ impl ParameterMapper for Broadcast<'_> {
     }
 }
 
-/// Ends all processes where one has come to other weights than the first.
+/// Ends all processes if one has other weights than rank 0.
 ///
 /// # Errors
-/// Names that process; said by the first alone.
+/// Names that process; only rank 0 reports it.
 pub fn ensure_same_weights(group: &dyn ProcessGroup, gpt: &Gpt) -> Result<()> {
     if group.size() == 1 {
         return Ok(());
@@ -71,10 +71,11 @@ fn hash(gpt: &Gpt) -> u64 {
     hash.digest()
 }
 
-/// The mean over all processes of their losses and gradients, and whether any of them is to stop:
-/// the same in each.
+/// The mean of all processes' losses and gradients, and whether any process requests a stop: the
+/// same in each.
 ///
-/// Each process brings the mean over as many windows, so the mean of the means is that over all.
+/// Each process has the mean over equally many windows, so the mean of the means is the mean over
+/// all.
 ///
 /// # Errors
 /// As [`ProcessGroup::all_reduce`].
@@ -89,17 +90,18 @@ pub fn all_reduce_mean(
         return Ok((loss, gradients, stop));
     }
     let buckets = buckets(gpt.parameters(), BUCKET);
-    // Loss and stop ride along with the last bucket.
+    // Loss and stop are sent with the last bucket.
     let mut extra = [loss as f32, f32::from(u8::from(stop))];
     for (number, bucket) in buckets.iter().enumerate() {
         let extra = if number + 1 == buckets.len() { &mut extra[..] } else { &mut [] };
-        exchange(group, bucket, &mut gradients, extra)?;
+        reduce_bucket(group, bucket, &mut gradients, extra)?;
     }
     let [loss, stop] = extra;
     Ok((f64::from(loss) / group.size() as f64, gradients, stop > 0.0))
 }
 
-/// The parameters in their order, cut where a bucket would grow beyond `limit` values.
+/// The parameters in order, divided into buckets of at most `limit` values; a larger parameter is a
+/// bucket by itself.
 fn buckets(parameters: Vec<Parameter>, limit: usize) -> Vec<Vec<Parameter>> {
     let mut buckets = Vec::new();
     let (mut bucket, mut filled) = (Vec::new(), 0);
@@ -121,17 +123,17 @@ fn values(parameter: &Parameter) -> usize {
 }
 
 /// Replaces the gradients of one bucket by their means over all processes, and `extra` by its sums.
-fn exchange(
+fn reduce_bucket(
     group: &dyn ProcessGroup,
     bucket: &[Parameter],
     gradients: &mut GradientsParams,
     extra: &mut [f32],
 ) -> Result<()> {
-    // Every process has the same model, and so gradients for the same parameters.
+    // Every process has the same model, so gradients for the same parameters.
     let (present, flat): (Vec<_>, Vec<_>) =
         bucket.iter().filter_map(|parameter| Some((parameter, take(gradients, parameter)?))).unzip();
     let device = flat.first().map(Tensor::device);
-    // One tensor for all of them: a device is read and written once a bucket.
+    // One tensor for all of them, so that the device is read and written once per bucket.
     let mut sums = if flat.is_empty() { Vec::new() } else { Tensor::cat(flat, 0).into_data().iter::<f32>().collect() };
     let n = sums.len();
     sums.extend_from_slice(extra);
@@ -156,7 +158,7 @@ fn exchange(
     Ok(())
 }
 
-/// Takes a parameter's gradient out, flat.
+/// Removes and returns a parameter's gradient, flattened.
 fn take(gradients: &mut GradientsParams, parameter: &Parameter) -> Option<Tensor<1>> {
     match parameter.shape.len() {
         1 => gradients.remove::<1>(parameter.id),

@@ -1,64 +1,65 @@
-//! How this process was started: by hand, or by `mpirun` beside others, as the environment says
-//! before MPI itself is asked.
+//! How this process was started: alone, or by `mpirun` with others. Read from environment
+//! variables, before MPI is initialized.
 
 use std::num::NonZero;
 
 use ember_model::device::{self, DeviceChoice};
 
-/// What the launcher calls them: rank, number of processes, and both on this machine. Open MPI's
-/// names, then those of MPICH and Intel MPI.
+/// The launchers' variables: rank, number of processes, and both on this machine. Open MPI's names,
+/// then those of MPICH and Intel MPI.
 const NAMES: [[&str; 4]; 2] = [
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
     ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
 ];
 
-/// The rank of a process that a launcher speaks PMIx with, as Slurm's `srun` may: how many there are is
-/// in no variable of PMIx.
+/// The rank in a process started over PMIx, as Slurm's `srun` may do. PMIx has no variable for the
+/// number of processes.
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// The same of Slurm, of the step that `srun` started: a shell in an allocation of many is one. They count
-/// beside PMIx alone: `sbatch` sets some for the one process of its script, too.
+/// Slurm's variables for the step that `srun` started; a shell in an allocation counts as one
+/// process. They are used only together with PMIx: `sbatch` sets some for the single process of its
+/// script too.
 const OF_SLURM: [&str; 4] = ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"];
 
-/// This process's place among several that were started together.
+/// This process's rank among several that were started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Its number among all, from 0.
+    /// Its number among all processes, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub size: usize,
     /// Its number on this machine, from 0.
     pub local_rank: usize,
-    /// How many are on this machine.
+    /// Number of processes on this machine.
     pub local_size: usize,
 }
 
 impl Launch {
-    /// The place of this process; `None` for one that was started by itself.
+    /// The launch of this process; `None` if it was started alone.
     pub fn of_this_process() -> Option<Self> {
         Self::read(environment).filter(|launch| launch.size > 1)
     }
 
-    /// What the launcher says, of a single process too.
+    /// Reads the launcher's variables, also those of a single process.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name: &str| variable(name)?.parse::<usize>().ok();
         let of_slurm = number(PMIX_RANK).map(|_| OF_SLURM);
         let mut known = NAMES.into_iter().chain(of_slurm);
         let [rank, size, local_rank, local_size] = known.find(|names| number(names[1]).is_some())?;
         let (rank, size) = (number(rank)?, number(size)?);
-        // A launcher that says nothing of machines: as if there were one.
+        // Without local variables, assume that all processes are on one machine.
         let local_size = number(local_size).filter(|&processes| processes > 0).unwrap_or(size);
         let local_rank = number(local_rank).unwrap_or(rank);
         Some(Self { rank, size, local_rank, local_size })
     }
 }
 
-/// The rank of this process, where a launcher started it and nothing says beside how many.
-pub fn rank_among_unknown() -> Option<usize> {
-    among_unknown(environment)
+/// The rank of this process if a launcher started it and the number of processes is unknown.
+pub fn rank_without_size() -> Option<usize> {
+    read_rank_without_size(environment)
 }
 
-fn among_unknown(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
+fn read_rank_without_size(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let rank = variable(PMIX_RANK)?.parse().ok()?;
     Launch::read(variable).is_none().then_some(rank)
 }
@@ -67,17 +68,17 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// CPU threads of this process where the user names no number; `None` lets the pool take all there
-/// are.
+/// CPU threads of this process if the user sets no number; `None` lets the thread pool use all
+/// cores.
 pub fn threads() -> Option<u32> {
     let launch = Launch::of_this_process()?;
     let allowed = std::thread::available_parallelism().map_or(1, NonZero::get);
-    // A launcher that bound this process to some of its cores has shared them out already.
+    // A launcher that binds processes to cores has already divided them.
     let share = if is_bound() { allowed } else { allowed / launch.local_size };
     Some(share.clamp(1, 1024) as u32)
 }
 
-/// Whether the launcher lets this process run on fewer cores than itself.
+/// Whether the launcher bound this process to fewer cores than its own.
 fn is_bound() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -95,8 +96,7 @@ fn is_bound() -> bool {
     false
 }
 
-/// The device of this process: where several were started on a machine with several GPUs, each
-/// takes its own.
+/// The device of this process: several processes on a machine with several GPUs use one GPU each.
 pub fn device(choice: DeviceChoice) -> DeviceChoice {
     Launch::of_this_process().map_or(choice, |launch| spread(choice, launch.local_rank, device::cuda_count()))
 }
@@ -149,14 +149,14 @@ mod tests {
             ("SLURM_NTASKS_PER_NODE", "4"),
         ];
         // A script of `sbatch` is one process.
-        assert_eq!((read(&slurm), among_unknown(among(&slurm))), (None, None));
+        assert_eq!((read(&slurm), read_rank_without_size(among(&slurm))), (None, None));
         let by_pmix = [&[("PMIX_RANK", "5")][..], &slurm].concat();
         let launch = Launch { rank: 5, size: 8, local_rank: 1, local_size: 4 };
-        assert_eq!((read(&by_pmix), among_unknown(among(&by_pmix))), (Some(launch), None));
-        assert_eq!(among_unknown(among(&by_pmix[..2])), Some(5), "of how many?");
+        assert_eq!((read(&by_pmix), read_rank_without_size(among(&by_pmix))), (Some(launch), None));
+        assert_eq!(read_rank_without_size(among(&by_pmix[..2])), Some(5), "of how many?");
         // Open MPI's mpirun speaks PMIx, too.
         let open_mpi = [("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
-        assert_eq!(among_unknown(among(&open_mpi)), None);
+        assert_eq!(read_rank_without_size(among(&open_mpi)), None);
     }
 
     #[test]

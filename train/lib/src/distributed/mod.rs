@@ -1,11 +1,11 @@
-//! The processes that train one model together, each on a device of its own.
+//! Data-parallel training: several processes train one model, each on its own device.
 //!
-//! They hold the same weights, take different windows of each step, and add up their gradients:
-//! then each takes the same step. What stands between them are two operations,
-//! [`ProcessGroup::all_reduce`] and [`ProcessGroup::broadcast`]; all else they say to each other is
-//! made of them (`collectives.rs`). The process of rank 0 leads: it alone prepares the text, holds
-//! the run's lock, writes and speaks, and what could differ between machines and would lead the
-//! processes apart, it decides for all.
+//! All processes hold the same weights. In each step every process computes the gradient of its own
+//! windows, the gradients are averaged, and each process takes the same step. They communicate by
+//! two operations, [`ProcessGroup::all_reduce`] and [`ProcessGroup::broadcast`]; all other
+//! communication is built from these (`collectives.rs`). Rank 0 leads: only it prepares the text,
+//! holds the run's lock, writes files and shows progress. It also broadcasts values that could
+//! differ between machines and make the processes diverge.
 
 mod collectives;
 pub mod exchange;
@@ -29,23 +29,24 @@ pub use launch::Launch;
 pub use process_group::{Alone, ProcessGroup, check_share, largest_divisor, share};
 pub use watch::Program;
 
-/// The group that this process was started in: [`Alone`], unless by an `mpirun` of several.
+/// The group that this process was started in: [`Alone`], unless `mpirun` started several
+/// processes.
 ///
 /// # Errors
-/// When `mpirun` started several of a program that cannot speak to them, or another launcher does not
-/// say how many: each would train a run of its own, in one folder.
+/// When `mpirun` started several processes but the program has no MPI, or a launcher does not tell
+/// their number: otherwise each process would train its own run, in the same folder.
 pub fn join(program: Program, interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
-    if let Some(rank) = launch::rank_among_unknown() {
-        return Err(said_by_first(rank, program, GroupError::Unknown));
+    if let Some(rank) = launch::rank_without_size() {
+        return Err(error_at_rank_0(rank, program, GroupError::Unknown));
     }
     let Some(launch) = Launch::of_this_process() else { return Ok(Box::new(Alone)) };
     join_launched(launch, program, interrupt)
 }
 
-/// The error of processes that do not speak to each other: the first one says it.
-fn said_by_first(rank: usize, program: Program, error: GroupError) -> Error {
+/// The error of processes that cannot communicate: only rank 0 reports it.
+fn error_at_rank_0(rank: usize, program: Program, error: GroupError) -> Error {
     let error: Error = error.into();
-    if rank > 0 { collectives::said_elsewhere((program.code)(&error)) } else { error }
+    if rank > 0 { collectives::reported_elsewhere((program.code)(&error)) } else { error }
 }
 
 #[cfg(feature = "mpi")]
@@ -55,5 +56,5 @@ fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Res
 
 #[cfg(not(feature = "mpi"))]
 fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
-    Err(said_by_first(launch.rank, program, GroupError::NoMpi(launch.size)))
+    Err(error_at_rank_0(launch.rank, program, GroupError::NoMpi(launch.size)))
 }

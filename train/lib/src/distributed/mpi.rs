@@ -1,4 +1,4 @@
-//! A group over MPI: processes that `mpirun` started, on one machine or several.
+//! A process group over MPI: processes started by `mpirun`, on one machine or several.
 
 use std::time::{Duration, Instant};
 use std::{cell::RefCell, path::Path, sync::Arc, sync::atomic::Ordering, thread};
@@ -13,35 +13,34 @@ use super::watch::{Peer, Program, Watcher};
 use super::{collectives::all_gather, launch::Launch};
 use crate::error::{Error, GroupError, Result};
 
-/// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers
-/// of 25 MiB).
-const PART: usize = 25 << 18;
-/// How long a process that is ahead of the others keeps asking before it sleeps between its
-/// questions.
-const EAGER: Duration = Duration::from_millis(5);
-/// How long it then sleeps: little beside a step that takes longer than [`EAGER`].
-const NAP: Duration = Duration::from_micros(200);
+/// Values, or bytes, in one transfer: bounds the memory of a sum (two buffers of 25 MiB).
+const CHUNK: usize = 25 << 18;
+/// How long a process that waits for the others polls without sleeping.
+const SPIN_TIME: Duration = Duration::from_millis(5);
+/// Its sleep between polls after that: short compared with a step that takes longer than
+/// [`SPIN_TIME`].
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// This process among those of `MPI_COMM_WORLD`.
+/// This process in `MPI_COMM_WORLD`.
 pub struct MpiGroup {
-    /// `None` once left. Dropped (which ends MPI, and waits for all) only by
-    /// [`ProcessGroup::leave`]: an error does not wait.
+    /// `None` after leaving. Dropping it finalizes MPI, which waits for all processes; only
+    /// [`ProcessGroup::leave`] does so, since a process with an error must not wait.
     universe: RefCell<Option<Universe>>,
     world: SimpleCommunicator,
-    /// What is sent and what is received, kept from sum to sum.
+    /// The send and receive buffers, reused for each sum.
     buffers: RefCell<[Vec<f32>; 2]>,
-    /// This process's place among them, and whom it looks after.
+    /// This process's rank, and the processes that it watches.
     watcher: Watcher,
 }
 
 impl MpiGroup {
-    /// Begins MPI and meets the others.
+    /// Initializes MPI and joins the other processes.
     ///
     /// # Errors
-    /// When the launcher's MPI is not the one that this program was built with, or MPI was begun
-    /// already.
+    /// When the launcher's MPI is not the one that this program was built with, or MPI was already
+    /// initialized.
     pub fn join(launch: Launch, program: Program, interrupt: &Interrupt) -> Result<Self> {
-        // All calls come from the thread that runs the command.
+        // Only the thread that runs the command calls MPI.
         let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
             return Err(GroupError::BegunTwice.into());
         };
@@ -53,27 +52,27 @@ impl MpiGroup {
         let (peers, interrupt, ended) = (Vec::new(), interrupt.clone(), Arc::default());
         let watcher = Watcher { rank, size, peers, interrupt, program, ended };
         let mut group = Self { universe: RefCell::new(Some(universe)), world, buffers: RefCell::default(), watcher };
-        group.watcher.peers = group.peers_here()?;
+        group.watcher.peers = group.local_peers()?;
         Ok(group)
     }
 
     /// The other processes on this machine.
-    fn peers_here(&self) -> Result<Vec<Peer>> {
+    fn local_peers(&self) -> Result<Vec<Peer>> {
         let machine = processor_name().unwrap_or_default();
         let everyone = all_gather(self, format!("{} {machine}", std::process::id()).as_bytes())?;
-        let peers = everyone.iter().enumerate().filter(|(rank, _)| *rank != self.rank()).filter_map(|(rank, card)| {
-            let (pid, its_machine) = std::str::from_utf8(card).ok()?.split_once(' ')?;
+        let peers = everyone.iter().enumerate().filter(|(rank, _)| *rank != self.rank()).filter_map(|(rank, text)| {
+            let (pid, its_machine) = std::str::from_utf8(text).ok()?.split_once(' ')?;
             let peer = Peer { rank, pid: pid.parse().ok()? };
-            // Containers may share a machine's name and not its processes: only those that can be
-            // seen can be watched.
+            // Containers may share a machine's name but not its process table: only visible
+            // processes can be watched.
             (its_machine == machine && peer.is_alive()).then_some(peer)
         });
         Ok(peers.collect())
     }
 
-    /// Waits until every process is here. MPI's own calls wait by asking without pause, which takes
-    /// the processor from those that still work where the cores are shared.
-    fn meet(&self) {
+    /// Waits until every process has arrived. MPI's own calls busy-wait, which slows processes that
+    /// still compute on the same cores.
+    fn barrier(&self) {
         let began = Instant::now();
         let mut arrival = self.world.immediate_barrier();
         loop {
@@ -81,15 +80,15 @@ impl MpiGroup {
                 Ok(_) => return,
                 Err(waiting) => arrival = waiting,
             }
-            if began.elapsed() < EAGER { thread::yield_now() } else { thread::sleep(NAP) }
+            if began.elapsed() < SPIN_TIME { thread::yield_now() } else { thread::sleep(POLL_INTERVAL) }
         }
     }
 
-    /// The sum of at most [`PART`] values. Each process adds up its own share of them, always in
-    /// the order of the ranks, and hands it to the others (reduce-scatter and all-gather, as a
-    /// ring would: every value crosses the wire twice). MPI only moves bytes, so neither its choice
-    /// of algorithm nor the network can change a bit.
-    fn sum_part(&self, values: &mut [f32]) {
+    /// The sum of at most [`CHUNK`] values: reduce-scatter, then all-gather, so that every value is
+    /// sent twice, as in a ring. Each process sums its share of the values, always in the order of
+    /// the ranks. MPI only moves bytes, so neither its choice of algorithm nor the network can
+    /// change a bit.
+    fn sum_chunk(&self, values: &mut [f32]) {
         let [out, received] = &mut *self.buffers.borrow_mut();
         let share = values.len().div_ceil(self.size());
         out.clear();
@@ -114,26 +113,26 @@ impl ProcessGroup for MpiGroup {
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<()> {
-        self.meet();
-        for part in values.chunks_mut(PART) {
-            self.sum_part(part);
+        self.barrier();
+        for chunk in values.chunks_mut(CHUNK) {
+            self.sum_chunk(chunk);
         }
         Ok(())
     }
 
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
-        self.meet();
-        for part in bytes.chunks_mut(PART) {
-            self.world.process_at_rank(0).broadcast_into(part);
+        self.barrier();
+        for chunk in bytes.chunks_mut(CHUNK) {
+            self.world.process_at_rank(0).broadcast_into(chunk);
         }
         Ok(())
     }
 
     fn keep_watch(&self, run: &Path) {
-        // A first signal that nobody has looked for yet ends a process at once. So all look before one of
-        // them watches: it would take who ends so for dead.
+        // Before a process first checks for signals, a signal ends it at once. So all check before
+        // any of them watches, which would report such a process as dead.
         self.watcher.interrupt.requested();
-        self.meet();
+        self.barrier();
         self.watcher.begin(run);
     }
 
@@ -143,17 +142,16 @@ impl ProcessGroup for MpiGroup {
 
     fn leave(&self) {
         let Some(universe) = self.universe.take() else { return }; // left already
-        // From the meeting on, a process that is gone has only finished.
+        // From here on, a process that is gone has finished.
         self.watcher.ended.store(true, Ordering::SeqCst);
-        self.meet();
+        self.barrier();
         drop(universe);
     }
 }
 
 impl Drop for MpiGroup {
     fn drop(&mut self) {
-        // Not left: an error ends this process, and to end MPI would wait for processes that wait
-        // for this one.
+        // After an error, finalizing MPI would wait for processes that wait for this one.
         std::mem::forget(self.universe.take());
     }
 }

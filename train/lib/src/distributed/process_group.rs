@@ -1,15 +1,15 @@
-//! What the processes of a run are to each other, a process by itself, and how the windows of a
-//! step are shared.
+//! The interface of a process group, a group of one process, and how the windows of a step are
+//! divided.
 
 use std::{ops::Range, path::Path};
 
 use crate::error::{Error, GroupError, Result};
 
-/// The processes of a run, as one of them sees them.
+/// The processes of a run, seen from one of them.
 pub trait ProcessGroup {
-    /// This process's number, from 0; process 0 speaks and writes for all.
+    /// This process's number, from 0; rank 0 writes and reports for all.
     fn rank(&self) -> usize;
-    /// How many there are.
+    /// Number of processes.
     fn size(&self) -> usize;
     /// Replaces `values` by their sums over all processes, the same bits in each; every process
     /// must call it with as many.
@@ -17,30 +17,30 @@ pub trait ProcessGroup {
     /// # Errors
     /// When another process is gone.
     fn all_reduce(&self, values: &mut [f32]) -> Result<()>;
-    /// Replaces `bytes` by those of the process of rank 0; every process must call it with as many.
+    /// Replaces `bytes` by rank 0's; every process must call it with as many.
     ///
     /// # Errors
     /// When another process is gone.
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()>;
-    /// From here on, should another process die, says how to go on with the run in this folder; every
-    /// process must call it.
+    /// Begins to watch the other processes: if one dies, tells the user how to go on with the run
+    /// in this folder. Every process must call it.
     fn keep_watch(&self, _run: &Path) {}
-    /// The code with which all processes end where this one has failed so; not 0, which is that of
-    /// a process that can go on.
+    /// The exit code of all processes when this one fails with this error; not 0, which means
+    /// success.
     fn code(&self, _error: &Error) -> u8 {
         1
     }
-    /// Parts in peace: every process calls it when it has done all that it had to; after that it
-    /// asks nothing more of the group.
+    /// Leaves the group: every process calls this when its work is done, and does not use the group
+    /// afterwards.
     fn leave(&self) {}
 
-    /// Whether this process speaks and writes for all.
+    /// Whether this process, rank 0, writes and reports for all.
     fn leads(&self) -> bool {
         self.rank() == 0
     }
 }
 
-/// A process that trains by itself.
+/// A group of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone;
 
@@ -59,7 +59,7 @@ impl ProcessGroup for Alone {
     }
 }
 
-/// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has
+/// Sums `parts`, each as long as `sums`, in order: in a fixed order, floating-point addition has
 /// one result.
 #[cfg(any(test, feature = "mpi"))]
 pub(super) fn add_in_order<'a>(sums: &mut [f32], mut parts: impl Iterator<Item = &'a [f32]>) {
@@ -73,10 +73,10 @@ pub(super) fn add_in_order<'a>(sums: &mut [f32], mut parts: impl Iterator<Item =
 }
 
 /// This process's share of a step of `windows` windows that begins at window `first`, and the
-/// windows of one pass: at most `micro_batch`, the largest such divisor of the share.
+/// windows of one pass: the largest divisor of the share that is at most `micro_batch`.
 ///
 /// # Errors
-/// When the windows do not divide among the processes.
+/// When the windows do not divide evenly among the processes.
 pub fn share(
     group: &dyn ProcessGroup,
     first: u64,
@@ -90,10 +90,10 @@ pub fn share(
     Ok((first..first + count as u64, largest_divisor(count, micro_batch).unwrap_or(1)))
 }
 
-/// Refuses a step of `windows` windows that so many `processes` cannot share.
+/// Checks that a step's `windows` divide evenly among `processes`.
 ///
 /// # Errors
-/// As said.
+/// When they do not.
 pub fn check_share(windows: usize, processes: usize) -> Result<(), GroupError> {
     if windows.is_multiple_of(processes) { Ok(()) } else { Err(GroupError::UnequalShares { windows, processes }) }
 }

@@ -1,4 +1,4 @@
-//! A group of threads in one process, which proves without MPI what holds for any group.
+//! A process group of threads in one process, for tests without MPI.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,31 +12,31 @@ use crate::error::{Error, Result};
 pub struct ThreadGroup {
     rank: usize,
     size: usize,
-    between: Arc<Between>,
+    shared: Arc<Shared>,
 }
 
-/// What all of them see.
-struct Between {
+/// The state that all threads share.
+struct Shared {
     barrier: Barrier,
-    /// What each brings to the sum.
-    brought: Mutex<Vec<Vec<f32>>>,
-    /// What the first says to all.
-    said: Mutex<Vec<u8>>,
+    /// Each thread's values to sum.
+    summands: Mutex<Vec<Vec<f32>>>,
+    /// Rank 0's bytes to broadcast.
+    message: Mutex<Vec<u8>>,
 }
 
 impl ThreadGroup {
-    /// Runs `work` in `size` threads; their results by rank. A thread that panics leaves the others
-    /// waiting.
+    /// Runs `work` in `size` threads; returns their results by rank. If a thread panics, the others
+    /// wait forever.
     pub fn run<T: Send>(size: usize, work: impl Fn(&dyn ProcessGroup) -> T + Sync) -> Vec<T> {
-        let between = Between {
+        let shared = Shared {
             barrier: Barrier::new(size),
-            brought: Mutex::new(vec![Vec::new(); size]),
-            said: Mutex::default(),
+            summands: Mutex::new(vec![Vec::new(); size]),
+            message: Mutex::default(),
         };
-        let between = Arc::new(between);
+        let shared = Arc::new(shared);
         thread::scope(|scope| {
             let start = |rank| {
-                let group = Self { rank, size, between: between.clone() };
+                let group = Self { rank, size, shared: shared.clone() };
                 let work = &work;
                 scope.spawn(move || work(&group))
             };
@@ -56,11 +56,11 @@ impl ProcessGroup for ThreadGroup {
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<()> {
-        let Between { barrier, brought, .. } = &*self.between;
-        brought.lock().unwrap_or_else(PoisonError::into_inner)[self.rank] = values.to_vec();
+        let Shared { barrier, summands, .. } = &*self.shared;
+        summands.lock().unwrap_or_else(PoisonError::into_inner)[self.rank] = values.to_vec();
         barrier.wait();
-        add_in_order(values, brought.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Vec::as_slice));
-        // Nobody brings the next before all have this one.
+        add_in_order(values, summands.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Vec::as_slice));
+        // No thread writes the next values before all have read these.
         barrier.wait();
         Ok(())
     }
@@ -70,12 +70,12 @@ impl ProcessGroup for ThreadGroup {
     }
 
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
-        let Between { barrier, said, .. } = &*self.between;
+        let Shared { barrier, message, .. } = &*self.shared;
         if self.leads() {
-            *said.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+            *message.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
         }
         barrier.wait();
-        bytes.copy_from_slice(&said.lock().unwrap_or_else(PoisonError::into_inner));
+        bytes.copy_from_slice(&message.lock().unwrap_or_else(PoisonError::into_inner));
         barrier.wait();
         Ok(())
     }

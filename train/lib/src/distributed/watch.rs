@@ -1,6 +1,6 @@
-//! What a program is told when a process dies: MPI would wait for it for ever, and `mpirun` ends
-//! the others within two seconds without a word on the run. A thread beside the training looks
-//! after the processes on its machine.
+//! Watches for processes that die. MPI would wait for them forever, and `mpirun` ends the others
+//! within two seconds without a message about the run. A separate thread watches the processes on
+//! its machine and notifies the program.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,9 @@ use ember_host::interrupt::Interrupt;
 
 use crate::error::Error;
 
-/// How often the others are looked at: `mpirun` leaves a second.
+/// How often the others are checked: `mpirun` leaves a second.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Seconds that Open MPI leaves a process between SIGTERM and SIGKILL: the variable that says it,
-/// and what it is without.
+/// Seconds between Open MPI's SIGTERM and SIGKILL: the variable that sets them, and the default.
 const GRACE: (&str, f64) = ("OMPI_MCA_odls_base_sigkill_timeout", 1.0);
 
 /// Another process of the group, on this machine.
@@ -23,32 +22,32 @@ const GRACE: (&str, f64) = ("OMPI_MCA_odls_base_sigkill_timeout", 1.0);
 pub struct Peer {
     /// Its rank.
     pub rank: usize,
-    /// Its number in the system.
+    /// Its process id.
     pub pid: u32,
 }
 
 impl Peer {
-    /// Whether it is still at work; so it seems where the system has no `/proc`.
+    /// Whether it is still running; always true on a system without `/proc`.
     pub fn is_alive(self) -> bool {
         if !Path::new("/proc/self/stat").exists() {
             return true;
         }
-        // "pid (name) state ...", of which the name may hold anything: Z and X are processes that
-        // have ended.
+        // The line is "pid (name) state ..."; the name may hold anything. Z and X are the states of
+        // ended processes.
         let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         !matches!(state, None | Some('Z' | 'X'))
     }
 }
 
-/// What a program is told of a run whose processes do not all live on.
+/// The message to the program when not all processes of a run go on.
 #[derive(Clone, Debug)]
 pub struct Gone {
     /// The run's folder.
     pub run: PathBuf,
-    /// The step that is saved.
+    /// The step of the latest checkpoint.
     pub saved: Option<u64>,
-    /// How many processes there were.
+    /// Number of processes.
     pub size: usize,
     /// What happened.
     pub what: Event,
@@ -57,43 +56,43 @@ pub struct Gone {
 /// What happened to the processes.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// They were asked to end, and the step is so long that they may be ended before it is over. To
-    /// be said by this process.
+    /// A stop was requested, and the step takes so long that the processes may be killed before it
+    /// ends. This process must report it.
     LateStep,
-    /// The process of this rank, with this number in the system, has died, so this one must end;
-    /// `said_here`: whether it is this one that says so.
+    /// The process with this rank and process id has died, so this one must end. `reports_here`:
+    /// whether this process must report it.
     #[allow(missing_docs)]
-    Died { rank: usize, pid: u32, said_here: bool },
+    Died { rank: usize, pid: u32, reports_here: bool },
 }
 
-/// What processes that were started together need of the program that they run.
+/// Callbacks into the program for processes that were started together.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The code, not 0, with which all of them end where one has failed so.
+    /// The exit code, not 0, of all processes when one fails with this error.
     pub code: fn(&Error) -> u8,
-    /// Says what happened; where a process has died, it ends this one.
+    /// Reports what happened; if a process has died, also ends this one.
     pub gone: fn(&Gone),
 }
 
-/// A process that can look after the others on its machine; clones share the end of the watch.
+/// Watches the other processes on this machine; clones share `ended`.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     /// This process's rank.
     pub rank: usize,
-    /// How many processes there are.
+    /// Number of processes.
     pub size: usize,
     /// The others on this machine.
     pub peers: Vec<Peer>,
-    /// Whether they were asked to end.
+    /// Whether a stop was requested.
     pub interrupt: Interrupt,
-    /// What the program does about an error, and about a process that is gone.
+    /// The program's callbacks.
     pub program: Program,
-    /// Whether the watch is over: who is gone from then on has finished.
+    /// Whether the watch is over: a process that is gone from then on has finished.
     pub ended: Arc<AtomicBool>,
 }
 
 impl Watcher {
-    /// Begins to watch the peers on behalf of the run in this folder.
+    /// Starts a thread that watches the peers of the run in this folder.
     pub fn begin(&self, run: &Path) {
         let (watcher, run) = (self.clone(), run.to_owned());
         thread::spawn(move || watcher.watch(&run));
@@ -101,41 +100,41 @@ impl Watcher {
 
     fn watch(&self, run: &Path) {
         let grace = std::env::var(GRACE.0).ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(GRACE.1);
-        // Who leaves them more time than there is, leaves it to them.
+        // A grace period too long for a Duration counts as endless.
         let last_moment = Duration::try_from_secs_f64(0.8 * f64::max(grace, 0.0)).unwrap_or(Duration::MAX);
         let mut asked_to_end: Option<Instant> = None;
-        let mut said = false;
+        let mut reported = false;
         let ended = || self.ended.load(Ordering::SeqCst);
         while !ended() {
             let dead = self.peers.iter().find(|peer| !peer.is_alive());
-            // Else it left between the two looks.
+            // If the watch has ended since, the peer finished normally.
             if let (Some(dead), false) = (dead, ended()) {
                 self.report(run, *dead);
             }
             if self.interrupt.requested() {
                 let since = *asked_to_end.get_or_insert_with(Instant::now);
-                // A process of another machine may have died, or the step may be a long one: either
-                // way mpirun will not wait.
-                if self.rank == 0 && !said && since.elapsed() > last_moment {
-                    said = true;
-                    (self.program.gone)(&self.told(run, Event::LateStep));
+                // A process on another machine may have died, or the step may be long: either way
+                // mpirun will not wait.
+                if self.rank == 0 && !reported && since.elapsed() > last_moment {
+                    reported = true;
+                    (self.program.gone)(&self.event_message(run, Event::LateStep));
                 }
             }
             thread::sleep(INTERVAL);
         }
     }
 
-    /// Has the program end this process; of those on this machine, the one of the lowest rank says
+    /// Makes the program end this process; the one with the lowest rank on this machine reports
     /// why.
     fn report(&self, run: &Path, dead: Peer) {
-        let said_here = !self.peers.iter().any(|peer| peer.rank < self.rank && peer.is_alive());
-        if !said_here {
+        let reports_here = !self.peers.iter().any(|peer| peer.rank < self.rank && peer.is_alive());
+        if !reports_here {
             thread::sleep(Duration::from_secs(1));
         }
-        (self.program.gone)(&self.told(run, Event::Died { rank: dead.rank, pid: dead.pid, said_here }));
+        (self.program.gone)(&self.event_message(run, Event::Died { rank: dead.rank, pid: dead.pid, reports_here }));
     }
 
-    fn told(&self, run: &Path, what: Event) -> Gone {
+    fn event_message(&self, run: &Path, what: Event) -> Gone {
         let latest = fs::read_to_string(run.join(LATEST)).ok();
         let saved = latest.as_deref().and_then(|name| step_of(Path::new(name.trim())));
         Gone { run: run.to_owned(), saved, size: self.size, what }
@@ -174,8 +173,8 @@ mod tests {
             program: Program { code: |_| 1, gone: |_| {} },
             ended: Arc::default(),
         };
-        assert_eq!(watcher.told(folder.path(), Event::LateStep).saved, None);
+        assert_eq!(watcher.event_message(folder.path(), Event::LateStep).saved, None);
         fs::write(folder.path().join("latest"), "step-00000014\n").unwrap();
-        assert_eq!(watcher.told(folder.path(), Event::LateStep).saved, Some(14));
+        assert_eq!(watcher.event_message(folder.path(), Event::LateStep).saved, Some(14));
     }
 }

@@ -1,9 +1,8 @@
-//! An allocator that knows how much it has given out: how the ledger measures memory on the CPU.
+//! An allocator that counts allocated bytes: the ledger uses it to measure memory on the CPU.
 //!
-//! Off, as it is but for the ledger and the bench, it costs one read of a flag that never changes.
-//! On, every block given out or taken back is added to one number, and the largest that number has
-//! been is kept: what was needed at the worst moment, however short. What `ember_kernels::arena`
-//! holds beside the allocator is counted with it.
+//! While off, as everywhere except in the ledger and the bench, it costs one read of a flag that
+//! never changes. While on, it counts every allocation and deallocation, and keeps the peak of live
+//! bytes, however short. Memory that `ember_kernels::arena` holds is counted too.
 
 #![allow(unsafe_code)] // an allocator
 
@@ -15,8 +14,8 @@ use mimalloc::MiMalloc;
 
 /// The program's allocator: mimalloc, counted.
 pub struct Counting {
-    /// Ends the program where the system refuses so many bytes, without allocating any: what Rust
-    /// itself does is to abort.
+    /// Ends the program when the system refuses this many bytes. It must not allocate. Without it,
+    /// Rust would abort.
     pub refused: fn(usize) -> !,
 }
 
@@ -30,15 +29,15 @@ fn count(bytes: i64) {
         return;
     }
     let live = LIVE.fetch_add(bytes, Relaxed) + bytes + held() as i64;
-    // Reading first keeps the threads from passing the line around at every block.
+    // Reading first avoids moving the cache line between threads at every allocation.
     if live > PEAK.load(Relaxed) {
         PEAK.fetch_max(live, Relaxed);
     }
 }
 
 impl Counting {
-    /// A block that was given out, or the end.
-    fn given(&self, block: *mut u8, size: usize) -> *mut u8 {
+    /// Returns the block, or ends the program if the allocation failed.
+    fn checked(&self, block: *mut u8, size: usize) -> *mut u8 {
         if block.is_null() {
             (self.refused)(size);
         }
@@ -51,13 +50,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
         // SAFETY: the caller's promise.
-        self.given(unsafe { MiMalloc.alloc(layout) }, layout.size())
+        self.checked(unsafe { MiMalloc.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
         // SAFETY: the caller's promise.
-        self.given(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
+        self.checked(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -69,12 +68,12 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size as i64 - layout.size() as i64);
         // SAFETY: the caller's promise.
-        self.given(unsafe { MiMalloc.realloc(pointer, layout, new_size) }, new_size)
+        self.checked(unsafe { MiMalloc.realloc(pointer, layout, new_size) }, new_size)
     }
 }
 
-/// Begins to count from zero. Whether the program allocates through [`Counting`] at all: a library
-/// cannot know.
+/// Begins to count from zero. Returns whether the program's allocator is [`Counting`], which a
+/// library cannot know otherwise.
 pub fn start() -> bool {
     LIVE.store(-(held() as i64), Relaxed);
     PEAK.store(0, Relaxed);
@@ -84,7 +83,7 @@ pub fn start() -> bool {
         let probe = std::hint::black_box(vec![0u8; 1 << 16]);
         LIVE.load(Relaxed) - before >= probe.len() as i64
     };
-    // More than once: another thread may give something back meanwhile.
+    // Several attempts, since another thread may free memory meanwhile.
     let counted = (0..8).any(|_| is_counted());
     if !counted {
         ON.store(false, Relaxed);
@@ -92,22 +91,22 @@ pub fn start() -> bool {
     counted
 }
 
-/// Counts no longer, which is a little faster; what was counted stays as it is.
+/// Stops counting, which is a little faster; the counts stay as they are.
 pub fn stop() {
     ON.store(false, Relaxed);
 }
 
-/// Bytes given out and not taken back since [`start`]; below zero where more was taken back.
+/// Bytes allocated and not freed since [`start`]; negative if more were freed than allocated.
 pub fn live() -> i64 {
     LIVE.load(Relaxed) + held() as i64
 }
 
-/// Lets the peak begin again at what is live now.
+/// Resets the peak to the bytes live now.
 pub fn reset_peak() {
     PEAK.store(live(), Relaxed);
 }
 
-/// The most that was live at once since [`start`] or [`reset_peak`], in bytes.
+/// The most bytes live at once since [`start`] or [`reset_peak`].
 pub fn peak() -> i64 {
     PEAK.load(Relaxed)
 }

@@ -1,8 +1,7 @@
-//! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory
-//! at hand can hold: by prediction where the memory is known, by trial where it is not.
+//! Finds the largest micro-batch whose pass fits into memory: by prediction if the available memory
+//! is known, otherwise by trial.
 //!
-//! What a step computes is the same for every micro-batch, but for rounding; only how much of it is
-//! there at once differs.
+//! Apart from rounding, a step computes the same with every micro-batch; only the memory differs.
 
 use ember_host::memory::ASSUMED_BYTES;
 use ember_kernels::limits::{Use, check, values_at_once};
@@ -14,41 +13,41 @@ use crate::config::{Precision, Settings, TrainConfig, precision::float_dtype};
 use crate::error::{ConfigError, DoesNotFit, Result};
 use crate::{distributed::largest_divisor, units::bytes, units::bytes_beside};
 
-/// What a run was given so that it fits, and why.
+/// A configuration that fits, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The configuration, with its micro-batch and perhaps activation checkpointing.
+    /// The configuration with its micro-batch, and with activation checkpointing if needed.
     pub config: TrainConfig,
-    /// One line for people.
+    /// The reason in one line.
     pub reason: String,
 }
 
 impl Fitted {
-    /// `whole`, of which this is one process's share, with what was chosen for the share.
+    /// The configuration `whole` with the choices made for one process's share of it.
     pub fn in_whole(&self, whole: &TrainConfig) -> TrainConfig {
         let TrainConfig { micro_batch, activation_checkpointing, .. } = self.config;
         TrainConfig { micro_batch, activation_checkpointing, ..whole.clone() }
     }
 }
 
-/// What may be chosen to make a run fit: what nobody decided.
+/// The choices that the user left open, and that may be made so that a run fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecided {
-    /// How many windows go through the model at once.
+    /// Whether the micro-batch may be chosen.
     pub micro_batch: bool,
     /// Whether activation checkpointing may be switched on.
     pub checkpointing: bool,
 }
 
 impl Undecided {
-    /// What these settings leave open.
+    /// The choices that these settings leave open.
     pub fn by(settings: &Settings) -> Self {
         Self { micro_batch: settings.micro_batch.is_none(), checkpointing: settings.activation_checkpointing.is_none() }
     }
 }
 
-/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the
-/// windows, in passes no larger. The number of windows must divide by that of the processes.
+/// One process's share of each step of `config`, as the configuration of a separate run: its share
+/// of the windows, in passes no larger. The windows must divide evenly among `processes`.
 pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     let windows = config.windows_per_step() / processes;
     let at_most = |most| largest_divisor(windows, most).unwrap_or(1);
@@ -56,12 +55,12 @@ pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     TrainConfig { batch_size, grad_accum_steps: windows / batch_size, micro_batch, ..config.clone() }
 }
 
-/// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where
-/// even one window does not fit, the same again with activation checkpointing. What is not `open`
-/// stays. The reason ends in what `fits` says.
+/// Finds the largest micro-batch of `config` that `fits` accepts, at most the batch size. If not
+/// even one window fits, tries again with activation checkpointing. Only changes what is `open`.
+/// The reason ends with that of `fits`.
 ///
 /// # Errors
-/// When nothing fits: the line says how much the smallest needs, by part.
+/// When nothing fits; the line says how much memory the smallest pass needs, by part.
 pub fn fit(
     config: &TrainConfig,
     shape: &GptConfig,
@@ -95,8 +94,8 @@ pub fn fit(
     Err(DoesNotFit { micro_batch: smallest.micro_batch, why_not, peak_bytes, moment, parts })
 }
 
-/// The same by prediction, for `available` bytes. The prediction is right to a tenth, so a tenth is
-/// left free.
+/// Like [`fit`], by prediction, for `available` bytes. The prediction is accurate to a tenth, so a
+/// tenth is left free.
 ///
 /// # Errors
 /// As [`fit`].
@@ -120,19 +119,20 @@ pub fn fit_to_memory(
 /// Whether a configuration fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It does, for this reason.
+    /// It fits, for this reason.
     Fits(String),
-    /// It does not, for this reason; the next to try has at most so many windows in a pass.
-    #[allow(missing_docs)] // said above
+    /// It does not fit, `because` of this; the next micro-batch to try is at most `next_at_most`.
+    #[allow(missing_docs)] // documented above
     TooLarge { because: String, next_at_most: usize },
 }
 
-/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody
-/// can say how much there is, into the device's.
+/// Chooses a micro-batch for `config` that fits into `memory` bytes or, if that is unknown, into
+/// the device's memory.
 ///
-/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there
-/// anything that is not surely small enough is tried, halving after each failure; and its kernels
-/// see only so much of a buffer, in which the widest of what is made of a pass must find room.
+/// If the memory is known, the prediction decides. No GPU reliably tells its free memory, so there
+/// each micro-batch that is not certainly small enough is tried, halved after each failure.
+/// Besides, a GPU's kernels can address only part of a buffer, into which the widest tensor of a
+/// pass must fit.
 ///
 /// # Errors
 /// When not one window fits, or what `trial` returns.
@@ -168,30 +168,29 @@ pub fn fit_to_device(
     }
 }
 
-/// As many windows of a step as can go through the model together: each value that a layer makes of
-/// them is in one buffer.
+/// The most windows of a step in one pass, so that every layer's output fits into one buffer.
 fn windows_at_once(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> usize {
     let values = config.context_length * shape.operations().widest().max(1);
     values_at_once(config.windows_per_step().saturating_mul(values), &selected.device) / values
 }
 
-/// Has freed memory kept where there is room for it beside what training by `config` needs; returns
-/// whether it is.
+/// Makes the allocator keep freed memory if training by `config` leaves enough room; returns
+/// whether it does.
 pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> bool {
     keep_where_there_is_room(training(config, shape, Kernels::on(&selected.device)).peak_bytes, memory)
 }
 
-/// Refuses a model that the device's limits do not bear.
+/// Checks the model against the device's limits.
 ///
 /// # Errors
-/// In one line.
+/// When it exceeds one, in one line.
 pub fn check_limits(precision: Precision, shape: &GptConfig, selected: &Selected) -> Result<(), ConfigError> {
     let used = Use::Training(float_dtype(precision));
     check(shape.demand(used), &selected.device).map_err(ConfigError::Limits)
 }
 
-/// Why the micro-batch that somebody set may be too large, where that can be told.
-pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
+/// A warning if the micro-batch that the user set needs more than the available memory.
+pub fn warning(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
     let available = memory?;
     let needed = training(config, shape, Kernels::on(&selected.device)).peak_bytes;
     let (needs, has) = (bytes_beside(needed, available), bytes_beside(available, needed));

@@ -1,5 +1,5 @@
-//! How much memory a run takes: what it has in use, for the log; what it will need, by part, before
-//! it begins; and, on the CPU, what it did need at its worst moment.
+//! The memory of a run: the memory in use, for the log; the predicted need, by part, before the run
+//! begins; and, on the CPU, the measured peak.
 
 pub mod counting;
 pub mod fit;
@@ -13,22 +13,22 @@ use ember_model::device::Selected;
 
 use crate::distributed::Launch;
 
-/// What the program comes to take once it trains, beside what is predicted of training and the
-/// tenth of it that is left free: its threads' stacks and heaps, what the products pack, windows,
-/// samples, records. Up to 11 MB were seen on two threads.
+/// Memory that the program uses while training, beside the prediction and the tenth of it that is
+/// left free: stacks and heaps of threads, packed matrices of products, windows, samples, records.
+/// Up to 11 MB were measured on two threads.
 const BESIDE_TRAINING: u64 = 24_000_000;
 
-/// Bytes that training may take in this process, where that is known: `limit`, where somebody set
-/// one; else what the CPU has available, shared among the processes that were started together on
-/// this machine, less what each takes beside training. Of a GPU's memory nobody can be asked.
+/// Bytes that training may use in this process, if known: `limit`, if the user set one; on a CPU
+/// otherwise the available memory, divided among the processes that were started together on this
+/// machine, minus `BESIDE_TRAINING` for each. A GPU does not tell its free memory.
 pub fn available(limit: Option<u64>, selected: &Selected) -> Option<u64> {
     let processes = Launch::of_this_process().map_or(1, |launch| launch.local_size);
     let of_system = || ((available_bytes() / processes) as u64).saturating_sub(BESIDE_TRAINING);
     limit.or_else(|| is_cpu(&selected.device).then(of_system))
 }
 
-/// Bytes in use: on the CPU what the process has resident, on a GPU what the pool of the device
-/// holds; `None` where the system does not say.
+/// Bytes in use: on the CPU the process's resident memory, on a GPU the memory in use in the
+/// device's pool; `None` if the system does not tell.
 pub fn in_use(device: &Device) -> Option<u64> {
     if is_cpu(device) {
         return memory_stats::memory_stats().map(|stats| stats.physical_mem as u64);

@@ -351,8 +351,8 @@ fn fitted(
         let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
         config = fitted.in_whole(&config);
         reporter.note(fitted.reason.into());
-    } else if let Some(doubt) = fit::doubt(&share, &shape, selected, memory) {
-        reporter.note(doubt.into());
+    } else if let Some(warning) = fit::warning(&share, &shape, selected, memory) {
+        reporter.note(warning.into());
     }
     if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
         let line = "memory is short: what a step frees is given back at once, which makes steps slower";

@@ -1,11 +1,11 @@
-//! What each way of using a model needs in memory, by part, from its shape alone.
+//! Predicts the memory of each use of a model, by part, from its shape alone.
 //!
-//! The forward pass is written down once, as the list of its operations
-//! ([`GptConfig::operations`]): what each puts out, and what it leaves behind for its backward.
-//! The activations of training are the sum of what is left behind. The peak is found by walking
-//! the list back as the backward does: each operation needs the gradient of its output, makes that
-//! of its input and its parameters', and lets go of what it kept. `train/tests/programs/ledger.rs`
-//! compares all of it with what the program's allocator counts, at several shapes.
+//! The forward pass is described once, as the list of its operations ([`GptConfig::operations`]):
+//! each one's output, and what it keeps for its backward pass. The activations of training are the
+//! sum of what is kept. The peak is found by walking the list backwards, like the backward pass:
+//! each operation needs the gradient of its output, produces those of its input and parameters, and
+//! frees what it kept. `train/tests/programs/ledger.rs` compares the predictions with the
+//! allocator's counts, for several shapes.
 
 pub mod training;
 mod walk;
@@ -19,28 +19,28 @@ use serde::Serialize;
 
 pub use training::{training, worst};
 
-/// Bytes by what they are for, each part at its largest.
+/// Bytes by purpose, each part at its largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
     /// The parameters.
     pub weights_bytes: u64,
-    /// One for each parameter.
+    /// The gradients, one for each parameter.
     pub gradients_bytes: u64,
-    /// AdamW's two means for each parameter.
+    /// The optimizer's running means.
     pub moments_bytes: u64,
-    /// What the graph keeps of the forward for the backward.
+    /// What the graph keeps from the forward pass for the backward pass.
     pub activations_bytes: u64,
-    /// Logits that are held.
+    /// The logits.
     pub logits_bytes: u64,
-    /// Keys and values.
+    /// The KV cache.
     pub cache_bytes: u64,
-    /// The most that is there at once: not the sum, since the parts are not all at their largest
-    /// together, and since every operation needs room to work in.
+    /// The most bytes at once: not the sum, since the parts do not all peak together, and since
+    /// every operation needs working memory.
     pub peak_bytes: u64,
 }
 
 impl Parts {
-    /// Each by its name, the peak last.
+    /// Each part with its name, the peak last.
     pub fn named(&self) -> [(&'static str, u64); 7] {
         [
             ("weights", self.weights_bytes),
@@ -53,7 +53,7 @@ impl Parts {
         ]
     }
 
-    /// Those that training has, by name: all but a cache, and not the peak.
+    /// The parts of training with their names: all except the cache and the peak.
     pub fn named_of_training(&self) -> [(&'static str, u64); 5] {
         let [weights, gradients, moments, activations, logits, _cache, _peak] = self.named();
         [weights, gradients, moments, activations, logits]
@@ -69,31 +69,31 @@ pub struct Sizes {
     pub time: usize,
 }
 
-/// Where our operations run.
+/// Where the kernels run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernels {
-    /// On the CPU: one operation of ours for each line of the model, which keeps little.
+    /// On the CPU: one custom operation for each line of the model, which keeps little.
     Cpu,
-    /// On a GPU: the same operations, which keep the same. Products need no float32 copies of
-    /// halves, and the logits are of the type that the model computes in. Its memory is read at the
-    /// ends of the phases (forward, backward, step).
+    /// On a GPU: the same operations, which keep the same. Matrix products need no float32 copies
+    /// of half types, and the logits have the model's precision. Memory is measured at the end of
+    /// each phase (forward, backward, step).
     Gpu,
 }
 
 impl Kernels {
-    /// Those that run on `device`.
+    /// The kernels for `device`.
     pub fn on(device: &Device) -> Self {
         if is_cpu(device) { Self::Cpu } else { Self::Gpu }
     }
 }
 
-/// How many operations the forward pass of our kernels has.
+/// Number of operations in the forward pass.
 pub fn operation_count(config: &GptConfig) -> usize {
     config.operations().sum(|_| 1)
 }
 
-/// The most values that so many tokens hold in a block without a graph: what its widest operation
-/// reads and makes, and the residual stream beside it.
+/// The most values that `tokens` tokens need in a block without a graph: the input and output of
+/// its widest operation, and the residual stream.
 fn forward_peak(config: &GptConfig, tokens: usize) -> usize {
     let held = |operation: &Operation| match operation.kind {
         Kind::Rotate => operation.n_out, // in place
@@ -107,32 +107,32 @@ fn bytes(values: usize) -> u64 {
     4 * values as u64
 }
 
-/// What inference on one kind of device needs for batches of one size; [`training()`] has what
-/// training needs.
+/// Predicts the memory of inference on one kind of device for one batch size; [`training()`]
+/// predicts that of training.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {
     /// The model's shape.
     pub config: &'a GptConfig,
     /// The size of the batches.
     pub sizes: Sizes,
-    /// Where it runs: on a GPU the peaks are those at the ends of the phases (forward, backward,
-    /// step), which is where its memory is read.
+    /// Where it runs: on a GPU the peaks are those at the end of each phase (forward, backward,
+    /// step), where its memory is measured.
     pub kernels: Kernels,
 }
 
 impl Prediction<'_> {
-    /// Tokens of the whole batch.
+    /// Tokens in the whole batch.
     fn tokens(&self) -> usize {
         self.sizes.batch * self.sizes.time
     }
 
-    /// Values of its residual stream.
+    /// Values in its residual stream.
     fn stream(&self) -> usize {
         self.tokens() * self.config.n_embd
     }
 
-    /// What inference has in use beside the weights: `at_work` values at its worst moment, `left`
-    /// when it has ended.
+    /// The parts of inference, which needs `at_work` values beside the weights at its peak, and
+    /// `left` when it has ended.
     fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
         let weights = self.config.parameters();
         let most = if self.kernels == Kernels::Gpu { left } else { at_work.max(left) };
@@ -145,33 +145,33 @@ impl Prediction<'_> {
         }
     }
 
-    /// A forward pass that nothing is recorded of.
+    /// A forward pass without a graph.
     pub fn forward(&self) -> Parts {
         let logits = self.tokens() * self.config.vocab_size;
         let at_work = forward_peak(self.config, self.tokens()).max(self.stream() + logits);
         self.inference(at_work, logits, logits, 0)
     }
 
-    /// Scoring known text: the logits of so many positions at once, twice over for their
-    /// logarithms, and none left.
+    /// Scoring known text: the logits of some positions at once, twice because of their logarithms;
+    /// none are left at the end.
     pub fn score(&self) -> Parts {
         let at_once = self.tokens().min((MOST_LOGITS / self.config.vocab_size).max(1));
         let head = self.stream() + at_once * (self.config.n_embd + 2 * self.config.vocab_size);
         self.inference(forward_peak(self.config, self.tokens()).max(head), 0, 0, 0)
     }
 
-    /// A prefill of `prompt` tokens in each row, into a cache with room for the batch's.
+    /// A prefill of `prompt` tokens in each row, into a cache for the whole batch.
     pub fn prefill(&self, prompt: usize) -> Parts {
         let Sizes { batch, time } = self.sizes;
         let n = batch * prompt * self.config.n_embd;
         let logits = batch * self.config.vocab_size;
-        // The host is given the logits: the same memory on the CPU, elsewhere none of the device's.
+        // The logits are returned to the host: on the CPU that is the same memory, on a GPU not.
         let held = if self.kernels == Kernels::Gpu { 0 } else { logits };
         let at_work = forward_peak(self.config, batch * prompt).max(n + logits);
         self.inference(at_work, 0, held, self.config.kv_cache_bytes(batch, time) as u64)
     }
 
-    /// Decoding token by token with a cache that has room for the whole batch.
+    /// Decoding token by token with a cache for the whole batch.
     pub fn decode(&self) -> Parts {
         self.prefill(1)
     }

@@ -1,8 +1,8 @@
-//! The memory of a run's training, by everything in its configuration that changes it: precision,
+//! Predicts the memory of training from everything in the configuration that changes it: precision,
 //! activation checkpointing, passes, optimizer, average of the weights.
 //!
-//! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or
-//! over segment after segment.
+//! A step is the walk back through the operations that [`super`] describes, in bytes, over one
+//! graph or segment by segment.
 
 use ember_model::{GptConfig, operations::Operations};
 
@@ -13,20 +13,21 @@ use crate::evaluation_batch::rows_at_once;
 use crate::step::gradient::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU};
 use crate::step::optimizer::OptimizerConfig;
 
-/// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
+/// The memory of training by `config`, with the peak of a step, an evaluation or a save, whichever
+/// is largest.
 ///
-/// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's
+/// `shape` is the model's shape for `config` and the vocabulary. On a GPU a save uses the host's
 /// memory, which is not counted.
 pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
     let step = Step::new(config, shape, kernels).parts();
-    let [evaluating, saving] = beside_steps(&step, config.context_length, shape, kernels);
+    let [evaluating, saving] = evaluation_and_save(&step, config.context_length, shape, kernels);
     Parts { peak_bytes: step.peak_bytes.max(evaluating).max(saving), ..step }
 }
 
-/// When training by `config` needs the most, as in "in a step", and each part of that.
+/// When training by `config` needs the most memory, as in "in a step", and the parts of that.
 pub fn worst(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> (&'static str, Vec<(&'static str, u64)>) {
     let step = Step::new(config, shape, kernels).parts();
-    let [evaluating, saving] = beside_steps(&step, config.context_length, shape, kernels);
+    let [evaluating, saving] = evaluation_and_save(&step, config.context_length, shape, kernels);
     if step.peak_bytes >= evaluating.max(saving) {
         return ("in a step", step.named_of_training().to_vec());
     }
@@ -39,8 +40,8 @@ pub fn worst(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> (&'st
     (moment, lasting.into_iter().chain([work]).collect())
 }
 
-/// What an evaluation and a save need, beside what lasts of a step.
-fn beside_steps(step: &Parts, time: usize, shape: &GptConfig, kernels: Kernels) -> [u64; 2] {
+/// The peaks of an evaluation and of a save, including weights and moments.
+fn evaluation_and_save(step: &Parts, time: usize, shape: &GptConfig, kernels: Kernels) -> [u64; 2] {
     let lasting = step.weights_bytes + step.moments_bytes;
     let sizes = Sizes { batch: rows_at_once(time, shape.vocab_size), time };
     let scoring = Prediction { config: shape, sizes, kernels }.score();
@@ -58,7 +59,7 @@ struct Pass {
     /// The last norm.
     norm: Costs,
     head: Costs,
-    /// What a graph of all below the last norm keeps.
+    /// What the graph of everything before the last norm keeps.
     below: u64,
 }
 
@@ -73,15 +74,15 @@ pub struct Step<'a> {
     pub shape: &'a GptConfig,
     /// Windows of one pass, and tokens in each.
     pub sizes: Sizes,
-    /// Which formulas run.
+    /// Where the kernels run.
     pub kernels: Kernels,
-    /// What the products are computed in.
+    /// The type of the matrix products.
     pub precision: Precision,
     /// Whether only the blocks' inputs are kept.
     pub activation_checkpointing: bool,
-    /// Whether gradients of earlier passes are there while a pass is computed.
+    /// Whether gradients of earlier passes are held while a pass is computed.
     pub several_passes: bool,
-    /// What turns gradients into steps.
+    /// The optimizer.
     pub optimizer: OptimizerConfig,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// What it needs: forward, loss, backward, optimizer.
+    /// The memory of the whole step: forward, loss, backward, optimizer.
     pub fn parts(&self) -> Parts {
         let parameters = self.shape.parameters();
         let weights_bytes = bytes(parameters) * if self.optimizer.ema_decay > 0.0 { 2 } else { 1 };
@@ -109,7 +110,8 @@ impl<'a> Step<'a> {
             Kernels::Cpu => self.working_peak(),
             Kernels::Gpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
         };
-        // The optimizer's step has all gradients, and its own work, when the passes' work is over.
+        // The optimizer needs all gradients and its own working memory, after the passes have
+        // ended.
         let stepping = bytes(parameters) + self.optimizer_work();
         Parts {
             weights_bytes,
@@ -122,7 +124,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// What a forward pass needs whose whole graph is recorded.
+    /// The memory of a forward pass with its whole graph.
     pub fn forward_with_graph(&self) -> Parts {
         let pass = self.pass();
         let activations_bytes = pass.below + pass.norm.keeps + pass.head.keeps;
@@ -133,14 +135,14 @@ impl<'a> Step<'a> {
             weights_bytes,
             activations_bytes,
             logits_bytes,
-            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(self.peak_on_the_way(&pass)),
+            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(self.peak_before_head(&pass)),
             ..Parts::default()
         }
     }
 
-    /// The most that a forward pass in halves holds before it comes to the head: what is kept so
-    /// far, and an operation's float32 copies and output.
-    fn peak_on_the_way(&self, pass: &Pass) -> u64 {
+    /// The peak of a forward pass in a half type before the head: what is kept so far, and an
+    /// operation's float32 copies and output.
+    fn peak_before_head(&self, pass: &Pass) -> u64 {
         if !self.is_half() || self.kernels == Kernels::Gpu {
             return 0;
         }
@@ -152,17 +154,17 @@ impl<'a> Step<'a> {
         peak
     }
 
-    /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for
-    /// everything.
+    /// Values of the optimizer's running means: Muon has one for each value of a block's matrix,
+    /// AdamW two for each parameter.
     fn moments(&self) -> usize {
-        2 * self.shape.parameters() - self.muons_matrices().iter().sum::<usize>() * self.shape.n_layer
+        2 * self.shape.parameters() - self.muon_matrices().iter().sum::<usize>() * self.shape.n_layer
     }
 
-    /// Bytes that the optimizer works with beside weights, moments and gradients: Muon's
+    /// The optimizer's working memory beside weights, moments and gradients: Muon's
     /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both. A GPU
-    /// steps the matrices that are alike in all blocks together, in the type of their products.
+    /// steps the same matrix of all blocks together, in the type of the matrix products.
     fn optimizer_work(&self) -> u64 {
-        let largest = self.muons_matrices().into_iter().max().unwrap_or(0);
+        let largest = self.muon_matrices().into_iter().max().unwrap_or(0);
         if self.kernels == Kernels::Cpu {
             return bytes(5 * largest);
         }
@@ -170,8 +172,8 @@ impl<'a> Step<'a> {
         if self.precision == Precision::Bf16 { in_float32 / 2 } else { in_float32 }
     }
 
-    /// Sizes of the matrices of one block, where Muon steps them.
-    fn muons_matrices(&self) -> Vec<usize> {
+    /// Sizes of the matrices of one block, if Muon steps them.
+    fn muon_matrices(&self) -> Vec<usize> {
         let sizes = || self.shape.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).collect();
         self.optimizer.muon.map_or_else(Vec::new, |_| sizes())
     }
@@ -186,12 +188,12 @@ impl<'a> Step<'a> {
         bytes(self.positions() * self.shape.n_embd)
     }
 
-    /// Logits that are there at once at most.
+    /// The most logits at once.
     fn most_logits(&self) -> usize {
         if self.kernels == Kernels::Gpu { LOGITS_OF_A_PIECE_ON_GPU } else { LOGITS_OF_A_PIECE }
     }
 
-    /// Logits that are there at once.
+    /// The logits of one piece.
     fn logits(&self) -> usize {
         let pieces = self.positions().div_ceil((self.most_logits() / self.shape.vocab_size).max(1));
         self.positions().div_ceil(pieces.max(1)) * self.shape.vocab_size
@@ -202,7 +204,7 @@ impl<'a> Step<'a> {
         if self.is_half() && self.kernels == Kernels::Gpu { float32 / 2 } else { float32 }
     }
 
-    /// Whether the head goes piece by piece.
+    /// Whether the head and the loss are computed in pieces.
     fn in_pieces(&self) -> bool {
         self.positions() * self.shape.vocab_size > self.most_logits()
     }
@@ -223,24 +225,25 @@ impl<'a> Step<'a> {
         Pass { embedding, block, norm, head, below }
     }
 
-    /// What is kept of the forward for the backward, at its most.
+    /// The most that is kept from the forward pass for the backward pass.
     fn activations(&self) -> u64 {
         let Pass { block, norm, head, below, .. } = self.pass();
         if self.activation_checkpointing {
-            // At its most for the last block: the inputs of those before it, and its own graph.
+            // The maximum is at the last block: the inputs of the blocks before it, and its own
+            // graph.
             return (self.shape.n_layer as u64 - 1) * self.stream() + keeps(&block);
         }
         below + norm.keeps + if self.in_pieces() { 0 } else { head.keeps }
     }
 
-    /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the
-    /// logits stands in their place.
+    /// On a GPU: the head's gradient of one piece and the sum of those before it. The gradient of
+    /// the logits overwrites the logits.
     fn head_gradients_on_gpu(&self) -> u64 {
         if self.in_pieces() { bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
     }
 
-    /// The most bytes at once between the beginning of a pass and the end of its backward, beside
-    /// weights and moments.
+    /// The peak between the beginning of a pass and the end of its backward pass, beside weights
+    /// and moments.
     fn working_peak(&self) -> u64 {
         let Pass { embedding, block, norm, head, below } = self.pass();
         let (checkpointed, in_pieces, stream) = (self.activation_checkpointing, self.in_pieces(), self.stream());
@@ -250,7 +253,7 @@ impl<'a> Step<'a> {
             self.head_in_pieces(&head, &mut walk);
             walk.kept -= head.keeps;
         } else {
-            walk.note(self.logits_bytes() + head.forward_work);
+            walk.record(self.logits_bytes() + head.forward_work);
             walk.back(&head);
         }
         walk.back(&norm);
@@ -267,7 +270,7 @@ impl<'a> Step<'a> {
         walk.peak
     }
 
-    /// The head and the loss, one piece of the positions after another.
+    /// The head and the loss, computed in pieces of the positions.
     fn head_in_pieces(&self, head: &Costs, walk: &mut Walk) {
         let all = self.positions() * self.shape.vocab_size;
         let pieces = all.div_ceil(self.logits().max(1)) as u64;
@@ -275,20 +278,21 @@ impl<'a> Step<'a> {
         let piece = Costs { input: head.input / pieces, output: self.logits_bytes(), ..*head };
         // The gradient of the head's input has the type of the products.
         let of_input = if self.is_half() { self.stream() / 2 } else { self.stream() };
-        // The second of two whole pieces finds the gradients of the first there.
+        // During the second of two full pieces, the gradients of the first are held.
         let earlier = if all >= 2 * self.logits() { table + of_input * (pieces - 1) / pieces } else { 0 };
-        walk.note(piece.output + piece.forward_work + earlier);
+        walk.record(piece.output + piece.forward_work + earlier);
         if self.precision == Precision::Bf16 {
-            // The logits' gradient is rounded, and the one in float32 let go, before others are made.
-            walk.note(piece.output + piece.output / 2 + earlier);
-            walk.note(piece.output / 2 + piece.input + piece.input / 2 + table + earlier);
+            // The logits' gradient is rounded and its float32 form freed before others are
+            // computed.
+            walk.record(piece.output + piece.output / 2 + earlier);
+            walk.record(piece.output / 2 + piece.input + piece.input / 2 + table + earlier);
         } else {
-            walk.note(piece.output + piece.input + piece.work + table + earlier);
+            walk.record(piece.output + piece.input + piece.work + table + earlier);
         }
-        // Two gradients of the table are added into a third when the logits are gone.
-        walk.note(if pieces > 1 { 3 * table + of_input } else { 0 });
-        // The input's gradients of all pieces, put together.
-        walk.note(table + 2 * of_input);
+        // After the logits are freed, two gradients of the table are added into a third.
+        walk.record(if pieces > 1 { 3 * table + of_input } else { 0 });
+        // The input's gradients of all pieces, concatenated.
+        walk.record(table + 2 * of_input);
         walk.gradients += table;
     }
 }
