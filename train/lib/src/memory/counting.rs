@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use ember_kernels::arena::held;
 use mimalloc::MiMalloc;
 
-/// The program's allocator: mimalloc, counted.
+/// The program's allocator: mimalloc with counting.
 pub struct Counting {
     /// Ends the program when the system refuses this many bytes. It must not allocate. Without it,
     /// Rust would abort.
@@ -45,7 +45,7 @@ impl Counting {
     }
 }
 
-// SAFETY: every call goes to mimalloc as it came; the counting touches none of the memory.
+// SAFETY: every call is forwarded to mimalloc unchanged; the counting touches none of the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);

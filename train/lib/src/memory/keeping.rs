@@ -52,7 +52,7 @@ fn set_delay(ms: c_long) {
 /// Returns all freed memory to the system. Called between two kinds of work: memory that one has
 /// freed does not fit the other, so their peaks would add up.
 pub fn give_back_freed_memory() {
-    // SAFETY: no block that is in use is touched.
+    // SAFETY: frees no block that is in use.
     unsafe { mi_collect(true) };
 }
 

@@ -38,8 +38,8 @@ pub fn evaluate_confidence(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<Confidence>> {
     let scored = |inputs: &[u32], targets: &[u32], time: usize| token_surprises(gpt, inputs, targets, time);
-    let of_one = |Surprise { log_p, entropy, variance }: Surprise| [-log_p, entropy, variance];
-    let means = means(gpt, windows, group, interrupted, &scored, &of_one)?;
+    let numbers = |Surprise { log_p, entropy, variance }: Surprise| [-log_p, entropy, variance];
+    let means = means(gpt, windows, group, interrupted, &scored, &numbers)?;
     Ok(means.map(|[loss, entropy, variance]| Confidence { loss, entropy, variance }))
 }
 

@@ -25,8 +25,8 @@ impl Trainer<'_> {
         result: &StepResult,
         before: &Progress,
     ) -> Result<()> {
-        let told = self.report_not_finite(gpt, gradients, result);
-        self.tolerate_full_disk(told)?;
+        let reported = self.report_not_finite(gpt, gradients, result);
+        self.tolerate_full_disk(reported)?;
         let leads = self.learner.group.leads();
         let whole = if leads && !self.began_damaged { ensure_finite(gpt, &self.folder) } else { Ok(()) };
         all_ok(self.learner.group, whole)?;
@@ -84,8 +84,8 @@ impl Trainer<'_> {
             result.grad_norm
         );
         self.reporter.note(line.into());
-        let told = self.append_attempt(result, Row { spike: Some(times), skipped, ..Row::default() });
-        self.tolerate_full_disk(told)
+        let logged = self.append_attempt(result, Row { spike: Some(times), skipped, ..Row::default() });
+        self.tolerate_full_disk(logged)
     }
 
     /// Appends a row for the attempted step, so that a resume from an earlier step removes it and

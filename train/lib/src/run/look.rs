@@ -41,7 +41,7 @@ impl Trainer<'_> {
                 self.learner.progress.evaluations.best_saved = progress.evaluations.best_saved;
             }
             if let Err(error) = saved.and_then(|()| self.point_best()) {
-                self.folder.ensure_there()?; // it may have gone meanwhile
+                self.folder.ensure_there()?; // it may have been removed meanwhile
                 return Err(error);
             }
             self.prune();

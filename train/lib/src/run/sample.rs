@@ -106,9 +106,9 @@ fn continued(
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Sample>> {
     let prompt_ids = prompt_ids(tokenizer, &sample.prompt, opening)?;
-    let mut ends_when_asked =
+    let mut interrupt_on_stop =
         |_: Certain| if stop() { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) };
-    let completion = generate(gpt, &prompt_ids, knobs, &mut ends_when_asked)?;
+    let completion = generate(gpt, &prompt_ids, knobs, &mut interrupt_on_stop)?;
     if completion.finish_reason == FinishReason::Interrupted {
         return Ok(None);
     }

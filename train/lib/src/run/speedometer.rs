@@ -26,19 +26,19 @@ impl Speedometer {
         self.before_s + self.began.0.elapsed().as_secs_f64()
     }
 
-    /// Tokens a second since the last call.
+    /// Tokens per second since the last call.
     pub fn since_last(&mut self, tokens: u64) -> f64 {
         let now = (Instant::now(), tokens);
         rate(std::mem::replace(&mut self.last, now), now)
     }
 
-    /// Tokens a second of this session, evaluations and saves included.
+    /// Tokens per second of this session, including evaluations and saves.
     pub fn overall(&self, tokens: u64) -> f64 {
         rate(self.began, (Instant::now(), tokens))
     }
 }
 
-/// Tokens a second between two moments.
+/// Tokens per second between two times.
 fn rate((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> f64 {
     (after - before) as f64 / (ended - began).as_secs_f64().max(1e-9)
 }

@@ -254,7 +254,7 @@ impl Start {
         let configured = self.configure(&dataset, &tokens, processes, hooks, reporter)?;
         let Some((mut config, pace)) = configured else { return Ok(None) };
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
-        // The run may be resumed from another folder.
+        // The run may be resumed from another working directory.
         if elsewhere.is_some() {
             config.text = vec![absolute(&tokens)?];
         }

@@ -32,7 +32,7 @@ pub struct Learner<'a> {
     pub config: TrainConfig,
     /// The processes that train this model together, including this one.
     pub group: &'a dyn ProcessGroup,
-    /// Windows to learn from.
+    /// The windows of the training split.
     pub windows: TrainWindows,
     /// The optimizer and its moments.
     pub optimizer: Optimizer,

@@ -42,11 +42,11 @@ pub struct Progress {
 /// Checksums that identify the prepared text and its tokenizer: 16 hexadecimal digits each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataChecksums {
-    /// Of the tokens to learn from.
+    /// Checksum of the training split.
     pub train: String,
-    /// Of the tokens held out.
+    /// Checksum of the validation split.
     pub val: String,
-    /// Of `tokenizer.json`.
+    /// Checksum of `tokenizer.json`.
     pub tokenizer: String,
 }
 

@@ -35,13 +35,13 @@ impl AppendFile {
 
     /// Writes the pending bytes.
     pub(super) fn write_pending(&mut self) -> Result<(), LogError> {
-        let whole = self.file.metadata().map(|file| file.len());
+        let length = self.file.metadata().map(|file| file.len());
         let written = self.file.write_all(&self.pending);
         if written.is_ok() {
             self.pending.clear();
-        } else if let Ok(whole) = whole {
+        } else if let Ok(length) = length {
             // Removes a partial write, which a reader could not parse.
-            let _ = self.file.set_len(whole);
+            let _ = self.file.set_len(length);
         }
         written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }

@@ -121,8 +121,8 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     let problem = "cannot read the log";
     let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
     // A last line without a line end may lack digits of its last number even if it parses.
-    let whole = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-    let lines = content[..whole].split(|byte| *byte == b'\n').zip(1..);
+    let complete = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let lines = content[..complete].split(|byte| *byte == b'\n').zip(1..);
     let rows = lines.filter(|(line, _)| !line.iter().all(u8::is_ascii_whitespace)).map(|(json, line)| {
         let row = serde_json::from_slice(json).map_err(|reason| LogError::Row { path: path.to_owned(), line, reason });
         Ok((row?, String::from_utf8_lossy(json).into_owned()))

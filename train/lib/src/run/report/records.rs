@@ -111,8 +111,8 @@ impl Records {
             open.samples.append_all(samples)?;
         }
         if let Some(events) = &mut open.events {
-            let looks = |sample: &Sample| (tag(sample), sample.whole());
-            let is_shown = |sample: &Sample| open.shown.iter().any(|shown| looks(shown) == looks(sample));
+            let content = |sample: &Sample| (tag(sample), sample.whole());
+            let is_shown = |sample: &Sample| open.shown.iter().any(|shown| content(shown) == content(sample));
             for sample in samples.iter().filter(|sample| sample.step != opened_at || !is_shown(sample)) {
                 events.text(sample.step, &tag(sample), &sample.whole())?;
             }

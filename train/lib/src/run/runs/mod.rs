@@ -42,9 +42,9 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
             return Err(FolderError::NoRuns(folder.clone()));
         }
     }
-    let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    paths.sort_by_cached_key(|path| (whole(path), path.is_symlink(), path.as_os_str().len(), path.clone()));
-    paths.dedup_by_key(|path| whole(path));
+    let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    paths.sort_by_cached_key(|path| (canonical(path), path.is_symlink(), path.as_os_str().len(), path.clone()));
+    paths.dedup_by_key(|path| canonical(path));
     let mut runs: Vec<Summary> = paths.iter().map(|path| Summary::read(path)).collect();
     let lowest: Vec<bool> = runs.iter().map(|run| run.is_lowest_of(&runs)).collect();
     for (run, lowest) in runs.iter_mut().zip(lowest) {
@@ -57,17 +57,17 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
 /// The other runs in the same folders whose text lies in one of the `removed` runs, so that they
 /// could not go on without it; each with the run that has its text.
 pub fn learning_from(removed: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
-    let whole = |path: &Path| path.canonicalize().ok();
-    let owners: Vec<(&PathBuf, PathBuf)> = removed.iter().filter_map(|path| Some((path, whole(path)?))).collect();
+    let canonical = |path: &Path| path.canonicalize().ok();
+    let owners: Vec<(&PathBuf, PathBuf)> = removed.iter().filter_map(|path| Some((path, canonical(path)?))).collect();
     let mut folders: Vec<PathBuf> = removed.iter().map(|path| parent_folder(path)).collect();
     folders.sort();
     folders.dedup();
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
     let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_run(path)).collect();
-    runs.retain(|run| whole(run).is_some_and(|run| owners.iter().all(|(_, owner)| run != *owner)));
+    runs.retain(|run| canonical(run).is_some_and(|run| owners.iter().all(|(_, owner)| run != *owner)));
     runs.sort();
     let owner_of = |run: PathBuf| {
-        let text = whole(&text_folder(&run, &configuration(&run)))?;
+        let text = canonical(&text_folder(&run, &configuration(&run)))?;
         let (owner, _) = owners.iter().find(|(_, owner)| text.starts_with(owner))?;
         Some((run, (*owner).clone()))
     };

@@ -23,11 +23,10 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Looks whether the run in `path` can be removed, and takes its lock. Nothing is removed yet.
+    /// Checks that the run in `path` can be removed, and takes its lock. Removes nothing yet.
     ///
     /// # Errors
-    /// When it is no run, something lies in the folder that no run left there, or another process
-    /// uses it.
+    /// When it is no run, its folder holds other files, or another process uses it.
     pub fn new(path: &Path) -> Result<Self, FolderError> {
         if !is_run(path) {
             return Err(FolderError::NoRun(path.to_owned()));

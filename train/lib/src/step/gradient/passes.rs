@@ -27,7 +27,7 @@ pub struct Passes {
     pub seed: u64,
     /// The step, counted from 0.
     pub step: u64,
-    /// What is minimised.
+    /// The objective to minimise.
     pub objective: Objective,
     /// Whether a pass keeps only each block's input for the backward pass and recomputes the rest.
     pub activation_checkpointing: bool,

@@ -77,7 +77,7 @@ impl Pass<'_> {
         let Some((hidden, table)) = gpt.factors_of_logits(hidden) else {
             unreachable!("packed weights are not trained")
         };
-        // Pieces of one size: a small last one would cost nearly as much as the others.
+        // Pieces of equal size: a small last one would cost nearly as much as the others.
         let pieces = positions.div_ceil(at_once.max(1));
         head_loss(hidden, table, targets, passes.objective, divisor, positions.div_ceil(pieces))
     }

@@ -13,14 +13,14 @@ use crate::{error::Result, units::counted, units::grouped};
 /// Characters of the window's text in the line.
 const SHORT: usize = 60;
 
-/// A step that was not taken, as `reports/nonfinite-step-XXXXXXXX.json` keeps it.
+/// The content of `reports/nonfinite-step-XXXXXXXX.json`: a step that was not taken.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The step that would have been taken.
     pub step: u64,
-    /// The batch's mean loss in nats per token; null where it is not finite.
+    /// The batch's mean loss in nats per token; null if it is not finite.
     pub loss: f64,
-    /// The gradient's global norm; null where it is not finite.
+    /// The gradient's global norm; null if it is not finite.
     pub grad_norm: f64,
     /// The learning rate the step would have had.
     pub learning_rate: f64,
@@ -86,7 +86,7 @@ impl Report {
         )
     }
 
-    /// The window that the diagnosis names, else the batch's first.
+    /// The window in the diagnosis, else the batch's first.
     fn worst_window(&self) -> Option<&Window> {
         let named = self.found.as_ref().and_then(|found| found.window);
         self.windows.iter().find(|window| Some(window.window) == named).or(self.windows.first())

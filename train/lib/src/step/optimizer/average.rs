@@ -27,7 +27,7 @@ impl WeightAverage {
         Self { decay, gpt: None }
     }
 
-    /// The model with the averaged weights, computing as `trained` does; `None` before the first
+    /// The model with the averaged weights and the precision of `trained`; `None` before the first
     /// step.
     pub fn model(&self, trained: &Gpt) -> Option<Gpt> {
         self.gpt.clone().map(|gpt| gpt.with_precision(trained.precision()))

@@ -89,7 +89,7 @@ impl Halt {
         Self { halted, client }
     }
 
-    /// Lets the device take steps again.
+    /// Allows the device to take steps again.
     pub fn release(&mut self) {
         self.halted = Tensor::zeros([1], &self.halted.device());
     }
@@ -112,7 +112,7 @@ pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     values.iter::<f32>().nth(NORM).map_or(0.0, f64::from)
 }
 
-/// The verdict on a step, [`VALUES`] numbers on the device, as [`judge`] gives it.
+/// The verdict of [`judge`] on a step: [`VALUES`] numbers on the device.
 fn decide(
     gpt: &Gpt,
     gradients: &GradientsParams,

@@ -77,7 +77,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// An optimizer that has not stepped yet.
+    /// A new optimizer, before its first step.
     pub fn new(config: impl Into<OptimizerConfig>) -> Self {
         let config = config.into();
         Self {
