@@ -1,7 +1,7 @@
 //! The facts that choices depend on: the size of the text, and which models a kind of device trains
 //! in reasonable time.
 
-/// The size of the tokenized text.
+/// The size of the tokenised text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TextFacts {
     /// Tokens in the training split.

@@ -1,5 +1,5 @@
 //! How this process was started: alone, or by `mpirun` with others. Read from environment
-//! variables, before MPI is initialized.
+//! variables, before MPI is initialised.
 
 use std::num::NonZero;
 

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// This process in `MPI_COMM_WORLD`.
 pub struct MpiGroup {
-    /// `None` after leaving. Dropping it finalizes MPI, which waits for all processes; only
+    /// `None` after leaving. Dropping it finalises MPI, which waits for all processes; only
     /// [`ProcessGroup::leave`] does so, since a process with an error must not wait.
     universe: RefCell<Option<Universe>>,
     world: SimpleCommunicator,
@@ -34,11 +34,11 @@ pub struct MpiGroup {
 }
 
 impl MpiGroup {
-    /// Initializes MPI and joins the other processes.
+    /// Initialises MPI and joins the other processes.
     ///
     /// # Errors
     /// When the launcher's MPI is not the one that this program was built with, or MPI was already
-    /// initialized.
+    /// initialised.
     pub fn join(launch: Launch, program: Program, interrupt: &Interrupt) -> Result<Self> {
         // Only the thread that runs the command calls MPI.
         let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
@@ -151,7 +151,7 @@ impl ProcessGroup for MpiGroup {
 
 impl Drop for MpiGroup {
     fn drop(&mut self) {
-        // After an error, finalizing MPI would wait for processes that wait for this one.
+        // After an error, finalising MPI would wait for processes that wait for this one.
         std::mem::forget(self.universe.take());
     }
 }

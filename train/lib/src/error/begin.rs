@@ -93,7 +93,7 @@ pub enum TextError {
     /// A folder whose name is not UTF-8, so that a configuration cannot hold it.
     #[error("the name of {0} is not UTF-8; rename it")]
     NotUtf8(PathBuf),
-    /// The text is already tokenized and can no longer be masked.
+    /// The text is already tokenised and can no longer be masked.
     #[error(
         "{0} was prepared already, and mask = true changes nothing in it; mask where it is prepared, and leave mask out here"
     )]

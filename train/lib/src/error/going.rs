@@ -160,7 +160,7 @@ pub enum GroupError {
          was built with"
     )]
     OtherMpi { launched: usize, seen: usize },
-    /// MPI was already initialized.
+    /// MPI was already initialised.
     #[error("MPI was begun twice in one process")]
     BegunTwice,
     /// The windows of a step do not divide evenly among the processes.

@@ -69,7 +69,7 @@ pub struct DefaultHooks;
 
 impl StartHooks for DefaultHooks {}
 
-/// A tokenized text, and the resources to train on it.
+/// A tokenised text, and the resources to train on it.
 pub struct PreparedText<'a> {
     /// The text.
     pub dataset: &'a Dataset,

@@ -1,4 +1,4 @@
-//! Recognizes a run's folder, also of a run that has not begun or is partly removed.
+//! Recognises a run's folder, also of a run that has not begun or is partly removed.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -48,7 +48,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 /// Marks a run as being removed, before any file is deleted: if the removal is interrupted, the
-/// rest cannot be resumed, but is recognized and can be removed.
+/// rest cannot be resumed, but is recognised and can be removed.
 ///
 /// # Errors
 /// When its configuration cannot be renamed.

@@ -1,4 +1,4 @@
-//! Several runs: lists and summarizes them, finds the best on each text, and removes a run.
+//! Several runs: lists and summarises them, finds the best on each text, and removes a run.
 
 mod removal;
 mod summary;

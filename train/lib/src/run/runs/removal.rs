@@ -52,7 +52,7 @@ impl Removal {
     }
 
     /// Removes the run. Its configuration is renamed first and removed last: if this is
-    /// interrupted, the rest cannot be resumed, but is recognized and can be removed.
+    /// interrupted, the rest cannot be resumed, but is recognised and can be removed.
     ///
     /// # Errors
     /// When something cannot be removed, or was put into the folder meanwhile; the line names it.

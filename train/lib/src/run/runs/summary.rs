@@ -79,7 +79,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarizes the run in `path`. Damaged files are treated as missing; other commands diagnose
+    /// Summarises the run in `path`. Damaged files are treated as missing; other commands diagnose
     /// them.
     pub(super) fn read(path: &Path) -> Self {
         let config = configuration(path);
