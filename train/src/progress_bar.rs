@@ -1,5 +1,5 @@
-//! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no
-//! terminal.
+//! The progress of preparing text: bytes, rate and time left, as a bar on a terminal and as a line
+//! every few seconds elsewhere.
 
 use std::{io::IsTerminal, io::Write, sync::Mutex, sync::MutexGuard, sync::PoisonError, time::Duration, time::Instant};
 
@@ -10,43 +10,43 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use ember_training::units;
 
-/// Seconds between two lines.
+/// Time between two lines, where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Draws what `ember_data::prepare` reports.
+/// Displays the progress that `ember_data::prepare` reports.
 pub struct Bar {
     interrupt: Interrupt,
-    /// Nothing when quiet.
-    shown: Option<Mutex<Shown>>,
+    /// None when quiet.
+    state: Option<Mutex<State>>,
 }
 
-struct Shown {
+struct State {
     stage: String,
-    /// When the stage began, and how far it was then.
+    /// Start of the current stage, and the bytes already done then.
     began: Instant,
-    began_at: u64,
-    /// When the last line was written.
-    last: Instant,
-    /// On a terminal, instead of lines.
+    bytes_at_start: u64,
+    /// Time of the last line.
+    last_line: Instant,
+    /// None if there is no terminal: then lines are written.
     bar: Option<ProgressBar>,
 }
 
 impl Bar {
-    /// A bar on a terminal, lines elsewhere, nothing when `quiet`.
+    /// Shows a bar on a terminal, lines elsewhere, nothing if `quiet`.
     pub fn new(quiet: bool, interrupt: &Interrupt) -> Self {
         let now = Instant::now();
         let bar = std::io::stderr().is_terminal().then(ProgressBar::hidden);
-        let shown = Shown { stage: String::new(), began: now, began_at: 0, last: now, bar };
-        Self { interrupt: interrupt.clone(), shown: (!quiet).then(|| Mutex::new(shown)) }
+        let state = State { stage: String::new(), began: now, bytes_at_start: 0, last_line: now, bar };
+        Self { interrupt: interrupt.clone(), state: (!quiet).then(|| Mutex::new(state)) }
     }
 
-    fn shown(&self) -> Option<MutexGuard<'_, Shown>> {
-        Some(self.shown.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        Some(self.state.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the bar off the screen.
     pub fn finish(&self) {
-        if let Some(Shown { bar: Some(bar), .. }) = self.shown().as_deref() {
+        if let Some(State { bar: Some(bar), .. }) = self.state().as_deref() {
             bar.finish_and_clear();
         }
     }
@@ -54,22 +54,22 @@ impl Bar {
 
 impl Progress for Bar {
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>) {
-        let Some(mut shown) = self.shown() else { return };
-        let Shown { stage: last_stage, began, began_at, last, bar } = &mut *shown;
-        let begins = last_stage != stage;
-        if begins {
+        let Some(mut state) = self.state() else { return };
+        let State { stage: last_stage, began, bytes_at_start, last_line, bar } = &mut *state;
+        let is_new_stage = last_stage != stage;
+        if is_new_stage {
             *last_stage = stage.to_owned();
-            (*began, *began_at, *last) = (Instant::now(), done_bytes, Instant::now());
+            (*began, *bytes_at_start, *last_line) = (Instant::now(), done_bytes, Instant::now());
         }
         if let Some(bar) = bar {
-            if begins {
+            if is_new_stage {
                 bar.finish_and_clear();
                 *bar = new_bar(stage, total_bytes);
             }
             bar.set_position(done_bytes);
-        } else if last.elapsed() >= LINE_EVERY {
-            *last = Instant::now();
-            let rate = done_bytes.saturating_sub(*began_at) as f64 / began.elapsed().as_secs_f64();
+        } else if last_line.elapsed() >= LINE_EVERY {
+            *last_line = Instant::now();
+            let rate = done_bytes.saturating_sub(*bytes_at_start) as f64 / began.elapsed().as_secs_f64();
             let left = total_bytes.map(|total| total.saturating_sub(done_bytes) as f64 / rate.max(1.0));
             let left = left.map_or_else(String::new, |left| format!(", {} left", units::duration(left)));
             let (done, rate) = (units::bytes(done_bytes), units::bytes(rate as u64));
@@ -78,8 +78,8 @@ impl Progress for Bar {
     }
 
     fn note(&self, line: &str) {
-        let Some(shown) = self.shown() else { return };
-        match &shown.bar {
+        let Some(state) = self.state() else { return };
+        match &state.bar {
             Some(bar) => bar.suspend(|| terminal::say(line)),
             None => terminal::say(line),
         }

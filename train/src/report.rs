@@ -1,4 +1,4 @@
-//! A run as a person sees it: notes, and while it trains the dashboard on a terminal, else lines.
+//! The run's user interface: notes, and during training a dashboard on a terminal or plain lines.
 
 mod dashboard;
 mod lines;
@@ -13,21 +13,21 @@ use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
 pub use dashboard::{Dashboard, restore_terminal};
 pub use lines::Lines;
 
-/// Where the program runs: a terminal that can show the dashboard, or standard error; with `quiet`,
-/// nowhere.
+/// Reports a run: in the dashboard if the terminal can show it, else as lines on standard error;
+/// with `quiet`, nowhere.
 pub struct Screen {
     quiet: bool,
-    /// Shows a run while it trains, and its notes before and after: then nothing but notes comes.
-    shows: Box<dyn Reporter>,
-    /// Until the first step is over: the wait for it, and what a dashboard opens with then.
-    waits: Option<(Wait, Opening)>,
-    /// Whether a dashboard has the whole screen.
-    is_full: bool,
-    /// The wait for kernels that are compiled to be timed, in lines.
-    times: Option<Wait>,
+    /// The current reporter: lines (or nothing when quiet) until a dashboard replaces them.
+    reporter: Box<dyn Reporter>,
+    /// Until the first step ends: the display of compiling kernels, and the dashboard's arguments.
+    first_step_wait: Option<(Wait, Opening)>,
+    /// Whether the dashboard is open.
+    has_dashboard: bool,
+    /// The display of kernels that are compiled to be timed, in lines, unless the dashboard is open.
+    tuning_wait: Option<Wait>,
 }
 
-/// What a dashboard opens with.
+/// The arguments of [`Dashboard::open`], kept until the first step ends.
 struct Opening {
     run: String,
     first_step: u64,
@@ -35,23 +35,25 @@ struct Opening {
 }
 
 impl Screen {
-    /// A screen on which nothing is shown yet.
+    /// A screen without a dashboard.
     pub fn new(quiet: bool) -> Self {
-        let shows: Box<dyn Reporter> = if quiet { Box::new(Silent) } else { Box::new(Lines::new(terminal::stderr())) };
-        Self { quiet, shows, waits: None, is_full: false, times: None }
+        let reporter: Box<dyn Reporter> =
+            if quiet { Box::new(Silent) } else { Box::new(Lines::new(terminal::stderr())) };
+        Self { quiet, reporter, first_step_wait: None, has_dashboard: false, tuning_wait: None }
     }
 
-    /// The first step is over, or something else has to be said.
-    fn wait_no_longer(&mut self) {
-        self.times = None;
-        let Some((wait, Opening { run, first_step, max_steps })) = self.waits.take() else { return };
+    /// Ends the waits and opens the dashboard: the first step ended, or something else is to be
+    /// shown.
+    fn end_waits(&mut self) {
+        self.tuning_wait = None;
+        let Some((wait, Opening { run, first_step, max_steps })) = self.first_step_wait.take() else { return };
         drop(wait);
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
         if terminal
             && !self.quiet
             && let Some(dashboard) = Dashboard::open(&run, first_step, max_steps)
         {
-            (self.shows, self.is_full) = (Box::new(dashboard), true);
+            (self.reporter, self.has_dashboard) = (Box::new(dashboard), true);
         }
     }
 }
@@ -60,38 +62,38 @@ impl Reporter for Screen {
     fn begin(&mut self, run: &str, first_step: u64, max_steps: u64) {
         let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
         let opening = Opening { run: run.to_owned(), first_step, max_steps };
-        *self = Self { waits: Some((wait, opening)), ..Self::new(self.quiet) };
+        *self = Self { first_step_wait: Some((wait, opening)), ..Self::new(self.quiet) };
     }
 
     fn step(&mut self, report: &StepReport) {
-        self.wait_no_longer();
-        self.shows.step(report);
+        self.end_waits();
+        self.reporter.step(report);
     }
 
     fn evaluation(&mut self, report: &EvalReport) {
-        self.wait_no_longer();
-        self.shows.evaluation(report);
+        self.end_waits();
+        self.reporter.evaluation(report);
     }
 
     fn sample(&mut self, step: u64, text: &str) {
-        self.wait_no_longer();
-        self.shows.sample(step, text);
+        self.end_waits();
+        self.reporter.sample(step, text);
     }
 
     fn note(&mut self, note: Note) {
-        self.wait_no_longer();
-        let times = matches!(note, Note::Tuning) && !self.is_full;
-        self.shows.note(note);
-        self.times = times.then(|| Wait::in_lines(KERNELS_TIMED, self.quiet));
+        self.end_waits();
+        let tuning_wait = matches!(note, Note::Tuning) && !self.has_dashboard;
+        self.reporter.note(note);
+        self.tuning_wait = tuning_wait.then(|| Wait::in_lines(KERNELS_TIMED, self.quiet));
     }
 
     fn stop_requested(&self) -> bool {
-        self.shows.stop_requested()
+        self.reporter.stop_requested()
     }
 
     fn finish(&mut self) {
-        self.waits = None;
-        self.shows.finish();
+        self.first_step_wait = None;
+        self.reporter.finish();
         *self = Self::new(self.quiet);
     }
 }

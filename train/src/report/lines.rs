@@ -1,4 +1,4 @@
-//! A run as plain lines, for logs and pipes: a step every so often, every evaluation and every
+//! Reports a run as plain lines, for logs and pipes: some of the steps, every evaluation and every
 //! sample.
 
 use std::{io::Write, time::Duration, time::Instant};
@@ -8,7 +8,7 @@ use ember_training::{note::Note, units::bytes, units::duration, units::grouped};
 
 use crate::wording;
 
-/// Writes lines; where they cannot be written, the run goes on.
+/// Writes lines; write errors are ignored, so they do not stop the run.
 pub struct Lines<W> {
     out: W,
     opened: Instant,
@@ -16,7 +16,7 @@ pub struct Lines<W> {
 }
 
 impl<W: Write> Lines<W> {
-    /// Lines to `out`.
+    /// Writes to `out`.
     pub fn new(out: W) -> Self {
         Self { out, opened: Instant::now(), last: None }
     }
@@ -25,8 +25,8 @@ impl<W: Write> Lines<W> {
         let _ = self.out.write_all(format!("{line}\n").as_bytes());
     }
 
-    /// Often at first, when a person is watching, then seldom: a tenth of the time so far, from 2
-    /// to 60 seconds.
+    /// Whether the next step is to be reported. The interval is a tenth of the elapsed time, from 2
+    /// to 60 seconds: often at first, when somebody is watching, then seldom.
     fn is_due(&self) -> bool {
         let pause = (self.opened.elapsed() / 10).clamp(Duration::from_secs(2), Duration::from_secs(60));
         self.last.is_none_or(|last| last.elapsed() >= pause)

@@ -1,41 +1,41 @@
-//! The points of a curve, of which there are never more than a screen can show.
+//! A loss curve with a bounded number of points.
 
-/// Losses by the step; of very many, means of neighbours.
+/// Losses by step; a long curve keeps means of neighbours.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curve {
     points: Vec<(f64, f64)>,
-    /// How many losses a point is the mean of.
-    each: usize,
-    /// Losses that do not make a point yet: their number, and the sum of them.
-    waiting: (usize, f64),
+    /// Number of losses averaged in each new point.
+    losses_per_point: usize,
+    /// Count and sum of the losses that do not make up a point yet.
+    pending: (usize, f64),
 }
 
-/// The widest screens show four hundred.
-const MOST: usize = 1000;
+/// Maximum number of points; the widest screens show four hundred.
+const MAX_POINTS: usize = 1000;
 
 impl Curve {
-    /// Adds a loss. One that is no number has no place on a curve.
+    /// Adds a loss; one that is not finite is skipped.
     pub(super) fn add(&mut self, step: u64, loss: f64) {
         if !loss.is_finite() {
             return;
         }
-        self.each = self.each.max(1);
-        self.waiting = (self.waiting.0 + 1, self.waiting.1 + loss);
-        if self.waiting.0 < self.each {
+        self.losses_per_point = self.losses_per_point.max(1);
+        self.pending = (self.pending.0 + 1, self.pending.1 + loss);
+        if self.pending.0 < self.losses_per_point {
             return;
         }
-        let (count, sum) = std::mem::take(&mut self.waiting);
+        let (count, sum) = std::mem::take(&mut self.pending);
         self.points.push((step as f64, sum / count as f64));
-        if self.points.len() > MOST {
+        if self.points.len() > MAX_POINTS {
             let middle = |pair: &[(f64, f64)]| {
                 (pair[pair.len() - 1].0, pair.iter().map(|point| point.1).sum::<f64>() / pair.len() as f64)
             };
             self.points = self.points.chunks(2).map(middle).collect();
-            self.each *= 2;
+            self.losses_per_point *= 2;
         }
     }
 
-    /// The step and the loss of each.
+    /// The points as (step, loss).
     pub(super) fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
@@ -53,7 +53,7 @@ mod tests {
         }
         curve.add(100_000, f64::NAN);
         let points = curve.points();
-        assert!(points.len() <= MOST && points.len() > MOST / 3, "{}", points.len());
+        assert!(points.len() <= MAX_POINTS && points.len() > MAX_POINTS / 3, "{}", points.len());
         assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 > pair[1].1));
         for &(step, loss) in points {
             assert!((loss - (4.0 - step / 50_000.0)).abs() < 0.02, "{step}: {loss}");

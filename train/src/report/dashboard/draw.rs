@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! Draws the dashboard.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,22 +12,22 @@ use ember_training::units::{bytes, duration, grouped, short};
 
 use super::View;
 
-/// Columns of the figures beside the curves, and those of a figure's name.
-const FIGURES: u16 = 38;
-const NAME: usize = 13;
-/// Notes that are shown, the latest.
-const NOTES: usize = 2;
-/// Lines of the sample, where there is room.
+/// Columns of the metrics panel beside the curves, and of a metric's name in it.
+const METRICS_WIDTH: u16 = 38;
+const NAME_WIDTH: usize = 13;
+/// Number of notes shown, the latest.
+const MAX_NOTES: usize = 2;
+/// Lines of the sample, if there is room.
 const SAMPLE_LINES: u16 = 8;
 
 const TRAINING: Color = Color::Cyan;
 const VALIDATION: Color = Color::Yellow;
 
 impl View {
-    /// Draws the whole screen.
+    /// Draws the whole dashboard.
     pub(super) fn draw(&self, frame: &mut Frame) {
-        let latest = &self.notes[self.notes.len().saturating_sub(NOTES)..];
-        // Words that do not fit move to the next line, so that lines are not filled.
+        let latest = &self.notes[self.notes.len().saturating_sub(MAX_NOTES)..];
+        // Word wrapping leaves lines partly empty: count on nine tenths of the width.
         let lines = |note: &String| note.chars().count().div_ceil(usize::from(frame.area().width) * 9 / 10) as u16;
         let notes = latest.iter().map(lines).sum::<u16>().min(frame.area().height / 4);
         let sample = SAMPLE_LINES.min(frame.area().height / 4) + 2;
@@ -40,11 +40,11 @@ impl View {
         ])
         .areas(frame.area());
         self.draw_progress(frame, progress);
-        let beside = if middle.width >= 2 * FIGURES { FIGURES } else { 0 };
-        let [curves, figures] = Layout::horizontal([Constraint::Min(20), Constraint::Length(beside)]).areas(middle);
+        let beside = if middle.width >= 2 * METRICS_WIDTH { METRICS_WIDTH } else { 0 };
+        let [curves, metrics] = Layout::horizontal([Constraint::Min(20), Constraint::Length(beside)]).areas(middle);
         self.draw_curves(frame, curves);
         if beside > 0 {
-            frame.render_widget(Paragraph::new(self.figures()).block(Block::bordered().title(" Figures ")), figures);
+            frame.render_widget(Paragraph::new(self.metrics()).block(Block::bordered().title(" Figures ")), metrics);
         }
         self.draw_sample(frame, sample);
         let latest: Vec<Line> = latest.iter().map(|note| Line::from(printable(note)).yellow()).collect();
@@ -75,14 +75,14 @@ impl View {
             frame.render_widget(Paragraph::new("no step is reported yet").dim().block(block), area);
             return;
         }
-        let least_and_most = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)))
+        let min_and_max = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (min.min(value), max.max(value)))
         };
-        let (first, last) = least_and_most(&mut all().map(|point| point.0));
-        let (least, most) = least_and_most(&mut all().map(|point| point.1));
-        // A curve of one point has no width, and one that is level no height.
-        let (last, margin) = (last.max(first + 1.0), ((most - least) * 0.05).max(0.01));
-        let bounds = [least - margin, most + margin];
+        let (first, last) = min_and_max(&mut all().map(|point| point.0));
+        let (min, max) = min_and_max(&mut all().map(|point| point.1));
+        // Widen the bounds: a single point has no width, a level curve no height.
+        let (last, margin) = (last.max(first + 1.0), ((max - min) * 0.05).max(0.01));
+        let bounds = [min - margin, max + margin];
         let dataset = |name, points, colour| {
             let line = Dataset::default().name(name).marker(Marker::Braille).graph_type(GraphType::Line);
             line.style(Style::new().fg(colour)).data(points)
@@ -92,25 +92,25 @@ impl View {
         let labels = [label(bounds[0]), label((bounds[0] + bounds[1]) / 2.0), label(bounds[1])];
         let y = Axis::default().bounds(bounds).labels(labels);
         let curves = vec![dataset("training", training, TRAINING), dataset("validation", validation, VALIDATION)];
-        // Their colours are those of the figures beside them.
+        // No legend: the metrics panel names the curves in the same colours.
         let chart = Chart::new(curves).x_axis(x).y_axis(y).legend_position(None);
         frame.render_widget(chart.block(block), area);
     }
 
-    /// The figures, a line each.
-    fn figures(&self) -> Vec<Line<'static>> {
+    /// The metrics, one per line.
+    fn metrics(&self) -> Vec<Line<'static>> {
         let step = &self.step;
         let mut lines = Vec::new();
-        let mut figure = |name: &str, value: String, colour: Option<Color>| {
+        let mut metric = |name: &str, value: String, colour: Option<Color>| {
             let style = colour.map_or(Style::new(), |colour| Style::new().fg(colour)).bold();
-            lines.push(Line::from(vec![Span::from(format!("{name:<NAME$} ")).dim(), Span::styled(value, style)]));
+            lines.push(Line::from(vec![Span::from(format!("{name:<NAME_WIDTH$} ")).dim(), Span::styled(value, style)]));
         };
         if step.tokens > 0 {
-            figure("training", format!("{:.4}", step.train_loss), Some(TRAINING));
+            metric("training", format!("{:.4}", step.train_loss), Some(TRAINING));
         }
         if let Some(evaluation) = &self.evaluation {
             let best = if evaluation.is_best { ", the best" } else { "" };
-            figure("validation", format!("{:.4}{best}", evaluation.val_loss), Some(VALIDATION));
+            metric("validation", format!("{:.4}{best}", evaluation.val_loss), Some(VALIDATION));
             let beside = [
                 ("averaged", evaluation.ema_val_loss),
                 ("bits a byte", evaluation.bits_per_byte),
@@ -119,22 +119,22 @@ impl View {
             ];
             for (name, value) in beside {
                 if let Some(value) = value {
-                    figure(name, format!("{value:.4}"), None);
+                    metric(name, format!("{value:.4}"), None);
                 }
             }
         }
         if step.tokens > 0 {
-            figure("tokens a s", short(step.tokens_per_s), None);
-            figure("tokens", short(step.tokens as f64), None);
-            figure("time", duration(step.elapsed_s), None);
-            figure("learning rate", format!("{:.2e}", step.learning_rate), None);
-            figure("gradient norm", format!("{:.3}", step.grad_norm), None);
+            metric("tokens a s", short(step.tokens_per_s), None);
+            metric("tokens", short(step.tokens as f64), None);
+            metric("time", duration(step.elapsed_s), None);
+            metric("learning rate", format!("{:.2e}", step.learning_rate), None);
+            metric("gradient norm", format!("{:.3}", step.grad_norm), None);
         }
         if let Some(memory) = step.memory_bytes {
-            figure("memory", bytes(memory), None);
+            metric("memory", bytes(memory), None);
         }
         if let Some(mfu) = step.mfu {
-            figure("MFU", format!("{:.1}%", 100.0 * mfu), None);
+            metric("MFU", format!("{:.1}%", 100.0 * mfu), None);
         }
         lines
     }

@@ -1,8 +1,8 @@
-//! A run on a terminal, full screen: how far it is, its losses as curves, its figures, what the model
-//! last wrote, and what a person should know.
+//! The full-screen dashboard of a run: its progress, loss curves, metrics, the latest sample and
+//! the notes.
 //!
-//! The run only writes down what there is to show ([`View`]); a thread of its own draws it and reads
-//! the keys, so that a terminal which takes nothing, or is gone, holds no step up.
+//! The run only updates the state to show ([`View`]); a separate thread draws it and reads the
+//! keys. A terminal that blocks, or is gone, therefore delays no step.
 
 mod curve;
 mod draw;
@@ -27,30 +27,30 @@ use crate::wording;
 use curve::Curve;
 pub use terminal::restore_terminal;
 
-/// How often keys are looked for, and the screen drawn where something has changed.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long the end of a run waits for the screen's thread, which a terminal may hold.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Interval at which keys are polled, and the screen is redrawn if the view changed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the end of a run waits for the drawing thread, which the terminal may block.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The screen; `q` asks the run to save and end.
+/// The dashboard; `q` asks the run to save and end.
 pub struct Dashboard {
-    shown: Arc<Shown>,
-    /// None once the terminal was given back.
+    shared: Arc<Shared>,
+    /// The drawing thread; None once the terminal is restored.
     thread: Option<JoinHandle<()>>,
     notes: Vec<String>,
 }
 
-/// What the run and the screen's thread have in common.
+/// State shared by the run and the drawing thread.
 #[derive(Default)]
-struct Shown {
+struct Shared {
     view: Mutex<View>,
-    /// Whether there is something new in it.
-    is_stale: AtomicBool,
+    /// Whether `view` changed since it was last drawn.
+    needs_redraw: AtomicBool,
     stop_requested: AtomicBool,
     is_over: AtomicBool,
 }
 
-/// All that the screen shows.
+/// Everything the dashboard shows.
 #[derive(Clone, Default)]
 struct View {
     run: String,
@@ -58,24 +58,25 @@ struct View {
     evaluation: Option<EvalReport>,
     training: Curve,
     validation: Curve,
-    /// The latest text, and the step after which it was written.
+    /// The latest sample, and the step after which it was generated.
     sample: Option<(u64, String)>,
     notes: Vec<String>,
     is_ending: bool,
 }
 
 impl Dashboard {
-    /// Takes the terminal over; None where there is none that can show it, or where it is somebody
-    /// else's turn to use it.
+    /// Takes over the terminal; None if it cannot show the dashboard, or if this program runs in
+    /// the background.
     pub fn open(run: &str, first_step: u64, max_steps: u64) -> Option<Self> {
         let mut terminal = terminal::take()?;
         let step = StepReport { step: first_step, max_steps, ..StepReport::default() };
         let view = View { run: run.to_owned(), step, ..View::default() };
-        let shown = Arc::new(Shown { view: Mutex::new(view), is_stale: true.into(), ..Shown::default() });
-        let seen = Arc::clone(&shown);
+        let shared = Arc::new(Shared { view: Mutex::new(view), needs_redraw: true.into(), ..Shared::default() });
+        let drawn = Arc::clone(&shared);
         let draw = move || {
-            if seen.draw_until_over(&mut terminal).is_err() {
-                // It is gone. ratatui would say that on standard error at its end, and panic where that is gone too.
+            if drawn.draw_until_over(&mut terminal).is_err() {
+                // The terminal is gone. ratatui's drop would report that on standard error, and
+                // panic if that is gone too.
                 mem::forget(terminal);
             }
         };
@@ -83,28 +84,28 @@ impl Dashboard {
         if thread.is_none() {
             restore_terminal();
         }
-        Some(Self { shown, thread: Some(thread?), notes: Vec::new() })
+        Some(Self { shared, thread: Some(thread?), notes: Vec::new() })
     }
 }
 
 impl Reporter for Dashboard {
     fn step(&mut self, report: &StepReport) {
-        self.shown.change(|view| {
+        self.shared.change(|view| {
             view.training.add(report.step, report.train_loss);
-            // Its number of steps too may have changed, where a run ends by the clock.
+            // `max_steps` may have changed too: a run with a time limit adjusts its length.
             view.step = report.clone();
         });
     }
 
     fn evaluation(&mut self, report: &EvalReport) {
-        self.shown.change(|view| {
+        self.shared.change(|view| {
             view.validation.add(report.step, report.val_loss);
             view.evaluation = Some(report.clone());
         });
     }
 
     fn sample(&mut self, step: u64, text: &str) {
-        self.shown.change(|view| view.sample = Some((step, text.to_owned())));
+        self.shared.change(|view| view.sample = Some((step, text.to_owned())));
     }
 
     fn note(&mut self, note: Note) {
@@ -112,20 +113,20 @@ impl Reporter for Dashboard {
         if self.thread.is_none() {
             return say(line);
         }
-        self.shown.change(|view| view.notes.push(line.clone()));
-        // The screen goes when the run ends: then it is said again.
+        self.shared.change(|view| view.notes.push(line.clone()));
+        // Repeated when the run ends, since the dashboard disappears then.
         self.notes.push(line);
     }
 
     fn stop_requested(&self) -> bool {
-        self.shown.stop_requested.load(Ordering::Relaxed)
+        self.shared.stop_requested.load(Ordering::Relaxed)
     }
 
     fn finish(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        self.shown.is_over.store(true, Ordering::Relaxed);
-        let until = Instant::now() + PATIENCE;
-        while !thread.is_finished() && Instant::now() < until {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        while !thread.is_finished() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }
         restore_terminal();
@@ -139,38 +140,38 @@ impl Drop for Dashboard {
     }
 }
 
-impl Shown {
+impl Shared {
     fn change(&self, change: impl FnOnce(&mut View)) {
         change(&mut self.view.lock().unwrap_or_else(PoisonError::into_inner));
-        self.is_stale.store(true, Ordering::Relaxed);
+        self.needs_redraw.store(true, Ordering::Relaxed);
     }
 
-    /// Draws and reads keys until the run is over, or the terminal is gone, which is an error.
+    /// Draws and reads keys until the run is over; an error means that the terminal is gone.
     fn draw_until_over(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         while !self.is_over.load(Ordering::Relaxed) {
             self.draw_and_read(terminal)?;
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// Draws the screen where something on it is new, and answers what was pressed since.
+    /// Redraws the screen if the view changed, and handles the pending key events.
     fn draw_and_read(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
-        if self.is_stale.swap(false, Ordering::Relaxed) {
+        if self.needs_redraw.swap(false, Ordering::Relaxed) {
             let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
             terminal.draw(|frame| view.draw(frame))?;
         }
         while terminal::has_input()? && event::poll(Duration::ZERO)? {
-            self.answer(&event::read()?);
+            self.handle_event(&event::read()?);
         }
-        // Of another size it is drawn anew.
+        // After a resize it is redrawn.
         if terminal.size()? != terminal.get_frame().area().as_size() {
-            self.is_stale.store(true, Ordering::Relaxed);
+            self.needs_redraw.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn answer(&self, event: &Event) {
+    fn handle_event(&self, event: &Event) {
         let Event::Key(key) = event else { return };
         let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
         let is_end = is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc);

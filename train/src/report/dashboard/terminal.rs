@@ -1,5 +1,5 @@
-//! The terminal: taken over for a screen, and given back whatever ends the run: `finish` and `drop` of
-//! the dashboard, a panic (ratatui's hook), or an exit without unwinding, which calls
+//! Takes over the terminal for the dashboard and restores it however the run ends: by `finish` or
+//! `drop` of the dashboard, a panic (ratatui's hook), or an exit without unwinding, which calls
 //! [`restore_terminal`] first.
 
 use std::io;
@@ -7,14 +7,15 @@ use std::io;
 use crossterm::{cursor, execute, terminal};
 use ratatui::DefaultTerminal;
 
-/// What the screen needs to be read.
-const LEAST: (u16, u16) = (40, 16);
+/// The smallest terminal on which the dashboard is readable: columns and rows.
+const MIN_SIZE: (u16, u16) = (40, 16);
 
-/// The terminal; None where it cannot show a screen, or where it is somebody else's turn to use it.
+/// Takes over the terminal; None if it cannot show the dashboard, or if this program runs in the
+/// background.
 pub(super) fn take() -> Option<DefaultTerminal> {
     let (columns, rows) = terminal::size().ok()?;
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    if columns < LEAST.0 || rows < LEAST.1 || is_dumb || !is_in_front() {
+    if columns < MIN_SIZE.0 || rows < MIN_SIZE.1 || is_dumb || !is_in_foreground() {
         return None;
     }
     let terminal = ratatui::try_init().ok();
@@ -26,8 +27,8 @@ pub(super) fn take() -> Option<DefaultTerminal> {
     terminal
 }
 
-/// Whether there is something to be read of the terminal; an error where it is gone, on which crossterm
-/// would wait for ever, and keep a processor busy with that.
+/// Whether the terminal has input to read; an error if the terminal is gone, where crossterm would
+/// busy-wait forever.
 #[cfg(unix)]
 pub(super) fn has_input() -> io::Result<bool> {
     let input = io::stdin();
@@ -40,35 +41,37 @@ pub(super) fn has_input() -> io::Result<bool> {
     Ok(true)
 }
 
-/// Gives the terminal back if a dashboard has it; also for a program about to exit without unwinding.
+/// Restores the terminal if the dashboard has it; also for a program about to exit without
+/// unwinding.
 pub fn restore_terminal() {
     if terminal::is_raw_mode_enabled().unwrap_or(false) {
-        // One that is gone needs nothing.
+        // If the terminal is gone, there is nothing to restore.
         let _ = ratatui::try_restore();
         let _ = execute!(io::stdout(), cursor::Show);
     }
 }
 
-/// Whether this program may use its terminal: in the background (`&` in a shell) the system would stop it for that.
+/// Whether this program runs in the foreground: the system would stop a background job (`&` in a
+/// shell) that uses the terminal.
 #[cfg(unix)]
-fn is_in_front() -> bool {
-    // A terminal that controls no jobs is everybody's.
-    rustix::termios::tcgetpgrp(io::stdin()).map_or(true, |front| front == rustix::process::getpgrp())
+fn is_in_foreground() -> bool {
+    // Without job control there is no background.
+    rustix::termios::tcgetpgrp(io::stdin()).map_or(true, |foreground| foreground == rustix::process::getpgrp())
 }
 
 #[cfg(not(unix))]
-fn is_in_front() -> bool {
+fn is_in_foreground() -> bool {
     true
 }
 
-/// Lets Ctrl-C be a signal again, as it is everywhere else in the program; raw mode makes it a key.
+/// Makes Ctrl-C a signal again, as everywhere else in the program; raw mode delivers it as a key.
 #[cfg(unix)]
 fn keep_interrupt_key() {
     use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
     let input = io::stdin();
     if let Ok(mut mode) = tcgetattr(&input) {
         mode.local_modes |= LocalModes::ISIG;
-        // Stopping or dumping the program would leave the shell with the dashboard's screen.
+        // Ctrl-Z and Ctrl-\ are disabled: they would leave the dashboard on the shell's screen.
         let disabled = if cfg!(target_os = "linux") { 0 } else { 0xff };
         mode.special_codes[SpecialCodeIndex::VSUSP] = disabled;
         mode.special_codes[SpecialCodeIndex::VQUIT] = disabled;

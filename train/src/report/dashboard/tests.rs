@@ -18,8 +18,8 @@ fn screen(view: &View, columns: u16, rows: u16) -> Vec<String> {
 fn dashboard() -> Dashboard {
     let step = StepReport { max_steps: 1000, ..StepReport::default() };
     let view = View { run: "diary".to_owned(), step, ..View::default() };
-    let shown = Arc::new(Shown { view: Mutex::new(view), ..Shown::default() });
-    Dashboard { shown, thread: Some(thread::spawn(|| {})), notes: Vec::new() }
+    let shared = Arc::new(Shared { view: Mutex::new(view), ..Shared::default() });
+    Dashboard { shared, thread: Some(thread::spawn(|| {})), notes: Vec::new() }
 }
 
 fn learned(dashboard: &mut Dashboard) {
@@ -57,9 +57,9 @@ fn learned(dashboard: &mut Dashboard) {
 #[test]
 fn all_that_there_is_to_say_is_on_the_screen() {
     let mut dashboard = dashboard();
-    assert!(screen(&dashboard.shown.view.lock().unwrap(), 100, 30).join("\n").contains("no step is reported yet"));
+    assert!(screen(&dashboard.shared.view.lock().unwrap(), 100, 30).join("\n").contains("no step is reported yet"));
     learned(&mut dashboard);
-    let view = dashboard.shown.view.lock().unwrap().clone();
+    let view = dashboard.shared.view.lock().unwrap().clone();
     let lines = screen(&view, 100, 30);
     let all = lines.join("\n");
     for words in [
@@ -89,7 +89,7 @@ fn all_that_there_is_to_say_is_on_the_screen() {
 fn it_fits_on_a_small_terminal() {
     let mut dashboard = dashboard();
     learned(&mut dashboard);
-    let view = dashboard.shown.view.lock().unwrap().clone();
+    let view = dashboard.shared.view.lock().unwrap().clone();
     for (columns, rows) in [(40, 16), (76, 24), (200, 60)] {
         let all = screen(&view, columns, rows).join("\n");
         assert!(all.contains("step 400 of 2,000") && all.contains("Tom sees"), "{all}");
@@ -100,11 +100,11 @@ fn it_fits_on_a_small_terminal() {
 #[test]
 fn q_asks_for_an_end_and_says_so() {
     let dashboard = dashboard();
-    let press = |code: KeyCode| dashboard.shown.answer(&Event::Key(code.into()));
+    let press = |code: KeyCode| dashboard.shared.handle_event(&Event::Key(code.into()));
     press(KeyCode::Char('x'));
     assert!(!dashboard.stop_requested());
     press(KeyCode::Char('q'));
     assert!(dashboard.stop_requested());
-    let all = screen(&dashboard.shown.view.lock().unwrap(), 100, 30).join("\n");
+    let all = screen(&dashboard.shared.view.lock().unwrap(), 100, 30).join("\n");
     assert!(all.contains("ends after this step, and saves it"), "{all}");
 }
