@@ -1,5 +1,5 @@
-//! `ember-train share`: the model in one page, which writes in any browser and asks no network for
-//! anything.
+//! `ember-train share`: puts the model into one HTML page that generates text in any browser,
+//! without network access.
 
 mod blob;
 mod copied;
@@ -43,7 +43,7 @@ pub struct ShareArgs {
     pub skip_copied: bool,
 }
 
-/// Parameters from which on a page is large and slow enough to say so.
+/// Above this number of parameters a page is so large and slow that a note says so.
 const MANY_PARAMETERS: usize = 40_000_000;
 
 fn weight_type(name: &str) -> Result<WeightType, String> {
@@ -106,25 +106,25 @@ struct Shared {
     checkpoint: PathBuf,
     stored: StoredWeights,
     tokenizer: Tokenizer,
-    /// The tokenizer as the page reads it.
-    words: Value,
-    /// How the page writes.
+    /// The tokenizer in the page's form.
+    tokenizer_json: Value,
+    /// How the page generates text.
     config: GenerationConfig,
 }
 
 impl Shared {
-    /// The model of a checkpoint.
+    /// Opens a checkpoint.
     ///
     /// # Errors
-    /// When it cannot be read, or the page has no code for its tokenizer.
+    /// When the checkpoint cannot be read, or the page does not support its tokenizer.
     fn open(checkpoint: PathBuf, notes: &Notes) -> Result<Self> {
         folder::verify_checksums_for_inference(&checkpoint)?;
         let stored = StoredWeights::of(&checkpoint)?;
         let tokenizer = Tokenizer::from_folder(&checkpoint)?;
         let opening = opening(&checkpoint, Some(&tokenizer), stored.config.vocab_size)?;
-        let words = tokenizer_of(&tokenizer, opening, &checkpoint)?;
+        let tokenizer_json = tokenizer_of(&tokenizer, opening, &checkpoint)?;
         let config = writing_config(&checkpoint, &tokenizer, stored.config.vocab_size, notes)?;
-        Ok(Self { checkpoint, stored, tokenizer, words, config })
+        Ok(Self { checkpoint, stored, tokenizer, tokenizer_json, config })
     }
 
     /// The whole page.
@@ -132,25 +132,25 @@ impl Shared {
     /// # Errors
     /// When the weights cannot be read, or are damaged.
     fn page(&self, weights: WeightType, facts: &Facts) -> Result<String> {
-        let Self { checkpoint, stored, words, config, .. } = self;
+        let Self { checkpoint, stored, tokenizer_json, config, .. } = self;
         let blob = Blob::of(stored, weights, checkpoint)?;
         let head = json!({
-            "version": 1, "config": stored.config, "tokenizer": words, "end_tokens": config.end_tokens, "settings": settings(config),
-            "weights": weights, "facts": facts, "tensors": blob.tensors,
+            "version": 1, "config": stored.config, "tokenizer": tokenizer_json, "end_tokens": config.end_tokens,
+            "settings": settings(config), "weights": weights, "facts": facts, "tensors": blob.tensors,
         });
         Ok(page::page(&facts.title, &head, &blob.bytes))
     }
 }
 
-/// Refuses a beginning that the page could not write on from: it has a character that the tokenizer lacks.
-/// One that is longer than the context is gone on with, as by `ember-generate text`.
+/// Refuses a prompt with a character that the tokenizer lacks. One longer than the context is
+/// allowed, as in `ember-generate text`.
 fn check_beginning(beginning: Option<&str>, tokenizer: &Tokenizer) -> Result<()> {
     let Some(beginning) = beginning else { return Ok(()) };
     let encoded = tokenizer.encode_prompt(beginning, SpecialTokens::Parse);
     encoded.map(drop).with_context(|| format!("--beginning {beginning:?}"))
 }
 
-/// How the page writes texts of the model in `checkpoint`; says what its settings have beside that.
+/// The page's generation settings for the model in `checkpoint`; notes those it cannot apply.
 fn writing_config(
     checkpoint: &Path,
     tokenizer: &Tokenizer,
@@ -164,12 +164,12 @@ fn writing_config(
     }
     Ok(GenerationConfig {
         end_tokens: EndTokens::read(checkpoint, Some(tokenizer), vocab_size)?.ids,
-        ..of_the_page(&GenerationConfig::resolve(&Knobs::default(), &drawing)?.0)
+        ..page_config(&GenerationConfig::resolve(&Knobs::default(), &drawing)?.0)
     })
 }
 
-/// The text that the model learned from. A Hugging Face folder has no run around it, and a run's text
-/// may be gone: then the page says less.
+/// The training text; None if there is none: a Hugging Face folder has no run around it, and a
+/// run's text may be gone. Then the page shows fewer facts.
 fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
     let unread = |error: Error| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
     let is_by_itself = |error: &Error| matches!(error, Error::Text(TextError::NoRun(_)));
@@ -183,8 +183,8 @@ fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
     dataset_for(&data, checkpoint).map_err(unread).ok()
 }
 
-/// Measures how much of what the model writes stands in its training text, and what in it is private, and
-/// says it; `None` where that cannot be searched.
+/// Measures how much of the model's output is copied from its training text, finds private data in
+/// it, and notes both; `None` if the text cannot be searched.
 fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: &Notes) -> Result<Option<Samples>> {
     let Manifest { train, .. } = &dataset.manifest;
     if let Some(line) = copied::too_long(train.bytes + train.documents) {
@@ -200,35 +200,34 @@ fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: 
     Ok(measured)
 }
 
-/// How the page writes: with the knobs that it has as the folder sets them, all others off, and one
-/// text.
-fn of_the_page(folder: &GenerationConfig) -> GenerationConfig {
+/// The page's settings: its own knobs as the folder sets them, all others off, and one text.
+fn page_config(folder: &GenerationConfig) -> GenerationConfig {
     let &GenerationConfig { strategy, temperature, top_k, top_p, .. } = folder;
     let strategy = if strategy.samples() { Strategy::Sample } else { Strategy::Greedy };
     GenerationConfig { strategy, temperature, top_k, top_p, ..GenerationConfig::default() }
 }
 
-/// The knobs that the page begins with; temperature 0 is the likeliest token each time.
+/// The initial values of the page's knobs; temperature 0 means greedy decoding.
 fn settings(config: &GenerationConfig) -> Value {
     let temperature = if config.strategy.samples() { config.temperature } else { 0.0 };
-    // A float32 as it was written: 0.8, and not 0.800000011920929.
+    // The shortest decimal form of the float32: 0.8, not 0.800000011920929.
     let temperature: f64 = temperature.to_string().parse().unwrap_or(1.0);
     json!({ "temperature": temperature, "top_k": config.top_k, "top_p": config.top_p })
 }
 
-/// The knobs that the page has.
-const OF_THE_PAGE: [&str; 4] = ["temperature", "top_k", "top_p", "max_new_tokens"];
+/// The knobs that the page offers.
+const PAGE_KNOBS: [&str; 4] = ["temperature", "top_k", "top_p", "max_new_tokens"];
 
-/// The knobs that a folder sets and the page does not have.
+/// The knobs that a folder sets but the page does not offer.
 fn left_out(folder: &Knobs) -> Vec<&'static str> {
-    let others = KNOBS.iter().filter(|knob| !OF_THE_PAGE.contains(&knob.name));
+    let others = KNOBS.iter().filter(|knob| !PAGE_KNOBS.contains(&knob.name));
     others.filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value))).map(|knob| knob.name).collect()
 }
 
-/// The tokenizer as the page reads it, and the token that a text of its own begins with.
+/// The tokenizer in the page's form, with the token that starts a text without a prompt.
 ///
 /// # Errors
-/// When the page has no code for its kind; the line says what it has code for.
+/// When the page does not support its kind; the message names the kinds that it supports.
 fn tokenizer_of(tokenizer: &Tokenizer, opening: Option<u32>, checkpoint: &Path) -> Result<Value> {
     let json: Value = serde_json::from_str(&tokenizer.to_json()?)?;
     if let Some(what) = unknown_part(&json) {
@@ -239,13 +238,13 @@ fn tokenizer_of(tokenizer: &Tokenizer, opening: Option<u32>, checkpoint: &Path) 
         );
     }
     let before = tokenizer.before("", SpecialTokens::Parse);
-    // What the page does not read would only make it larger.
+    // Only the keys that the page reads: others would just make it larger.
     let kept = ["model", "pre_tokenizer", "added_tokens"].map(|key| (key.to_owned(), json[key].clone()));
     let json: serde_json::Map<String, Value> = kept.into_iter().collect();
     Ok(json!({ "json": json, "before": before, "opening": opening }))
 }
 
-/// What of a `tokenizer.json` the page has no code for; none is what is wanted.
+/// The part of a `tokenizer.json` that the page does not support, if any.
 fn unknown_part(json: &Value) -> Option<String> {
     let (model, split) = (&json["model"], &json["pre_tokenizer"]);
     let is_empty = |value: &Value| value.is_null() || value.as_str() == Some("");
@@ -264,14 +263,15 @@ fn unknown_part(json: &Value) -> Option<String> {
         _ => false,
     };
     let kind = || format!("the model {} and the pre-tokenizer {}", model["type"], split["type"]);
-    (!known).then(kind).or_else(|| stand_in(model))
+    (!known).then(kind).or_else(|| unknown_fallback(model))
 }
 
-/// What a tokenizer gives for a character or a byte that has no token. The page refuses such a
-/// character and drops such a byte, as the program does with a tokenizer that gives nothing.
-fn stand_in(model: &Value) -> Option<String> {
+/// The tokenizer's fallback for characters or bytes without a token, which the page does not
+/// support: it refuses such a character and drops such a byte, as the program does without a
+/// fallback.
+fn unknown_fallback(model: &Value) -> Option<String> {
     let (vocabulary, unknown) = (model["vocab"].as_object()?, &model["unk_token"]);
-    // As GPT-2 writes bytes: the printable characters of Latin-1 and as many more as are missing.
+    // GPT-2's characters for bytes: the printable ones of Latin-1, and further ones for the rest.
     let is_byte = |c: char| matches!(c, '!'..='~' | '\u{a1}'..='\u{ac}' | '\u{ae}'..='\u{143}');
     let is_a_byte = |token: &&String| token.chars().count() == 1 && token.chars().all(is_byte);
     let lacks_bytes = vocabulary.keys().filter(is_a_byte).count() < 256;
@@ -348,13 +348,13 @@ mod tests {
         };
         let folder = FolderSettings { knobs, ..FolderSettings::default() };
         let (config, _) = GenerationConfig::resolve(&Knobs::default(), &folder).unwrap();
-        let page = of_the_page(&config);
+        let page = page_config(&config);
         assert_eq!(settings(&page), json!({ "temperature": 0.8, "top_k": 40, "top_p": 0.9 }));
-        for knob in KNOBS.iter().filter(|knob| !OF_THE_PAGE.contains(&knob.name)) {
+        for knob in KNOBS.iter().filter(|knob| !PAGE_KNOBS.contains(&knob.name)) {
             assert!(knob.is_off(knob.of(&page)), "{}", knob.name);
         }
         let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 4, ..GenerationConfig::default() };
-        assert_eq!(of_the_page(&beams), GenerationConfig::default());
-        assert_eq!(settings(&of_the_page(&beams)), json!({ "temperature": 0.0, "top_k": 0, "top_p": 1.0 }));
+        assert_eq!(page_config(&beams), GenerationConfig::default());
+        assert_eq!(settings(&page_config(&beams)), json!({ "temperature": 0.0, "top_k": 0, "top_p": 1.0 }));
     }
 }

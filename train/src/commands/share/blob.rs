@@ -1,7 +1,6 @@
-//! The weights as the page holds them: one run of bytes, and a table of what lies where in it. A
-//! matrix stands as `[outputs, inputs]`, so that what makes one output is read in one piece; in
-//! which bits, and with which rounding, is what the program's own products have
-//! ([`ember_kernels::packed`]).
+//! The page's weights: one blob of bytes, and a table of the tensors in it. A matrix is stored as
+//! `[outputs, inputs]`, so that the weights of one output are contiguous. Number formats and
+//! rounding are those of the program's own matrix products ([`ember_kernels::packed`]).
 
 use ember_model::folder::{StoredWeights, expected_tensors};
 use ember_model::{GptConfig, WeightType};
@@ -9,17 +8,17 @@ use rayon::prelude::*;
 
 use crate::prelude::*;
 
-/// Weights of an output that share a scale.
+/// Number of weights of an output that share a scale.
 const GROUP: usize = 32;
 
-/// Outputs that the page computes together: a matrix in 8 bits has as many rows as a multiple of
-/// them.
-const TOGETHER: usize = 4;
+/// Number of outputs that the page computes together: the rows of an 8-bit matrix are padded to a
+/// multiple of it.
+const ROW_BLOCK: usize = 4;
 
-/// Where a tensor may begin, in bytes.
-const ALIGNED: usize = 16;
+/// Alignment of a tensor in bytes.
+const ALIGNMENT: usize = 16;
 
-/// Where a tensor lies, and as what.
+/// A tensor's type, shape and position in the blob.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Entry {
     name: String,
@@ -38,10 +37,10 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// The tensors of a folder, its matrices kept as `weights`.
+    /// Reads the tensors of a folder; matrices are stored in the type `weights`.
     ///
     /// # Errors
-    /// When one cannot be read, or holds what is no finite number, which 8 bits would hide.
+    /// When a tensor cannot be read, or holds a value that is not finite, which 8 bits would hide.
     pub fn of(stored: &StoredWeights, weights: WeightType, checkpoint: &Path) -> Result<Self> {
         let mut blob = Self { tensors: Vec::new(), bytes: Vec::new() };
         for (name, shape) in expected_tensors(&stored.config) {
@@ -73,17 +72,17 @@ impl Blob {
                 self.bytes.extend(in_8_bits(values, inputs));
             }
         }
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNED), 0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
 }
 
-/// As decoding keeps it: what a token is multiplied with in few bits, all else in float32.
+/// The type of a tensor, as in decoding: `weights` for matrices used in products, else float32.
 fn kind_of(name: &str, shape: &[usize], config: &GptConfig, weights: WeightType) -> WeightType {
     let only_looked_up = name == "wpe.weight" || name == "wte.weight" && !config.tied_head;
     if shape.len() == 1 || only_looked_up { WeightType::F32 } else { weights }
 }
 
-/// `[n_in, n_out]` as `[n_out, n_in]`.
+/// Transposes `[n_in, n_out]` to `[n_out, n_in]`.
 fn transposed(values: &[f32], n_in: usize) -> Vec<f32> {
     let n_out = values.len() / n_in;
     (0..n_out)
@@ -97,12 +96,12 @@ fn nearest_bf16(value: f32) -> u16 {
     ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
-/// Rows of weights `[outputs, inputs]` filled up to whole groups, then a scale for each group.
+/// Quantizes `[outputs, inputs]`: the rows padded to whole groups, then a scale for each group.
 fn in_8_bits(values: &[f32], inputs: usize) -> Vec<u8> {
     let (outputs, groups) = (values.len() / inputs, inputs.div_ceil(GROUP));
-    let room = outputs.next_multiple_of(TOGETHER) * groups;
-    let mut weights = vec![0u8; room * GROUP];
-    let mut scales = vec![0u16; room];
+    let padded_groups = outputs.next_multiple_of(ROW_BLOCK) * groups;
+    let mut weights = vec![0u8; padded_groups * GROUP];
+    let mut scales = vec![0u16; padded_groups];
     let rows = weights.par_chunks_mut(groups * GROUP).zip(scales.par_chunks_mut(groups)).zip(values.par_chunks(inputs));
     rows.for_each(|((weights, scales), values)| {
         for ((weights, scale), values) in weights.chunks_mut(GROUP).zip(scales).zip(values.chunks(GROUP)) {
@@ -112,7 +111,7 @@ fn in_8_bits(values: &[f32], inputs: usize) -> Vec<u8> {
     weights.into_iter().chain(scales.into_iter().flat_map(u16::to_le_bytes)).collect()
 }
 
-/// A group, and its scale as a bfloat16, rounded up so that no weight goes beyond 127.
+/// Quantizes a group; returns its scale as a bfloat16, rounded up so that no weight exceeds 127.
 fn quantise(values: &[f32], weights: &mut [u8]) -> u16 {
     let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
     let scale = (largest / 127.0).to_bits().wrapping_add(0xffff) >> 16;

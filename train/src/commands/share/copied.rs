@@ -1,5 +1,5 @@
-//! How much of what the model writes stands word for word in its training text, and what in it one
-//! might not want to give away.
+//! Measures how much of the model's output occurs word for word in its training text, and finds
+//! private data in it.
 
 use std::{fmt, ops::Range};
 
@@ -14,48 +14,48 @@ use serde_json::{Value, json};
 
 use crate::prelude::*;
 
-/// Texts that are written, each behind so many tokens of validation text, where it has so many, and
-/// so many tokens long.
+/// Number of generated texts, the tokens of validation text that prompt each (fewer if there are
+/// not enough), and the tokens generated for each.
 const TEXTS: usize = 24;
-const BEHIND: usize = 16;
-const TOKENS: usize = 200;
+const PROMPT_TOKENS: usize = 16;
+const NEW_TOKENS: usize = 200;
 
-/// Characters from which on a stretch counts, as in `copied`.
-const LEAST: usize = 50;
+/// Minimum characters of a copied stretch, as in the command `copied`.
+const MIN_CHARS: usize = 50;
 
-/// What was found.
+/// How much of the generated text is copied.
 #[derive(Debug, Serialize)]
 pub struct Copied {
-    /// Of the characters that were written.
+    /// Copied share of the generated characters.
     share: f64,
     min_chars: usize,
     characters: usize,
-    /// Of as much validation text, where there is so much: people's phrases recur, too.
+    /// Copied share of as much validation text, if there is so much: people's phrases recur too.
     unseen_share: f64,
-    /// How much that was.
+    /// Number of those validation characters.
     #[serde(skip)]
     unseen_characters: usize,
 }
 
-/// What the model's texts are like.
+/// The findings in the generated texts.
 pub struct Samples {
-    /// How much of them is copied.
+    /// How much is copied.
     pub copied: Copied,
-    /// Addresses, numbers and keys in them.
+    /// Addresses, numbers and keys found.
     pub private: Vec<(Kind, String)>,
 }
 
-/// What was found of one kind.
+/// The private data found of one kind.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct OfKind<'a> {
     kind: Kind,
     count: usize,
-    /// Some of it.
+    /// The first few findings.
     texts: Vec<&'a str>,
 }
 
-/// What was found is said to the maker, and does not stand in the page: of every kind how much, and
-/// some of it.
+/// The count and the first few findings of each kind. They are shown to the author, and not put
+/// into the page.
 pub fn by_kind(private: &[(Kind, String)]) -> Vec<OfKind<'_>> {
     const NAMED: usize = 3;
     let of_kind = |kind: Kind| {
@@ -66,7 +66,7 @@ pub fn by_kind(private: &[(Kind, String)]) -> Vec<OfKind<'_>> {
     Kind::ALL.into_iter().map(of_kind).filter(|found| found.count > 0).collect()
 }
 
-/// The same in a line for people.
+/// [`by_kind`] as a line of text.
 pub fn private_line(private: &[(Kind, String)]) -> String {
     if private.is_empty() {
         return "in these texts stand no addresses, telephone numbers, keys or numbers of accounts".to_owned();
@@ -83,8 +83,8 @@ pub fn private_line(private: &[(Kind, String)]) -> String {
     )
 }
 
-/// What of a text one might not want to give away. Not what stands at its very beginning, nor at the
-/// end of one that was cut off there: it may be a part of something longer.
+/// The private data in a text, except at its very beginning and, if it was cut off, at its end:
+/// there it may be part of something longer.
 fn private_in(text: &str, is_cut_off: bool) -> impl Iterator<Item = (Kind, String)> {
     let end = if is_cut_off { text.len() } else { usize::MAX };
     let is_whole = move |range: &Range<usize>| range.start > 0 && range.end != end;
@@ -93,7 +93,7 @@ fn private_in(text: &str, is_cut_off: bool) -> impl Iterator<Item = (Kind, Strin
 }
 
 impl Copied {
-    /// As the command's line of JSON has it, by the names that `copied` has for it.
+    /// For the command's JSON line, with the same keys as in the command `copied`.
     pub fn json(&self) -> Value {
         let Self { share, min_chars, characters, unseen_share, unseen_characters } = self;
         json!({
@@ -121,7 +121,7 @@ impl fmt::Display for Copied {
     }
 }
 
-/// Why a training text is not searched: its suffixes are numbered with 31 bits.
+/// The reason not to search a training text that is too long: suffix indices have 31 bits.
 pub fn too_long(text_bytes: u64) -> Option<String> {
     (text_bytes > i32::MAX as u64).then(|| {
         let text = bytes(text_bytes);
@@ -131,16 +131,16 @@ pub fn too_long(text_bytes: u64) -> Option<String> {
     })
 }
 
-/// Where in `held_out` tokens the texts begin: at equal distances, each behind a stretch that leaves
-/// at least as much before the next, or behind one token where there are hardly any.
-fn beginnings(held_out: usize) -> impl Iterator<Item = Range<usize>> {
+/// The ranges of the prompts in `held_out` tokens: at equal distances, each at most half the
+/// distance to the next, and at least one token if there are any.
+fn prompt_ranges(held_out: usize) -> impl Iterator<Item = Range<usize>> {
     let apart = held_out / TEXTS;
-    let behind = (apart / 2).clamp(1, BEHIND).min(held_out);
+    let behind = (apart / 2).clamp(1, PROMPT_TOKENS).min(held_out);
     (0..TEXTS).map(move |place| place * apart..place * apart + behind)
 }
 
-/// Writes texts as the page will, and looks for them in the training text; none where there is
-/// neither held-out text nor a token that a text begins with.
+/// Generates texts as the page will, and searches for them in the training text; None if there is
+/// neither held-out text nor a token that starts a text.
 ///
 /// # Errors
 /// When the model or the text cannot be read.
@@ -154,7 +154,7 @@ pub fn measure(
     let Dataset { manifest, train, val, .. } = &dataset;
     let (gpt, _) = load::load(checkpoint, weights, true, || Ok(select(DeviceChoice::Cpu)?.device))?;
     let mut starts = vec![Vec::new(); TEXTS];
-    for (range, ids) in beginnings(val.len()).zip(&mut starts) {
+    for (range, ids) in prompt_ranges(val.len()).zip(&mut starts) {
         val.get(range, ids)?;
         if ids.is_empty() {
             let Some(opening) = load::opening(checkpoint, Some(tokenizer), gpt.config().vocab_size)? else {
@@ -166,9 +166,9 @@ pub fn measure(
     let ids: Vec<&[u32]> = starts.iter().map(Vec::as_slice).collect();
     let sequences: Vec<u64> = (0..TEXTS as u64).collect();
     let prompts = Prompts { ids: &ids, first_sequences: &sequences, ..Prompts::default() };
-    // Also where the context is shorter, as a short text has it: fewer characters than a stretch needs
-    // would say that nothing is copied.
-    let config = GenerationConfig { max_new_tokens: TOKENS, ..config.clone() };
+    // As many tokens even if the context is shorter: a text of fewer characters than a stretch
+    // needs would count as not copied.
+    let config = GenerationConfig { max_new_tokens: NEW_TOKENS, ..config.clone() };
     let written = Generator::new(&gpt, Some(tokenizer), config)?.write(&prompts, &mut ())?;
     let texts: Vec<&str> = written.iter().map(|written| written.text.as_str()).collect();
 
@@ -176,7 +176,7 @@ pub fn measure(
         Ok(Documents::from_tokens(tokens, tokenizer, manifest.end_of_text, &[], name)?.index()?)
     };
     let (training, unseen) = (text_of(train, "the training text")?, text_of(val, "the validation text")?);
-    let rule = Rule { min_chars: LEAST, min_words: 0 };
+    let rule = Rule { min_chars: MIN_CHARS, min_words: 0 };
     let share = |texts: &[&str]| -> Result<_> {
         let checked = texts.iter().map(|text| check(text, &training, None, rule, &|| false));
         let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
@@ -186,7 +186,7 @@ pub fn measure(
     let beside = share(&beginning(&unseen, found.characters))?;
     let copied = Copied {
         share: found.copied_share,
-        min_chars: LEAST,
+        min_chars: MIN_CHARS,
         characters: found.characters,
         unseen_share: beside.copied_share,
         unseen_characters: beside.characters,
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_short_text_is_begun_behind_too() {
         for held_out in [0, 1, 23, 24, 100, 333, 767, 768, 100_000] {
-            let ranges: Vec<_> = beginnings(held_out).collect();
+            let ranges: Vec<_> = prompt_ranges(held_out).collect();
             let behind = ranges[0].len();
             assert_eq!(ranges.len(), TEXTS);
             assert!(
@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn beside_what_was_written_stands_how_much_was_held_out() {
         let of = |unseen_characters| {
-            Copied { share: 0.5, min_chars: LEAST, characters: 4800, unseen_share: 0.0, unseen_characters }.to_string()
+            Copied { share: 0.5, min_chars: MIN_CHARS, characters: 4800, unseen_share: 0.0, unseen_characters }
+                .to_string()
         };
         assert!(of(4800).ends_with("; of as much text that it has never seen 0.0% do"));
         assert!(of(1500).ends_with("; of the 1,500 characters that it has never seen 0.0% do"));

@@ -1,4 +1,4 @@
-//! Who made the model and of what: what the page says of it.
+//! The facts that the page shows about the model: its author, its texts, its training.
 
 use ember_data::prepare::{Dataset, Source};
 use ember_host::files::name_of;
@@ -26,23 +26,23 @@ pub struct Said {
     pub beginning: Option<String>,
 }
 
-/// As the page's facts.js reads them; what is not known is left out there.
+/// The facts in the form that the page's facts.js reads, which leaves out unknown ones.
 #[derive(Debug, Serialize)]
 pub struct Facts {
-    /// What the page is called.
+    /// The page's title.
     pub title: String,
     by: Option<String>,
-    /// The day on which the page was made: 2026-11-22.
+    /// The date on which the page was made, such as 2026-11-22.
     made: Option<String>,
     program: String,
-    /// Numbers that were learned.
+    /// Number of parameters.
     pub parameters: usize,
-    /// What its run began from, where that was another model.
+    /// The model that its run was initialized from, if any.
     pub began: Option<String>,
     texts: Option<Vec<Value>>,
     learned: Option<Value>,
     trained: Option<Trained>,
-    /// What of its texts stands in the training text.
+    /// How much of its output is copied from the training text.
     pub copied: Option<Copied>,
     beginning: String,
 }
@@ -52,12 +52,12 @@ struct Trained {
     steps: u64,
     tokens: u64,
     seconds: f64,
-    /// Of these weights on validation text, nats a token; none where their step was not evaluated.
+    /// Validation loss of these weights in nats per token; None if their step was not evaluated.
     loss: Option<f64>,
 }
 
 impl Facts {
-    /// What the arguments say, and the run around the checkpoint where there is one.
+    /// Collects the facts from the arguments and from the checkpoint's run, if there is one.
     ///
     /// # Errors
     /// When the run's log cannot be read.
@@ -70,7 +70,7 @@ impl Facts {
             let prompts = record.config.get("sample_prompts")?.as_array()?;
             prompts.iter().find_map(|prompt| prompt.as_str().filter(|prompt| !prompt.is_empty()).map(str::to_owned))
         };
-        // By the configuration alone: a run whose log is gone began from it, too.
+        // From the configuration alone, which also works if the run's log is gone.
         let began = run_of(&around).and_then(|run| initial_checkpoint_name(configuration(run).get("init")?.as_str()?));
         let beginning = said.beginning.clone().or_else(|| record.as_ref().and_then(prompt)).unwrap_or_default();
         Ok(Self {
@@ -93,19 +93,19 @@ impl Facts {
 }
 
 impl Facts {
-    /// The files that the page names, for whoever gives it away.
+    /// The file names that the page shows, for a note to the author.
     pub fn files(&self) -> Option<String> {
         let names = self.texts.as_ref()?.iter().filter_map(|text| text["name"].as_str());
         Some(names.collect::<Vec<_>>().join(", "))
     }
 }
 
-/// What a run's log says of its checkpoint in this folder, `RUN/checkpoints/step-N` or the averaged
-/// weights in it.
+/// The training summary, from the run's log, up to the checkpoint in this folder:
+/// `RUN/checkpoints/step-N`, or the averaged weights in it.
 fn trained(mut record: Record, checkpoint: &Path) -> Trained {
     let step = checkpoint.ancestors().find_map(step_of);
     record.rows.retain(|row| step.is_none_or(|step| row.step <= step));
-    // An evaluation of an earlier step is of other weights.
+    // Only an evaluation of the same step belongs to these weights.
     let mut own = record.rows.iter().rev().filter(|row| Some(row.step) == step);
     let is_average = checkpoint.ends_with(AVERAGE);
     let loss = own.find_map(|row| if is_average { row.ema_val_loss } else { row.val_loss });
@@ -113,22 +113,22 @@ fn trained(mut record: Record, checkpoint: &Path) -> Trained {
     Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss }
 }
 
-/// Most sources that are named.
-const NAMED: usize = 6;
+/// Maximum number of sources named.
+const MAX_NAMED: usize = 6;
 
 fn sources(all: &[Source]) -> Vec<Value> {
-    let named = all.iter().take(NAMED);
+    let named = all.iter().take(MAX_NAMED);
     let mut sources: Vec<Value> =
         named.map(|source| json!({ "name": last_part(&source.name), "bytes": source.bytes })).collect();
-    if let Some(more) = all.get(NAMED..).filter(|more| !more.is_empty()) {
+    if let Some(more) = all.get(MAX_NAMED..).filter(|more| !more.is_empty()) {
         let bytes = more.iter().map(|source| source.bytes).sum::<u64>();
         sources.push(json!({ "name": counted(more.len(), "more file"), "bytes": bytes }));
     }
     sources
 }
 
-/// The day in UTC, by the calendar's own arithmetic (Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`).
+/// Today's date in UTC, computed as in Hinnant, "chrono-Compatible Low-Level Date Algorithms",
+/// `civil_from_days`.
 fn today() -> Option<String> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(date((since.as_secs() / 86_400) as i64))

@@ -1,18 +1,17 @@
-//! The page: one HTML file that holds its style, its scripts, and the model.
+//! Assembles the page: one HTML file with its style, its scripts and the model.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ember_page::{Page, fill, json_in_script, script};
 use serde_json::Value;
 
-/// What it may do: nothing beyond itself, whatever stands in its model.
+/// The page's security policy: no access to anything outside it, whatever the model contains.
 const HEAD: &str = r#"<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline' blob:; worker-src blob:; style-src 'unsafe-inline'; img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'">
 <meta name="referrer" content="no-referrer">
 "#;
 const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
-/// The parts of the script, each what those behind it build on; the page and its worker run the
-/// same.
+/// The parts of the script, in order of dependency. The page and its worker run the same script.
 const SCRIPTS: [&str; 14] = [
     include_str!("numbers.js"),
     include_str!("products.js"),
@@ -30,7 +29,7 @@ const SCRIPTS: [&str; 14] = [
     include_str!("main.js"),
 ];
 
-/// The whole file. `head` is all but the weights.
+/// The whole file. `head` holds everything but the weights.
 pub fn page(title: &str, head: &Value, weights: &[u8]) -> String {
     let (head, weights, script) = (json_in_script(head), STANDARD.encode(weights), script(&SCRIPTS));
     let body = fill(BODY, &[("model", &head), ("weights", &weights), ("script", &script)]);
