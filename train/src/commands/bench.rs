@@ -1,4 +1,4 @@
-//! `ember-train bench`: how fast a model trains here.
+//! `ember-train bench`: measures how fast a model trains on this device.
 
 use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_cli::shape::shape;
@@ -59,7 +59,7 @@ pub struct BenchArgs {
     warmup: u32,
 }
 
-/// Windows of a step where only a shape is given.
+/// Default number of windows in a step, for `--shape`.
 const BATCH_SIZE: usize = 8;
 
 /// Runs the command.
@@ -72,7 +72,7 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let Subject { config, shape, data } = Subject::new(args, common, &selected, &notes)?;
     notes.say(describe(&config, &shape));
     let windows = match &data {
-        Some(folder) => windows(&config, &opened(folder, &shape)?)?,
+        Some(folder) => windows(&config, &open_text(folder, &shape)?)?,
         None => random_windows(&config, shape.vocab_size)?,
     };
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
@@ -93,8 +93,8 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     answer(common, || table(&speed, config.precision), json)
 }
 
-/// The run's text, which may have been prepared anew since.
-fn opened(folder: &Path, shape: &GptConfig) -> Result<Dataset> {
+/// Opens the run's text and checks that it fits the model: it may have been prepared anew since.
+fn open_text(folder: &Path, shape: &GptConfig) -> Result<Dataset> {
     let dataset = Dataset::open(folder)?;
     let tokens = dataset.manifest.vocab_size;
     ensure!(
@@ -106,18 +106,19 @@ fn opened(folder: &Path, shape: &GptConfig) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// What is measured.
+/// The model that is measured, and its data.
 struct Subject {
     config: TrainConfig,
     shape: GptConfig,
-    /// Prepared tokens; without them they are drawn at random.
+    /// Folder of the prepared tokens; if None, random tokens are used.
     data: Option<PathBuf>,
 }
 
 impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
         let (mut settings, vocab_size, saved) = source(args, selected)?;
-        // What a run began from makes no step slower, but its model may have heads of a width of their own.
+        // A run's `init` is allowed: it makes no step slower. Its shape is restored below, as the
+        // heads may have a size that is not the width divided by their number.
         let begun_from = saved.as_ref().and(settings.init.clone());
         if let Some(batch) = args.batch {
             settings.micro_batch = None;
@@ -140,7 +141,7 @@ impl Subject {
             shape.head_size = saved.head_size;
         }
         check_size(&config, &shape, selected, 1)?;
-        // A GPU does not say how much memory it has: there the first step shows.
+        // A GPU does not report its memory: there the first step shows whether it suffices.
         if let Some(available) = memory::available(args.memory_limit, selected) {
             let fitted = fit_to_memory(&config, &shape, Kernels::on(&selected.device), open, available)?;
             if fitted.config != config {
@@ -157,10 +158,10 @@ impl Subject {
     }
 }
 
-/// A configuration, the size of its vocabulary, and of a run its folder and the shape of its model.
+/// A configuration, its vocabulary size, and for a run its folder and its model's shape.
 type Source = (Settings, usize, Option<(PathBuf, GptConfig)>);
 
-/// Where the configuration comes from.
+/// The configuration of the run, the recipe or the shape named by the arguments.
 fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
     if let Some(run) = &args.from {
         return of_run(run);
@@ -192,7 +193,7 @@ fn of_run(run: &Path) -> Result<Source> {
     Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))
 }
 
-/// Nothing but sizes, as a peer's script has them: GPT-2's parts, AdamW, no dropout.
+/// The configuration for a bare shape, as in other projects' benchmarks: GPT-2, AdamW, no dropout.
 fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
     settings.set("architecture=gpt2")?;
@@ -210,14 +211,14 @@ fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-/// Most tokens that are drawn: the windows come from all over them, and then again.
-const MOST_RANDOM_TOKENS: usize = 4 << 20;
+/// Maximum number of random tokens: windows are drawn from all of them, and may repeat.
+const MAX_RANDOM_TOKENS: usize = 4 << 20;
 
-/// Windows over ids drawn at random.
+/// Windows over random token ids.
 pub fn random_windows(config: &TrainConfig, vocab_size: usize) -> Result<(TrainWindows, ValWindows)> {
     let context = config.context_length;
     let wanted = 16 * config.tokens_per_step() as usize;
-    let count = wanted.min(MOST_RANDOM_TOKENS).max(2 * context + 2);
+    let count = wanted.min(MAX_RANDOM_TOKENS).max(2 * context + 2);
     let mut rng = random::rng(config.seed, &[]);
     let ids: Vec<u32> = (0..count).map(|_| rng.next_u32() % vocab_size as u32).collect();
     let tokens = TokenFile::from_ids(&ids, vocab_size)?;
@@ -225,7 +226,7 @@ pub fn random_windows(config: &TrainConfig, vocab_size: usize) -> Result<(TrainW
     Ok((TrainWindows::new(&tokens, context, config.seed, rule, None)?, ValWindows::new(&tokens, context, rule, None)?))
 }
 
-/// One line that says what is measured.
+/// One line that describes the model, the batch and the precision.
 fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
     let TrainConfig { n_layer, n_head, n_embd, context_length, batch_size, grad_accum_steps, micro_batch, .. } = config;
     let windows = match (grad_accum_steps, micro_batch == batch_size) {
@@ -242,7 +243,7 @@ fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
     )
 }
 
-/// The result for people.
+/// The result as a table of text.
 fn table(speed: &Speed, precision: Precision) -> String {
     let ms =
         |spread: &Spread| format!("{:>9.2} ({:.2} to {:.2})", 1e3 * spread.median, 1e3 * spread.min, 1e3 * spread.max);

@@ -1,4 +1,4 @@
-//! `ember-train compare`: runs beside each other.
+//! `ember-train compare`: draws several runs together and lists how they differ.
 
 use std::{collections::BTreeMap, io::IsTerminal};
 
@@ -73,7 +73,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     let is_terminal = std::io::stdout().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     match common.format {
-        // Before a picture that goes there, lines would be a part of it.
+        // With the picture on standard output, text there would become part of it.
         _ if args.svg.as_deref().is_some_and(is_standard_output) => {
             notes.say(shown(&runs, args, scale, Style::Letters).trim_end());
         }
@@ -82,7 +82,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         OutputFormat::Json => show(&lines(&runs)?)?,
     }
 
-    // A run's own picture is over steps and not logarithmic.
+    // A single run's loss.svg has steps on its axis and a linear scale.
     let own = if let [only] = &runs[..] { Some(only).filter(|_| args.by == By::Step && !args.log) } else { None };
     let Some(path) = args.svg.clone().or_else(|| own.map(|run| run.path.join("loss.svg"))) else {
         notes.say("--svg FILE writes the picture");
@@ -90,7 +90,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     };
     match own {
         Some(own) => match loss_svg(&own.rows, &own.name, &path) {
-            // Nobody asked for it, and the run may be one that is only to be read.
+            // Without --svg this is only a note: the run's folder may be read-only.
             Err(StudyError::Write { source, .. }) if args.svg.is_none() => {
                 notes.say(format!("{}; --svg FILE draws the losses elsewhere", with_causes(&source)));
                 return Ok(Outcome::Done);
@@ -103,7 +103,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The chart and the tables, as large as standard output allows.
+/// The chart and the tables, sized for standard output.
 fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> String {
     let size = if std::io::stdout().is_terminal() { crossterm::terminal::size().ok() } else { None };
     let (columns, rows) = size.map_or((80, 40), |(columns, rows)| (columns.min(140) as usize, rows as usize));
@@ -116,8 +116,8 @@ fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> Str
     text
 }
 
-/// The figures of each run, and the keys of the configuration that are not the same in all runs,
-/// with this run's values as TOML writes them.
+/// One JSON line per run: its metrics, and its values (as TOML) of the configuration keys that
+/// differ between the runs.
 fn lines(runs: &[Record]) -> Result<String> {
     let differences = differences(runs);
     json_lines(runs.iter().enumerate().map(|(number, run)| {

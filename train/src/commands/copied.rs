@@ -1,4 +1,4 @@
-//! `ember-train copied`: what of a generated text stands word for word in the training text.
+//! `ember-train copied`: finds the parts of a generated text that are copied from the training text.
 
 use std::{io::Read, time::Instant};
 
@@ -44,11 +44,11 @@ pub struct CopiedArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Stretches shown on the terminal; JSON and the page have all.
-const SHOWN: usize = 20;
+/// Maximum number of stretches shown on the terminal; JSON and the page have all.
+const MAX_SHOWN: usize = 20;
 
-/// Characters of a stretch shown in a line on the terminal.
-const SHOWN_CHARACTERS: usize = 60;
+/// Maximum number of characters shown of a stretch on the terminal.
+const MAX_SHOWN_CHARACTERS: usize = 60;
 
 /// Runs the command.
 ///
@@ -88,9 +88,9 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let json = || {
         let texts = checked.iter().enumerate();
         let texts = texts.map(|(i, text)| Joined { first: json!({ "kind": "text", "text_index": i }), then: text });
-        // The summary comes last. `only_in_validation` counts the spans that stand in the
-        // validation text alone; `validation` is the summary of as much validation text, from its
-        // beginning.
+        // The summary comes last. `only_in_validation` counts the spans found only in the
+        // validation text; `validation` is the same summary of the beginning of the validation
+        // text, which is as long as the checked texts.
         let rest = json!({
             "only_in_validation": only_in_validation, "validation": baseline, "training_bytes": training_bytes,
             "index_memory_bytes": index_memory_bytes, "index_s": index_s, "check_s": check_s,
@@ -102,7 +102,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     answer_beside(args.html.as_deref(), common, text, json)
 }
 
-/// The training text, and the validation text where there is one.
+/// The training text, and the validation text if there is one.
 fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Documents>)> {
     if !args.corpus.is_empty() {
         let mut options = ReadOptions::default();
@@ -125,7 +125,7 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
     Ok((text_of(&train, 0, "the training text")?, Some(text_of(&val, 1, "the validation text")?)))
 }
 
-/// The training text, indexed, and the seconds that took.
+/// Indexes the training text; also returns the seconds that took.
 fn indexed(documents: Documents, notes: &Notes) -> Result<(TrainingText, f64)> {
     let started = Instant::now();
     let training = documents.index()?;
@@ -141,7 +141,7 @@ fn indexed(documents: Documents, notes: &Notes) -> Result<(TrainingText, f64)> {
     Ok((training, index_s))
 }
 
-/// What text that no model wrote has in common with the training text.
+/// The copied share of validation text, which no model wrote: the baseline for the generated text.
 fn baseline(
     validation: &TrainingText,
     characters: usize,
@@ -155,23 +155,23 @@ fn baseline(
     Ok(together(&texts, &checked, training, interrupted)?)
 }
 
-/// What a model has written is no longer.
-const MOST_BYTES: u64 = 1 << 30;
+/// Maximum size of the generated text.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// The texts of the file: one, or that of every JSON line.
+/// The texts of the file: the whole file, or one per JSON line.
 fn texts_of(path: &Path) -> Result<Vec<String>> {
     let mut bytes = Vec::new();
     let name = if path == Path::new("-") {
         std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
         "standard input".to_owned()
     } else {
-        bytes = read_whole(path, MOST_BYTES).with_context(|| {
+        bytes = read_whole(path, MAX_BYTES).with_context(|| {
             format!("cannot read {}; name a file that exists and that you may read", path.display())
         })?;
         path.display().to_string()
     };
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        bytes.drain(..3); // a byte order mark is no text
+        bytes.drain(..3); // the byte order mark
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         anyhow!(
@@ -223,15 +223,15 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
     if !spans.is_empty() {
         lines.push(heading.to_owned());
     }
-    for (text, span) in spans.iter().take(SHOWN) {
+    for (text, span) in spans.iter().take(MAX_SHOWN) {
         let place = span.place.as_ref().map_or_else(String::new, words_for);
-        let stretch: String = span.text.chars().take(SHOWN_CHARACTERS).collect();
-        let more = if span.characters > SHOWN_CHARACTERS { "..." } else { "" };
+        let stretch: String = span.text.chars().take(MAX_SHOWN_CHARACTERS).collect();
+        let more = if span.characters > MAX_SHOWN_CHARACTERS { "..." } else { "" };
         let at = format!("{}:{}", text + 1, span.start);
         lines.push(format!("{at:>9} {:>6}  {}, {place}: {stretch:?}{more}", span.characters, times(span.times)));
     }
-    if spans.len() > SHOWN {
-        lines.push(format!("... and {} more (--format json and --html have all)", spans.len() - SHOWN));
+    if spans.len() > MAX_SHOWN {
+        lines.push(format!("... and {} more (--format json and --html have all)", spans.len() - MAX_SHOWN));
     }
     if !spans.is_empty() {
         lines.push(String::new());
@@ -253,8 +253,8 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
     lines.join("\n") + "\n"
 }
 
-/// How much is new in runs of each length of the texts of this name, and of the validation text; in
-/// texts of fewer words there are none of which it could be told.
+/// A table of the share of n-grams that the training text lacks, by n, in the texts of this name
+/// and in the validation text; `-` where the texts have fewer than n words.
 fn novelty(name: &str, all: &[Novel], validation: Option<&[Novel]>) -> Vec<String> {
     let width = name.len();
     let heading = if validation.is_some() { "the validation text" } else { "" };

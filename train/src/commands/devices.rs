@@ -1,5 +1,4 @@
-//! `ember-train devices`: what this program can compute on, and with `--check` whether it computes
-//! right.
+//! `ember-train devices`: lists the devices; with `--check`, compares one's results with the CPU's.
 
 use std::io::Write;
 
@@ -41,7 +40,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     let selected = match select(common, &notes) {
         Ok(selected) => selected,
         Err(error) => {
-            // Where a device cannot even be chosen, a report is wanted most.
+            // A report is needed most when the device cannot even be selected.
             if let Some(path) = &args.report {
                 report(path, &page(&format!("nothing was checked: {error}"), &[]), &notes)?;
             }
@@ -49,10 +48,10 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         }
     };
     let mut out = terminal::stdout();
-    // Before a page that goes there, lines would be a part of it.
-    let is_of_the_page = args.report.as_deref().is_some_and(is_standard_output);
-    let mut tell = |comparison: &Comparison| -> Result<()> {
-        if is_of_the_page {
+    // With the report on standard output, lines there would become part of it.
+    let is_report_on_stdout = args.report.as_deref().is_some_and(is_standard_output);
+    let mut print = |comparison: &Comparison| -> Result<()> {
+        if is_report_on_stdout {
             notes.say(line(comparison));
             return Ok(());
         }
@@ -62,7 +61,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         }
         Ok(out.flush()?)
     };
-    let all = selfcheck::compare(&selected, &mut tell, &|| !interrupt.requested())?;
+    let all = selfcheck::compare(&selected, &mut print, &|| !interrupt.requested())?;
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
@@ -90,8 +89,8 @@ fn report(path: &Path, page: &str, notes: &Notes) -> Result<()> {
     Ok(())
 }
 
-/// What a report of a fault needs, in Markdown: the program, the machine, what came of the check, the
-/// machine's devices, and what the comparisons found.
+/// The bug report in Markdown: the program's version, the machine, the result of the check, the
+/// devices, and the comparisons.
 fn page(result: &str, all: &[Comparison]) -> String {
     let described = device::described();
     let devices = described.iter().map(devices::lines).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! `ember-train exposure`: how the model fares on its own words.
+//! `ember-train exposure`: measures exposure bias: how the model fares on its own text.
 
 use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
 use ember_data::{prepare::Dataset, windows::TrainWindows};
@@ -35,8 +35,8 @@ pub struct ExposureArgs {
     pub html: Option<PathBuf>,
 }
 
-/// A run of tokens counts as repeated from about so many bytes of text on: a few words, whatever
-/// the tokenizer.
+/// Minimum length in bytes, about, of a run of tokens that counts as repeated: a few words,
+/// whatever the tokenizer.
 const REPEATED_BYTES: f64 = 12.0;
 
 /// Runs the command.
@@ -68,7 +68,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     answer_beside(args.html.as_deref(), common, || table(&exposure), || json_line(&exposure))
 }
 
-/// The model that is measured, and on what.
+/// The model that is measured, and the windows it is measured on.
 struct Subject {
     checkpoint: PathBuf,
     gpt: Gpt,
@@ -77,7 +77,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// The model in `checkpoint`, and windows of the text in `data`.
+    /// Loads the model in `checkpoint`, and takes windows of the text in `data`.
     fn open(checkpoint: PathBuf, data: &Path, args: &ExposureArgs, common: &CommonArgs, notes: &Notes) -> Result<Self> {
         notes.say(format!("checkpoint: {}", checkpoint.display()));
         let context_length = folder::read_config(&checkpoint)?.context_length;
@@ -101,7 +101,7 @@ impl Subject {
     }
 }
 
-/// Windows of validation text that begin where training windows may begin, in a shuffled order.
+/// Windows of validation text, in a shuffled order; they begin where training windows may begin.
 fn windows(dataset: &Dataset, context_length: usize, count: usize, settings: &Settings) -> Result<Vec<Window>> {
     let Dataset { manifest, val, .. } = dataset;
     ensure!(
@@ -196,7 +196,7 @@ fn block(share: f64) -> char {
     BLOCKS[((8.0 * share).round() as usize).min(8)]
 }
 
-/// Does it go astray? What the second half of the positions says, where it would show.
+/// Whether the model drifts on its own text, judged by the second half of the positions.
 fn verdict(half: &Stretch) -> String {
     let (mean, error) = (half.drift.mean, half.drift.standard_error);
     let found = match (half.drift.is_clear(), mean > 0.0) {

@@ -1,5 +1,4 @@
-//! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
-//! recipe.
+//! `ember-train ledger`: what training and inference cost, measured on one batch.
 
 use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_data::{prepare::Dataset, windows::Batch, windows::TrainWindows};
@@ -63,11 +62,11 @@ pub struct LedgerArgs {
     pub force: bool,
 }
 
-/// Rows where neither a run nor the command line says how many.
+/// Default number of rows, if neither a run nor the command line sets it.
 const BATCH_SIZE: usize = 8;
 
-/// Tokens decoded one by one where nobody says how many: without a cache each costs a whole pass.
-const MOST_NEW_TOKENS: usize = 64;
+/// Limit of the default for `--new-tokens`: without a cache each token costs a whole forward pass.
+const MAX_NEW_TOKENS: usize = 64;
 
 /// Runs the command.
 ///
@@ -80,7 +79,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         Some(path) => Source::of_recipe(path, &args.set)?,
         None => Source::of_run(args.run.as_deref(), &notes)?,
     };
-    let (config, new_tokens) = in_one_pass(args, &source, common)?;
+    let (config, new_tokens) = one_pass_config(args, &source, common)?;
     let selected = select(common, &notes)?;
     precision::check(config.precision, &selected).map_err(|error| source.with_advice(error))?;
     check_limits(config.precision, &source.shape, &selected)?;
@@ -95,7 +94,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let go_on = || !interrupt.requested();
     let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config, go_on: &go_on };
 
-    // On a terminal it is said what is measured, and that is enough to wait by.
+    // On a terminal the progress line shows that something happens; elsewhere this display does.
     let _wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet || std::io::stderr().is_terminal());
     say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
@@ -129,7 +128,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     answer_beside(args.html.as_deref(), common, || table::render(&subject, &entries, &growth), json)
 }
 
-/// What is measured, and on what.
+/// Describes the measurement: model, batch and device.
 fn subject(
     model: &str,
     shape: &GptConfig,
@@ -162,24 +161,24 @@ enum Line<'a> {
     Growth(&'a Growth),
 }
 
-/// Where the weights and the text come from.
+/// The model, its text, and its configuration, from a run, a checkpoint or a recipe.
 struct Source {
-    /// For people.
+    /// Name shown to the user.
     name: String,
     shape: GptConfig,
-    /// By which the weights are found, each time that they are read: the run, where that was named,
-    /// since its training may have removed a checkpoint meanwhile. Without it they are random.
+    /// Path from which the weights are loaded, each time anew; if None, they are random. If the
+    /// user named a run, it is the run's path: its training may remove a checkpoint meanwhile.
     weights: Option<PathBuf>,
-    /// The run, where it is one that says how it is trained.
+    /// The run's folder, if it has a configuration.
     run: Option<PathBuf>,
-    /// The run's text, where it has one.
+    /// The run's text, if it has one.
     dataset: Option<Dataset>,
-    /// How it is or would be trained.
+    /// The training configuration of the run or the recipe.
     config: TrainConfig,
 }
 
 impl Source {
-    /// The shape of a recipe: of one that begins from a checkpoint, that one's.
+    /// A recipe with random weights. If it begins from a checkpoint, it has the checkpoint's shape.
     fn of_recipe(path: &Path, assignments: &[String]) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
         assignments.iter().try_for_each(|assignment| settings.set(assignment))?;
@@ -206,7 +205,6 @@ impl Source {
     fn of_found(found: run_folder::Found, notes: &Notes) -> Result<Self> {
         notes.say(format!("checkpoint: {found}"));
         folder::verify_checksums_for_inference(&found.folder)?;
-        // It says how the model was trained, and has its text.
         let run = run_of(&found.folder);
         let config = match run {
             Some(run) => TrainConfig::from_file(&run.join(CONFIG))?,
@@ -224,8 +222,7 @@ impl Source {
         Ok(Self { name, shape, weights: Some(weights), run, dataset, config })
     }
 
-    /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and
-    /// which it is.
+    /// A batch of the run's text, or of random ids without one; and whether it is real text.
     fn batch(&self, config: &TrainConfig, notes: &Notes) -> Result<(Batch, bool)> {
         let TrainConfig { seed, micro_batch, context_length, .. } = *config;
         if let Some(Dataset { manifest, train, .. }) = &self.dataset {
@@ -236,8 +233,8 @@ impl Source {
         Ok((Batch::random(seed, self.shape.vocab_size, micro_batch, context_length), false))
     }
 
-    /// What to do where the device does not know the precision: that of a run cannot be set here,
-    /// that of its recipe can.
+    /// Adds advice if the device lacks the precision: a run's precision cannot be changed here, its
+    /// recipe's can.
     fn with_advice(&self, error: ConfigError) -> anyhow::Error {
         let Some(run) = &self.run else { return error.into() };
         let recipe = typed(&run.join(CONFIG));
@@ -259,13 +256,14 @@ impl Source {
     }
 }
 
-/// A step that is one pass over the batch, and how many tokens of each row are decoded.
-fn in_one_pass(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> Result<(TrainConfig, usize)> {
+/// The configuration of a step that is a single pass over the batch, and the number of tokens of
+/// each row that are decoded.
+fn one_pass_config(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> Result<(TrainConfig, usize)> {
     let context = source.shape.context_length;
     let time = args.time.unwrap_or(context);
     let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
     ensure!((2..=context).contains(&time), UsageError::new(line));
-    let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
+    let new = args.new_tokens.unwrap_or((time / 2).min(MAX_NEW_TOKENS));
     let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
     ensure!((1..time).contains(&new), UsageError::new(line));
     let mut config = TrainConfig { context_length: time, grad_accum_steps: 1, ..source.config.clone() };
@@ -275,14 +273,14 @@ fn in_one_pass(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> Resul
     Ok((config, new))
 }
 
-/// Refuses a batch that would be killed for its memory halfway.
+/// Refuses a batch that would run out of memory halfway.
 fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConfig, selected: &Selected) -> Result<()> {
     let available = memory::available(None, selected).filter(|_| !args.force);
     let Some(available) = available else { return Ok(()) };
     let logits = 4 * config.tokens_per_step() * source.shape.vocab_size as u64;
     let step = Step::new(config, &source.shape, Kernels::on(&selected.device));
-    // The reference's logits are held beside the forward with a graph, whose own are copied to be
-    // compared.
+    // Two more copies of the logits: the reference's, and one of the forward pass with a graph,
+    // made for the comparison.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
     let needed = comparing.max(step.parts().peak_bytes);
     let line = format!(
@@ -296,7 +294,7 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConf
     Ok(())
 }
 
-/// What is being measured, as a line on a terminal, which is taken off however the command ends.
+/// A progress line on the terminal, cleared however the command ends.
 fn progress(quiet: bool) -> ProgressBar {
     let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());

@@ -1,4 +1,4 @@
-//! `ember-train look`: what is in a text, before a model learns from it.
+//! `ember-train look`: describes a text before a model learns from it.
 
 use ember_cli::wording;
 use ember_data::prepare::{Dataset, PrepareOptions, excerpt};
@@ -7,8 +7,8 @@ use ember_host::files::name_of;
 use ember_study::{error::Error, look::Seen, look::page, look::seen};
 use ember_training::run::text;
 
-use super::plan::{EXCERPT_BYTES, proposed};
-use super::{prepare::prepare_shown, reading::ReadingArgs, run::minutes};
+use super::plan::{EXCERPT_BYTES, proposal_lines};
+use super::{prepare::prepare_shown, reading::ReadingArgs, run::parse_minutes};
 use crate::prelude::*;
 use crate::progress_bar::Bar;
 
@@ -28,7 +28,7 @@ pub struct LookArgs {
     #[command(flatten)]
     pub reading: ReadingArgs,
     /// On the page, also what `plan` proposes for a run of so many minutes
-    #[arg(long, value_name = "M", value_parser = minutes, requires = "html")]
+    #[arg(long, value_name = "M", value_parser = parse_minutes, requires = "html")]
     pub minutes: Option<f64>,
 }
 
@@ -79,8 +79,8 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     answer_beside(args.html.as_deref(), common, || found.to_string(), || json_line(&found))
 }
 
-/// What a model will see of the text, or of a part of a large one; `None` where it cannot be
-/// prepared, as a text of one character.
+/// The text as a model will see it, or an excerpt of a large text; `None` if it cannot be prepared,
+/// such as a text of one character.
 fn seen_by_a_model(
     args: &LookArgs,
     options: &PrepareOptions,
@@ -105,7 +105,7 @@ fn seen_by_a_model(
     let mut seen = seen(&dataset, share)?;
     if let Some(minutes) = args.minutes {
         notes.say("measuring the device");
-        seen.plan = proposed(&args.text, minutes, &dataset, share, common, interrupt)?;
+        seen.plan = proposal_lines(&args.text, minutes, &dataset, share, common, interrupt)?;
     }
     Ok(Some(seen))
 }

@@ -1,4 +1,4 @@
-//! `ember-train plan`: what to train on a text in a given time, and what will come of it.
+//! `ember-train plan`: proposes a configuration for a text and a time, and predicts its loss.
 
 use ember_data::prepare::{Dataset, excerpt};
 use ember_host::output::{check_writable, is_standard_output};
@@ -10,10 +10,10 @@ use ember_study::{error::Error, plan::check::Check, plan::check::check, plan::sp
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::{memory, run::Start, run::StartHooks, run::text};
 
-use super::{prepare::prepare_shown, run::LENGTH, run::MINUTES, run::minutes};
+use super::{prepare::prepare_shown, run::DEFAULT_MINUTES, run::LENGTH_KEYS, run::parse_minutes};
 use crate::prelude::*;
 
-/// A text of more bytes than this is judged by so much of it.
+/// A larger text is judged by an excerpt of this many bytes.
 pub(super) const EXCERPT_BYTES: u64 = 12_000_000;
 
 /// Arguments of `plan`.
@@ -28,7 +28,7 @@ pub struct PlanArgs {
     /// made; none: the built-in stories
     pub text: Vec<String>,
     /// How long the run may take
-    #[arg(long, value_name = "M", default_value_t = MINUTES, value_parser = minutes)]
+    #[arg(long, value_name = "M", default_value_t = DEFAULT_MINUTES, value_parser = parse_minutes)]
     pub minutes: f64,
     /// A configuration file, or the name of a shipped one: what it sets stays
     #[arg(long, value_name = "FILE")]
@@ -67,7 +67,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
-    let out = args.out.clone().map_or_else(usual_out, Ok)?;
+    let out = args.out.clone().map_or_else(default_out, Ok)?;
     let mut screen = Screen::new(common.quiet);
     let start = Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
     let prepared = start.prepared(&mut screen)?.map(Path::to_owned);
@@ -90,7 +90,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected, &go_on)?) } else { None };
 
-    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name)).with_context(|| unwritten(&out))?;
+    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name)).with_context(|| write_failure(&out))?;
     let json = || {
         let Selected { id, name, .. } = &selected;
         json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
@@ -99,21 +99,21 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     answer_beside(Some(&out), common, || page(&proposal, checked.as_ref(), &args.text, &out), json)
 }
 
-/// The recipe where nobody names one: it must be new, and there must be a place for it before the
-/// device is measured.
-fn usual_out() -> Result<PathBuf> {
+/// The default recipe file. It must not exist yet, and must be writable, which is checked before
+/// the device is measured.
+fn default_out() -> Result<PathBuf> {
     let out = PathBuf::from("plan.toml");
     let line = format!("{} exists already; name another file with --out", out.display());
     ensure!(!out.exists(), UsageError::new(line));
-    check_writable(&out).with_context(|| unwritten(&out))?;
+    check_writable(&out).with_context(|| write_failure(&out))?;
     Ok(out)
 }
 
-fn unwritten(out: &Path) -> String {
+fn write_failure(out: &Path) -> String {
     format!("{}: cannot write the recipe; choose another --out", out.display())
 }
 
-/// The plan for the device, in so many minutes; memory as `memory_limit` says or as it is.
+/// The plan for the device in `minutes`, within `memory_limit` or else the available memory.
 fn for_device(
     settings: Settings,
     minutes: f64,
@@ -136,12 +136,11 @@ fn for_device(
     Ok(propose(&request, dataset, text, selected)?)
 }
 
-/// What is proposed for a prepared text, which is so much of the whole: each line's name, and what
-/// it says.
+/// The plan for a prepared text, which is the fraction `share` of the whole, as (name, text) lines.
 ///
 /// # Errors
-/// When the device cannot compute, the time is too short, or somebody asks to end.
-pub(super) fn proposed(
+/// When the device cannot compute, the time is too short, or the user interrupts.
+pub(super) fn proposal_lines(
     text: &[String],
     minutes: f64,
     dataset: &Dataset,
@@ -154,10 +153,10 @@ pub(super) fn proposed(
     let Start { settings, selected, .. } = Start::new(settings, common.device, None, &Planner, &mut screen)?;
     let statistics = Statistics::new(dataset, share)?;
     let go_on = || !interrupt.requested();
-    Ok(told(&for_device(settings, minutes, None, dataset, statistics, &selected, &go_on)?))
+    Ok(plan_lines(&for_device(settings, minutes, None, dataset, statistics, &selected, &go_on)?))
 }
 
-/// Sizes that nobody set are those of a plan.
+/// Hooks of a start that leaves unset sizes to the plan.
 struct Planner;
 
 impl StartHooks for Planner {
@@ -166,8 +165,8 @@ impl StartHooks for Planner {
     }
 }
 
-/// What a recipe, assignments and the command line say; a length is what a plan finds, so the
-/// recipe's own is left out.
+/// The settings of the recipe, the assignments and the command line. The recipe's length is
+/// dropped, as the plan chooses the length.
 fn settings_without_length(
     config: Option<&Path>,
     assignments: &[String],
@@ -180,10 +179,10 @@ fn settings_without_length(
     Ok(settings)
 }
 
-/// What the file, `--set` and the command line say, without what a plan decides or cannot foresee.
+/// The settings; refuses those that a plan decides itself or cannot predict.
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let settings = settings_without_length(args.config.as_deref(), &args.set, &args.text, common)?;
-    if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
+    if let Some(key) = LENGTH_KEYS.iter().find(|key| settings.has(key)) {
         let line = format!("--set {key}: a plan finds the length of the run itself, for --minutes M; leave {key} out");
         bail!(UsageError::new(line));
     }
@@ -197,7 +196,7 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The text as tokens, or of a large one a part, and how much of it that is.
+/// The text as tokens, or an excerpt of a large text, and the excerpt's share of it.
 fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Interrupt) -> Result<(Dataset, f64)> {
     let options = text::options(data, folder.join("data"))?;
     let (options, share) = match excerpt(&options, EXCERPT_BYTES, folder)? {
@@ -213,8 +212,8 @@ fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Int
     Ok((Dataset::open(&options.out)?, share))
 }
 
-/// The plan for people: the name of each line, and what it says.
-fn told(proposal: &Proposal) -> Vec<(String, String)> {
+/// The plan as (name, text) lines.
+fn plan_lines(proposal: &Proposal) -> Vec<(String, String)> {
     let Proposal { config, text, loss, memory, speed, passes, .. } = proposal;
     let TrainConfig { n_layer, n_head, n_embd, context_length, dropout, learning_rate, .. } = config;
     let [train_tokens, held_out, steps, step_tokens] =
@@ -265,17 +264,17 @@ fn told(proposal: &Proposal) -> Vec<(String, String)> {
     lines.map(|(name, says)| (name.to_owned(), says)).into_iter().chain(warnings).collect()
 }
 
-/// The plan as a page of the terminal.
+/// The plan as text for the terminal.
 fn page(proposal: &Proposal, checked: Option<&Check>, text: &[String], out: &Path) -> String {
-    let mut lines: Vec<String> = told(proposal).iter().map(|(name, says)| format!("{name:<10}{says}")).collect();
-    lines.extend(checked.into_iter().flat_map(beside));
-    lines.push(format!("\n{}\n", what_trains(text, out)));
+    let mut lines: Vec<String> = plan_lines(proposal).iter().map(|(name, says)| format!("{name:<10}{says}")).collect();
+    lines.extend(checked.into_iter().flat_map(comparison_table));
+    lines.push(format!("\n{}\n", next_command(text, out)));
     lines.join("\n")
 }
 
-/// The command that trains by the recipe, which is a file's only once somebody keeps what went to
-/// standard output.
-fn what_trains(text: &[String], out: &Path) -> String {
+/// The next command to run: training with the recipe, which the user must first save to a file if
+/// it went to standard output.
+fn next_command(text: &[String], out: &Path) -> String {
     let piped = if text.iter().any(|name| name == "-") { " < TEXT" } else { "" };
     let (written, file) = match is_standard_output(out) {
         true => ("the recipe is written; keep it in a FILE, and".to_owned(), "FILE".to_owned()),
@@ -284,8 +283,8 @@ fn what_trains(text: &[String], out: &Path) -> String {
     format!("{written} train it with\n  ember-train run --config {file}{piped}")
 }
 
-/// What was predicted beside what was measured.
-fn beside(checked: &Check) -> Vec<String> {
+/// A table of the predicted and the measured memory and step time.
+fn comparison_table(checked: &Check) -> Vec<String> {
     let mut lines = vec![String::new(), format!("{:<12}{:>12}{:>12}", "", "predicted", "measured")];
     for ((name, predicted), (_, measured)) in checked.predicted.named().into_iter().zip(checked.measured.named()) {
         if predicted > 0 || measured > 0 {
@@ -300,7 +299,7 @@ fn beside(checked: &Check) -> Vec<String> {
     lines
 }
 
-/// The fit, its points and how far each is off.
+/// Prints the fit, its points and their residuals.
 fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<Outcome> {
     let points = fit::points()?;
     let (fit, left_out) = (Fit::new(&points), fit::left_out(&points));
@@ -315,7 +314,7 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<Outcome> {
     answer_beside(svg, common, || fit_table(&points, &fit, &left_out), json)
 }
 
-/// The formula with its constants, and a line for each point.
+/// The formula with its constants, and one line per point.
 fn fit_table(points: &[Point], fit: &Fit, left_out: &[f64]) -> String {
     let Constants { e, n0, a, d0, b, s0, g, p, c, h } = fit.constants;
     let [n0, d0] = [n0, d0].map(short);
@@ -362,7 +361,7 @@ mod tests {
 
     #[test]
     fn no_run_is_told_to_read_standard_output() {
-        let trains = |text: &str, out: &str| what_trains(&[text.to_owned()], Path::new(out));
+        let trains = |text: &str, out: &str| next_command(&[text.to_owned()], Path::new(out));
         let expected = "my plan.toml is written; train it with\n  ember-train run --config 'my plan.toml' < TEXT";
         assert_eq!(trains("-", "my plan.toml"), expected.replace('\'', if cfg!(windows) { "\"" } else { "'" }));
         let expected = "the recipe is written; keep it in a FILE, and train it with\n  ember-train run --config FILE";

@@ -1,4 +1,4 @@
-//! `ember-train prepare`: text to token files.
+//! `ember-train prepare`: turns text into token files.
 
 use clap::ValueEnum;
 use ember_cli::wording;
@@ -106,7 +106,8 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     answer(common, text, || json_line(&manifest))
 }
 
-/// Refuses what the key of a flag's name does not take: `run` is to train on what is prepared.
+/// Refuses a flag's value that the configuration key of the same name does not allow, so that `run`
+/// can train on the prepared text.
 fn check_as_key(key: &str, value: impl Display) -> Result<()> {
     match Settings::default().set(&format!("{key}={value}")) {
         Err(ConfigError::NotAllowed { takes, .. }) => {
@@ -117,7 +118,7 @@ fn check_as_key(key: &str, value: impl Display) -> Result<()> {
     }
 }
 
-/// What is said where an interruption leaves nothing that the next call goes on with.
+/// Printed when an interruption leaves nothing that the next call could continue.
 pub const NOTHING_DONE: &str = "interrupted: nothing was left half done; run the command again";
 
 /// Prepares with a progress bar; `None` when a signal interrupted it.
@@ -126,7 +127,7 @@ pub const NOTHING_DONE: &str = "interrupted: nothing was left half done; run the
 /// As [`text::prepare`].
 pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>, Error> {
     let bar = Bar::new(quiet, interrupt);
-    // Why a file in a folder is left out is said with the flags that would change it.
+    // Reports a file that is left out of a folder with the flags that would change that.
     let options = PrepareOptions { describe: |error| wording::line(error).0, ..options.clone() };
     let prepared = text::prepare(&options, &bar);
     bar.finish();

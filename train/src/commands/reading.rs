@@ -1,4 +1,4 @@
-//! How the text that is named is read: the flags of every command that reads it itself.
+//! The flags that control how text is read, for every command that reads text itself.
 
 use ember_data::source::ReadOptions;
 
@@ -20,10 +20,10 @@ pub struct ReadingArgs {
 }
 
 impl ReadingArgs {
-    /// The same for the library.
+    /// Converts the flags to the library's options.
     ///
     /// # Errors
-    /// A usage error where there is no such encoding, or nothing of that name to clean.
+    /// A usage error if the encoding or the kind of cleaning is unknown.
     pub fn options(&self) -> Result<ReadOptions> {
         let usage = |flag: &str, value: &str, error: &dyn std::fmt::Display| {
             UsageError::new(format!("{flag} {value}: {error}"))

@@ -1,5 +1,5 @@
-//! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had
-//! uninterrupted.
+//! `ember-train resume`: continues a run from its last checkpoint, with exactly the numbers that it
+//! would have had uninterrupted.
 
 use ember_training::{distributed::all_ok, distributed::launch, run};
 
@@ -33,7 +33,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let group = join(interrupt)?;
     let common = &quiet_unless_leading(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let selected = all_ok(&*group, select(common, &notes).map_err(cause))?;
+    let selected = all_ok(&*group, select(common, &notes).map_err(training_error))?;
     let mut changes = args.set.clone();
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());

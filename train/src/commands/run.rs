@@ -1,4 +1,4 @@
-//! `ember-train run`: a new run, from text to checkpoint.
+//! `ember-train run`: trains a new run, from text to checkpoint.
 
 use std::io::{BufRead, BufReader};
 use std::{process::Command, process::Stdio, time::Duration, time::Instant};
@@ -18,20 +18,20 @@ use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 use super::prepare::{NOTHING_DONE, prepare_shown};
 use crate::prelude::*;
 
-/// The keys that say how long a run is.
-pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
+/// The keys that set the length of a run.
+pub const LENGTH_KEYS: [&str; 2] = ["max_steps", "lr_decay_steps"];
 
-/// A run of which nobody says how long it is takes so many: a coffee's worth.
-pub const MINUTES: f64 = 10.0;
+/// Duration of a run whose length is not set: a coffee break.
+pub const DEFAULT_MINUTES: f64 = 10.0;
 
-/// The share of a run's time in which the device may be measured.
+/// Maximum share of a run's time for measuring the device.
 const MEASURING_SHARE: f64 = 0.1;
-/// The share beside it in which a GPU's kernels may be compiled for that.
+/// Maximum further share for compiling a GPU's kernels for that measurement.
 const COMPILING_SHARE: f64 = 0.25;
-/// The share that must be left for the run itself.
-const LEAST_SHARE: f64 = 0.2;
+/// Minimum share that must be left for training.
+const MIN_TRAINING_SHARE: f64 = 0.2;
 
-/// What stands above the table of keys.
+/// The text above the table of keys.
 const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
     auto: chosen from the text and the device; what it came to is in the run's config.toml.\n";
 
@@ -70,15 +70,15 @@ pub struct RunArgs {
     pub memory_limit: Option<u64>,
     /// Be done in so many minutes: all that is left open is planned for that, and the length is
     /// corrected on the way [default: 10, where no length is set]
-    #[arg(long, value_name = "M", value_parser = minutes)]
+    #[arg(long, value_name = "M", value_parser = parse_minutes)]
     pub minutes: Option<f64>,
     /// Print every configuration key with its unit, range and default, and end
     #[arg(long)]
     pub help_config: bool,
 }
 
-/// A length of time above zero, at most a year.
-pub fn minutes(text: &str) -> Result<f64, String> {
+/// Parses a number of minutes: above zero, at most a year.
+pub fn parse_minutes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if minutes > 0.0 && minutes <= 525_600.0 => Ok(minutes),
         _ => Err("give a number of minutes above 0, at most 525600, such as 10 or 0.5".to_owned()),
@@ -99,24 +99,24 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let group = join(interrupt)?;
     let common = &quiet_unless_leading(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let settings = all_ok(&*group, settings(args, common).map_err(cause))?;
+    let settings = all_ok(&*group, settings(args, common).map_err(training_error))?;
     if learns_stories_by_recipe(args, &settings) {
         notes.say("no text is named: learning the built-in stories; name a text to learn from it");
     }
-    let minutes = args.minutes.or_else(|| LENGTH.iter().all(|key| !settings.has(key)).then_some(MINUTES));
+    let minutes = args.minutes.or_else(|| LENGTH_KEYS.iter().all(|key| !settings.has(key)).then_some(DEFAULT_MINUTES));
     if let (None, Some(minutes)) = (args.minutes, minutes) {
         notes.say(format!("planned for {minutes} minutes, since nothing says how long; --minutes M changes that"));
     }
     let deadline = minutes.map(|minutes| Deadline { began, seconds: 60.0 * minutes });
-    let program = Program { deadline, quiet: common.quiet, interrupt };
-    let start = Start::new(settings, common.device, args.memory_limit, &program, &mut screen);
+    let hooks = RunHooks { deadline, quiet: common.quiet, interrupt };
+    let start = Start::new(settings, common.device, args.memory_limit, &hooks, &mut screen);
     let start = all_ok(&*group, start)?;
-    interrupt.requested(); // from here on a signal is looked for, and what was half made is tidied up
+    interrupt.requested(); // from here on signals are handled: an interruption cleans up what is half done
     let begun = match &args.out {
-        Some(out) => start.begin(out, &*group, &program, &mut screen),
+        Some(out) => start.begin(out, &*group, &hooks, &mut screen),
         None => {
             let path = default_path(&run_name(&start.data.text));
-            start.begin_free(&path, &*group, &program, &mut screen)
+            start.begin_free(&path, &*group, &hooks, &mut screen)
         }
     };
     let Some(run) = begun? else {
@@ -126,7 +126,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     train(run, &*group, &mut screen, &notes, interrupt)
 }
 
-/// When the command is to be done: so many seconds after it began.
+/// When the command is to end: `seconds` after `began`.
 #[derive(Clone, Copy)]
 pub struct Deadline {
     began: Instant,
@@ -134,7 +134,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// How long the device may be measured.
+    /// The time limits for measuring the device.
     fn measuring(self) -> Limits {
         let share = |share: f64| Duration::from_secs_f64(share * self.seconds);
         Limits {
@@ -143,10 +143,10 @@ impl Deadline {
         }
     }
 
-    /// Seconds that are left for measuring the device and for the run, once its text is prepared; an
-    /// error where they are too few.
+    /// Seconds left for measuring the device and for training, once the text is prepared; an error
+    /// if they are too few.
     fn seconds_left(self, measuring: Limits, settings: &Settings) -> Result<f64> {
-        let is_too_little = |seconds: f64| seconds - measuring.timing.as_secs_f64() < LEAST_SHARE * self.seconds;
+        let is_too_little = |seconds: f64| seconds - measuring.timing.as_secs_f64() < MIN_TRAINING_SHARE * self.seconds;
         let aim = TimeBudget::aim(self.seconds);
         if is_too_little(aim) {
             bail!("{} is too little for any run; give more --minutes", duration(self.seconds));
@@ -167,14 +167,14 @@ impl Deadline {
     }
 }
 
-/// What this program does in its own way while a run begins.
-pub struct Program<'a> {
+/// This program's hooks into the start of a run.
+pub struct RunHooks<'a> {
     pub deadline: Option<Deadline>,
     pub quiet: bool,
     pub interrupt: &'a Interrupt,
 }
 
-impl StartHooks for Program<'_> {
+impl StartHooks for RunHooks<'_> {
     fn prepare(&self, options: &PrepareOptions) -> Result<Option<Manifest>, Error> {
         prepare_shown(options, self.quiet, self.interrupt)
     }
@@ -193,7 +193,7 @@ impl StartHooks for Program<'_> {
         reporter: &mut dyn Reporter,
     ) -> Result<Option<ResolvedRun>, Error> {
         let Some(deadline) = self.deadline else { return DefaultHooks.choose(settings, prepared, reporter) };
-        let resolved = self.planned(settings, prepared, deadline, reporter).map_err(cause)?;
+        let resolved = self.planned(settings, prepared, deadline, reporter).map_err(training_error)?;
         if resolved.is_none() {
             Notes::new(self.quiet).say(NOTHING_DONE);
         }
@@ -208,13 +208,13 @@ impl StartHooks for Program<'_> {
         let (id, micro_batch) = (&selected.id, config.micro_batch);
         Notes::new(self.quiet)
             .say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels for that"));
-        first_steps(config, shape, selected, self.quiet).map_err(cause)
+        first_steps(config, shape, selected, self.quiet).map_err(training_error)
     }
 }
 
-impl Program<'_> {
-    /// What the settings leave open, planned for the time that is left; `None` when a signal interrupted
-    /// the measuring of the device.
+impl RunHooks<'_> {
+    /// Plans what the settings leave open, for the time that is left; `None` if a signal
+    /// interrupted the measurement of the device.
     fn planned(
         &self,
         settings: Settings,
@@ -246,7 +246,7 @@ impl Program<'_> {
             proposed => proposed?,
         };
         if !fine_tuning {
-            // The loss is foreseen for models that begin from random numbers.
+            // The loss is predicted only for models that start from random weights.
             let (seconds, Estimate { loss, low, high }) = (duration(plan.seconds), plan.loss);
             let line =
                 format!("planned for {seconds}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
@@ -258,8 +258,8 @@ impl Program<'_> {
     }
 }
 
-/// Lets another process take two steps of `config` on random tokens; what it says on the way is said
-/// here.
+/// Trains two steps of `config` on random tokens in a child process, and passes on its notes. If
+/// memory runs out, only the child ends.
 fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, quiet: bool) -> Result<Fit> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder; set micro_batch yourself")?;
     let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
@@ -297,7 +297,7 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, qui
     })
 }
 
-/// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
+/// Combines the settings of the file, `--set`, `--seed` and TEXT; later ones override earlier ones.
 pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = recipe(args.config.as_deref(), args.text.is_empty() && args.init.is_none())?;
     set_all(&mut settings, &args.set, &args.text, common)?;
@@ -315,7 +315,7 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
         if args.config.is_none() && args.text.is_empty() && !is_set {
             settings.max_steps = None;
         }
-        if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
+        if let Some(key) = LENGTH_KEYS.iter().find(|key| settings.has(key)) {
             bail!(UsageError::new(format!(
                 "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
                  back what the configuration file says)"
@@ -325,12 +325,12 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// Whether a recipe that is not about the built-in stories was given no other text.
+/// Whether a recipe for other text falls back to the built-in stories, as no text was given.
 fn learns_stories_by_recipe(args: &RunArgs, settings: &Settings) -> bool {
     args.config.is_some() && !settings.has("text") && !settings.has("stories")
 }
 
-/// A name for a run on these texts: the first one's, without its endings.
+/// A name for a run on these texts: the first one's file name without its extensions.
 fn run_name(text: &[String]) -> String {
     let Some(first) = text.first() else { return "stories".to_owned() };
     if first == "-" {

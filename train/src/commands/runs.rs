@@ -1,5 +1,5 @@
-//! `ember-train runs`: which runs there are, how far each has come and what it takes on the disk;
-//! `runs remove` takes some away.
+//! `ember-train runs`: lists the runs, with their progress and disk usage; `runs remove` deletes
+//! some.
 
 use std::{io, io::IsTerminal, io::Write, time::SystemTime, time::UNIX_EPOCH};
 
@@ -77,47 +77,51 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
 fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let mut paths = args.names.iter().map(|name| runs::named(name)).collect::<Result<Vec<_>, _>>()?;
-    // Whatever it is called: a, runs/a and ./runs/a are one. With a link goes the run that it leads to,
-    // and not the other way round.
+    // Several names may mean the same run: a, runs/a and ./runs/a. Of a link and its target the
+    // link is kept: removing it removes the target too, but not the other way round.
     paths.sort_by_cached_key(|path| (path.canonicalize().ok(), !path.is_symlink()));
     paths.dedup_by_key(|path| path.canonicalize().ok());
-    // Before the locks are taken, by which a run is known to be trained.
+    // Before `Removal` takes the locks, since a locked run would be listed as running.
     let summaries = runs::list(&paths)?;
-    let learning = runs::learning_from(&paths);
+    let dependents = runs::learning_from(&paths);
     if args.yes || !io::stdin().is_terminal() {
-        ensure!(learning.is_empty(), "{}; to remove both, name both in one command", losing(&learning).join(", "));
+        ensure!(
+            dependents.is_empty(),
+            "{}; to remove both, name both in one command",
+            dependent_warnings(&dependents).join(", ")
+        );
     }
     let removals = paths.iter().map(|path| Removal::new(path)).collect::<Result<Vec<_>, _>>()?;
-    if !args.yes && !is_agreed_to(&removals, &summaries, &learning)? {
+    if !args.yes && !is_agreed_to(&removals, &summaries, &dependents)? {
         notes.say("nothing was removed");
         return Ok(Outcome::Done);
     }
     for removal in removals {
         let (path, size) = (removal.path().display().to_string(), removal.bytes());
-        let led_to = led_to(removal.path()).map(|run| run.display().to_string());
+        let link_target = link_target(removal.path()).map(|run| run.display().to_string());
         removal.carry_out().with_context(|| format!("{path} is half removed; remove it again"))?;
-        let linked = led_to.as_ref().map_or_else(String::new, |run| format!(" and the run that it led to, {run}"));
-        let json = || json_line(&json!({ "removed": path, "led_to": led_to, "bytes": size }));
+        let linked = link_target.as_ref().map_or_else(String::new, |run| format!(" and the run that it led to, {run}"));
+        let json = || json_line(&json!({ "removed": path, "led_to": link_target, "bytes": size }));
         answer(common, || format!("removed {path}{linked}, {}\n", bytes(size)), json)?;
     }
     Ok(Outcome::Done)
 }
 
-/// Asks on the terminal whether these runs are to be removed, under what there is to know of them.
+/// Lists the runs and warnings on the terminal, and asks whether to remove them.
 ///
 /// # Errors
 /// When nobody can be asked, or the answer cannot be read.
-fn is_agreed_to(removals: &[Removal], summaries: &[Summary], learning: &[(PathBuf, PathBuf)]) -> Result<bool> {
+fn is_agreed_to(removals: &[Removal], summaries: &[Summary], dependents: &[(PathBuf, PathBuf)]) -> Result<bool> {
     let size = bytes(removals.iter().map(Removal::bytes).sum());
     let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
     let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
     ensure!(io::stdin().is_terminal(), UsageError::new(line));
     let mut screen = terminal::stderr();
     let linked = removals.iter().filter_map(|removal| {
-        let (link, run) = (removal.path(), led_to(removal.path())?);
+        let (link, run) = (removal.path(), link_target(removal.path())?);
         Some(format!("{} is a link: the run that goes is {}", link.display(), run.display()))
     });
-    let warnings: String = linked.chain(losing(learning)).map(|line| line + "\n").collect();
+    let warnings: String = linked.chain(dependent_warnings(dependents)).map(|line| line + "\n").collect();
     write!(screen, "{}{}{question} [y/N] ", table(summaries), printable(&warnings))?;
     screen.flush()?;
     let mut answer = String::new();
@@ -125,21 +129,20 @@ fn is_agreed_to(removals: &[Removal], summaries: &[Summary], learning: &[(PathBu
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
-/// The folder of the run that a link leads to, which goes with the link.
-fn led_to(path: &Path) -> Option<PathBuf> {
+/// The run that a symbolic link points to, which is removed with the link.
+fn link_target(path: &Path) -> Option<PathBuf> {
     if path.is_symlink() { path.canonicalize().ok() } else { None }
 }
 
-/// "runs/b learns from the text in runs/a and would lose it", of each run that stays.
-fn losing(learning: &[(PathBuf, PathBuf)]) -> Vec<String> {
+/// A warning for each remaining run whose text is in a run to be removed.
+fn dependent_warnings(dependents: &[(PathBuf, PathBuf)]) -> Vec<String> {
     let line = |(run, owner): &(PathBuf, PathBuf)| {
         format!("{} learns from the text in {} and would lose it", run.display(), owner.display())
     };
-    learning.iter().map(line).collect()
+    dependents.iter().map(line).collect()
 }
 
-/// A line each, under a line of headings: what tells runs apart from the left, numbers from the
-/// right.
+/// The runs as a table with headings: text left-aligned, numbers right-aligned.
 fn table(runs: &[Summary]) -> String {
     let headings =
         ["run", "", "trained", "model", "steps", "best loss", "bits/byte", "parameters", "checkpoints", "size"];
@@ -170,7 +173,7 @@ fn cells(run: &Summary, now: f64) -> Vec<String> {
     ]
 }
 
-/// How long ago something was, to the largest unit.
+/// How long ago something was, in the largest unit that fits.
 fn ago(seconds: u64) -> String {
     let (number, unit) = match seconds {
         0..60 => return "just now".to_owned(),

@@ -1,4 +1,4 @@
-//! `ember-train timeline`: the same prompt through training.
+//! `ember-train timeline`: shows the samples of each prompt over the course of training.
 
 use std::{collections::BTreeMap, io::IsTerminal};
 
@@ -48,7 +48,7 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
     }
     let (notes, is_terminal) = (Notes::new(common.quiet), std::io::stdout().is_terminal());
     match common.format {
-        // Before a page that goes there, lines would be a part of it.
+        // With the page on standard output, text there would become part of it.
         _ if args.html.as_deref().is_some_and(is_standard_output) => notes.say(shown(&lines, false).trim_end()),
         OutputFormat::Text if is_terminal => show_coloured(&shown(&lines, true))?,
         OutputFormat::Text => show(&shown(&lines, false))?,
@@ -63,7 +63,7 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The lines for people; on a terminal, what stood there at the step before is dim.
+/// The samples as text; on a terminal the part unchanged since the previous sample is dimmed.
 fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
     let mut text = String::new();
     for (number, line) in lines {
@@ -90,7 +90,7 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
     text
 }
 
-/// Step, loss, and how much of the text stayed.
+/// The step, the loss, and how much of the text is unchanged.
 fn heading(moment: &Moment, shown: Shown) -> String {
     let mut heading = format!("step {}", grouped(moment.sample.step));
     if let Some(loss) = shown.loss(moment) {

@@ -1,6 +1,5 @@
-//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random
-//! tokens, to see whether the device's memory holds them. If it does not, it is this process that
-//! ends.
+//! `ember-train first-steps`, called only by `run`: trains two steps of a configuration on random
+//! tokens to see whether they fit into the device's memory. If not, only this child process ends.
 
 use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
 use ember_model::device;
@@ -19,8 +18,8 @@ pub struct TrialArgs {
     pub shape: PathBuf,
 }
 
-/// Steps taken: the second finds the moments of the first there, and makes the copy that an average
-/// of the weights is.
+/// Number of steps: only in the second do the optimizer's moments exist from the start, and is the
+/// copy made for the weights' average.
 const STEPS: u64 = 2;
 
 /// Runs the command.
@@ -33,7 +32,7 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let shape = std::fs::read_to_string(&args.shape).with_context(|| format!("{path}: cannot read the shape"))?;
     let shape: GptConfig = serde_json::from_str(&shape).with_context(|| format!("{path} is not a shape"))?;
     let selected = device::select(common.device)?;
-    // A step of two passes needs as much memory as one of many.
+    // A step of two micro-batches needs as much memory as one of many.
     let batch_size = config.windows_per_step().min(2 * config.micro_batch);
     let config = TrainConfig { batch_size, grad_accum_steps: 1, ..config };
     let windows = random_windows(&config, shape.vocab_size)?;

@@ -1,4 +1,4 @@
-//! `ember-train verify-resume`: whether a run that stops half-way and is taken up again ends as one
+//! `ember-train verify-resume`: checks that a run that stops half-way and is resumed ends like one
 //! that never stopped.
 
 use std::fs;
@@ -10,7 +10,7 @@ use ember_training::run::{self, Run, Start};
 use ember_training::{distributed::Alone, distributed::launch::Launch};
 use serde_json::json;
 
-use super::run::{Program, RunArgs, settings};
+use super::run::{RunArgs, RunHooks, settings};
 use crate::prelude::*;
 
 /// Arguments of `verify-resume`.
@@ -69,7 +69,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     conclude(&comparison, args.steps, &selected.id, common.format)
 }
 
-/// Both runs are as long as the command says.
+/// Refuses assignments that change the length: `--steps` sets the length of both runs.
 fn refuse_length(assignments: &[String]) -> Result<()> {
     if let Some(assignment) = assignments.iter().find(|of| ["max_steps", "patience"].contains(&assigned_name(of))) {
         let line = format!("--set {assignment}: both runs take twice --steps, and end by nothing else; leave it out");
@@ -78,7 +78,7 @@ fn refuse_length(assignments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Prepares the text and writes the configuration of a run of twice the steps; false when
+/// Prepares the text and writes the configuration of a run of twice `--steps`; false if
 /// interrupted.
 fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
     let steps = args.steps;
@@ -86,19 +86,19 @@ fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
     args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);
     let mut screen = Screen::new(true);
-    let program = Program { deadline: None, quiet: true, interrupt };
-    let start = Start::new(settings(&args, common)?, common.device, None, &program, &mut screen)?;
-    Ok(start.describe(&RunFolder::create(whole)?, 1, &program, &mut screen)?.is_some())
+    let hooks = RunHooks { deadline: None, quiet: true, interrupt };
+    let start = Start::new(settings(&args, common)?, common.device, None, &hooks, &mut screen)?;
+    Ok(start.describe(&RunFolder::create(whole)?, 1, &hooks, &mut screen)?.is_some())
 }
 
-/// A second run with the configuration and the data of one that has not trained yet.
+/// Copies the configuration and data of a run that has not trained yet to a second run.
 fn copy_beginning(from: &Path, to: &Path) -> Result<()> {
     let copy = |name: &Path| {
         fs::copy(from.join(name), to.join(name)).with_context(|| format!("cannot copy {}", from.join(name).display()))
     };
     fs::create_dir_all(to.join(DATA)).with_context(|| format!("cannot create {}", to.display()))?;
     copy(Path::new(CONFIG))?;
-    // Not there where the text was prepared elsewhere.
+    // The data folder is missing if the text was prepared elsewhere.
     let Ok(entries) = fs::read_dir(from.join(DATA)) else { return Ok(()) };
     for entry in entries.flatten() {
         copy(&Path::new(DATA).join(entry.file_name()))?;
@@ -106,7 +106,7 @@ fn copy_beginning(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says what was found; a difference is an error.
+/// Prints the result; a difference is an error.
 fn conclude(comparison: &Comparison, steps: u64, device: &str, format: OutputFormat) -> Result<Outcome> {
     let Comparison { tensors, values, state, rows, difference } = comparison;
     let same = difference.is_none();
@@ -124,12 +124,12 @@ fn conclude(comparison: &Comparison, steps: u64, device: &str, format: OutputFor
     })?;
     match difference {
         None => Ok(Outcome::Done),
-        Some(difference) => bail!("not the same on {device} after {steps} + {steps} steps: {}", told(difference)),
+        Some(difference) => bail!("not the same on {device} after {steps} + {steps} steps: {}", describe(difference)),
     }
 }
 
 /// A difference in one line.
-fn told(difference: &Difference) -> String {
+fn describe(difference: &Difference) -> String {
     let Difference { file, name, place, values, first, second } = difference;
     let place = if place.is_empty() { String::new() } else { format!(" {place:?}") };
     format!("{file}: {name}{place} is {first} in one go and {second} after a resume; {values} of its values differ")
