@@ -90,19 +90,19 @@ impl Command {
     }
 }
 
-/// A seed that a configuration can keep: whole numbers of TOML end there.
+/// Parses a seed: at most `i64::MAX`, the largest integer that TOML can store.
 fn seed(value: &str) -> Result<u64, String> {
     let seed = value.parse::<u64>().ok().filter(|seed| *seed <= i64::MAX as u64);
     seed.ok_or_else(|| format!("it must be a whole number from 0 to {}", i64::MAX))
 }
 
-/// How a configuration's key is set, for those who write it as a flag, as for other trainers.
+/// The `--set` spelling of a configuration key that was typed as a flag, as in other trainers.
 fn as_setting(flag: &str) -> Vec<String> {
     let key = keys::named(flag.trim_start_matches('-'));
     key.map(|key| format!("--set {}=VALUE", key.name)).into_iter().collect()
 }
 
-/// Whether the command trains: what to do where there is no memory left depends on it.
+/// Whether the command trains, which decides the advice given when memory runs out.
 pub static TRAINS: AtomicBool = AtomicBool::new(false);
 
 /// Parses the arguments, runs the command, reports.

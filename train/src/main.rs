@@ -21,14 +21,14 @@ fn main() -> ! {
     cli::main()
 }
 
-/// Ends the program in one line where the system has no memory left.
+/// Called when an allocation fails: prints one line and exits.
 #[cold]
 fn refused(size: usize) -> ! {
     let advice = match cli::TRAINS.load(Relaxed) {
         true => "use a smaller micro_batch or model, or activation_checkpointing",
         false => "give less text, or free some memory",
     };
-    // Standard error has no buffer, and writing a number allocates nothing.
+    // This must not allocate: standard error is unbuffered, and formatting a number needs no heap.
     let _ = writeln!(io::stderr(), "error: out of memory: the system refused {size} bytes; {advice}");
     std::process::exit(1)
 }

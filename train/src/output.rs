@@ -1,5 +1,5 @@
-//! What a command leaves: a result on standard output, and a page or a picture where it was asked
-//! for; and where it keeps what it does not leave.
+//! A command's output: its result on standard output, a page or picture if one was requested, and
+//! temporary folders.
 
 use std::{io::Write, path::Path};
 
@@ -15,17 +15,17 @@ pub fn show(text: &str) -> Result<()> {
     show_on(terminal::stdout(), text)
 }
 
-/// The same for a text with colours of the program's own, in which all else is
-/// [`printable`](terminal::printable).
+/// As [`show`], for a text with the program's own colour codes; the caller has made everything else
+/// in it [`printable`](terminal::printable).
 pub fn show_coloured(text: &str) -> Result<()> {
     show_on(terminal::coloured_stdout(), text)
 }
 
 fn show_on(mut out: impl Write, text: &str) -> Result<()> {
-    Ok(out.write_all(text.as_bytes())?) // the error says that it was standard output
+    Ok(out.write_all(text.as_bytes())?) // the error itself names standard output
 }
 
-/// Ends a command with its result, for people or as lines of JSON.
+/// Ends a command by printing its result, as text or as JSON lines.
 pub fn answer(
     common: &CommonArgs,
     text: impl FnOnce() -> String,
@@ -38,8 +38,8 @@ pub fn answer(
     Ok(Outcome::Done)
 }
 
-/// The same for a command that has written `file`, where it was asked for one. Behind a page on
-/// standard output a result would be a part of it: then people read it on standard error.
+/// As [`answer`], for a command that may also have written `file`. If that file is standard output,
+/// a result there would become part of it, so the text goes to standard error instead.
 pub fn answer_beside(
     file: Option<&Path>,
     common: &CommonArgs,
@@ -53,38 +53,36 @@ pub fn answer_beside(
     Ok(Outcome::Done)
 }
 
-/// A line of JSON.
+/// The value as one line of JSON.
 pub fn json_line(value: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(value)? + "\n")
 }
 
-/// The keys of one value, then those of another, as one JSON object.
+/// Two values merged into one JSON object: the keys of `first`, then those of `then`.
 #[derive(Serialize)]
 pub struct Joined<A, B> {
-    /// The first.
     #[serde(flatten)]
     pub first: A,
-    /// The other.
     #[serde(flatten)]
     pub then: B,
 }
 
-/// A line of JSON for each.
+/// The values as JSON lines.
 pub fn json_lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> Result<String> {
     values.into_iter().map(|value| json_line(&value)).collect()
 }
 
-/// What JSON calls a value that is one word.
+/// The JSON name of a value that serializes to a string, without the quotes.
 pub fn word(value: impl Serialize) -> String {
     serde_json::to_string(&value).unwrap_or_default().trim_matches('"').to_owned()
 }
 
-/// A folder for what a command does not leave: gone when it is dropped.
+/// A folder for intermediate files, removed when dropped.
 pub fn temporary_folder() -> Result<TempDir> {
     tempfile::tempdir().context("cannot make a temporary folder; let TMPDIR name a folder that you may write into")
 }
 
-/// Writes a text to a file that the user named.
+/// Writes a text to a path given by the user.
 pub fn write_file(path: &Path, text: &str) -> Result<(), output::Error> {
     write_output(path, |file| file.write_all(text.as_bytes()))
 }

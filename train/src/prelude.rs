@@ -1,5 +1,5 @@
-//! What every command is written with: its arguments, how it answers, how it ends. A command's own
-//! imports are what it is about.
+//! The imports that all commands share: arguments, output, errors. A command's own imports then
+//! show what it is about.
 
 pub use std::path::{Path, PathBuf};
 
@@ -18,4 +18,4 @@ pub use crate::output::{
 };
 pub use crate::report::Screen;
 pub use crate::training::{join, quiet_unless_leading, recipe, select, set_all, train};
-pub(crate) use crate::wording::{self, cause};
+pub(crate) use crate::wording::{self, training_error};

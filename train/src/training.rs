@@ -1,5 +1,5 @@
-//! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said
-//! where things are.
+//! Shared by `run` and `resume`: trains a run, draws its losses, and tells the user where the
+//! results are.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -20,18 +20,17 @@ use ember_training::{run::report::Row, run::report::jsonl, step::progress::Best}
 
 use crate::{report::Screen, report::restore_terminal, wording, wording::exit_code};
 
-/// The processes that this one was started with.
+/// Joins the group of processes that this one was started with.
 pub fn join(interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>, ember_training::error::Error> {
-    distributed::join(Program { code: exit_code, gone }, interrupt)
+    distributed::join(Program { code: exit_code, gone: report_gone }, interrupt)
 }
 
-/// The common arguments as this process takes them: of several only the one that leads has
-/// something to say.
+/// The common arguments for this process: of several processes only the leader prints notes.
 pub fn quiet_unless_leading(group: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
     CommonArgs { quiet: common.quiet || !group.leads(), ..common.clone() }
 }
 
-/// Trains to the end or to an interruption, draws the picture, says where things are.
+/// Trains to the end or to an interruption, draws the losses, and says where the results are.
 pub fn train(
     run: Run,
     group: &dyn ProcessGroup,
@@ -42,7 +41,7 @@ pub fn train(
     interrupt.before_exit(restore_terminal);
     let path = run.folder.path().to_owned();
     let train = AssertUnwindSafe(|| run.train(group, screen, &|| interrupt.requested()));
-    let failed = |line: String| anyhow!("{line}; {}", way_on(&path, folder::newest_step(&path), group.size()));
+    let failed = |line: String| anyhow!("{line}; {}", resume_advice(&path, folder::newest_step(&path), group.size()));
     let trained = match panic::catch_unwind(train) {
         Ok(Err(TrainingError::Device(problem))) => Err(failed(failure::of_device(&problem))),
         Ok(result) => result.map_err(Into::into),
@@ -61,7 +60,7 @@ pub fn train(
     })
 }
 
-/// Draws the losses and says what there is now and what to do with it.
+/// Draws the losses, and tells the user the result and the next command.
 fn conclude(trained: &Trained, notes: &Notes) {
     let run = &trained.folder;
     let path = typed(run.path());
@@ -72,7 +71,7 @@ fn conclude(trained: &Trained, notes: &Notes) {
     } else if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best_saved {
         notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
     }
-    // All that was learned is saved: what cannot be drawn now can be drawn again.
+    // The training is already saved, so a failure to draw is only a note: it can be drawn later.
     match draw(run) {
         Err(Error::NothingToPlot) if !is_finished => {} // no step was taken yet
         Err(Error::Write { source, .. }) => {
@@ -93,7 +92,7 @@ fn conclude(trained: &Trained, notes: &Notes) {
 /// Draws the losses of a run into its folder.
 fn draw(run: &RunFolder) -> Result<(), Error> {
     let picture = run.file(folder::PLOT);
-    // A pipe would be waited for.
+    // Opening a pipe for writing would block.
     if picture.metadata().is_ok_and(|there| !there.is_file()) {
         let line = format!("cannot write {}: it is no regular file", picture.display());
         return Err(Error::Write { what: "picture", source: output::Error::Refused(line) });
@@ -102,7 +101,8 @@ fn draw(run: &RunFolder) -> Result<(), Error> {
     loss_svg(&rows, &run.name(), &picture)
 }
 
-/// On the built-in corpus: how far the loss has come from forgetting everything to the floor.
+/// On the built-in corpus: where the loss lies between the forgetful predictor's loss and the
+/// entropy floor.
 fn marks(trained: &Trained, loss: f64) -> String {
     let Some(marks) = &trained.marks else { return String::new() };
     let (forgetful, floor) = (marks.forgetful_loss, marks.entropy_floor);
@@ -115,7 +115,7 @@ fn marks(trained: &Trained, loss: f64) -> String {
     format!(" nats per token: {percent:.1}% of the way from {reader} to the lowest there can be ({floor:.4})")
 }
 
-/// A recipe's settings; without one those of the built-in stories, where `is_default`, or none.
+/// A recipe's settings; without one, those of the built-in stories if `is_default`, else none.
 pub fn recipe(path: Option<&Path>, is_default: bool) -> Result<Settings, ConfigError> {
     match path {
         Some(path) => Settings::from_recipe(path),
@@ -124,7 +124,7 @@ pub fn recipe(path: Option<&Path>, is_default: bool) -> Result<Settings, ConfigE
     }
 }
 
-/// Sets what `--set` says, then the seed and the text of the command line, where it has them.
+/// Applies `--set`, then the command line's seed and text if given.
 pub fn set_all(
     settings: &mut Settings,
     assignments: &[String],
@@ -139,34 +139,34 @@ pub fn set_all(
     Ok(())
 }
 
-/// The device that `--device` means, which is said, and why.
+/// The device that `--device` selects; prints it and the reason for the choice.
 pub fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected, DeviceError> {
     let selected = device::select(common.device)?;
     notes.say(selected.line());
     Ok(selected)
 }
 
-/// What a user is told when a process dies, and the end of this one.
-fn gone(gone: &Gone) {
+/// Tells the user of a process that is late, or of one that died, which ends this process too.
+fn report_gone(gone: &Gone) {
     match gone.what {
         Event::LateStep => say(format_args!(
             "{}: the step is not over; should mpirun end it before it is, {}",
             gone.run.display(),
-            way_on(&gone.run, gone.saved, gone.size)
+            resume_advice(&gone.run, gone.saved, gone.size)
         )),
         Event::Died { rank, pid, reports_here } => {
             if reports_here {
                 let (run, size) = (gone.run.display(), gone.size);
                 let died = format!("the process of rank {rank} (pid {pid}) is gone, so all {size} end");
-                say(format_args!("error: {run}: {died}; {}", way_on(&gone.run, gone.saved, gone.size)));
+                say(format_args!("error: {run}: {died}; {}", resume_advice(&gone.run, gone.saved, gone.size)));
             }
             exit(1)
         }
     }
 }
 
-/// What is saved of a run, and the command that goes on from there with so many processes.
-fn way_on(run: &Path, saved: Option<u64>, processes: usize) -> String {
+/// The last step saved, and the command that resumes from it with `processes` processes.
+fn resume_advice(run: &Path, saved: Option<u64>, processes: usize) -> String {
     let saved = saved.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
     let mpirun = if processes > 1 { format!("mpirun -n {processes} ") } else { String::new() };
     format!("{saved}, go on with `{mpirun}ember-train resume {}`", typed(run))
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn the_line_names_what_is_saved_and_the_command() {
         let run = Path::new("/a");
-        assert_eq!(way_on(run, None, 2), "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`");
-        assert_eq!(way_on(run, Some(14), 1), "step 14 is saved, go on with `ember-train resume /a`");
+        assert_eq!(resume_advice(run, None, 2), "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`");
+        assert_eq!(resume_advice(run, Some(14), 1), "step 14 is saved, go on with `ember-train resume /a`");
         let spaced = if cfg!(windows) { "\"my run\"" } else { "'my run'" };
-        let line = way_on(Path::new("my run"), Some(14), 1);
+        let line = resume_advice(Path::new("my run"), Some(14), 1);
         assert_eq!(line, format!("step 14 is saved, go on with `ember-train resume {spaced}`"));
     }
 }

@@ -1,5 +1,4 @@
-//! What the libraries find wrong and what they choose, in the words of a program that has flags and
-//! commands.
+//! The libraries' errors and notes in the program's words: with the flags and commands that help.
 
 use std::error::Error as StdError;
 
@@ -13,7 +12,7 @@ use ember_training::error::{
 };
 use ember_training::note::Note;
 
-/// What ends the program, in its own words and with its exit code.
+/// The error that ends the program, in the program's words and with its exit code.
 pub fn said(error: anyhow::Error) -> anyhow::Error {
     let elsewhere = error.chain().find_map(|cause| match Error::unwrapped(cause).downcast_ref()? {
         GroupError::SaidElsewhere(code) => Some(*code),
@@ -25,13 +24,12 @@ pub fn said(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The exit code that an error means where several processes end together: 2 for wrong arguments,
-/// else 1.
+/// The exit code for an error when several processes end together: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &Error) -> u8 {
     if wording::words_by(error, words).1 { 2 } else { 1 }
 }
 
-/// A note with what flags can do about it.
+/// A note, with the flag that changes what it reports.
 pub fn note(note: &Note) -> String {
     match note {
         Note::Length(_) => format!("{note}; a longer run learns more, --set max_steps=N"),
@@ -44,38 +42,38 @@ fn line(error: &Error) -> String {
     wording::words_by(error, words).0
 }
 
-/// The program's words for one error of a chain.
+/// The program's words for one error of a chain; None if it has none of its own.
 fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
     let cause = StudyError::unwrapped(cause);
     let failure = None
-        .or_else(|| found(cause).and_then(of_checkpoint))
-        .or_else(|| found(cause).and_then(of_guard))
-        .or_else(|| found(cause).and_then(of_init))
-        .or_else(|| found(cause).and_then(of_study))
-        .or_else(|| found(cause).and_then(of_device))
+        .or_else(|| downcast(cause).and_then(of_checkpoint))
+        .or_else(|| downcast(cause).and_then(of_guard))
+        .or_else(|| downcast(cause).and_then(of_init))
+        .or_else(|| downcast(cause).and_then(of_study))
+        .or_else(|| downcast(cause).and_then(of_device))
         .or_else(|| of_tokenizer(cause));
     let usage = || {
-        None.or_else(|| found(cause).map(of_config))
-            .or_else(|| found(cause).map(DoesNotFit::to_string))
-            .or_else(|| found(cause).and_then(of_processes))
+        None.or_else(|| downcast(cause).map(of_config))
+            .or_else(|| downcast(cause).map(DoesNotFit::to_string))
+            .or_else(|| downcast(cause).and_then(of_processes))
     };
-    let folder = || found(cause).and_then(of_folder);
+    let folder = || downcast(cause).and_then(of_folder);
     failure.map(Worded::Failure).or_else(|| usage().map(Worded::Usage)).or_else(folder).or_else(|| shared(cause))
 }
 
-/// `cause` as this kind of error, also where another error holds it in a box.
-fn found<'a, E: StdError + 'static>(cause: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+/// Downcasts `cause` to an error of type `E`, boxed or not.
+fn downcast<'a, E: StdError + 'static>(cause: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     cause.downcast_ref().or_else(|| cause.downcast_ref::<Box<E>>().map(|error| &**error))
 }
 
-/// What the program itself finds wrong, as the library takes it from its caller.
-pub fn cause(error: anyhow::Error) -> Error {
+/// Converts an error of the program to the library's type, which the library's callbacks return.
+pub fn training_error(error: anyhow::Error) -> Error {
     let other = |error: anyhow::Error| Error::Other(error.reallocate_into_boxed_dyn_error_without_backtrace());
     error.downcast().unwrap_or_else(other)
 }
 
-/// What to do `instead` where a device does not know a run's precision and a command cannot change
-/// it; any other error as it is.
+/// Advises `instead` when the device lacks the run's precision and the command cannot change it;
+/// any other error is unchanged.
 pub fn precision_kept(error: Error, instead: &str) -> anyhow::Error {
     match error {
         Error::Config(ConfigError::Precision { precision, device, name, problem }) => {
@@ -191,11 +189,11 @@ fn of_device(error: &Error) -> Option<String> {
     Some(failure::of_device(problem))
 }
 
-/// A tokenizer that is missing, in the library's words: nothing here takes ids in the place of a text.
+/// A missing tokenizer, in the library's words: no command here takes token ids instead of a text.
 fn of_tokenizer(cause: &(dyn StdError + 'static)) -> Option<String> {
-    let error = match found::<prepare::Error>(cause) {
+    let error = match downcast::<prepare::Error>(cause) {
         Some(prepare::Error::Tokenizer(error)) => error,
-        _ => found::<tokenizer::Error>(cause)?,
+        _ => downcast::<tokenizer::Error>(cause)?,
     };
     let tokenizer::Error::Missing(folder) = error else { return None };
     Some(run_folder::without_tokenizer(folder).unwrap_or_else(|| error.to_string()))
@@ -230,7 +228,7 @@ mod tests {
         let lost = "Read(\"The device is poisoned\\nCaused by:\\n  Unknown: Device is lost\\nBacktrace:\\n\")";
         let in_training = Error::Device(lost.to_owned());
         let in_a_plan = StudyError::from(in_training);
-        let in_a_run = cause(in_a_plan.into());
+        let in_a_run = training_error(in_a_plan.into());
         assert!(said(in_a_run.into()).to_string().starts_with("the device is gone (Unknown: Device is lost): its"));
     }
 
