@@ -1,9 +1,9 @@
-//! Loads, stores and atomics: what may be touched, and how.
+//! Loads, stores and atomics, with bounds checks.
 
 use crate::{
     block::Block,
     lanes::{LANES, Lanes, Outcome, members},
-    memory::holding,
+    memory::allocation_of,
     number::*,
     ptx::*,
     warp::Warp,
@@ -11,16 +11,31 @@ use crate::{
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 impl Block<'_> {
-    /// Where an address is in this process, for `bytes` bytes that must lie within one allocation.
-    pub fn place(&mut self, warp: &mut Warp, lane: usize, space: Space, address: u64, bytes: u64) -> Outcome<*mut u8> {
+    /// Translates an address to a pointer of this process; `bytes` bytes there must be aligned and
+    /// lie within one allocation.
+    pub fn aligned_pointer(
+        &mut self,
+        warp: &mut Warp,
+        lane: usize,
+        space: Space,
+        address: u64,
+        bytes: u64,
+    ) -> Outcome<*mut u8> {
         if !address.is_multiple_of(bytes) {
             return Err(format!("address {address:#x} is not a multiple of {bytes}"));
         }
-        self.within(warp, lane, space, address, bytes)
+        self.unaligned_pointer(warp, lane, space, address, bytes)
     }
 
-    /// The same, without asking for a multiple of anything.
-    pub fn within(&mut self, warp: &mut Warp, lane: usize, space: Space, address: u64, bytes: u64) -> Outcome<*mut u8> {
+    /// As [`Block::aligned_pointer`], without the check for alignment.
+    pub fn unaligned_pointer(
+        &mut self,
+        warp: &mut Warp,
+        lane: usize,
+        space: Space,
+        address: u64,
+        bytes: u64,
+    ) -> Outcome<*mut u8> {
         let (space, address) = match space {
             Space::Generic if address >= PARAM => (Space::Param, address),
             Space::Generic if address >= LOCAL => (Space::Local, address - LOCAL),
@@ -58,7 +73,7 @@ impl Block<'_> {
                             .map(|g| (g.as_ptr() as u64, g.as_ptr() as u64 + 8 * g.len() as u64))
                             .find(|(a, b)| address >= *a && address + bytes <= *b)
                     };
-                    self.cached = holding(&self.launch.ranges, address, bytes)
+                    self.cached = allocation_of(&self.launch.ranges, address, bytes)
                         .or_else(of_module)
                         .ok_or_else(|| format!("address {address:#x} of {bytes} bytes is not allocated"))?;
                 }
@@ -75,7 +90,7 @@ impl Block<'_> {
         }
     }
 
-    pub fn watch(&mut self, warp: &Warp, lane: usize, space: Space, address: u64, bytes: u64, writes: bool) {
+    pub fn record_access(&mut self, warp: &Warp, lane: usize, space: Space, address: u64, bytes: u64, writes: bool) {
         let Some(races) = &mut self.races else { return };
         let address = match space {
             Space::Shared => address,
@@ -94,9 +109,9 @@ impl Block<'_> {
         }
         let mut values = [[0u64; LANES]; 16];
         for lane in members(mask) {
-            let from = self.place(warp, lane, space, addresses[lane], bytes)?;
+            let from = self.aligned_pointer(warp, lane, space, addresses[lane], bytes)?;
             if self.races.is_some() {
-                self.watch(warp, lane, space, addresses[lane], bytes, false);
+                self.record_access(warp, lane, space, addresses[lane], bytes, false);
             }
             for (i, value) in values.iter_mut().take(d.len()).enumerate() {
                 value[lane] = unsafe {
@@ -141,9 +156,9 @@ impl Block<'_> {
         }
         let values: Vec<Lanes<u64>> = sources.iter().map(|s| warp.double(*s, self)).collect();
         for lane in members(mask) {
-            let to = self.place(warp, lane, space, addresses[lane], bytes)?;
+            let to = self.aligned_pointer(warp, lane, space, addresses[lane], bytes)?;
             if self.races.is_some() {
-                self.watch(warp, lane, space, addresses[lane], bytes, true);
+                self.record_access(warp, lane, space, addresses[lane], bytes, true);
             }
             for (i, value) in values.iter().enumerate() {
                 unsafe {
@@ -176,7 +191,7 @@ impl Block<'_> {
         let mut old = [0u64; LANES];
         self.counts.atomics += 1;
         for lane in members(mask) {
-            let place = self.place(warp, lane, space, addresses[lane], ty.bytes() as u64)?;
+            let place = self.aligned_pointer(warp, lane, space, addresses[lane], ty.bytes() as u64)?;
             let change = |x: u64| -> u64 {
                 let y = a[lane];
                 match (f, ty) {
@@ -230,10 +245,10 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// One element of a matrix in memory, for the matrix instructions.
+    /// Reads one matrix element from memory, for the matrix instructions.
     pub fn element(&mut self, warp: &mut Warp, lane: usize, space: Space, at: u64, ty: Ty) -> Outcome<f32> {
-        let place = self.place(warp, lane, space, at, ty.bytes() as u64)?;
-        self.watch(warp, lane, space, at, ty.bytes() as u64, false);
+        let place = self.aligned_pointer(warp, lane, space, at, ty.bytes() as u64)?;
+        self.record_access(warp, lane, space, at, ty.bytes() as u64, false);
         Ok(unsafe {
             match ty {
                 Ty::BF16 => from_bf16(*(place as *const u16)),

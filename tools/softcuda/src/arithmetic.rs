@@ -1,4 +1,4 @@
-//! What instructions compute from registers.
+//! Arithmetic instructions on registers.
 
 use crate::{
     block::Block,
@@ -163,7 +163,6 @@ impl Block<'_> {
             }
             (A::Mov, U64 | S64 | F64) => doubles!(|a| a),
             (A::Mov, _) => words!(|a| a),
-            // Halves: computed in float32 and rounded once.
             (_, BF16 | F16) => {
                 let wide = |v: u32| if ty == BF16 { from_bf16(v as u16) } else { from_f16(v as u16) };
                 let lists: Vec<Lanes<u32>> = args.iter().map(|s| warp.word(*s, self)).collect();
@@ -219,7 +218,7 @@ impl Block<'_> {
             (A::Sin, F32) => floats!(|a| a.sin()),
             (A::Cos, F32) => floats!(|a| a.cos()),
             (A::Tanh, F32) => floats!(|a| a.tanh()),
-            // PTX: the sign of the first operand, the size of the second.
+            // In PTX the first operand gives the sign, the second the magnitude.
             (A::CopySign, F32) => floats!(|a, b| b.copysign(a)),
             (A::Add, F64) => reals!(|a, b| a + b),
             (A::Sub, F64) => reals!(|a, b| a - b),

@@ -1,4 +1,5 @@
-//! A launch, and one block of it: its place, its shared memory, what is watched and counted.
+//! A kernel launch, and the block being run: its index, its shared memory, its race detector and
+//! counters.
 
 use crate::{memory::Ranges, profile::Counts, ptx::Kernel, races::Races};
 
@@ -11,9 +12,9 @@ pub struct Launch<'a> {
     pub ranges: Ranges,
     pub check_races: bool,
     pub profile: bool,
-    /// Run only so many blocks of the grid.
+    /// If set, run only this number of blocks of the grid.
     pub sample: Option<usize>,
-    /// Globals of the module: readable and writable beside what is allocated.
+    /// Global variables of the module, accessible in addition to the allocations.
     pub globals: &'a [Box<[u64]>],
 }
 
@@ -21,7 +22,7 @@ pub struct Block<'a> {
     pub launch: &'a Launch<'a>,
     pub at: (u32, u32, u32),
     pub shared: Vec<u8>,
-    /// The allocation touched last.
+    /// Begin and end of the allocation accessed last.
     pub cached: (u64, u64),
     pub races: Option<Races>,
     pub counts: Counts,

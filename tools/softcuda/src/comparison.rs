@@ -1,4 +1,4 @@
-//! `setp`: what two operands are to each other, a bit a lane.
+//! `setp`: compares two operands; the result has one bit per lane.
 
 use crate::{
     block::Block,

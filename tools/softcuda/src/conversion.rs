@@ -1,4 +1,4 @@
-//! `cvt`: a number of one type as one of another, and the directions of rounding.
+//! `cvt`: conversion between number types, and directed rounding.
 
 use crate::{
     number::*,
@@ -53,7 +53,7 @@ pub fn converted(to: Ty, from: Ty, round: Round, saturate: bool, bits: u64) -> u
             }
         }
         _ => {
-            // Out of range saturates, as the hardware does.
+            // Out-of-range values saturate, as on the hardware.
             let v = rounded(v, round);
             match to {
                 U8 => v as u8 as u64,

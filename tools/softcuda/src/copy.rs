@@ -1,6 +1,5 @@
-//! `cp.async`: copies to shared memory that go on beside the thread. What is copied arrives at the
-//! last moment allowed, when the thread waits for it: one that looks too early finds what was there
-//! before.
+//! `cp.async`: asynchronous copies to shared memory. The data arrives at the latest moment allowed,
+//! when the thread waits for it: a thread that reads too early sees the old contents.
 
 use crate::{
     block::Block,
@@ -16,7 +15,7 @@ pub struct AsyncCopy {
 }
 
 impl Block<'_> {
-    /// Of `size` bytes only the first `bytes` are read; the rest becomes zeros.
+    /// Copies `size` bytes, of which only the first `bytes` are read; the rest are zeros.
     pub fn copy_async(
         &mut self,
         warp: &mut Warp,
@@ -41,10 +40,10 @@ impl Block<'_> {
             if !from.is_multiple_of(size as u64) {
                 return Err(format!("address {from:#x} is not a multiple of {size}"));
             }
-            self.place(warp, lane, Space::Shared, to, size as u64)?;
+            self.aligned_pointer(warp, lane, Space::Shared, to, size as u64)?;
             let mut values = [0; 16];
             if count > 0 {
-                let from = self.within(warp, lane, Space::Global, from, count as u64)?;
+                let from = self.unaligned_pointer(warp, lane, Space::Global, from, count as u64)?;
                 unsafe { std::ptr::copy_nonoverlapping(from, values.as_mut_ptr(), count) };
             }
             if let Some(races) = &mut self.races {
@@ -59,7 +58,7 @@ impl Block<'_> {
         members(mask).for_each(|lane| warp.copies[lane].commit());
     }
 
-    /// Until no more than `most` groups of each thread still go on.
+    /// Waits until at most `most` groups of each thread's copies are pending.
     pub fn await_copies(&mut self, warp: &mut Warp, most: usize, mask: u32) {
         for lane in members(mask) {
             for AsyncCopy { to, size, values } in warp.copies[lane].finish(most) {

@@ -1,5 +1,5 @@
-//! What the driver knows, and how it does what streams are asked for: at once, or later where a
-//! stream is recorded.
+//! The driver's state, and how it performs the work given to a stream: at once, or later if the
+//! stream is being captured.
 
 use crate::{block::Launch, execute, memory, profile::Counts, ptx};
 use std::{
@@ -19,14 +19,14 @@ pub const NOT_FOUND: Status = 500;
 pub const LAUNCH_FAILED: Status = 719;
 pub const CAPTURE_UNSUPPORTED: Status = 900;
 
-/// A kernel, and the most shared memory that it was allowed.
+/// A kernel, and the maximum of shared memory set for it.
 pub struct Function {
     pub module: &'static ptx::Module,
     pub index: usize,
-    pub shared_most: usize,
+    pub max_shared: usize,
 }
 
-/// What a stream is asked for.
+/// An operation given to a stream, a node of a graph.
 #[derive(Clone)]
 pub enum Node {
     Kernel {
@@ -41,7 +41,7 @@ pub enum Node {
         from: u64,
         bytes: usize,
     },
-    /// Allocated or freed.
+    /// An allocation or a release, which is performed during the capture.
     Memory,
 }
 
@@ -58,11 +58,11 @@ pub fn driver() -> MutexGuard<'static, Driver> {
     DRIVER.get_or_init(|| Mutex::new(Driver::default())).lock().unwrap()
 }
 
-pub fn called(call: &'static str) {
+pub fn count_call(call: &'static str) {
     *driver().calls.entry(call).or_default() += 1;
 }
 
-pub fn complain(text: &str) {
+pub fn warn(text: &str) {
     eprintln!("softcuda: {text}");
 }
 
@@ -70,11 +70,11 @@ pub fn capturing(stream: Pointer) -> bool {
     driver().capture.as_ref().is_some_and(|(s, _)| *s == stream as usize)
 }
 
-/// What no thread may do while any stream of it is recorded.
-pub fn refused_while_recording(what: &str) -> bool {
+/// Whether a stream is being captured, in which case this call is forbidden; prints a warning then.
+pub fn refused_while_capturing(what: &str) -> bool {
     let recording = driver().capture.is_some();
     if recording {
-        complain(&format!("{what} while a stream is recorded"));
+        warn(&format!("{what} while a stream is recorded"));
     }
     recording
 }
@@ -90,8 +90,8 @@ pub fn record(stream: Pointer, node: Node) -> bool {
     }
 }
 
-/// `SOFTCUDA_SAMPLE`: a number of blocks, a colon, and the beginnings of the kernels' names that it
-/// is for.
+/// The number of blocks to run of this kernel, from `SOFTCUDA_SAMPLE`: a number, a colon, and
+/// comma-separated prefixes of kernel names.
 pub fn sample_of(kernel: &str) -> Option<usize> {
     let wanted = std::env::var("SOFTCUDA_SAMPLE").ok()?;
     let (blocks, names) = wanted.split_once(':')?;
@@ -131,14 +131,14 @@ pub unsafe fn perform(node: &Node) -> Status {
                             (r.unfenced, before.unfenced, "race with wgmma for want of a fence.proxy.async"),
                         ] {
                             if found > 0 && before == 0 {
-                                complain(&format!("{}: {found} accesses to shared memory {how}", kernel.name));
+                                warn(&format!("{}: {found} accesses to shared memory {how}", kernel.name));
                             }
                         }
                         total.add(counts);
                         SUCCESS
                     }
                     Err(error) => {
-                        complain(&error);
+                        warn(&error);
                         LAUNCH_FAILED
                     }
                 }
@@ -152,11 +152,11 @@ pub unsafe fn perform(node: &Node) -> Status {
     }
 }
 
-pub unsafe fn now_or_later(stream: Pointer, node: Node) -> Status {
+pub unsafe fn perform_or_record(stream: Pointer, node: Node) -> Status {
     if record(stream, node.clone()) { SUCCESS } else { unsafe { perform(&node) } }
 }
 
-/// Written whenever the program waits, since programs may end without a word.
+/// Writes the profile. Called whenever the program synchronizes, as it may end without notice.
 pub fn report() {
     let Some(path) = std::env::var_os("SOFTCUDA_PROFILE") else { return };
     let driver = driver();
@@ -176,11 +176,11 @@ pub fn report() {
             c.divergent,
             c.barriers,
             c.atomics,
-            c.multiplied,
+            c.matrix_macs,
             c.sectors,
-            share(c.sectors, c.least_sectors),
+            share(c.sectors, c.min_sectors),
             c.rounds,
-            share(c.rounds, c.least_rounds),
+            share(c.rounds, c.min_rounds),
             c.races.between_warps,
             c.races.between_lanes,
         );

@@ -1,5 +1,5 @@
-//! Runs a kernel: a block at a time, its warps in turn from barrier to barrier, a warp's lanes
-//! together.
+//! Interprets a kernel: one block at a time, its warps in turn from barrier to barrier, a warp's
+//! lanes in lockstep.
 
 use crate::{
     block::{Block, Launch},
@@ -10,9 +10,9 @@ use crate::{
     profile::Counts,
     ptx::*,
     races::Races,
-    reconverge::NOWHERE,
-    warp::{Warp, Way},
-    warpgroup::together,
+    reconverge::NEVER,
+    warp::{Path, Warp},
+    warpgroup::check_warpgroups,
 };
 use std::sync::{
     Mutex,
@@ -22,7 +22,7 @@ use std::sync::{
 enum Flow {
     Next,
     Jump(u32),
-    /// Each lane its own.
+    /// A target per lane.
     Scatter(Lanes<u32>),
     Exit,
     Wait,
@@ -30,7 +30,7 @@ enum Flow {
 
 pub fn run(launch: &Launch) -> Outcome<Counts> {
     let blocks = launch.grid.0 as usize * launch.grid.1 as usize * launch.grid.2 as usize;
-    // In a sample, what the others would do is counted and not done.
+    // In a sample only `done` blocks run; the counts are extrapolated to all.
     let done = launch.sample.map_or(blocks, |sample| sample.clamp(1, blocks));
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<String>> = Mutex::new(None);
@@ -50,7 +50,7 @@ pub fn run(launch: &Launch) -> Outcome<Counts> {
         let mut list: Vec<Warp> = (0..warps)
             .map(|index| Warp {
                 index,
-                ways: Vec::new(),
+                paths: Vec::new(),
                 alive: 0,
                 words: vec![[0xffff_ffff; LANES]; kernel.words],
                 doubles: vec![[u64::MAX; LANES]; kernel.doubles],
@@ -58,7 +58,7 @@ pub fn run(launch: &Launch) -> Outcome<Counts> {
                 local: vec![0xff; kernel.local * LANES],
                 copies: Default::default(),
                 products: Default::default(),
-                multiplied: 0,
+                warpgroup_products: 0,
             })
             .collect();
         loop {
@@ -101,11 +101,11 @@ impl<'a> Block<'a> {
         for warp in warps.iter_mut() {
             let lanes = (threads - warp.index * LANES as u32).min(LANES as u32);
             warp.alive = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
-            warp.ways = vec![Way { pc: 0, lanes: warp.alive, until: NOWHERE }];
+            warp.paths = vec![Path { pc: 0, lanes: warp.alive, reconvergence: NEVER }];
             warp.copies.iter_mut().for_each(|copies| copies.clear());
             warp.products.clear();
         }
-        // What a block finds in shared memory is whatever was there.
+        // Shared memory is not initialized on a GPU: fill it with NaN, so that reading it shows.
         self.shared.fill(0xff);
         if let Some(races) = &mut self.races {
             races.block();
@@ -114,13 +114,13 @@ impl<'a> Block<'a> {
             for warp in warps.iter_mut() {
                 self.warp(warp)?;
             }
-            together(warps).map_err(|e| format!("{}: block {:?}: {e}", self.launch.kernel.name, self.at))?;
+            check_warpgroups(warps).map_err(|e| format!("{}: block {:?}: {e}", self.launch.kernel.name, self.at))?;
             if warps.iter().all(|w| w.alive == 0) {
                 return Ok(());
             }
             let mut place = None;
             for warp in warps.iter().filter(|w| w.alive != 0) {
-                let pc = warp.ways.last().map(|way| way.pc);
+                let pc = warp.paths.last().map(|path| path.pc);
                 if *place.get_or_insert(pc) != pc {
                     return Err(format!("{}: warps of a block wait at different barriers", self.launch.kernel.name));
                 }
@@ -132,23 +132,23 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Goes on until the block's next barrier, or the end.
+    /// Runs a warp to the block's next barrier, or to its end.
     fn warp(&mut self, warp: &mut Warp) -> Outcome<()> {
         let kernel = self.launch.kernel;
-        while let Some(way) = warp.ways.last_mut() {
-            way.lanes &= warp.alive;
-            if way.lanes == 0 || way.pc == way.until {
-                warp.ways.pop();
+        while let Some(path) = warp.paths.last_mut() {
+            path.lanes &= warp.alive;
+            if path.lanes == 0 || path.pc == path.reconvergence {
+                warp.paths.pop();
                 continue;
             }
-            let Way { pc, lanes, until } = *way;
+            let Path { pc, lanes, reconvergence: outer } = *path;
             let instruction = &kernel.code[pc as usize];
             let active = match instruction.guard {
                 Some((p, wanted)) => lanes & if wanted { warp.preds[p as usize] } else { !warp.preds[p as usize] },
                 None => lanes,
             };
             self.counts.instructions += 1;
-            way.pc = pc + 1;
+            path.pc = pc + 1;
             if active == 0 {
                 continue;
             }
@@ -164,7 +164,7 @@ impl<'a> Block<'a> {
             let targets = match flow {
                 Flow::Next => continue,
                 Flow::Jump(target) if active == lanes => {
-                    warp.ways.last_mut().unwrap().pc = target;
+                    warp.paths.last_mut().unwrap().pc = target;
                     continue;
                 }
                 Flow::Exit => {
@@ -188,22 +188,22 @@ impl<'a> Block<'a> {
                 Flow::Scatter(targets) => targets,
             };
             self.counts.divergent += 1;
-            let meet = kernel.meets[pc as usize];
-            if meet == until || meet == NOWHERE {
-                warp.ways.pop();
+            let reconvergence = kernel.reconvergence[pc as usize];
+            if reconvergence == outer || reconvergence == NEVER {
+                warp.paths.pop();
             } else {
-                warp.ways.last_mut().unwrap().pc = meet;
+                warp.paths.last_mut().unwrap().pc = reconvergence;
             }
-            let until = if meet == NOWHERE { until } else { meet };
+            let reconvergence = if reconvergence == NEVER { outer } else { reconvergence };
             if lanes != active {
-                warp.ways.push(Way { pc: pc + 1, lanes: lanes & !active, until });
+                warp.paths.push(Path { pc: pc + 1, lanes: lanes & !active, reconvergence });
             }
             let mut rest = active;
             while rest != 0 {
                 let target = targets[rest.trailing_zeros() as usize];
                 let together =
                     members(rest).filter(|lane| targets[*lane] == target).fold(0, |mask, lane| mask | 1 << lane);
-                warp.ways.push(Way { pc: target, lanes: together, until });
+                warp.paths.push(Path { pc: target, lanes: together, reconvergence });
                 rest &= !together;
             }
         }
@@ -368,8 +368,8 @@ impl<'a> Block<'a> {
             | Op::Multiply { .. }
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. } => {
-                // The manual asks for all lanes. burn's own measurement of tensor cores stores with
-                // fewer.
+                // The PTX manual requires all lanes, but burn's benchmark of tensor cores stores
+                // with fewer.
                 if mask != u32::MAX && !matches!(instruction.op, Op::FragmentStore { .. }) {
                     return Err(format!("lanes {:#x} of the warp are not here", !mask));
                 }

@@ -1,4 +1,4 @@
-//! Numbers of 16 bits: computed in more and rounded once.
+//! Arithmetic on 16-bit floats: computed in a wider type, then rounded.
 
 use crate::{
     lanes::Outcome,

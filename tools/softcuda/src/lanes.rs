@@ -1,13 +1,13 @@
-//! The lanes of a warp, which do the same at once.
+//! The lanes of a warp, which execute in lockstep.
 
-/// So many threads are one warp.
+/// Threads per warp.
 pub const LANES: usize = 32;
-/// A value of each lane.
+/// One value per lane.
 pub type Lanes<T> = [T; LANES];
-/// What went well, or what a kernel did that it must not.
+/// A result, or a message about a kernel's forbidden operation.
 pub type Outcome<T> = Result<T, String>;
 
-/// The lanes of a mask.
+/// The lanes whose bits are set in a mask.
 pub fn members(mask: u32) -> impl Iterator<Item = usize> {
     let mut rest = mask;
     std::iter::from_fn(move || {

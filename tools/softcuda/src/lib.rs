@@ -1,12 +1,12 @@
-//! A CUDA driver without a GPU: as much of the driver's interface as cubecl uses, with kernels' PTX
-//! run on the CPU.
+//! A CUDA driver without a GPU: implements the part of the driver API that cubecl uses, and
+//! interprets the kernels' PTX on the CPU.
 //!
-//! It says whether kernels compute what they should, touch only what is theirs, and meet at
-//! barriers; it says nothing about time. In the environment: `SOFTCUDA_RACES=1` watches shared
-//! memory, `SOFTCUDA_PROFILE=FILE` writes what each kernel did and how often the driver was called,
-//! `SOFTCUDA_LOG=1` tells of every launch and copy, and `SOFTCUDA_SAMPLE=4:matmul_entry` runs only
-//! four blocks of each launch of such kernels, for profiles of sizes that would take too long: the
-//! numbers are wrong then. `SOFTCUDA_PTX=FOLDER` keeps the PTX of every kernel, for `ptxas -v`.
+//! It checks that kernels compute the right results, access only memory that is allocated, and
+//! agree on barriers; it does not model time. Environment variables: `SOFTCUDA_RACES=1` detects
+//! races in shared memory, `SOFTCUDA_PROFILE=FILE` writes counters for each kernel and each driver
+//! call, `SOFTCUDA_LOG=1` logs every launch and copy, and `SOFTCUDA_SAMPLE=4:matmul_entry` runs
+//! only four blocks of each launch of such kernels, for profiles of sizes that would take too long;
+//! the results are then wrong. `SOFTCUDA_PTX=FOLDER` saves the PTX of every kernel, for `ptxas -v`.
 
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 

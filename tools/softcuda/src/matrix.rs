@@ -1,4 +1,4 @@
-//! The matrix instructions: which lane holds which element, and the product.
+//! The warp-level matrix instructions: the layout of fragments in registers, and the product.
 
 use crate::{
     block::Block,
@@ -29,9 +29,9 @@ pub fn decoded(ty: Ty, word: u32, half: usize) -> f32 {
     }
 }
 
-/// Row and column of an element of a `wmma` fragment. The manual leaves this open; here it is as in
-/// `mma.sync`: pieces of 8 rows (or columns, of B), four lanes to a piece's row. float16 is held
-/// twice, in as many registers more.
+/// Row and column of an element of a `wmma` fragment. The PTX manual leaves the layout open; here
+/// it is that of `mma.sync`: tiles of 8 rows (of B: columns), with four lanes per row of a tile.
+/// float16 elements are held twice, in twice as many registers.
 pub fn position(
     part: Part,
     shape: (usize, usize, usize),
@@ -45,7 +45,7 @@ pub fn position(
     let per = per_register(ty);
     let width = 4 * per;
     match part {
-        // Two values a lane in a row, whatever their type.
+        // Each lane holds two adjacent values of a row, whatever their type.
         Part::C => {
             let (values, index) = if per == 2 { (2, reg * 2 + half) } else { (2, reg) };
             let (pair, one) = (index / values, index % values);
@@ -70,7 +70,7 @@ pub fn position(
     }
 }
 
-/// Adds the product of two matrices to one of `n` columns, all of them row by row.
+/// Adds the product of two matrices to `sums`, which has `n` columns; all are row-major.
 pub fn add_product(left: &[f32], right: &[f32], sums: &mut [f32], n: usize) {
     let k = right.len() / n;
     for (sums, left) in sums.chunks_mut(n).zip(left.chunks(k)) {
@@ -124,7 +124,7 @@ pub fn multiply(
     Ok(out)
 }
 
-/// What the PTX manual asks of a matrix in memory.
+/// Checks the alignment that the PTX manual requires of a matrix in memory.
 fn aligned(base: u64, stride: u64, ty: Ty) -> Outcome<()> {
     if !base.is_multiple_of(32) {
         return Err(format!("the matrix at {base:#x} does not begin at a multiple of 32 bytes"));
@@ -178,8 +178,8 @@ impl Block<'_> {
                             let index = if *row { r as u64 * stride + c as u64 } else { c as u64 * stride + r as u64 };
                             let at = base + index * ty.bytes() as u64;
                             touched[reg][lane] = at;
-                            let place = self.place(warp, lane, *space, at, ty.bytes() as u64)?;
-                            self.watch(warp, lane, *space, at, ty.bytes() as u64, true);
+                            let place = self.aligned_pointer(warp, lane, *space, at, ty.bytes() as u64)?;
+                            self.record_access(warp, lane, *space, at, ty.bytes() as u64, true);
                             unsafe {
                                 match ty.bytes() {
                                     2 => *(place as *mut u16) = (values[lane] >> (16 * half)) as u16,
@@ -194,7 +194,7 @@ impl Block<'_> {
                 }
             }
             Op::Multiply { shape, types, d, a, b, c } => {
-                self.counts.multiplied += (shape.0 * shape.1 * shape.2) as u64;
+                self.counts.matrix_macs += (shape.0 * shape.1 * shape.2) as u64;
                 let get = |list: &[Src]| list.iter().map(|s| warp.word(*s, self)).collect::<Vec<_>>();
                 let (a, b, c) = (get(a), get(b), get(c));
                 let out = multiply(*shape, *types, &a, &b, &c, d.len())?;
@@ -212,8 +212,8 @@ impl Block<'_> {
                     }
                     for (row, values) in tile.iter_mut().enumerate() {
                         let lane = 8 * i + row;
-                        let from = self.place(warp, lane, space, addresses[lane], 16)?;
-                        self.watch(warp, lane, space, addresses[lane], 16, false);
+                        let from = self.aligned_pointer(warp, lane, space, addresses[lane], 16)?;
+                        self.record_access(warp, lane, space, addresses[lane], 16, false);
                         for (c, v) in values.iter_mut().enumerate() {
                             *v = unsafe { *(from as *const u16).add(c) };
                         }
@@ -237,8 +237,8 @@ impl Block<'_> {
                     }
                     for row in 0..8 {
                         let lane = 8 * i + row;
-                        let to = self.place(warp, lane, space, addresses[lane], 16)?;
-                        self.watch(warp, lane, space, addresses[lane], 16, true);
+                        let to = self.aligned_pointer(warp, lane, space, addresses[lane], 16)?;
+                        self.record_access(warp, lane, space, addresses[lane], 16, true);
                         for c in 0..8 {
                             let (holder, half) =
                                 if *transposed { (c * 4 + row / 2, row % 2) } else { (row * 4 + c / 2, c % 2) };

@@ -1,4 +1,4 @@
-//! The device's memory: plain memory of this process, with a list of what is allocated.
+//! Device memory: memory of this process, with a list of the allocations.
 
 use std::{
     alloc::{Layout, alloc, dealloc},
@@ -10,14 +10,14 @@ use std::{
 pub type Ranges = Arc<Vec<(u64, u64)>>;
 
 static ALLOCATED: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
-/// What a device with that much memory would refuse.
+/// Size of the device's memory; allocations beyond it are refused.
 pub const TOTAL: u64 = 12 << 30;
 
 fn layout(bytes: u64) -> Layout {
     Layout::from_size_align(bytes.max(1) as usize, 512).expect("a size that exists")
 }
 
-/// New memory is full of NaN, so that reading what nothing wrote is seen.
+/// Allocates memory filled with NaN, so that reads of uninitialized memory show.
 pub fn allocate(bytes: u64) -> Option<u64> {
     let mut allocated = ALLOCATED.write().unwrap();
     if allocated.values().sum::<u64>() + bytes > TOTAL {
@@ -46,8 +46,8 @@ pub fn ranges() -> Ranges {
     Arc::new(ALLOCATED.read().unwrap().iter().map(|(at, bytes)| (*at, at + bytes)).collect())
 }
 
-/// The allocation that holds these bytes.
-pub fn holding(ranges: &[(u64, u64)], at: u64, bytes: u64) -> Option<(u64, u64)> {
+/// The allocation that contains these bytes.
+pub fn allocation_of(ranges: &[(u64, u64)], at: u64, bytes: u64) -> Option<(u64, u64)> {
     let i = ranges.partition_point(|(begin, _)| *begin <= at);
     let range = *ranges.get(i.checked_sub(1)?)?;
     (at + bytes <= range.1).then_some(range)

@@ -1,4 +1,4 @@
-//! Numbers that Rust has no type for.
+//! Number formats without a Rust type: bfloat16, float16, TF32.
 
 pub fn from_bf16(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
@@ -34,7 +34,7 @@ pub fn to_f16(value: f32) -> u16 {
         return sign | 0x7c00;
     }
     if size < 2f32.powi(-14) {
-        // Halves of this size are whole multiples of 2^-24.
+        // Subnormal: a multiple of 2^-24.
         return sign | (size * 2f32.powi(24)).round_ties_even() as u16;
     }
     let bits = size.to_bits();
@@ -42,7 +42,7 @@ pub fn to_f16(value: f32) -> u16 {
     sign | ((rounded >> 13) - (112 << 10)) as u16
 }
 
-/// Nearest, ties away from zero, as `cvt.rna.tf32.f32`.
+/// Rounds to nearest, ties away from zero, as `cvt.rna.tf32.f32`.
 pub fn to_tf32(value: f32) -> f32 {
     if !value.is_finite() {
         return value;

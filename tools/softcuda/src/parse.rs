@@ -1,16 +1,16 @@
-//! PTX text to instructions.
+//! Parses PTX text.
 
 mod instruction;
 mod matrix;
 
-use crate::{ptx::*, reconverge::meeting_points};
+use crate::{ptx::*, reconverge::reconvergence_points};
 use std::collections::HashMap;
 
 fn uncommented(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
 }
 
-/// `name[bytes]` after its alignment and type: name, bytes, alignment.
+/// Parses a declaration `.align N .type name[count]`: returns name, size in bytes, alignment.
 fn variable(statement: &str) -> Option<(String, usize, usize)> {
     let mut align = 1;
     let mut size = 0;
@@ -70,12 +70,12 @@ pub fn parse(text: &str) -> Result<Module, String> {
             if semicolon < open {
                 rest = &rest[semicolon + 1..];
             } else {
-                // Inlined where it was called; a call of it would be an instruction that is not
-                // known.
+                // Functions are already inlined, so they are skipped; a call would be an unknown
+                // instruction.
                 rest = &rest[matching(rest, open)? + 1..];
             }
         } else {
-            // A variable, perhaps with values in braces.
+            // A variable, perhaps with initial values in braces.
             let end = rest.find(';').ok_or("no ; after a variable")?;
             let statement = &rest[..end];
             if let Some((name, size, align)) = variable(statement) {
@@ -144,18 +144,18 @@ fn number(text: &str) -> Option<u64> {
     text.trim_end_matches('U').parse::<i64>().map(|v| v as u64).ok().or_else(|| text.parse().ok())
 }
 
-/// What braces hold: names that are looked for here first, and then around it.
+/// A scope in braces: names are looked up here first, then in the enclosing scope.
 #[derive(Default)]
 struct Scope {
-    around: Option<usize>,
+    parent: Option<usize>,
     registers: HashMap<String, Reg>,
     labels: HashMap<String, usize>,
 }
 
 struct Names<'a> {
-    /// The first is the whole body.
+    /// All scopes; the first is the kernel's body.
     scopes: Vec<Scope>,
-    /// The scope of what is read now.
+    /// Index of the current scope.
     scope: usize,
     counts: [u32; 3],
     symbols: HashMap<String, (Space, u64)>,
@@ -163,7 +163,6 @@ struct Names<'a> {
 }
 
 fn statements(body: &str) -> Vec<&str> {
-    // Braces that stand alone are scopes; those after a comma or an opcode hold operands.
     body.split(';').map(str::trim).filter(|s| !s.is_empty()).collect()
 }
 
@@ -184,7 +183,8 @@ fn kernel(
         tables: HashMap::new(),
     };
     for (name, at) in globals {
-        // Global variables lie at addresses of this process, shared ones at the window's beginning.
+        // Global variables have addresses of this process, shared ones small offsets into the
+        // window.
         let space = if *at < 1 << 20 { Space::Shared } else { Space::Global };
         names.symbols.insert(name.clone(), (space, *at));
     }
@@ -192,7 +192,7 @@ fn kernel(
     let mut list = Vec::new();
     for param in params.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let param = param.replace(".ptr", " ").replace(".global", " ");
-        // `.param .u64 .ptr .global .align 16 name`: the alignment is that of what it points at.
+        // `.param .u64 .ptr .global .align 16 name`: the alignment is that of the target.
         let pointer = !param.contains('[');
         let (name, size, align) = variable(&param).ok_or_else(|| format!("parameter {param}"))?;
         offset = offset.next_multiple_of(if pointer { size } else { align });
@@ -208,22 +208,22 @@ fn kernel(
     let mut local = 0usize;
     let mut lines: Vec<(usize, &str)> = Vec::new();
     for mut statement in statements(body) {
-        // Labels before it, and scopes that open or close.
+        // Leading labels, and braces that open or close a scope; other braces hold operands.
         loop {
             statement = statement.trim_start();
             if let Some(rest) = statement.strip_prefix('{') {
-                names.scopes.push(Scope { around: Some(names.scope), ..Default::default() });
+                names.scopes.push(Scope { parent: Some(names.scope), ..Default::default() });
                 names.scope = names.scopes.len() - 1;
                 statement = rest;
                 continue;
             }
             if let Some(rest) = statement.strip_prefix('}') {
-                names.scope = names.scopes[names.scope].around.ok_or("a } too many")?;
+                names.scope = names.scopes[names.scope].parent.ok_or("a } too many")?;
                 statement = rest;
                 continue;
             }
             let word = statement.split(|c: char| c.is_whitespace()).next().unwrap_or("");
-            // `shared::cta` is no label.
+            // `shared::cta` is not a label.
             if let Some(colon) = word.find(':').filter(|colon| !word[*colon..].starts_with("::")) {
                 let label = &word[..colon];
                 if let Some(table) = statement[colon + 1..].trim_start().strip_prefix(".branchtargets") {
@@ -280,7 +280,7 @@ fn kernel(
         }
         lines.push((names.scope, statement));
     }
-    // Dynamic shared memory begins after all other and has no size of its own.
+    // Dynamic shared memory follows the static one; its size is set at launch.
     shared = shared.next_multiple_of(dynamic.iter().map(|(_, align)| *align).max().unwrap_or(1));
     for (name, _) in dynamic {
         names.symbols.insert(name.clone(), (Space::Shared, shared as u64));
@@ -291,19 +291,19 @@ fn kernel(
         code.push(names.instruction(line).map_err(|e| format!("{e}: {line}"))?);
     }
     code.push(Instruction { guard: None, op: Op::Exit, text: "(end)".into() });
-    let meets = meeting_points(&code);
+    let reconvergence = reconvergence_points(&code);
     let [words, doubles, preds] = names.counts.map(|n| n as usize);
-    Ok(Kernel { name, params: list, code, meets, words, doubles, preds, shared, local, threads })
+    Ok(Kernel { name, params: list, code, reconvergence, words, doubles, preds, shared, local, threads })
 }
 
-/// A number that is written out.
+/// Parses a number literal.
 fn count(text: &str) -> Result<usize, String> {
     number(text).map(|n| n as usize).ok_or_else(|| format!("{text} is no number"))
 }
 
 impl Names<'_> {
     fn find<T>(&self, of: impl Fn(&Scope) -> Option<&T>) -> Option<&T> {
-        std::iter::successors(Some(self.scope), |scope| self.scopes[*scope].around)
+        std::iter::successors(Some(self.scope), |scope| self.scopes[*scope].parent)
             .find_map(|scope| of(&self.scopes[scope]))
     }
 

@@ -1,9 +1,9 @@
-//! Work that goes on beside the threads that asked for it, and that they wait for in groups.
+//! Asynchronous operations, which threads commit in groups and wait for in groups.
 
 use std::collections::VecDeque;
 
 pub struct Pending<T> {
-    /// What no group holds yet.
+    /// Operations not yet committed to a group.
     open: Vec<T>,
     groups: VecDeque<Vec<T>>,
 }
@@ -19,12 +19,13 @@ impl<T> Pending<T> {
         self.open.push(work);
     }
 
-    /// A group of all since the last; it may be empty and counts nevertheless.
+    /// Commits all operations since the last commit as a group; an empty group counts too.
     pub fn commit(&mut self) {
         self.groups.push_back(std::mem::take(&mut self.open));
     }
 
-    /// What must be done where only the newest `most` groups may still go on.
+    /// Removes and returns the operations that must finish so that only the newest `most` groups
+    /// remain.
     pub fn finish(&mut self, most: usize) -> Vec<T> {
         let finished = self.groups.len().saturating_sub(most);
         self.groups.drain(..finished).flatten().collect()

@@ -1,4 +1,4 @@
-//! What a kernel did, counted as a GPU would feel it.
+//! Counters of what a kernel did that costs time on a GPU.
 
 use crate::{
     lanes::LANES,
@@ -15,13 +15,13 @@ pub struct Counts {
     pub divergent: u64,
     pub barriers: u64,
     pub atomics: u64,
-    pub multiplied: u64,
-    /// Global memory: pieces of 32 bytes moved, and how many would do.
+    pub matrix_macs: u64,
+    /// Global memory: sectors of 32 bytes moved, and the minimum that would suffice.
     pub sectors: u64,
-    pub least_sectors: u64,
-    /// Shared memory: rounds of 32 banks, and how many would do.
+    pub min_sectors: u64,
+    /// Shared memory: passes over the 32 banks, and the minimum without bank conflicts.
     pub rounds: u64,
-    pub least_rounds: u64,
+    pub min_rounds: u64,
     pub races: Found,
 }
 
@@ -34,15 +34,15 @@ impl Counts {
         self.divergent += o.divergent;
         self.barriers += o.barriers;
         self.atomics += o.atomics;
-        self.multiplied += o.multiplied;
+        self.matrix_macs += o.matrix_macs;
         self.sectors += o.sectors;
-        self.least_sectors += o.least_sectors;
+        self.min_sectors += o.min_sectors;
         self.rounds += o.rounds;
-        self.least_rounds += o.least_rounds;
+        self.min_rounds += o.min_rounds;
         self.races.add(o.races);
     }
 
-    /// As if `all` blocks had done what `done` did.
+    /// Extrapolates the counts of `done` blocks to `all` blocks.
     pub fn scaled(mut self, all: u64, done: u64) -> Self {
         for count in [
             &mut self.instructions,
@@ -50,11 +50,11 @@ impl Counts {
             &mut self.divergent,
             &mut self.barriers,
             &mut self.atomics,
-            &mut self.multiplied,
+            &mut self.matrix_macs,
             &mut self.sectors,
-            &mut self.least_sectors,
+            &mut self.min_sectors,
             &mut self.rounds,
-            &mut self.least_rounds,
+            &mut self.min_rounds,
         ] {
             *count = *count * all / done;
         }
@@ -66,7 +66,7 @@ impl Counts {
         let Some(first) = lanes.first() else { return };
         let shared = space == Space::Shared || space == Space::Generic && (SHARED..2 * SHARED).contains(first);
         if shared {
-            // Wide accesses go in halves or quarters of a warp.
+            // Accesses wider than 4 bytes are served for half or a quarter of a warp at a time.
             let together = (LANES as u64 * 4 / bytes.max(4)) as usize;
             for part in lanes.chunks(together.max(1)) {
                 let mut words: Vec<u64> = part.iter().flat_map(|a| a / 4..(a + bytes).div_ceil(4)).collect();
@@ -77,7 +77,7 @@ impl Counts {
                     banks[(word % 32) as usize] += 1;
                 }
                 self.rounds += banks.iter().max().copied().unwrap_or(0);
-                self.least_rounds += 1;
+                self.min_rounds += 1;
             }
         } else if matches!(space, Space::Global | Space::Generic) && *first < SHARED {
             let mut sectors: Vec<u64> = lanes.iter().flat_map(|a| a / 32..(a + bytes).div_ceil(32)).collect();
@@ -87,7 +87,7 @@ impl Counts {
             let mut distinct = lanes;
             distinct.sort_unstable();
             distinct.dedup();
-            self.least_sectors += (distinct.len() as u64 * bytes).div_ceil(32);
+            self.min_sectors += (distinct.len() as u64 * bytes).div_ceil(32);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Instructions of PTX, as far as kernels use them.
+//! The PTX instructions that the kernels use.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ty {
@@ -55,11 +55,12 @@ impl Ty {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reg {
-    /// 8, 16 and 32 bits.
+    /// A register of 8, 16 or 32 bits.
     Word(u32),
+    /// A register of 64 bits.
     Double(u32),
     Pred(u32),
-    /// `_`
+    /// `_`: the result is discarded.
     None,
 }
 
@@ -102,16 +103,16 @@ pub struct Address {
     pub offset: i64,
 }
 
-/// Where windows into memory other than global begin: no address of this process is that high.
+/// Start of the address windows for memory other than global: above all addresses of this process.
 pub const SHARED: u64 = 1 << 60;
 pub const LOCAL: u64 = 2 << 60;
 pub const PARAM: u64 = 3 << 60;
 
 pub struct Instruction {
-    /// A predicate, and what it must be.
+    /// A predicate register, and the value at which the instruction executes.
     pub guard: Option<(u32, bool)>,
     pub op: Op,
-    /// As it is written, for messages.
+    /// The source text, for messages.
     pub text: String,
 }
 
@@ -239,7 +240,7 @@ pub enum Part {
     C,
 }
 
-/// A factor of a warpgroup's product.
+/// A factor of a `wgmma`.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     pub place: Place,
@@ -252,7 +253,7 @@ pub enum Place {
         descriptor: Src,
         transposed: bool,
     },
-    /// Two numbers in each, the first in the lower half.
+    /// Two elements per register, the first in the lower half.
     Registers([Src; 4]),
 }
 
@@ -371,7 +372,7 @@ pub enum Op {
         at: Address,
         stride: Src,
     },
-    /// `wmma.mma` (how its factors lay in memory no longer matters) and `mma.sync`.
+    /// `wmma.mma` (the layout of its factors in memory no longer matters) and `mma.sync`.
     Multiply {
         shape: (usize, usize, usize),
         types: [Ty; 4],
@@ -400,7 +401,7 @@ pub enum Op {
         bytes: Src,
     },
     CommitCopies,
-    /// Until so many groups are left; without a number, until nothing is left.
+    /// Waits until at most this number of groups is pending; None waits for everything.
     AwaitCopies {
         most: Option<usize>,
     },
@@ -423,11 +424,11 @@ pub enum Op {
 
 pub struct Kernel {
     pub name: String,
-    /// Offset and size in the block of parameters.
+    /// Offset and size of each parameter in the parameter block.
     pub params: Vec<(usize, usize)>,
     pub code: Vec<Instruction>,
-    /// For each branch, where its ways meet.
-    pub meets: Vec<u32>,
+    /// For each branch, the instruction where its paths reconverge.
+    pub reconvergence: Vec<u32>,
     pub words: usize,
     pub doubles: usize,
     pub preds: usize,
@@ -438,6 +439,6 @@ pub struct Kernel {
 
 pub struct Module {
     pub kernels: Vec<Kernel>,
-    /// Global variables' bytes, which live as long as the module.
+    /// Memory of the global variables, which lives as long as the module.
     pub globals: Vec<Box<[u64]>>,
 }

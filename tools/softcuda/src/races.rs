@@ -1,8 +1,8 @@
-//! Finds accesses to shared memory that no barrier orders.
+//! Detects races: accesses to shared memory that no barrier orders.
 
 use crate::lanes::LANES;
 
-/// Bytes that are watched as one.
+/// Bytes per cell, the unit in which accesses are tracked.
 const GRAIN: u64 = 2;
 
 #[derive(Clone, Copy, Default)]
@@ -10,7 +10,7 @@ struct Cell {
     writer: u32,
     written: u32,
     write_sync: u32,
-    /// How many fences to products its writer had put up.
+    /// The writing thread's count of proxy fences at the time of the write.
     write_fence: u32,
     write_lane: u8,
     reader: u32,
@@ -19,7 +19,7 @@ struct Cell {
     read_lane: u8,
 }
 
-/// What goes on at a cell while threads go on.
+/// Asynchronous operations in progress on a cell.
 #[derive(Clone, Copy, Default)]
 struct Busy {
     copies: u16,
@@ -28,14 +28,14 @@ struct Busy {
 
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Found {
-    /// Between warps: no block barrier lies between a write and another access.
+    /// Between warps: a write and another access with no block barrier between them.
     pub between_warps: u64,
-    /// Between lanes of a warp: no warp barrier (or shuffle) lies between them either.
+    /// Between lanes of a warp: with no warp barrier (or shuffle) between them either.
     pub between_lanes: u64,
-    /// Accesses to what an asynchronous copy still writes, and writes to what a product of a
-    /// warpgroup still reads.
+    /// Accesses to memory that an asynchronous copy is still writing, and writes to memory that a
+    /// `wgmma` is still reading.
     pub unfinished: u64,
-    /// Reads by products of warpgroups of what was written without a `fence.proxy.async` after.
+    /// Reads by a `wgmma` of memory that was written without a `fence.proxy.async` afterwards.
     pub unfenced: u64,
 }
 
@@ -52,10 +52,10 @@ pub struct Races {
     cells: Vec<Cell>,
     busy: Vec<Busy>,
     epoch: u32,
-    /// The block's first epoch.
+    /// The first epoch of the current block; each block barrier begins a new epoch.
     first: u32,
     syncs: Vec<u32>,
-    /// How many fences to products each thread has put up.
+    /// Number of proxy fences each thread has executed.
     fences: Vec<[u32; LANES]>,
     found: Found,
 }
@@ -92,7 +92,7 @@ impl Races {
         self.syncs[warp as usize] += 1;
     }
 
-    /// Products see what the thread has written so far.
+    /// `fence.proxy.async`: makes the thread's writes so far visible to `wgmma`.
     pub fn fence(&mut self, warp: u32, lane: usize) {
         self.fences[warp as usize][lane] += 1;
     }
@@ -128,19 +128,19 @@ impl Races {
         }
     }
 
-    /// An asynchronous copy may write from here on, ...
+    /// An asynchronous copy begins, and may write from now on.
     pub fn begin_copy(&mut self, warp: u32, lane: usize, at: u64, bytes: u64) {
         self.touch(warp, lane, at, bytes, true);
         self.busy[cells(at, bytes)].iter_mut().for_each(|busy| busy.copies += 1);
     }
 
-    /// ... and has written here.
+    /// An asynchronous copy has finished writing.
     pub fn end_copy(&mut self, warp: u32, lane: usize, at: u64, bytes: u64) {
         self.busy[cells(at, bytes)].iter_mut().for_each(|busy| busy.copies -= 1);
         self.touch(warp, lane, at, bytes, true);
     }
 
-    /// A product of a warpgroup may read from here on, ...
+    /// A `wgmma` begins, and may read from now on.
     pub fn begin_product(&mut self, warp: u32, at: u64, bytes: u64) {
         for cell in &self.cells[cells(at, bytes)] {
             let fences = self.fences[cell.writer as usize][cell.write_lane as usize];
@@ -152,7 +152,7 @@ impl Races {
         self.busy[cells(at, bytes)].iter_mut().for_each(|busy| busy.products += 1);
     }
 
-    /// ... and has read here. It is the whole warp that reads, none of its lanes.
+    /// A `wgmma` has finished reading. The whole warp counts as the reader, not one of its lanes.
     pub fn end_product(&mut self, warp: u32, at: u64, bytes: u64) {
         self.busy[cells(at, bytes)].iter_mut().for_each(|busy| busy.products -= 1);
         self.touch(warp, LANES, at, bytes, false);

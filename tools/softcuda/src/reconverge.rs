@@ -1,14 +1,14 @@
-//! Where lanes that took different ways meet again: the first instruction that all ways lead
-//! through, a branch's immediate post-dominator (Cooper, Harvey and Kennedy's "A simple, fast
-//! dominance algorithm", on the graph turned round).
+//! Where diverged lanes reconverge: at the branch's immediate post-dominator, the first instruction
+//! that lies on all paths from it (Cooper, Harvey and Kennedy, "A simple, fast dominance
+//! algorithm", on the reversed graph).
 
 use crate::ptx::{Instruction, Op};
 
-/// No such place: the ways meet only at the kernel's end.
-pub const NOWHERE: u32 = u32::MAX;
+/// No reconvergence before the kernel's end.
+pub const NEVER: u32 = u32::MAX;
 
-/// For each instruction that is a branch, the instruction where its ways meet.
-pub fn meeting_points(code: &[Instruction]) -> Vec<u32> {
+/// The immediate post-dominator of each instruction; for a branch, where its paths reconverge.
+pub fn reconvergence_points(code: &[Instruction]) -> Vec<u32> {
     let successors = |i: usize| -> Vec<usize> {
         let next = (i + 1 < code.len()).then_some(i + 1);
         match &code[i].op {
@@ -19,7 +19,7 @@ pub fn meeting_points(code: &[Instruction]) -> Vec<u32> {
             _ => next.into_iter().collect(),
         }
     };
-    // The end, behind all instructions, is where the turned graph begins.
+    // The end, after all instructions, is the entry of the reversed graph.
     let end = code.len();
     let mut forward: Vec<Vec<usize>> = (0..end).map(successors).collect();
     let mut backward = vec![Vec::new(); end + 1];
@@ -33,10 +33,10 @@ pub fn meeting_points(code: &[Instruction]) -> Vec<u32> {
     let mut seen = vec![false; end + 1];
     let mut path = vec![(end, 0)];
     seen[end] = true;
-    while let Some((at, turn)) = path.pop() {
-        match backward[at].get(turn) {
+    while let Some((at, next_index)) = path.pop() {
+        match backward[at].get(next_index) {
             Some(&before) => {
-                path.push((at, turn + 1));
+                path.push((at, next_index + 1));
                 if !seen[before] {
                     seen[before] = true;
                     path.push((before, 0));
@@ -45,34 +45,35 @@ pub fn meeting_points(code: &[Instruction]) -> Vec<u32> {
             None => order.push(at),
         }
     }
-    let mut number = vec![0; end + 1];
-    order.iter().enumerate().for_each(|(i, &at)| number[at] = i);
-    let mut over = vec![usize::MAX; end + 1];
-    over[end] = end;
+    let mut postorder = vec![0; end + 1];
+    order.iter().enumerate().for_each(|(i, &at)| postorder[at] = i);
+    let mut post_dominator = vec![usize::MAX; end + 1];
+    post_dominator[end] = end;
     let mut changed = true;
     while changed {
         changed = false;
         for &at in order.iter().rev().skip(1) {
             let mut best = usize::MAX;
-            for &next in forward[at].iter().filter(|next| over[**next] != usize::MAX) {
-                best = if best == usize::MAX { next } else { meet(best, next, &over, &number) };
+            for &next in forward[at].iter().filter(|next| post_dominator[**next] != usize::MAX) {
+                best = if best == usize::MAX { next } else { intersect(best, next, &post_dominator, &postorder) };
             }
-            if over[at] != best {
-                over[at] = best;
+            if post_dominator[at] != best {
+                post_dominator[at] = best;
                 changed = true;
             }
         }
     }
-    over[..end].iter().map(|&at| if at >= end { NOWHERE } else { at as u32 }).collect()
+    post_dominator[..end].iter().map(|&at| if at >= end { NEVER } else { at as u32 }).collect()
 }
 
-fn meet(mut a: usize, mut b: usize, over: &[usize], number: &[usize]) -> usize {
+/// The nearest common post-dominator (`intersect` in the paper).
+fn intersect(mut a: usize, mut b: usize, post_dominator: &[usize], postorder: &[usize]) -> usize {
     while a != b {
-        while number[a] < number[b] {
-            a = over[a];
+        while postorder[a] < postorder[b] {
+            a = post_dominator[a];
         }
-        while number[b] < number[a] {
-            b = over[b];
+        while postorder[b] < postorder[a] {
+            b = post_dominator[b];
         }
     }
     a

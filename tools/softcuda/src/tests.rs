@@ -65,7 +65,7 @@ fn warps_exchange_by_shared_memory_across_a_barrier() {
     let (got, counts) = run_body(&format!("{write}bar.sync 0;\n{read}"), 64, &values).unwrap();
     assert_eq!((got, counts.races.between_warps), (reversed, 0));
     // Each sector of global memory once, each bank once.
-    assert_eq!((counts.sectors, counts.rounds), (counts.least_sectors, counts.least_rounds));
+    assert_eq!((counts.sectors, counts.rounds), (counts.min_sectors, counts.min_rounds));
     let (_, counts) = run_body(&format!("{write}{read}"), 64, &values).unwrap();
     assert!(counts.races.between_warps > 0);
 }
@@ -316,7 +316,7 @@ fn a_warpgroup_multiplies_what_lies_swizzled_in_shared_memory_or_in_registers() 
         }
         let races = counts.races;
         assert_eq!((races.between_warps, races.between_lanes, races.unfinished, races.unfenced), (0, 0, 0, 0));
-        assert_eq!(counts.multiplied, (M * N * 16) as u64);
+        assert_eq!(counts.matrix_macs, (M * N * 16) as u64);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A warp: its registers, and the ways its lanes are on.
+//! A warp: its registers, and the stack of its diverged paths.
 
 use crate::{
     block::Block,
@@ -9,27 +9,30 @@ use crate::{
     warpgroup::Reads,
 };
 
-/// Lanes on one way, and where they meet those on others.
-pub struct Way {
+/// A path that some lanes of a diverged warp are on: an entry of the reconvergence stack.
+pub struct Path {
     pub pc: u32,
+    /// Mask of the lanes on this path.
     pub lanes: u32,
-    pub until: u32,
+    /// The instruction where the path ends and reconverges with the others.
+    pub reconvergence: u32,
 }
 
 pub struct Warp {
     pub index: u32,
-    /// The last goes on; the others wait for it.
-    pub ways: Vec<Way>,
+    /// Reconvergence stack: the last path runs, the others wait for it.
+    pub paths: Vec<Path>,
+    /// Mask of the lanes that have not exited.
     pub alive: u32,
     pub words: Vec<Lanes<u32>>,
     pub doubles: Vec<Lanes<u64>>,
     pub preds: Vec<u32>,
     pub local: Vec<u8>,
-    /// Each thread's own.
+    /// Asynchronous copies of each thread.
     pub copies: Lanes<Pending<AsyncCopy>>,
     pub products: Pending<Reads>,
-    /// How often it took part in a product of its warpgroup.
-    pub multiplied: u64,
+    /// Number of `wgmma` instructions executed.
+    pub warpgroup_products: u64,
 }
 
 impl Warp {

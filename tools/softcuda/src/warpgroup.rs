@@ -1,6 +1,6 @@
-//! `wgmma`: products of four warps together, whose factors lie in shared memory, or the left one in
-//! registers. They are computed at once; what they read in shared memory counts as being read until
-//! the warp has waited for them.
+//! `wgmma`: matrix products of four warps, with the factors in shared memory, or the left one in
+//! registers. They are computed immediately, but the shared memory that they read counts as being
+//! read until the warp has waited for them.
 
 use crate::{
     block::Block,
@@ -11,27 +11,27 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Rows of a product that one warp computes, of its warpgroup's 64.
+/// Rows that one warp computes, of the 64 rows of its warpgroup's product.
 const ROWS: usize = 16;
 const DEPTH: usize = 16;
 const WARPS: usize = 4;
-/// Numbers of 2 bytes that lie together in shared memory, however it is swizzled.
+/// 2-byte elements that stay contiguous in shared memory under swizzling.
 const CHUNK: usize = 8;
 const CHUNK_BYTES: u64 = 16;
-/// Numbers in a register.
+/// Elements per register.
 const HALVES: usize = 2;
-/// Numbers of 2 bytes in a row of 128 bytes.
+/// 2-byte elements in a line of 128 bytes.
 const LINE: usize = 64;
 
-/// Where a product's factors were read.
+/// The addresses in shared memory from which a product's factors were read.
 pub struct Reads(Vec<u64>);
 
-/// A factor in shared memory, as a matrix descriptor tells.
+/// A factor in shared memory, decoded from its matrix descriptor.
 struct Factor {
     start: u64,
-    /// Between blocks of 64 rows, of a transposed factor.
+    /// Byte offset between blocks of 64 rows, for a transposed factor.
     leading: u64,
-    /// Between groups of eight lines of 128 bytes.
+    /// Byte offset between groups of eight lines of 128 bytes.
     stride: u64,
     transposed: bool,
 }
@@ -49,7 +49,7 @@ impl Factor {
         Ok(Factor { start: bytes(0), leading: bytes(16), stride: bytes(32), transposed })
     }
 
-    /// Where a row (of B, a column) has its number of that depth.
+    /// The address of the element in this row (of B: column) at this depth.
     fn at(&self, row: usize, depth: usize) -> u64 {
         let (along, across) = if self.transposed { (row, depth) } else { (depth, row) };
         let block = (along / LINE) as u64 * self.leading;
@@ -57,7 +57,7 @@ impl Factor {
         swizzled(self.start + block + lines + (along % LINE) as u64 * 2)
     }
 
-    /// Row and depth of all numbers, chunk by chunk.
+    /// Row and depth of all elements, chunk by chunk.
     fn chunks(&self, rows: Range<usize>) -> Vec<[(usize, usize); CHUNK]> {
         let chunk =
             |row, depth| std::array::from_fn(|i| if self.transposed { (row + i, depth) } else { (row, depth + i) });
@@ -68,7 +68,7 @@ impl Factor {
     }
 }
 
-/// The 128-byte swizzle: which 16 bytes of a line something lies in depends on the line.
+/// The 128-byte swizzle: permutes the 16-byte chunks of a line, depending on the line.
 fn swizzled(address: u64) -> u64 {
     address ^ (address >> 7 & 7) << 4
 }
@@ -120,13 +120,13 @@ impl Block<'_> {
         for (reg, sum) in sums.iter().enumerate() {
             warp.set_word(*sum, &std::array::from_fn(|lane| product[place(lane, reg)].to_bits()), u32::MAX);
         }
-        self.counts.multiplied += (ROWS * columns * DEPTH) as u64;
-        warp.multiplied += 1;
+        self.counts.matrix_macs += (ROWS * columns * DEPTH) as u64;
+        warp.warpgroup_products += 1;
         warp.products.add(Reads(reads));
         Ok(())
     }
 
-    /// Gives row (of B, column), depth and value of each of a factor's numbers.
+    /// Calls `put` with row (of B: column), depth and value of each element of a factor.
     fn read_factor(
         &mut self,
         warp: &mut Warp,
@@ -150,7 +150,7 @@ impl Block<'_> {
         }
     }
 
-    /// The warp's own rows, as `mma.sync` has them.
+    /// Reads the warp's own rows from registers, in the layout of `mma.sync`.
     fn read_registers(
         &self,
         warp: &Warp,
@@ -180,7 +180,7 @@ impl Block<'_> {
     ) -> Outcome<()> {
         for chunk in factor.chunks(rows) {
             let at = factor.at(chunk[0].0, chunk[0].1);
-            let from = self.place(warp, 0, Space::Shared, at, CHUNK_BYTES)? as *const u16;
+            let from = self.aligned_pointer(warp, 0, Space::Shared, at, CHUNK_BYTES)? as *const u16;
             if let Some(races) = &mut self.races {
                 races.begin_product(warp.index, at, CHUNK_BYTES);
             }
@@ -192,7 +192,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Until no more than `most` groups of the warp's products still go on.
+    /// Waits until at most `most` groups of the warp's products are pending.
     pub fn await_products(&mut self, warp: &mut Warp, most: usize) {
         let finished = warp.products.finish(most);
         let Some(races) = &mut self.races else { return };
@@ -203,11 +203,14 @@ impl Block<'_> {
     }
 }
 
-/// Four warps each are one warpgroup, and must have made the same products.
-pub fn together(warps: &[Warp]) -> Outcome<()> {
-    match warps.chunks(WARPS).find(|group| group.iter().any(|warp| warp.multiplied != group[0].multiplied)) {
+/// Checks that the four warps of each warpgroup have executed the same number of products.
+pub fn check_warpgroups(warps: &[Warp]) -> Outcome<()> {
+    match warps
+        .chunks(WARPS)
+        .find(|group| group.iter().any(|warp| warp.warpgroup_products != group[0].warpgroup_products))
+    {
         Some(group) => {
-            let products: Vec<u64> = group.iter().map(|warp| warp.multiplied).collect();
+            let products: Vec<u64> = group.iter().map(|warp| warp.warpgroup_products).collect();
             Err(format!("the warps of a warpgroup made {products:?} products by wgmma"))
         }
         None => Ok(()),

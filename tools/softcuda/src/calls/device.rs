@@ -1,4 +1,4 @@
-//! The driver and its one device, which says that it is an H200.
+//! The driver and its one device, which reports itself as an H200.
 
 use crate::{driver::*, memory};
 use std::ffi::{c_char, c_int, c_uint};
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _: c_int) -> Sta
     SUCCESS
 }
 
-/// An H200's.
+/// The attributes of an H200.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, _: c_int) -> Status {
     let answer = match attribute {
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_ui
         97 => 232448,
         115 => 1,
         _ => {
-            complain(&format!("attribute {attribute} was asked for"));
+            warn(&format!("attribute {attribute} was asked for"));
             0
         }
     };

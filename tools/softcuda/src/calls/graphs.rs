@@ -1,4 +1,4 @@
-//! What is recorded of a stream, and done again as one.
+//! CUDA graphs: calls captured from a stream, replayed as one.
 
 use crate::driver::*;
 use std::ffi::c_uint;
@@ -15,7 +15,7 @@ pub extern "C" fn cuStreamBeginCapture_v2(stream: Pointer, _: c_uint) -> Status 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(_: Pointer, graph: *mut Pointer) -> Status {
-    called("cuStreamEndCapture");
+    count_call("cuStreamEndCapture");
     match driver().capture.take() {
         Some((_, nodes)) => {
             unsafe { *graph = Box::into_raw(Box::new(nodes)) as Pointer };
@@ -71,10 +71,10 @@ pub unsafe extern "C" fn cuGraphExecDestroy(exec: Pointer) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(exec: Pointer, stream: Pointer) -> Status {
-    called("cuGraphLaunch");
+    count_call("cuGraphLaunch");
     let nodes = unsafe { &*(exec as *const Vec<Node>) };
     for node in nodes {
-        let status = unsafe { now_or_later(stream, node.clone()) };
+        let status = unsafe { perform_or_record(stream, node.clone()) };
         if status != SUCCESS {
             return status;
         }

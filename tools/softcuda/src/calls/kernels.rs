@@ -5,10 +5,10 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Pointer, image: *const c_void) -> Status {
-    called("cuModuleLoadData");
+    count_call("cuModuleLoadData");
     let text = unsafe { CStr::from_ptr(image as *const c_char) }.to_string_lossy();
     let kernel = text.split(".entry ").nth(1).and_then(|after| after.split('(').next()).unwrap_or("no kernel");
-    if refused_while_recording(&format!("cuModuleLoadData of {}", kernel.trim())) {
+    if refused_while_capturing(&format!("cuModuleLoadData of {}", kernel.trim())) {
         return CAPTURE_UNSUPPORTED;
     }
     match parse::parse(&text) {
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Pointer, image: *const c_
             SUCCESS
         }
         Err(error) => {
-            complain(&format!("PTX that is not understood: {error}"));
+            warn(&format!("PTX that is not understood: {error}"));
             INVALID_PTX
         }
     }
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut Pointer, module: Poi
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     match module.kernels.iter().position(|k| k.name == name) {
         Some(index) => {
-            unsafe { *function = Box::into_raw(Box::new(Function { module, index, shared_most: 49152 })) as Pointer };
+            unsafe { *function = Box::into_raw(Box::new(Function { module, index, max_shared: 49152 })) as Pointer };
             SUCCESS
         }
         None => NOT_FOUND,
@@ -44,10 +44,10 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut Pointer, module: Poi
 pub unsafe extern "C" fn cuFuncSetAttribute(function: Pointer, attribute: c_uint, value: c_int) -> Status {
     if attribute == 8 {
         if value > 232448 {
-            complain(&format!("{value} bytes of shared memory are too many"));
+            warn(&format!("{value} bytes of shared memory are too many"));
             return INVALID_VALUE;
         }
-        unsafe { (*(function as *mut Function)).shared_most = value.max(49152) as usize };
+        unsafe { (*(function as *mut Function)).max_shared = value.max(49152) as usize };
     }
     SUCCESS
 }
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     arguments: *const *const u8,
     _: Pointer,
 ) -> Status {
-    called("cuLaunchKernel");
+    count_call("cuLaunchKernel");
     let f = unsafe { &*(function as *const Function) };
     let kernel = &f.module.kernels[f.index];
     let refused = if gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 {
@@ -75,13 +75,13 @@ pub unsafe extern "C" fn cuLaunchKernel(
         Some(format!("blocks of {bx} x {by} x {bz}"))
     } else if kernel.threads.is_some_and(|t| t != (bx, by, bz)) {
         Some(format!("blocks of {bx} x {by} x {bz}, compiled for {:?}", kernel.threads))
-    } else if kernel.shared + shared as usize > f.shared_most {
-        Some(format!("{shared} bytes of shared memory, {} allowed", f.shared_most))
+    } else if kernel.shared + shared as usize > f.max_shared {
+        Some(format!("{shared} bytes of shared memory, {} allowed", f.max_shared))
     } else {
         None
     };
     if let Some(what) = refused {
-        complain(&format!("{}: {what}", kernel.name));
+        warn(&format!("{}: {what}", kernel.name));
         return INVALID_VALUE;
     }
     let mut params = vec![0u8; kernel.params.last().map_or(0, |(at, size)| at + size)];
@@ -109,5 +109,5 @@ pub unsafe extern "C" fn cuLaunchKernel(
         block: (bx, by, bz),
         shared: shared as usize,
     };
-    unsafe { now_or_later(stream, node) }
+    unsafe { perform_or_record(stream, node) }
 }

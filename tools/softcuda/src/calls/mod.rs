@@ -1,4 +1,4 @@
-//! What programs call: the driver's interface, as far as cubecl uses it.
+//! The exported driver functions: the part of the CUDA driver API that cubecl uses.
 
 mod device;
 mod graphs;

@@ -26,9 +26,9 @@ pub extern "C" fn cuStreamDestroy_v2(_: Pointer) -> Status {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamSynchronize(stream: Pointer) -> Status {
-    called("cuStreamSynchronize");
+    count_call("cuStreamSynchronize");
     if capturing(stream) {
-        complain("cuStreamSynchronize of a stream that is recorded");
+        warn("cuStreamSynchronize of a stream that is recorded");
         return CAPTURE_UNSUPPORTED;
     }
     report();
@@ -43,14 +43,14 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut Pointer, _: c_uint) -> Status
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(event: Pointer, _: Pointer) -> Status {
-    called("cuEventRecord");
+    count_call("cuEventRecord");
     unsafe { *(event as *mut Instant) = Instant::now() };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventSynchronize(_: Pointer) -> Status {
-    called("cuEventSynchronize");
+    count_call("cuEventSynchronize");
     report();
     SUCCESS
 }

@@ -1,4 +1,4 @@
-//! One instruction: its guard, what it does, and what it does it with.
+//! Parses one instruction: its guard, its operation and its operands.
 
 use super::{Names, count, number};
 use crate::ptx::*;

@@ -1,4 +1,4 @@
-//! Products of matrices: a warpgroup's, a warp's, and the fragments that a warp loads and stores.
+//! Parses the matrix instructions of warpgroups and warps, and the loads and stores of fragments.
 
 use super::{Names, count};
 use crate::ptx::*;
@@ -6,7 +6,7 @@ use crate::ptx::*;
 impl Names<'_> {
     pub(super) fn warpgroup(&self, parts: &[&str], args: &[String], types: &[Ty]) -> Result<Op, String> {
         Ok(match (parts[1], args) {
-            // The order of registers and products is that of the text here.
+            // No effect here, as instructions execute in order.
             ("fence", []) => Op::Nothing,
             ("commit_group", []) => Op::CommitProducts,
             ("wait_group", [most]) => Op::AwaitProducts { most: count(most)? },
@@ -35,7 +35,7 @@ impl Names<'_> {
                 let described = |descriptor: &str, layout: &str| -> Result<Place, String> {
                     Ok(Place::Shared { descriptor: self.src(descriptor)?, transposed: transposed(layout)? })
                 };
-                // Only what lies in shared memory may be transposed.
+                // Only factors in shared memory have a layout operand.
                 let (signs, places) = match (a.starts_with('{'), signs_and_layouts) {
                     (false, [sign_a, sign_b, layout_a, layout_b]) => {
                         ([sign_a, sign_b], [described(a, layout_a)?, described(b, layout_b)?])
